@@ -12,7 +12,7 @@ use clap::Args;
 use dormouse::KernelError;
 use dormouse::garbage::Piece;
 use dormouse::id::{ContentHash, Pid};
-use dormouse::store::{Checkup, Finding, Options, Repair, fsck};
+use dormouse::store::{FsckReport, Issue, Options, Repair, fsck};
 
 use crate::args::Store;
 use crate::compose::look_for_store;
@@ -119,37 +119,37 @@ fn look(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
             ));
         }
     };
-    let checkup =
+    let report =
         fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::from)?;
-    report(&checkup, &holders, &undecoded, repair)
+    report(&report, &holders, &undecoded, repair)
 }
 
 fn report(
-    checkup: &Checkup,
+    report: &FsckReport,
     holders: &HashMap<ContentHash, BTreeSet<Pid>>,
     undecoded: &BTreeSet<String>,
     repair: Repair,
 ) -> Result<ExitCode, Failure> {
     let mut out = terminal::stdout();
-    for finding in &checkup.findings {
+    for finding in &report.issues {
         writeln!(out, "{finding}{}", held_by(finding, holders))?;
     }
     for line in undecoded {
         writeln!(out, "{line}")?;
     }
-    for finding in &checkup.acknowledged {
+    for finding in &report.acknowledged {
         writeln!(out, "acknowledged: {finding}")?;
     }
-    let damage = checkup.findings.len() + undecoded.len();
+    let damage = report.issues.len() + undecoded.len();
     writeln!(
         out,
         "{} records, {} bytes, {damage} {}: {}",
-        checkup.records,
-        checkup.bytes,
+        report.records,
+        report.bytes,
         if damage == 1 { "finding" } else { "findings" },
-        verdict(checkup, undecoded.len(), repair)
+        verdict(report, undecoded.len(), repair)
     )?;
-    let is_lost = !undecoded.is_empty() || !checkup.findings.iter().all(Finding::can_be_mended);
+    let is_lost = !undecoded.is_empty() || !report.issues.iter().all(Issue::is_repairable);
     Ok(match damage {
         0 => ExitCode::SUCCESS,
         _ if is_lost => ExitCode::from(3),
@@ -158,15 +158,15 @@ fn report(
 }
 
 /// What follows from the findings and from so many records that have no meaning.
-fn verdict(checkup: &Checkup, undecoded: usize, repair: Repair) -> String {
-    let mendable = checkup
-        .findings
+fn verdict(report: &FsckReport, undecoded: usize, repair: Repair) -> String {
+    let mendable = report
+        .issues
         .iter()
-        .filter(|finding| finding.can_be_mended())
+        .filter(|finding| finding.is_repairable())
         .count();
-    let damage = checkup.findings.len() + undecoded;
+    let damage = report.issues.len() + undecoded;
     if damage == 0 {
-        return match checkup.acknowledged.len() {
+        return match report.acknowledged.len() {
             0 => "whole".to_owned(),
             known => format!(
                 "nothing new. {known} of what is lost was acknowledged before: it is answered as \
@@ -174,7 +174,7 @@ fn verdict(checkup: &Checkup, undecoded: usize, repair: Repair) -> String {
             ),
         };
     }
-    if checkup.findings.iter().any(Finding::is_refused) {
+    if report.issues.iter().any(Issue::blocks_repair) {
         return "damaged. Nothing was changed: the store cannot be used before that is done"
             .to_owned();
     }
@@ -195,8 +195,8 @@ fn verdict(checkup: &Checkup, undecoded: usize, repair: Repair) -> String {
 }
 
 /// Who has a descriptor of a damaged content, or another use for it.
-fn held_by(finding: &Finding, holders: &HashMap<ContentHash, BTreeSet<Pid>>) -> String {
-    let Finding::Content { hash } = finding else {
+fn held_by(finding: &Issue, holders: &HashMap<ContentHash, BTreeSet<Pid>>) -> String {
+    let Issue::Content { hash } = finding else {
         return String::new();
     };
     let pids = holders

@@ -46,53 +46,53 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod answered;
-mod catalog;
-mod census;
+mod append_file;
+mod compaction;
 mod disk;
-mod draft;
-mod envelope;
 mod error;
-mod finding;
 mod fsck;
 mod head;
+mod header_window;
 mod index;
+mod inventory_pass;
+mod issue;
+mod kv;
+mod liveness;
+mod location_index;
 mod lock;
 mod log;
+mod log_position;
+mod log_scan;
 mod log_store;
-mod lookup;
-mod map;
-mod mark;
+mod log_walk;
+mod mmap;
 mod options;
 mod pace;
 mod packed;
+mod process_table;
 mod progress;
+mod queries;
 mod quota;
 mod read_only;
-mod reader;
-mod recover;
-mod scan;
+mod record_builder;
+mod record_header;
+mod record_read;
+mod recovery;
 mod search;
 mod secret;
 mod segment;
-mod shelf;
-mod stock;
-mod stored;
-mod sweep;
-mod table;
-mod tail;
-mod window;
+mod stored_content;
 mod writer;
 
 #[cfg(test)]
 mod power_tests;
 
 pub use dormouse_records::MemoryStore;
-pub use finding::Finding;
-pub use fsck::{Checkup, Repair, fsck};
+pub use fsck::{FsckReport, Repair, fsck};
+pub use issue::Issue;
+pub use kv::catches_panic_here;
+pub use log_position::Location;
 pub use log_store::LogStore;
-pub use mark::Location;
 pub use options::Options;
 pub use packed::Compression;
-pub use secret::{NotASecret, StoreSecret};
-pub use shelf::catches_panic_here;
+pub use secret::{InvalidSecret, StoreSecret};

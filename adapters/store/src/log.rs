@@ -11,13 +11,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 
-use crate::disk::{Disk, put_in_place, write_beside};
-use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, Sealed, StoreKey};
+use crate::disk::{Disk, rename_into_place, write_temp};
 use crate::error::{damaged, io as io_error};
-use crate::mark::{Hash, Location, Mark};
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::record_header::{
+    CheckedHeader, Encoding, HEADER_BYTES, PayloadPart, RecordHeader, RecordKind, StoreKey,
+};
 use crate::secret::Keys;
 use crate::segment::Segment;
-use crate::stored::Stored;
+use crate::stored_content::StoredContent;
 
 /// All segments, open.
 #[derive(Debug)]
@@ -26,16 +28,16 @@ pub(crate) struct Log {
     folder: PathBuf,
     keys: Keys,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
-    swept: Arc<SweptSegments>,
+    compacted: Arc<CompactedSegments>,
 }
 
 /// The numbers of the segments that were swept. A place in one of them is nobody's any more.
 #[derive(Debug, Default)]
-pub(crate) struct SweptSegments(RwLock<BTreeSet<u32>>);
+pub(crate) struct CompactedSegments(RwLock<BTreeSet<u32>>);
 
-impl SweptSegments {
+impl CompactedSegments {
     /// Whether this one was.
-    pub(crate) fn contain(&self, segment: u32) -> bool {
+    pub(crate) fn contains(&self, segment: u32) -> bool {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -85,7 +87,7 @@ impl Log {
             folder: folder.to_owned(),
             keys,
             segments,
-            swept: Arc::default(),
+            compacted: Arc::default(),
         };
         for number in log.numbers() {
             if log
@@ -93,10 +95,10 @@ impl Log {
                     segment: number,
                     offset: 0,
                 })?
-                .is_some_and(|it| it.header.kind == Kind::Swept)
+                .is_some_and(|it| it.header.kind == RecordKind::SegmentCompacted)
             {
-                log.swept.add(number);
-                log.hold(number).map_err(io_error(format!(
+                log.compacted.add(number);
+                log.keep_in_memory(number).map_err(io_error(format!(
                     "read what is left of segment {number:08}"
                 )))?;
             }
@@ -105,8 +107,8 @@ impl Log {
     }
 
     /// The segments that were swept.
-    pub(crate) fn swept(&self) -> &Arc<SweptSegments> {
-        &self.swept
+    pub(crate) fn compacted(&self) -> &Arc<CompactedSegments> {
+        &self.compacted
     }
 
     /// The bytes of all segments.
@@ -152,7 +154,7 @@ impl Log {
     /// # Errors
     /// As the operating system's; the segment is as it was.
     pub(crate) fn write_stub(&self, number: u32, record: &[u8]) -> io::Result<()> {
-        write_beside(
+        write_temp(
             &*self.disk,
             &self.path_of(number),
             Bytes::copy_from_slice(record),
@@ -165,18 +167,18 @@ impl Log {
     /// # Errors
     /// As the operating system's. Which of the two stands there is unknown then.
     pub(crate) fn replace(&self, number: u32) -> io::Result<()> {
-        put_in_place(&*self.disk, &self.path_of(number))?;
+        rename_into_place(&*self.disk, &self.path_of(number))?;
         let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
-        self.swept.add(number);
+        self.compacted.add(number);
         self.segments
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(number, stub);
-        self.hold(number)
+        self.keep_in_memory(number)
     }
 
     /// Keeps what is left of a swept segment in memory, and closes its file.
-    fn hold(&self, number: u32) -> io::Result<()> {
+    fn keep_in_memory(&self, number: u32) -> io::Result<()> {
         let mut segments = self
             .segments
             .write()
@@ -185,7 +187,7 @@ impl Log {
             .get_mut(&number)
             .filter(|segment| segment.end() == HEADER_BYTES as u64)
         {
-            *segment = Arc::new(segment.held()?);
+            *segment = Arc::new(segment.to_memory()?);
         }
         Ok(())
     }
@@ -227,7 +229,7 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] where it is gone.
-    pub(crate) fn known_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
+    pub(crate) fn require_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
         self.segment(at.segment).ok_or_else(|| missing(at))
     }
 
@@ -260,7 +262,7 @@ impl Log {
     /// # Errors
     /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage.
     /// [`StoreError::Newer`] where a later version wrote it.
-    pub(crate) fn header(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
+    pub(crate) fn header(&self, at: Location) -> Result<Option<CheckedHeader>, StoreError> {
         let Some(segment) = self.segment(at.segment) else {
             return Ok(None);
         };
@@ -280,17 +282,17 @@ impl Log {
         &self,
         bytes: &[u8; HEADER_BYTES],
         at: Location,
-    ) -> Result<Option<Sealed>, StoreError> {
+    ) -> Result<Option<CheckedHeader>, StoreError> {
         let newer = |unknown| StoreError::Newer {
             what: format!("{unknown} at {at}"),
         };
         let end = self.segment(at.segment).map_or(0, |segment| segment.end());
-        let fits = |sealed: &Sealed| {
+        let fits = |checked: &CheckedHeader| {
             payload_start(at)
-                .checked_add(sealed.header.length)
+                .checked_add(checked.header.length)
                 .is_some_and(|it| it <= end)
         };
-        Ok(Header::open(bytes, self.key(), at)
+        Ok(RecordHeader::verify(bytes, self.key(), at)
             .map_err(newer)?
             .filter(fits))
     }
@@ -299,11 +301,12 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn holds(&self, mark: &Mark) -> Result<bool, StoreError> {
-        let same = |found: Sealed| {
-            found.hash == mark.chain && end_of(mark.last_record(), &found.header) == mark.end
+    pub(crate) fn contains_commit(&self, position: &LogPosition) -> Result<bool, StoreError> {
+        let same = |found: CheckedHeader| {
+            found.hash == position.chain
+                && record_end(position.last_record(), &found.header) == position.end
         };
-        Ok(mark.is_empty() || self.header(mark.last_record())?.is_some_and(same))
+        Ok(position.is_empty() || self.header(position.last_record())?.is_some_and(same))
     }
 
     /// The payload of a record that is not a content, checked. Costs one read and one hash, and the
@@ -311,8 +314,12 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
-    pub(crate) fn payload(&self, at: Location, header: &Header) -> Result<Vec<u8>, StoreError> {
-        let segment = self.known_segment(at)?;
+    pub(crate) fn payload(
+        &self,
+        at: Location,
+        header: &RecordHeader,
+    ) -> Result<Vec<u8>, StoreError> {
+        let segment = self.require_segment(at)?;
         let length = usize::try_from(header.length).map_err(|_| missing(at))?;
         let mut bytes = vec![0; length];
         segment
@@ -320,16 +327,17 @@ impl Log {
             .map_err(cannot_read(at))?;
         let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
         let opened = whole.then(|| self.open_payload(header, bytes)).flatten();
-        opened.ok_or_else(|| unlike_its_hash(at))
+        opened.ok_or_else(|| hash_mismatch(at))
     }
 
     /// The payload of a record that is not a content, as it was before it was sealed; none where it
     /// cannot be opened.
-    pub(crate) fn open_payload(&self, header: &Header, stored: Vec<u8>) -> Option<Vec<u8>> {
-        if header.coding == Coding::PLAIN {
+    pub(crate) fn open_payload(&self, header: &RecordHeader, stored: Vec<u8>) -> Option<Vec<u8>> {
+        if header.encoding == Encoding::PLAIN {
             Some(stored)
         } else {
-            self.keys.open(&stored, &header.bound(Part::Whole, 0))
+            self.keys
+                .open(&stored, &header.associated_data(PayloadPart::Whole, 0))
         }
     }
 
@@ -337,11 +345,11 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn is_whole(&self, at: Location, header: &Header) -> Result<bool, StoreError> {
-        if header.kind == Kind::Content {
-            return Stored::is_whole(self, at, header);
+    pub(crate) fn is_whole(&self, at: Location, header: &RecordHeader) -> Result<bool, StoreError> {
+        if header.kind == RecordKind::Content {
+            return StoredContent::is_whole(self, at, header);
         }
-        if header.kind.is_bare() {
+        if header.kind.has_no_payload() {
             return Ok(true);
         }
         match self.payload(at, header) {
@@ -352,7 +360,7 @@ impl Log {
 }
 
 /// The first byte after the record at `at`.
-pub(crate) fn end_of(at: Location, header: &Header) -> Location {
+pub(crate) fn record_end(at: Location, header: &RecordHeader) -> Location {
     Location {
         offset: payload_start(at) + header.length,
         ..at
@@ -377,7 +385,7 @@ fn missing(at: Location) -> StoreError {
     ))
 }
 
-pub(crate) fn unlike_its_hash(at: Location) -> StoreError {
+pub(crate) fn hash_mismatch(at: Location) -> StoreError {
     damaged(format!(
         "the record at {at} does not match its hash. What it held is lost; everything else can \
          still be read"

@@ -15,22 +15,22 @@ use dormouse_actors::ports::{
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 
-use crate::catalog::{Catalog, CatalogError};
+use crate::compaction::Compaction;
 use crate::disk::Disk;
-use crate::draft::Draft;
 use crate::error::io;
-use crate::index::Fault;
+use crate::index::{Index, IndexError};
+use crate::inventory_pass::{InventoryPass, next_store_instance};
+use crate::location_index::IndexFault;
 use crate::lock::StoreLock;
-use crate::log::{Log, unlike_its_hash};
-use crate::mark::Mark;
+use crate::log::{Log, hash_mismatch};
+use crate::log_position::LogPosition;
 use crate::options::Options;
+use crate::process_table::{ProcessEntry, row_is_lost};
 use crate::quota::Quota;
-use crate::recover;
-use crate::stock::{Pass, number_of_a_store};
-use crate::stored::Suspects;
-use crate::sweep::Sweeper;
-use crate::table::{Line, row_is_lost};
-use crate::writer::{Placed, Writer};
+use crate::record_builder::RecordBuilder;
+use crate::recovery;
+use crate::stored_content::CorruptContents;
+use crate::writer::{Writer, WrittenRecord};
 use dormouse_records::GcPins;
 use dormouse_records::chunks::Chunks;
 use dormouse_records::validator::{
@@ -45,15 +45,15 @@ pub struct LogStore {
     /// The same, as an absolute path.
     folder: PathBuf,
     pub(crate) log: Arc<Log>,
-    catalog: RwLock<Catalog>,
+    index: RwLock<Index>,
     writer: Mutex<Writer>,
-    pub(crate) suspects: Arc<Suspects>,
+    pub(crate) corrupt_contents: Arc<CorruptContents>,
     /// Contents that commits brought or spared since the mark began, while there is one. Changed
     /// only by who holds the writer.
     pub(crate) gc_pins: GcPins,
     pub(crate) quota: Quota,
     /// Tells it from every other that this program opens.
-    pub(crate) number: u64,
+    pub(crate) instance: u64,
     /// None where it is only read.
     _lock: Option<StoreLock>,
 }
@@ -100,11 +100,11 @@ impl LogStore {
         dir: &Path,
         options: &Options,
     ) -> Result<Self, StoreError> {
-        let opened = recover::open(disk, dir, options)?;
+        let opened = recovery::open(disk, dir, options)?;
         let mut store = Self::of(
             dir,
             opened.log,
-            opened.catalog,
+            opened.index,
             opened.writer,
             Some(opened.lock),
         );
@@ -115,7 +115,7 @@ impl LogStore {
     pub(crate) fn of(
         dir: &Path,
         log: Arc<Log>,
-        catalog: Catalog,
+        index: Index,
         writer: Writer,
         lock: Option<StoreLock>,
     ) -> Self {
@@ -123,12 +123,12 @@ impl LogStore {
             dir: dir.to_owned(),
             folder: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
             log,
-            catalog: RwLock::new(catalog),
+            index: RwLock::new(index),
             writer: Mutex::new(writer),
-            suspects: Arc::default(),
+            corrupt_contents: Arc::default(),
             gc_pins: GcPins::default(),
             quota: Quota::default(),
-            number: number_of_a_store(),
+            instance: next_store_instance(),
             _lock: lock,
         }
     }
@@ -145,84 +145,91 @@ impl LogStore {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
-        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
-    pub(crate) fn ask<T>(
+    pub(crate) fn query_index<T>(
         &self,
-        question: impl Fn(&Catalog) -> Result<T, Fault>,
+        question: impl Fn(&Index) -> Result<T, IndexFault>,
     ) -> Result<T, StoreError> {
         let fault = match self
-            .ready_catalog()
-            .and_then(|()| question(&self.catalog()))
+            .flush_index_for_reading()
+            .and_then(|()| question(&self.index()))
         {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
         };
         tracing::info!(%fault, "building the index again");
         let end = self.writer();
-        let mut catalog = self.catalog_mut();
-        catalog.rebuild(&self.log, end.mark())?;
-        question(&catalog).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
+        let mut index = self.index_mut();
+        index.rebuild(&self.log, end.position())?;
+        question(&index).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
     }
 
     /// Reads something, and once more where what it is about may have been moved meanwhile.
-    fn reading<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn retry_if_moved<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
-            let swept = self.log.swept().count();
+            let swept = self.log.compacted().count();
             match read() {
                 Err(StoreError::Damaged { .. } | StoreError::Lost { .. })
-                    if self.log.swept().count() != swept => {}
+                    if self.log.compacted().count() != swept => {}
                 other => return other,
             }
         }
     }
 
     /// Tells the index what has to be told before it is asked.
-    fn ready_catalog(&self) -> Result<(), Fault> {
-        if self.catalog().can_be_asked() {
+    fn flush_index_for_reading(&self) -> Result<(), IndexFault> {
+        if self.index().is_readable() {
             Ok(())
         } else {
-            self.settle_catalog()
+            self.flush_index()
         }
     }
 
     /// Tells the index what it has yet to be told.
-    pub(crate) fn settle_catalog(&self) -> Result<(), Fault> {
-        if self.catalog().is_ahead() {
-            self.catalog_mut().settle(&self.log)
+    pub(crate) fn flush_index(&self) -> Result<(), IndexFault> {
+        if self.index().has_pending() {
+            self.index_mut().flush(&self.log)
         } else {
             Ok(())
         }
     }
 
     /// The records that `entries` need, after all rules were checked.
-    fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
+    fn builders(
+        &self,
+        Batch { entries, at_ms, .. }: Batch<'_>,
+    ) -> Result<Vec<RecordBuilder>, StoreError> {
         let is_held = |id: CheckpointId| {
-            self.catalog()
-                .table()
-                .checkpoint_line(id)
-                .is_some_and(|line| line.is_held())
+            self.index()
+                .processes()
+                .checkpoint_entry(id)
+                .is_some_and(|entry| entry.is_held())
         };
-        let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
+        let needs = |pid: Pid| needed(self.index().processes().checkpoints(), pid);
         let checkpoints = StoredCheckpoints {
-            last: self.catalog().table().last_checkpoint(),
+            last: self.index().processes().last_checkpoint(),
             is_held: &is_held,
             needs: &needs,
         };
         let progress_of = |pid: Pid| {
-            let catalog = self.catalog();
-            catalog.table().line(pid).as_ref().map(Line::progress)
+            let index = self.index();
+            index
+                .processes()
+                .entry(pid)
+                .as_ref()
+                .map(ProcessEntry::progress)
         };
         let checked = check_entries(entries, checkpoints, progress_of)?;
         let mut members = checked.members.into_iter();
-        let (mut drafts, mut fresh, mut last) = (Vec::new(), HashSet::new(), HashMap::new());
+        let (mut builders, mut fresh, mut last) = (Vec::new(), HashSet::new(), HashMap::new());
         for entry in entries {
             if let Entry::Facts { pid, first, facts } = entry {
                 last.insert(
@@ -234,10 +241,10 @@ impl LogStore {
                 Entry::Ended { pid, exit } => {
                     let stands_at = || progress_of(*pid).map_or(FactNumber(0), |known| known.last);
                     let last = last.get(pid).copied().unwrap_or_else(stands_at);
-                    drafts.push(Draft::ended(*pid, exit, last)?);
+                    builders.push(RecordBuilder::ended(*pid, exit, last)?);
                 }
                 Entry::Content { hash, bytes, index } => {
-                    drafts.extend(self.content_draft(*hash, bytes, index, &mut fresh)?);
+                    builders.extend(self.content_draft(*hash, bytes, index, &mut fresh)?);
                 }
                 Entry::Checkpoint {
                     id,
@@ -260,14 +267,16 @@ impl LogStore {
                         commit,
                         at_ms,
                     };
-                    drafts.push(Draft::checkpoint(&checkpoint)?);
+                    builders.push(RecordBuilder::checkpoint(&checkpoint)?);
                 }
                 Entry::Held { hash } => self.check_held(*hash, &fresh)?,
-                Entry::Shortened { pid, below } => drafts.push(self.shortened_draft(*pid, *below)?),
-                _ => drafts.extend(Draft::entry(entry)?),
+                Entry::Shortened { pid, below } => {
+                    builders.push(self.shortened_draft(*pid, *below)?)
+                }
+                _ => builders.extend(RecordBuilder::for_op(entry)?),
             }
         }
-        Ok(drafts)
+        Ok(builders)
     }
 
     /// Refuses a content that is not held, and was not lost.
@@ -278,11 +287,11 @@ impl LogStore {
     ) -> Result<(), StoreError> {
         let name = self.log.keys().name(hash);
         self.gc_pins.pin(name);
-        let catalog = self.catalog();
+        let index = self.index();
         // What was lost by damage can be referred to: everything else about who does goes on.
         let held = fresh.contains(&hash)
-            || catalog.knows_content(name)
-            || !catalog.table().lost().is_empty();
+            || index.knows_content(name)
+            || !index.processes().lost_ranges().is_empty();
         if held {
             Ok(())
         } else {
@@ -292,17 +301,17 @@ impl LogStore {
 
     /// The record of a history that is shortened: it takes the place of the birth, so the row
     /// stands in it.
-    fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<Draft, StoreError> {
-        let line = self.line(pid)?;
-        if below < line.since() {
+    fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
+        let entry = self.entry(pid)?;
+        if below < entry.since() {
             return Err(StoreError::ForgottenFact {
                 pid,
                 asked: below,
-                since: line.since(),
+                since: entry.since(),
             });
         }
-        let catalog = self.catalog();
-        if catalog
+        let index = self.index();
+        if index
             .image(pid, below)
             .ok()
             .flatten()
@@ -310,7 +319,7 @@ impl LogStore {
         {
             return Err(no_image(pid, below));
         }
-        Draft::shortened(&line.row().ok_or_else(|| row_is_lost(pid))?, below)
+        RecordBuilder::history_truncated(&entry.row().ok_or_else(|| row_is_lost(pid))?, below)
     }
 
     /// The record of a content; none where the log holds it, or an earlier entry of the commit
@@ -321,31 +330,32 @@ impl LogStore {
         bytes: &Bytes,
         index: &Bytes,
         fresh: &mut HashSet<ContentHash>,
-    ) -> Result<Option<Draft>, StoreError> {
+    ) -> Result<Option<RecordBuilder>, StoreError> {
         let name = self.log.keys().name(hash);
         self.gc_pins.pin(name);
-        let held = self.catalog().holds_content(name) && !self.suspects.lock().contains(&name);
+        let held =
+            self.index().holds_content(name) && !self.corrupt_contents.lock().contains(&name);
         if held || fresh.contains(&hash) {
             return Ok(None);
         }
         let chunks = Chunks::of(bytes);
         check_name(hash, &chunks)?;
         fresh.insert(hash);
-        Ok(Some(Draft::content(hash, bytes, index, &chunks)))
+        Ok(Some(RecordBuilder::content(hash, bytes, index, &chunks)))
     }
 
     /// Brings the catalog up to a commit that is durable. What fails here is mended by building the
     /// index again.
-    pub(crate) fn note(&self, writer: &Writer, written: &[Placed]) {
-        let mut catalog = self.catalog_mut();
-        let noted = note_all(&mut catalog, &self.log, written, writer.mark());
+    pub(crate) fn apply_commit(&self, writer: &Writer, written: &[WrittenRecord]) {
+        let mut index = self.index_mut();
+        let noted = apply_records(&mut index, &self.log, written, writer.position());
         if let Err(fault) = noted {
             tracing::warn!(%fault, "the index did not take a commit and will be built again");
         }
-        let mut suspects = self.suspects.lock();
-        if !suspects.is_empty() {
+        let mut corrupt_contents = self.corrupt_contents.lock();
+        if !corrupt_contents.is_empty() {
             for record in written {
-                suspects.remove(&record.header.payload);
+                corrupt_contents.remove(&record.header.payload);
             }
         }
     }
@@ -357,22 +367,22 @@ fn brought(entries: &[Entry], wanted: ContentHash) -> bool {
         .any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
 }
 
-fn note_all(
-    catalog: &mut Catalog,
+fn apply_records(
+    index: &mut Index,
     log: &Log,
-    written: &[Placed],
-    end: Mark,
-) -> Result<(), CatalogError> {
+    written: &[WrittenRecord],
+    end: LogPosition,
+) -> Result<(), IndexError> {
     for record in written {
         let payload = || {
             let opened = log.open_payload(&record.header, record.payload.concat());
             opened
                 .map(Bytes::from)
-                .ok_or_else(|| unlike_its_hash(record.at))
+                .ok_or_else(|| hash_mismatch(record.at))
         };
-        catalog.note(record.at, &record.header, &payload)?;
+        index.apply_record(record.at, &record.header, &payload)?;
     }
-    Ok(catalog.reach(end, log)?)
+    Ok(index.advance_to(end, log)?)
 }
 
 impl Store for LogStore {
@@ -386,31 +396,31 @@ impl Store for LogStore {
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        writer.check_alive()?;
+        writer.check_writable()?;
         check_owner(owner, writer.owner())?;
         self.settle_for(&writer, batch.entries)?;
-        let drafts = self.drafts(batch)?;
-        if drafts.is_empty() {
+        let builders = self.builders(batch)?;
+        if builders.is_empty() {
             return if batch.until == Until::Synced {
                 writer.sync()
             } else {
                 Ok(())
             };
         }
-        let finished = writer.finish(drafts, batch.at_ms)?;
+        let encoded = writer.encode(builders, batch.at_ms)?;
         self.quota
-            .check(self.log.bytes(), finished.length(), batch.entries)?;
-        let written = writer.append(finished, batch.until)?;
-        self.note(&writer, &written);
+            .check(self.log.bytes(), encoded.length(), batch.entries)?;
+        let written = writer.append(encoded, batch.until)?;
+        self.apply_commit(&writer, &written);
         Ok(())
     }
 
     fn processes(&self) -> Result<Listing, StoreError> {
-        Ok(self.catalog().table().listing())
+        Ok(self.index().processes().listing())
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.reading(|| self.read_journal(pid, upto))
+        self.retry_if_moved(|| self.read_journal(pid, upto))
     }
 
     fn facts(
@@ -419,31 +429,33 @@ impl Store for LogStore {
         first: FactNumber,
         upto: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.reading(|| self.read_facts(pid, first, upto))
+        self.retry_if_moved(|| self.read_facts(pid, first, upto))
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.reading(|| self.read_history(pid))
+        self.retry_if_moved(|| self.read_history(pid))
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
-        Ok(self.catalog().table().checkpoints().cloned().collect())
+        Ok(self.index().processes().checkpoints().cloned().collect())
     }
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
-        Ok(self.catalog().table().last_checkpoint())
+        Ok(self.index().processes().last_checkpoint())
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn Backing>, StoreError> {
-        let opened = self.reading(|| self.open_content(hash));
+        let opened = self.retry_if_moved(|| self.open_content(hash));
         if matches!(opened, Err(StoreError::Damaged { .. })) {
-            self.suspects.lock().insert(self.log.keys().name(hash));
+            self.corrupt_contents
+                .lock()
+                .insert(self.log.keys().name(hash));
         }
         Ok(Arc::new(opened?))
     }
 
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
-        self.reading(|| self.read_temp_files(root, CommitNumber(u64::MAX)))
+        self.retry_if_moved(|| self.read_temp_files(root, CommitNumber(u64::MAX)))
     }
 
     fn temp_files_by(
@@ -451,12 +463,12 @@ impl Store for LogStore {
         root: Pid,
         commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        self.reading(|| self.read_temp_files(root, commit))
+        self.retry_if_moved(|| self.read_temp_files(root, commit))
     }
 
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         let writer = self.writer();
-        writer.check_alive()?;
+        writer.check_writable()?;
         check_owner(owner, writer.owner())?;
         Ok(self.gc_pins.begin())
     }
@@ -466,14 +478,14 @@ impl Store for LogStore {
     }
 
     fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        Pass::new(self, order).run()
+        InventoryPass::new(self, order).run()
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
         if sweep.purpose == Purpose::Free {
             check_owner(owner, self.writer().owner())?;
         }
-        Sweeper::new(self, owner, sweep)?.run()
+        Compaction::new(self, owner, sweep)?.run()
     }
 }
 
@@ -483,7 +495,7 @@ impl LogStore {
     /// unknown only once it was built anew.
     fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
         let is_doubtful = |hash: &ContentHash| {
-            !self.catalog().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash)
+            !self.index().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash)
         };
         let asks = |entry: &Entry| match entry {
             Entry::Shortened { .. } => true,
@@ -495,12 +507,12 @@ impl LogStore {
         }
         let cannot_say = |entry: &Entry| match entry {
             Entry::Held { hash } => {
-                is_doubtful(hash) && self.catalog().content(self.log.keys().name(*hash)).is_err()
+                is_doubtful(hash) && self.index().content(self.log.keys().name(*hash)).is_err()
             }
             _ => false,
         };
-        if self.settle_catalog().is_err() || entries.iter().any(cannot_say) {
-            return self.catalog_mut().rebuild(&self.log, writer.mark());
+        if self.flush_index().is_err() || entries.iter().any(cannot_say) {
+            return self.index_mut().rebuild(&self.log, writer.position());
         }
         Ok(())
     }
@@ -510,7 +522,7 @@ impl Drop for LogStore {
     /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed, and the
     /// index with it.
     fn drop(&mut self) {
-        if let Err(fault) = self.settle_catalog() {
+        if let Err(fault) = self.flush_index() {
             tracing::warn!(%fault, "the index was not brought up to the log when the store was \
                  closed");
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 
-use crate::disk::System;
+use crate::disk::OsDisk;
 use crate::log_store::LogStore;
 use crate::pace::Pace;
 use crate::packed::Compression;
@@ -109,7 +109,7 @@ impl Options {
         Ok(LogStore::of(
             dir.as_ref(),
             opened.log,
-            opened.catalog,
+            opened.index,
             opened.writer,
             None,
         ))
@@ -120,6 +120,6 @@ impl Options {
     /// # Errors
     /// As [`LogStore::open`].
     pub fn open(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
-        LogStore::open_on(Arc::new(System), dir.as_ref(), &self)
+        LogStore::open_on(Arc::new(OsDisk), dir.as_ref(), &self)
     }
 }

@@ -19,10 +19,10 @@ use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::ContentHash;
 
-use crate::envelope::{HEADER_BYTES, Header, Part};
 use crate::error::io as io_error;
-use crate::log::{Log, cannot_read, unlike_its_hash};
-use crate::mark::Location;
+use crate::log::{Log, cannot_read, hash_mismatch};
+use crate::log_position::Location;
+use crate::record_header::{HEADER_BYTES, PayloadPart, RecordHeader};
 use crate::secret::{Keys, SEAL_BYTES};
 use crate::segment::Segment;
 use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
@@ -103,13 +103,15 @@ impl Unpacked {
     pub(crate) fn pack(
         &self,
         chunks: &[Bytes],
-        header: &Header,
+        header: &RecordHeader,
         keys: &Keys,
     ) -> io::Result<Vec<Bytes>> {
         let part = |bytes: Bytes, part, number| -> io::Result<Bytes> {
-            let encrypted = header.coding.is_encrypted();
+            let encrypted = header.encoding.is_encrypted();
             if encrypted {
-                Ok(keys.seal(&bytes, &header.bound(part, number))?.into())
+                Ok(keys
+                    .seal(&bytes, &header.associated_data(part, number))?
+                    .into())
             } else {
                 Ok(bytes)
             }
@@ -120,13 +122,13 @@ impl Unpacked {
             .iter()
             .for_each(|chunk| directory.extend((chunk.len() as u32).to_le_bytes()));
         directory.extend_from_slice(&self.list);
-        let mut parts = vec![part(directory.into(), Part::Directory, 0)?];
+        let mut parts = vec![part(directory.into(), PayloadPart::Directory, 0)?];
         if header.first > 0 {
             let index = [blake3::hash(&self.index).as_bytes(), &self.index[..]].concat();
-            parts.push(part(index.into(), Part::Index, 0)?);
+            parts.push(part(index.into(), PayloadPart::Index, 0)?);
         }
         for (number, chunk) in (0..).zip(chunks) {
-            parts.push(part(chunk.clone(), Part::Chunk, number)?);
+            parts.push(part(chunk.clone(), PayloadPart::Chunk, number)?);
         }
         Ok(parts)
     }
@@ -147,7 +149,7 @@ impl Unpacked {
 #[derive(Debug)]
 pub(crate) struct Packed {
     at: Location,
-    header: Header,
+    header: RecordHeader,
     keys: Keys,
     /// Bytes from the start of the segment.
     index: u64,
@@ -165,9 +167,9 @@ impl Packed {
         log: &Log,
         segment: &Segment,
         at: Location,
-        header: &Header,
+        header: &RecordHeader,
     ) -> Result<(Self, ContentHash, Chunks), StoreError> {
-        let seal = if header.coding.is_encrypted() {
+        let seal = if header.encoding.is_encrypted() {
             SEAL_BYTES
         } else {
             0
@@ -176,7 +178,7 @@ impl Packed {
         let (chunks, list) = (header.count.div_ceil(CHUNK), 32 * list_length(header.count));
         let length = 32 + 4 * chunks + list + seal;
         if length > header.length {
-            return Err(unlike_its_hash(at));
+            return Err(hash_mismatch(at));
         }
         let index = start + length;
         let mut packed = Self {
@@ -186,13 +188,13 @@ impl Packed {
             index,
             starts: Vec::new(),
         };
-        let directory = packed.part(segment, start..index, Part::Directory, 0)?;
+        let directory = packed.part(segment, start..index, PayloadPart::Directory, 0)?;
         let (hash, rest) = directory
             .split_first_chunk::<32>()
-            .ok_or_else(|| unlike_its_hash(at))?;
+            .ok_or_else(|| hash_mismatch(at))?;
         let (lengths, list) = rest
             .split_at_checked(4 * chunks as usize)
-            .ok_or_else(|| unlike_its_hash(at))?;
+            .ok_or_else(|| hash_mismatch(at))?;
         let mut next = index
             + if header.first == 0 {
                 0
@@ -207,7 +209,7 @@ impl Packed {
         let (hash, list) = (ContentHash(*hash), Chunks::from_list(list, header.count));
         let adds_up = next == start + header.length && log.keys().name(hash) == header.payload;
         if !adds_up || (!list.is_empty() && list.name() != hash.0) {
-            return Err(unlike_its_hash(at));
+            return Err(hash_mismatch(at));
         }
         Ok((packed, hash, list))
     }
@@ -218,15 +220,15 @@ impl Packed {
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub(crate) fn chunk(&self, segment: &Segment, chunk: u64) -> Result<Vec<u8>, StoreError> {
         let [start, end] = self.starts[chunk as usize..][..2] else {
-            return Err(unlike_its_hash(self.at));
+            return Err(hash_mismatch(self.at));
         };
-        let packed = self.part(segment, start..end, Part::Chunk, chunk)?;
+        let packed = self.part(segment, start..end, PayloadPart::Chunk, chunk)?;
         let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
-        if packed.len() == length || !self.header.coding.is_compressed() {
+        if packed.len() == length || !self.header.encoding.is_compressed() {
             return Ok(packed);
         }
         // No more than a chunk is made of it, whatever it says of itself.
-        zstd::bulk::decompress(&packed, length).map_err(|_| unlike_its_hash(self.at))
+        zstd::bulk::decompress(&packed, length).map_err(|_| hash_mismatch(self.at))
     }
 
     /// The hash of the index, and the index; none where there is none.
@@ -237,7 +239,7 @@ impl Packed {
         if self.header.first == 0 {
             return Ok(None);
         }
-        self.part(segment, self.index..self.starts[0], Part::Index, 0)
+        self.part(segment, self.index..self.starts[0], PayloadPart::Index, 0)
             .map(Some)
     }
 
@@ -245,22 +247,22 @@ impl Packed {
         &self,
         segment: &Segment,
         place: std::ops::Range<u64>,
-        part: Part,
+        part: PayloadPart,
         number: u64,
     ) -> Result<Vec<u8>, StoreError> {
         if place.start > place.end || place.end > segment.end() {
-            return Err(unlike_its_hash(self.at));
+            return Err(hash_mismatch(self.at));
         }
         let mut bytes = vec![0; (place.end - place.start) as usize];
         segment
             .read(place.start, &mut bytes)
             .map_err(cannot_read(self.at))?;
-        if !self.header.coding.is_encrypted() {
+        if !self.header.encoding.is_encrypted() {
             return Ok(bytes);
         }
         self.keys
-            .open(&bytes, &self.header.bound(part, number))
-            .ok_or_else(|| unlike_its_hash(self.at))
+            .open(&bytes, &self.header.associated_data(part, number))
+            .ok_or_else(|| hash_mismatch(self.at))
     }
 }
 

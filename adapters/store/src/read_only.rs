@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 
-use crate::catalog::Catalog;
-use crate::disk::{Disk, Reading};
+use crate::disk::{Disk, ReadOnlyDisk};
 use crate::error::io as io_error;
 use crate::head::Head;
+use crate::index::Index;
 use crate::log::{Log, segment_numbers};
-use crate::mark::Location;
+use crate::log_position::Location;
 use crate::options::Options;
-use crate::recover::{check_log, check_tail, keys_of};
+use crate::recovery::{check_log, check_secret, check_tail};
 use crate::segment::Segment;
 use crate::writer::Writer;
 
@@ -36,7 +36,7 @@ const DOUBTED: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) log: Arc<Log>,
-    pub(crate) catalog: Catalog,
+    pub(crate) index: Index,
     /// It refuses everything.
     pub(crate) writer: Writer,
 }
@@ -47,9 +47,9 @@ pub(crate) struct Opened {
 /// [`StoreError::Io`] of kind `NotFound` where there is none, [`StoreError::Key`],
 /// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
-    beside_a_writer(|| {
+    retry_beside_writer(|| {
         let (opened, vouched) = open_once(dir, options)?;
-        let is_doubtful = opened.catalog.table().is_lost_behind(vouched);
+        let is_doubtful = opened.index.processes().is_lost_behind(vouched);
         Ok((opened, is_doubtful))
     })
 }
@@ -60,7 +60,7 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> 
 ///
 /// # Errors
 /// As `look`.
-pub(crate) fn beside_a_writer<T>(
+pub(crate) fn retry_beside_writer<T>(
     mut look: impl FnMut() -> Result<(T, bool), StoreError>,
 ) -> Result<T, StoreError> {
     let mut attempts = ATTEMPTS;
@@ -78,46 +78,39 @@ pub(crate) fn beside_a_writer<T>(
 
 /// The moment, and what HEAD vouches for in it.
 fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreError> {
-    let (head, log) = moment(dir, options)?;
-    check_log(&log, head.mark)?;
-    let (catalog, mark) = Catalog::in_memory(&log, head.mark)?;
-    check_tail(&log, mark)?;
+    let (head, log) = open_consistent(dir, options)?;
+    check_log(&log, head.position)?;
+    let (index, position) = Index::in_memory(&log, head.position)?;
+    check_tail(&log, position)?;
     let last = || log.segment(log.numbers().last().copied()?);
     // Whoever made the store came no further than HEAD if there is none.
-    let none = || Arc::new(Segment::empty(mark.end.segment));
+    let none = || Arc::new(Segment::empty(position.end.segment));
     let segment = log
-        .segment(mark.end.segment)
+        .segment(position.end.segment)
         .or_else(last)
         .unwrap_or_else(none);
-    if segment.number() == mark.end.segment {
+    if segment.number() == position.end.segment {
         // Behind it stands room that a writer has reserved, or what it is about to commit.
-        segment.acknowledge(mark.end.offset);
+        segment.acknowledge(position.end.offset);
     }
     let log = Arc::new(log);
-    let vouched = head.mark.end;
-    let writer = Writer::reading(
+    let vouched = head.position.end;
+    let writer = Writer::read_only(
         dir.to_owned(),
         Arc::clone(&log),
         segment,
-        Head { mark, ..head },
+        Head { position, ..head },
         options,
     );
-    Ok((
-        Opened {
-            log,
-            catalog,
-            writer,
-        },
-        vouched,
-    ))
+    Ok((Opened { log, index, writer }, vouched))
 }
 
 /// HEAD, and the segments that belong to it.
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(Reading::paced(options.pace.clone()));
+pub(crate) fn open_consistent(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::paced(options.pace.clone()));
     let folder = dir.join("log");
     let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
     let numbers = || {
@@ -129,9 +122,11 @@ pub(crate) fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), Store
         let log = Log::open(
             Arc::clone(&disk),
             &folder,
-            keys_of(&head, options.secret.as_ref(), dir)?,
+            check_secret(&head, options.secret.as_ref(), dir)?,
         )?;
-        if read_head()?.mark.end.segment == head.mark.end.segment && numbers()? == log.numbers() {
+        if read_head()?.position.end.segment == head.position.end.segment
+            && numbers()? == log.numbers()
+        {
             return Ok((head, log));
         }
     }

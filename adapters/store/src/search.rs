@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use dormouse_actors::ports::StoreError;
 use memchr::memmem;
 
-use crate::envelope::{HEADER_BYTES, MAGIC};
 use crate::error::io;
 use crate::log::Log;
-use crate::mark::Location;
+use crate::log_position::Location;
+use crate::record_header::{HEADER_BYTES, MAGIC};
 use crate::segment::Segment;
 
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -17,7 +17,7 @@ const WINDOW_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`StoreError::Io`].
-pub(crate) fn header_from(log: &Log, from: Location) -> Result<Option<Location>, StoreError> {
+pub(crate) fn next_header(log: &Log, from: Location) -> Result<Option<Location>, StoreError> {
     if log.header(from)?.is_some() {
         return Ok(Some(from));
     }

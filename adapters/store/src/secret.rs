@@ -18,8 +18,8 @@ use dormouse_actors::ports::KeyFault;
 use dormouse_proto::id::ContentHash;
 use zeroize::Zeroizing;
 
-use crate::envelope::StoreKey;
-use crate::mark::Hash;
+use crate::log_position::Hash;
+use crate::record_header::StoreKey;
 
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
@@ -47,11 +47,11 @@ impl StoreSecret {
     /// bytes themselves. What was read is wiped.
     ///
     /// # Errors
-    /// [`NotASecret`], which tells nothing of what was read; also for 32 bytes of text, which
+    /// [`InvalidSecret`], which tells nothing of what was read; also for 32 bytes of text, which
     /// nobody has drawn at random.
-    pub fn read(text: Vec<u8>) -> Result<Self, NotASecret> {
+    pub fn read(text: Vec<u8>) -> Result<Self, InvalidSecret> {
         let text = Zeroizing::new(text);
-        let not_one = NotASecret { bytes: text.len() };
+        let not_one = InvalidSecret { bytes: text.len() };
         if let Ok(bytes) = <[u8; 32]>::try_from(&text[..]) {
             let is_text = bytes
                 .iter()
@@ -96,7 +96,7 @@ impl StoreSecret {
      written as 64 hexadecimal digits or as they are. `openssl rand -hex 32` makes one; a password \
      is none"
 )]
-pub struct NotASecret {
+pub struct InvalidSecret {
     bytes: usize,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Keys {
 
 struct Cipher {
     payloads: XChaCha20Poly1305,
-    lines: XChaCha20Poly1305,
+    entries: XChaCha20Poly1305,
     names: Zeroizing<Hash>,
 }
 
@@ -159,7 +159,7 @@ impl Keys {
     fn sealing(StoreKey(salt): StoreKey, secret: &StoreSecret) -> Self {
         let key = |purpose| secret.key(&salt, purpose);
         let cipher = |purpose| XChaCha20Poly1305::new((&*key(purpose)).into());
-        let (payloads, lines) = (
+        let (payloads, entries) = (
             cipher("dormouse store 1, payloads"),
             cipher("dormouse store 1, lines of the index"),
         );
@@ -169,7 +169,7 @@ impl Keys {
             headers,
             cipher: Some(Arc::new(Cipher {
                 payloads,
-                lines,
+                entries,
                 names,
             })),
         }
@@ -199,36 +199,36 @@ impl Keys {
     ///
     /// # Errors
     /// Where the operating system gives no randomness.
-    pub(crate) fn seal(&self, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
+    pub(crate) fn seal(&self, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
             || Ok(text.to_vec()),
-            |cipher| seal(&cipher.payloads, text, bound),
+            |cipher| seal(&cipher.payloads, text, associated_data),
         )
     }
 
     /// The reverse of [`Keys::seal`]; none where the text or what it is bound to is another.
-    pub(crate) fn open(&self, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
         self.cipher
             .as_ref()
-            .and_then(|cipher| open(&cipher.payloads, sealed, bound))
+            .and_then(|cipher| open(&cipher.payloads, sealed, associated_data))
     }
 
     /// A line as it stands in the index under `name`.
     ///
     /// # Errors
     /// Where the operating system gives no randomness.
-    pub(crate) fn seal_line(&self, line: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
+    pub(crate) fn seal_entry(&self, entry: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
         match &self.cipher {
-            None => Ok(line),
-            Some(cipher) => seal(&cipher.lines, &line, name),
+            None => Ok(entry),
+            Some(cipher) => seal(&cipher.entries, &entry, name),
         }
     }
 
     /// The reverse of [`Keys::seal_line`]; none where the index holds something else there.
-    pub(crate) fn open_line(&self, line: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn open_entry(&self, entry: &[u8], name: &[u8]) -> Option<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
-            || Some(line.to_vec()),
-            |cipher| open(&cipher.lines, line, name),
+            || Some(entry.to_vec()),
+            |cipher| open(&cipher.entries, entry, name),
         )
     }
 }
@@ -242,33 +242,33 @@ pub(crate) fn check_of(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
 ///
 /// # Errors
 /// Where it gives none.
-pub(crate) fn drawn<const N: usize>() -> io::Result<[u8; N]> {
+pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::getrandom(&mut bytes)?;
     Ok(bytes)
 }
 
-fn seal(cipher: &XChaCha20Poly1305, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
-    let nonce = drawn::<NONCE_BYTES>()?;
+fn seal(cipher: &XChaCha20Poly1305, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
+    let nonce = random_bytes::<NONCE_BYTES>()?;
     let text = cipher.encrypt(
         &XNonce::from(nonce),
         Payload {
             msg: text,
-            aad: bound,
+            aad: associated_data,
         },
     );
     let text = text.map_err(|_| io::Error::other("a text is too long to be sealed"))?;
     Ok([&nonce[..], &text].concat())
 }
 
-fn open(cipher: &XChaCha20Poly1305, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
+fn open(cipher: &XChaCha20Poly1305, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
     let (nonce, text) = sealed.split_first_chunk::<NONCE_BYTES>()?;
     cipher
         .decrypt(
             &XNonce::from(*nonce),
             Payload {
                 msg: text,
-                aad: bound,
+                aad: associated_data,
             },
         )
         .ok()
@@ -299,8 +299,8 @@ mod tests {
             (keys(1, StoreKey([4; 32])), b"bound"),
             (keys(1, SALT), b"other"),
         ];
-        for (keys, bound) in others {
-            assert_eq!(keys.open(&sealed, bound), None);
+        for (keys, associated_data) in others {
+            assert_eq!(keys.open(&sealed, associated_data), None);
         }
         for bit in 0..sealed.len() * 8 {
             let mut flipped = sealed.clone();
@@ -308,9 +308,9 @@ mod tests {
             assert_eq!(keys(1, SALT).open(&flipped, b"bound"), None, "bit {bit}");
         }
         assert_eq!(
-            keys(1, SALT).open_line(&sealed, b"bound"),
+            keys(1, SALT).open_entry(&sealed, b"bound"),
             None,
-            "lines have a key of their own"
+            "entries have a key of their own"
         );
     }
 

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::disk::{Disk, DiskFile, Held, How};
-use crate::envelope::HEADER_BYTES;
-use crate::tail::Tail;
+use crate::append_file::AppendFile;
+use crate::disk::{Disk, DiskFile, MemoryFile, OpenMode};
+use crate::record_header::HEADER_BYTES;
 
 /// Small commits share what reserving costs.
 const RESERVED_BYTES: u64 = 256 << 10;
@@ -43,15 +43,15 @@ impl Segment {
 
     /// Opens the segment `number` in the log's folder, with all its bytes.
     pub(crate) fn open(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(disk, folder, number, How::Existing)
+        Self::with(disk, folder, number, OpenMode::Existing)
     }
 
     /// Makes the segment `number`. Its name is not durable before the folder is synced.
     pub(crate) fn create(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(disk, folder, number, How::New)
+        Self::with(disk, folder, number, OpenMode::New)
     }
 
-    fn with(disk: &dyn Disk, folder: &Path, number: u32, how: How) -> io::Result<Self> {
+    fn with(disk: &dyn Disk, folder: &Path, number: u32, how: OpenMode) -> io::Result<Self> {
         let file = disk.open(&folder.join(Self::file_name(number)), how)?;
         let length = file.length()?;
         let (end, length) = (AtomicU64::new(length), AtomicU64::new(length));
@@ -65,7 +65,7 @@ impl Segment {
     }
 
     /// The same, closed: it is kept in memory. For what is left of a segment that was swept.
-    pub(crate) fn held(&self) -> io::Result<Self> {
+    pub(crate) fn to_memory(&self) -> io::Result<Self> {
         let mut bytes = vec![0; HEADER_BYTES];
         self.read(0, &mut bytes)?;
         Ok(Self::in_memory(self.number, bytes.into()))
@@ -83,7 +83,7 @@ impl Segment {
         );
         Self {
             number,
-            file: Arc::new(Held(bytes)),
+            file: Arc::new(MemoryFile(bytes)),
             end,
             length,
             mapped: Mutex::default(),
@@ -165,7 +165,7 @@ impl Segment {
     }
 }
 
-impl Tail for Segment {
+impl AppendFile for Segment {
     fn append(&self, at: u64, parts: &[Bytes]) -> io::Result<()> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
         // What fails may have made it longer as well.

@@ -5,10 +5,10 @@ use dormouse_actors::ports::{Bounds, Contents, Forgotten};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
-use crate::disk::System;
-use crate::finding::Finding;
+use crate::disk::OsDisk;
 use crate::head::Head;
-use crate::index::{Index, Name};
+use crate::issue::Issue;
+use crate::location_index::{LocationIndex, RecordKey};
 use crate::secret::Keys;
 
 const CONTENT: &[u8] = b"content";
@@ -79,8 +79,8 @@ type Damage = fn(Vec<u8>) -> Option<Vec<u8>>;
 
 /// Damages the index of a store that is closed.
 fn damage_last(folder: &Path, kind: u8, damage: Damage) {
-    let keys = Keys::plain(Head::read(&System, folder).unwrap().unwrap().key);
-    Index::open(&folder.join("index"), keys)
+    let keys = Keys::plain(Head::read(&OsDisk, folder).unwrap().unwrap().key);
+    LocationIndex::open(&folder.join("index"), keys)
         .unwrap()
         .damage_last(kind, damage);
 }
@@ -118,9 +118,9 @@ fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = fill(&store);
-    store.catalog_mut().lose_index();
+    store.index_mut().drop_locations();
     check_filled(&store, "lost after commits");
-    store.catalog_mut().lose_index();
+    store.index_mut().drop_locations();
     let fact = Entry::Facts {
         pid: Pid(1),
         first: FactNumber(4),
@@ -138,21 +138,24 @@ fn a_store_that_was_closed_is_opened_with_the_index_that_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     fill(&store);
-    let loss = Finding::TempFile {
+    let loss = Issue::TempFile {
         root: Pid(1),
         number: 9,
     };
     store
-        .write_notes(vec![Draft::loss_noted(&[loss]).unwrap()], 0)
+        .write_repair_records(
+            vec![RecordBuilder::losses_acknowledged(&[loss]).unwrap()],
+            0,
+        )
         .unwrap();
-    assert!(store.catalog().is_built_here(), "there was none");
+    assert!(store.index().is_authoritative(), "there was none");
     drop(store);
     for _ in 0..2 {
         let store = LogStore::open(folder.path()).unwrap();
-        assert!(!store.catalog().is_built_here());
+        assert!(!store.index().is_authoritative());
         check_filled(&store, "opened again");
         assert!(
-            !store.catalog().is_built_here(),
+            !store.index().is_authoritative(),
             "it knew all that was asked"
         );
         let owner = store.claim().unwrap();
@@ -256,20 +259,23 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
                 "{case}"
             );
             let stands = store
-                .ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1))))
+                .query_index(|index| index.contains_key(&RecordKey::Image(Pid(1), FactNumber(1))))
                 .unwrap();
             assert!(!stands, "{case}: the index has it");
         };
         let store = LogStore::open(folder.path()).unwrap();
         fill(&store);
         // The index on the disk is told of it, so that a note that waits has to take it out.
-        store.settle_catalog().unwrap();
+        store.flush_index().unwrap();
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(1));
         store
-            .write_notes(vec![Draft::snapshot_dropped(Pid(1), FactNumber(1))], 0)
+            .write_repair_records(
+                vec![RecordBuilder::snapshot_dropped(Pid(1), FactNumber(1))],
+                0,
+            )
             .unwrap();
         check(&store, "at once");
-        store.catalog_mut().lose_index();
+        store.index_mut().drop_locations();
         check(&store, "with an index that is built again");
         drop(store);
         if !with_index {
@@ -326,19 +332,21 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
     };
     assert!(store.sweep(owner, order).unwrap().freed_parts > 0);
     let names = [
-        Name::Image(Pid(1), FactNumber(0)),
-        Name::Facts(Pid(1), FactNumber(1)),
+        RecordKey::Image(Pid(1), FactNumber(0)),
+        RecordKey::Facts(Pid(1), FactNumber(1)),
     ];
     let check = |store: &LogStore, case: &str| {
         for name in names {
             assert!(
-                !store.ask(|catalog| catalog.leads_somewhere(&name)).unwrap(),
+                !store
+                    .query_index(|index| index.contains_key(&name))
+                    .unwrap(),
                 "{case}: {name:?}"
             );
         }
         assert!(
             store
-                .ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1))))
+                .query_index(|index| index.contains_key(&RecordKey::Image(Pid(1), FactNumber(1))))
                 .unwrap(),
             "{case}"
         );

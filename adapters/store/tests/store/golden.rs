@@ -152,8 +152,8 @@ fn write(name: &str, options: &Options) {
             kind == 2 && count == LOST as u64
         });
         damage(folder.path(), |kind, subject, _| kind == 5 && subject == 1);
-        let checkup = fsck(folder.path(), options, Repair::Yes, &mut |_, _| {}).unwrap();
-        assert_eq!(checkup.findings.len(), 2, "{name}: {checkup:?}");
+        let report = fsck(folder.path(), options, Repair::Yes, &mut |_, _| {}).unwrap();
+        assert_eq!(report.issues.len(), 2, "{name}: {report:?}");
     }
     let golden = golden(name);
     let _ = fs::remove_dir_all(&golden);

@@ -297,7 +297,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
         &mut |_, _| {},
     )
     .unwrap();
-    assert!(report.findings.is_empty(), "{report:?}");
+    assert!(report.issues.is_empty(), "{report:?}");
 }
 
 #[test]

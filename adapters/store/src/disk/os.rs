@@ -9,24 +9,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::fs::FallocateFlags;
 
-use super::{Disk, DiskFile, How};
-use crate::map;
+use super::{Disk, DiskFile, OpenMode};
+use crate::mmap;
 
-/// The most parts that one call of the operating system takes.
+/// The most buffers that are passed to one `writev` call; IOV_MAX is 1024 on Linux.
 const PARTS_AT_ONCE: usize = 512;
 
 /// The operating system's file system.
 #[derive(Debug)]
-pub(crate) struct System;
+pub(crate) struct OsDisk;
 
-impl Disk for System {
-    fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>> {
+impl Disk for OsDisk {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         match how {
-            How::Existing => {}
-            How::New => drop(options.create_new(true)),
-            How::Emptied => drop(options.create(true).truncate(true)),
+            OpenMode::Existing => {}
+            OpenMode::New => drop(options.create_new(true)),
+            OpenMode::Emptied => drop(options.create(true).truncate(true)),
         }
         Ok(Arc::new(options.open(path)?))
     }
@@ -36,7 +36,7 @@ impl Disk for System {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
-        // A name that is not text is none of ours.
+        // A file name that is not UTF-8 does not belong to a store.
         entries
             .filter_map(|entry| {
                 entry
@@ -116,6 +116,6 @@ impl DiskFile for File {
     }
 
     fn map(&self, length: u64) -> io::Result<Bytes> {
-        map::map(self, length)
+        mmap::map(self, length)
     }
 }

@@ -1,10 +1,10 @@
-//! What the index stands on, keys in order: sled in a folder, or nothing, so that all of it waits
-//! in memory. The only module that knows sled.
+//! The key-value backend of the index: sled in a folder, or nothing, in which case all changes stay
+//! pending in memory. The only module that uses sled.
 //!
-//! sled is no longer maintained, does not sync what it flushes, and panics on damage or loses keys
-//! without a word. So every call is made under `catch_unwind`, and whoever asks checks what it is
-//! told. The panic hook of the program is called before a panic is caught, and a library must not
-//! replace it: [`catches_panic_here`] tells a hook that there is nothing to report.
+//! sled is no longer maintained, does not sync what it flushes, and may panic or silently lose keys
+//! if its files are damaged. Therefore every call runs under `catch_unwind`, and the callers verify
+//! what they read. The program's panic hook runs before a panic is caught, and a library must not
+//! replace the hook: [`catches_panic_here`] lets a hook skip these panics.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -18,30 +18,30 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::disk::{Disk as _, System};
-use crate::index::Fault;
+use crate::disk::{Disk as _, OsDisk};
+use crate::location_index::IndexFault;
 
-/// sled counts pages as they lie on the disk, and holds them in some four times that.
+/// sled counts pages by their size on disk; in memory they take about four times that.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// How long an opening waits for threads of sled that still write for a handle that is gone. They
-/// keep the file locked, and nobody else does: the store has a lock of its own.
+/// How long an opening waits for sled threads that still write for a closed handle. They hold the
+/// lock of the database file, which no other program uses: the store has a lock of its own.
 const WAIT_FOR_CLOSING: Duration = Duration::from_secs(5);
 
 /// A key and its value.
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
-/// Keys and values in order.
+/// An ordered map of keys to values.
 #[derive(Debug)]
-pub(crate) enum Shelf {
+pub(crate) enum KvStore {
     /// In a folder.
-    Sled(SledFolder),
-    /// Nothing: all that there is waits.
+    Sled(SledStore),
+    /// No backend: everything is pending.
     Nothing,
 }
 
-/// Changes that are applied together: the latest of each key. What they set can be read before they
-/// are.
+/// Changes that are applied together, the latest of each key. Additions are readable before they
+/// are applied.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -60,7 +60,8 @@ impl Batch {
         self.removes = true;
     }
 
-    /// Whether they remove anything: then a shelf is read only once they are applied.
+    /// Whether any key is removed. Range queries do not see pending removals, so these must be
+    /// applied before the next query.
     pub(crate) fn removes(&self) -> bool {
         self.removes
     }
@@ -75,20 +76,20 @@ impl Batch {
     }
 }
 
-impl Shelf {
-    /// What is in `folder`; makes it where there is none.
+impl KvStore {
+    /// Opens or creates the database in `folder`.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub(crate) fn open(folder: &Path) -> Result<Self, Fault> {
-        SledFolder::open(folder).map(Self::Sled)
+    /// [`IndexFault`].
+    pub(crate) fn open(folder: &Path) -> Result<Self, IndexFault> {
+        SledStore::open(folder).map(Self::Sled)
     }
 
-    /// The value of a key, with what `waiting` sets.
+    /// The value of a key, including pending changes.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub(crate) fn get(&self, key: &[u8], waiting: &Batch) -> Result<Option<Vec<u8>>, Fault> {
+    /// [`IndexFault`].
+    pub(crate) fn get(&self, key: &[u8], waiting: &Batch) -> Result<Option<Vec<u8>>, IndexFault> {
         if let Some(value) = waiting.changes.get(key) {
             return Ok(value.clone());
         }
@@ -98,16 +99,16 @@ impl Shelf {
         }
     }
 
-    /// The last pair from `first` up to and with `last`, with what `waiting` sets.
+    /// The last pair in `first..=last`, including pending additions.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// [`IndexFault`].
     pub(crate) fn last(
         &self,
         first: &[u8],
         last: &[u8],
         waiting: &Batch,
-    ) -> Result<Option<Pair>, Fault> {
+    ) -> Result<Option<Pair>, IndexFault> {
         let set = waiting.between(first, last).next_back();
         let kept = match self {
             Self::Sled(sled) => guard(|| {
@@ -120,23 +121,23 @@ impl Shelf {
             })?,
             Self::Nothing => None,
         };
-        // Of one key, what waits is the later.
+        // For the same key, the pending value is the newer one.
         Ok(kept
             .into_iter()
             .chain(set)
             .max_by(|one, other| one.0.cmp(&other.0)))
     }
 
-    /// All pairs from `first` up to and with `last`, in order, with what `waiting` sets.
+    /// All pairs in `first..=last`, in order, including pending additions.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// [`IndexFault`].
     pub(crate) fn range(
         &self,
         first: &[u8],
         last: &[u8],
         waiting: &Batch,
-    ) -> Result<Vec<Pair>, Fault> {
+    ) -> Result<Vec<Pair>, IndexFault> {
         let mut kept: Vec<Pair> = match self {
             Self::Sled(sled) => guard(|| {
                 sled.db()
@@ -155,16 +156,16 @@ impl Shelf {
         Ok(kept)
     }
 
-    /// Shows all pairs from `first` up to and with `last`, in order, without holding them.
+    /// Passes all stored pairs in `first..=last` to `show`, in order, without collecting them.
     ///
     /// # Errors
-    /// [`Fault`]. Some may have been shown by then.
+    /// [`IndexFault`]. Some pairs may have been passed by then.
     pub(crate) fn each(
         &self,
         first: &[u8],
         last: &[u8],
         show: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), IndexFault> {
         match self {
             Self::Sled(sled) => guard(|| {
                 for entry in sled.db().range(first..=last) {
@@ -177,13 +178,13 @@ impl Shelf {
         }
     }
 
-    /// Applies changes, all or nothing. Not durable, and need not be.
+    /// Applies changes atomically. They are not durable, and do not have to be: the log is.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub(crate) fn apply(&mut self, Batch { changes, .. }: Batch) -> Result<(), Fault> {
+    /// [`IndexFault`].
+    pub(crate) fn apply(&mut self, Batch { changes, .. }: Batch) -> Result<(), IndexFault> {
         let Self::Sled(sled) = self else {
-            return Err(Fault("has nowhere to put what waits".to_owned()));
+            return Err(IndexFault("has nowhere to put what waits".to_owned()));
         };
         let mut batch = sled::Batch::default();
         for (key, value) in changes {
@@ -196,21 +197,21 @@ impl Shelf {
     }
 }
 
-/// sled, in a folder that is for its owner alone.
+/// A sled database in a folder that only its owner can access.
 #[derive(Debug)]
-pub(crate) struct SledFolder {
-    /// There until the value is dropped.
+pub(crate) struct SledStore {
+    /// `Some` until the value is dropped.
     db: Option<sled::Db>,
     folder: PathBuf,
 }
 
-impl SledFolder {
-    fn open(folder: &Path) -> Result<Self, Fault> {
-        // Nobody else gets at what is in the folder, while sled makes its files for all whom the
-        // umask lets.
-        System
+impl SledStore {
+    fn open(folder: &Path) -> Result<Self, IndexFault> {
+        // The folder is created with mode 0700 first, because sled creates its files with the
+        // umask's mode.
+        OsDisk
             .make_folder(folder)
-            .map_err(|error| Fault(format!("has no folder: {error}")))?;
+            .map_err(|error| IndexFault(format!("has no folder: {error}")))?;
         let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
         let db = guard(|| open_when_closed(&config))?;
         let opened = Self {
@@ -235,8 +236,8 @@ impl SledFolder {
     }
 }
 
-impl Drop for SledFolder {
-    /// sled writes what it holds when the last handle goes, and may panic at that too.
+impl Drop for SledStore {
+    /// sled flushes when the last handle is dropped, and may panic there too.
     fn drop(&mut self) {
         let db = self.db.take();
         if let Err(fault) = guard(|| db.map_or(Ok(0), |db| db.flush())) {
@@ -251,7 +252,7 @@ fn open_when_closed(config: &sled::Config) -> sled::Result<sled::Db> {
     let until = Instant::now() + WAIT_FOR_CLOSING;
     loop {
         match config.open() {
-            // sled has no kind of its own for a file that is locked.
+            // sled has no error of its own for a locked file.
             Err(sled::Error::Io(error))
                 if error.to_string().contains("acquire lock") && Instant::now() < until =>
             {
@@ -280,7 +281,7 @@ fn between<'m, V>(
     first: &[u8],
     last: &[u8],
 ) -> impl DoubleEndedIterator<Item = (&'m Vec<u8>, &'m V)> + use<'m, V> {
-    // A range that ends before it begins holds nothing here, as in sled.
+    // An inverted range is empty here, as in sled. `BTreeMap::range` would panic.
     let bounds = (Bound::Included(first), Bound::Included(last.max(first)));
     let found = if first <= last {
         Some(map.range::<[u8], _>(bounds))
@@ -295,17 +296,17 @@ fn pair((key, value): (sled::IVec, sled::IVec)) -> Pair {
 }
 
 thread_local! {
-    /// Whether this thread is in a call of sled.
+    /// Whether this thread is inside a call of sled.
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The threads that sled starts. It catches what happens in the first, and has no more use for the
-/// other.
+/// The threads that sled starts. sled catches panics of the first kind itself, and stops using the
+/// second.
 const THREADS_OF_SLED: [&str; 2] = ["sled-io-", "log flusher"];
 
-/// Whether a panic in this thread at this moment is one of the index, which the store catches and
-/// recovers from: the index is built again from the log, or kept in memory. A program that reports
-/// panics by a hook of its own (`std::panic::set_hook`) asks this there, and reports nothing if so.
+/// Whether a panic on this thread, now, comes from the index. The store catches such a panic and
+/// rebuilds the index from the log, or keeps it in memory. A program with a panic hook of its own
+/// (`std::panic::set_hook`) should call this in the hook, and report nothing if it returns `true`.
 /// The default hook prints the panic, which does no harm.
 #[must_use]
 pub fn catches_panic_here() -> bool {
@@ -318,14 +319,14 @@ pub fn catches_panic_here() -> bool {
     is_of_sled || IS_GUARDED.get()
 }
 
-fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
+fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault> {
     let was_guarded = IS_GUARDED.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(call));
     IS_GUARDED.set(was_guarded);
     match outcome {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(Fault(format!("failed: {error}"))),
-        Err(panic) => Err(Fault(format!("panicked: {}", text_of(&*panic)))),
+        Ok(Err(error)) => Err(IndexFault(format!("failed: {error}"))),
+        Err(panic) => Err(IndexFault(format!("panicked: {}", text_of(&*panic)))),
     }
 }
 
@@ -344,19 +345,19 @@ mod tests {
     #[test]
     fn an_index_that_is_still_being_closed_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let mut shelf = Shelf::open(folder.path()).unwrap();
+        let mut shelf = KvStore::open(folder.path()).unwrap();
         let mut batch = Batch::default();
         batch.insert(b"key", vec![1]);
         shelf.apply(batch).unwrap();
         drop(shelf);
-        // A thread of sled that is late keeps the same lock.
+        // A late sled thread holds the same lock.
         let late = File::open(folder.path().join("db")).unwrap();
         late.lock().unwrap();
         let closing = thread::spawn(move || {
             thread::sleep(Duration::from_millis(100));
             drop(late);
         });
-        let shelf = Shelf::open(folder.path()).unwrap();
+        let shelf = KvStore::open(folder.path()).unwrap();
         assert_eq!(shelf.get(b"key", &Batch::default()).unwrap(), Some(vec![1]));
         closing.join().unwrap();
     }

@@ -1,6 +1,6 @@
 //! What tells whether a copy of the process table is whole.
 
-use crate::envelope::StoreKey;
+use crate::record_header::StoreKey;
 
 /// A sum of hashes: equal sets of lines have equal digests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,20 +3,20 @@
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::record::codec;
 
-use super::{CheckpointLine, Digest, Line, Table};
+use super::{CheckpointEntry, Digest, ProcessEntry, ProcessTable};
 
 /// A table whose lines come in one by one. Nothing of it is believed before all have.
 #[derive(Debug)]
-pub(crate) struct Loading {
-    table: Table,
+pub(crate) struct TableLoader {
+    table: ProcessTable,
     /// The digest that the lines were made over.
     digest: Digest,
     is_whole: bool,
 }
 
-impl Loading {
+impl TableLoader {
     /// One without a line, to become the table that `digest` was made over.
-    pub(super) fn new(table: Table, digest: Digest) -> Self {
+    pub(super) fn new(table: ProcessTable, digest: Digest) -> Self {
         Self {
             table,
             digest,
@@ -25,38 +25,42 @@ impl Loading {
     }
 
     /// A line, by its name in the index.
-    pub(crate) fn take(&mut self, name: &[u8], line: &[u8]) {
-        let taken = self.try_take(name, line);
-        self.is_whole &= taken.is_some();
+    pub(crate) fn add(&mut self, name: &[u8], entry: &[u8]) {
+        let added = self.try_add(name, entry);
+        self.is_whole &= added.is_some();
     }
 
-    fn try_take(&mut self, name: &[u8], line: &[u8]) -> Option<()> {
+    fn try_add(&mut self, name: &[u8], entry: &[u8]) -> Option<()> {
         let name: &[u8; 9] = name.try_into().ok()?;
         self.table
             .digest
-            .combine(Digest::of(&self.table.key, name, line), u64::wrapping_add);
+            .combine(Digest::of(&self.table.key, name, entry), u64::wrapping_add);
         let number = u64::from_be_bytes(*name.last_chunk()?);
         match name[0] {
             b'k' => drop(
                 self.table
                     .checkpoints
-                    .insert(CheckpointId(number), CheckpointLine::from_bytes(line)?),
+                    .insert(CheckpointId(number), CheckpointEntry::from_bytes(entry)?),
             ),
-            b'l' => drop(self.table.notes.insert(number, codec::decode(line).ok()?)),
-            _ => drop(self.table.lines.insert(Pid(number), line.into())),
+            b'l' => drop(
+                self.table
+                    .acknowledged
+                    .insert(number, codec::decode(entry).ok()?),
+            ),
+            _ => drop(self.table.entries.insert(Pid(number), entry.into())),
         }
         Some(())
     }
 
     /// The table; none where its lines are not those that the digest was made over, or one cannot
     /// be read.
-    pub(crate) fn finish(self) -> Option<Table> {
+    pub(crate) fn finish(self) -> Option<ProcessTable> {
         let is_whole = self.is_whole && self.table.digest == self.digest;
         let is_readable = || {
             self.table
-                .lines
+                .entries
                 .iter()
-                .all(|(_, line)| Line::from_bytes(line).is_some())
+                .all(|(_, entry)| ProcessEntry::from_bytes(entry).is_some())
         };
         (is_whole && is_readable()).then_some(self.table)
     }

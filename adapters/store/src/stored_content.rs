@@ -14,12 +14,12 @@ use bytes::{Bytes, BytesMut};
 use dormouse_actors::ports::{Backing, StoreError, Unreadable};
 use dormouse_proto::id::ContentHash;
 
-use crate::envelope::Coding;
-use crate::envelope::{HEADER_BYTES, Header};
 use crate::error::damaged;
-use crate::log::{Log, cannot_read, unlike_its_hash};
-use crate::mark::{Hash, Location};
+use crate::log::{Log, cannot_read, hash_mismatch};
+use crate::log_position::{Hash, Location};
 use crate::packed::Packed;
+use crate::record_header::Encoding;
+use crate::record_header::{HEADER_BYTES, RecordHeader};
 use crate::segment::Segment;
 use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 
@@ -28,9 +28,9 @@ const CHUNK: u64 = CHUNK_BYTES as u64;
 /// Contents that were found damaged, by the names that the log has for them: when they are
 /// committed again, they are written again.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects(Mutex<HashSet<Hash>>);
+pub(crate) struct CorruptContents(Mutex<HashSet<Hash>>);
 
-impl Suspects {
+impl CorruptContents {
     /// The set, for as long as the guard lives.
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashSet<Hash>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +47,7 @@ struct Layout {
 
 impl Layout {
     /// None where the lengths in the header do not add up.
-    fn of(at: Location, header: &Header) -> Option<Self> {
+    fn of(at: Location, header: &RecordHeader) -> Option<Self> {
         let list = at.offset + HEADER_BYTES as u64;
         let index = list.checked_add(32 * list_length(header.count))?;
         let index_bytes = if header.first == 0 {
@@ -63,28 +63,28 @@ impl Layout {
 
 /// How its bytes stand in its record.
 #[derive(Debug)]
-enum Source {
+enum Form {
     Plain(Layout),
     Packed(Packed),
 }
 
 /// A content in the log.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredContent {
     segment: Arc<Segment>,
     at: Location,
-    source: Source,
+    form: Form,
     length: u64,
     /// The content's own hash.
     name: Hash,
     /// What the log calls it.
-    label: Hash,
+    log_name: Hash,
     /// Of more than one chunk; empty otherwise.
     chunks: Chunks,
-    suspects: Arc<Suspects>,
+    corrupt_contents: Arc<CorruptContents>,
 }
 
-impl Stored {
+impl StoredContent {
     /// The content whose record stands at `at`. Costs a read of its list of chunks; a pass over the
     /// content where that list is damaged.
     ///
@@ -93,38 +93,40 @@ impl Stored {
     pub(crate) fn open(
         log: &Log,
         at: Location,
-        header: &Header,
-        suspects: Arc<Suspects>,
+        header: &RecordHeader,
+        corrupt_contents: Arc<CorruptContents>,
     ) -> Result<Self, StoreError> {
-        let segment = log.known_segment(at)?;
-        let (length, label) = (header.count, header.payload);
-        if header.coding != Coding::PLAIN {
+        let segment = log.require_segment(at)?;
+        let (length, log_name) = (header.count, header.payload);
+        if header.encoding != Encoding::PLAIN {
             let (packed, name, chunks) = Packed::open(log, &segment, at, header)?;
             return Ok(Self {
                 segment,
                 at,
-                source: Source::Packed(packed),
+                form: Form::Packed(packed),
                 length,
                 name: name.0,
-                label,
+                log_name,
                 chunks,
-                suspects,
+                corrupt_contents,
             });
         }
-        let layout = Layout::of(at, header).ok_or_else(|| unlike_its_hash(at))?;
-        let (source, chunks) = (Source::Plain(layout), Chunks::default());
+        let layout = Layout::of(at, header).ok_or_else(|| hash_mismatch(at))?;
+        let (form, chunks) = (Form::Plain(layout), Chunks::default());
         let mut stored = Self {
             segment,
             at,
-            source,
+            form,
             length,
-            name: label,
-            label,
+            name: log_name,
+            log_name,
             chunks,
-            suspects,
+            corrupt_contents,
         };
         if layout.index > layout.list {
-            stored.chunks = stored.listed(&layout).or_else(|_| stored.recounted())?;
+            stored.chunks = stored
+                .stored_chunks(&layout)
+                .or_else(|_| stored.computed_chunks())?;
         }
         Ok(stored)
     }
@@ -138,16 +140,22 @@ impl Stored {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn is_whole(log: &Log, at: Location, header: &Header) -> Result<bool, StoreError> {
+    pub(crate) fn is_whole(
+        log: &Log,
+        at: Location,
+        header: &RecordHeader,
+    ) -> Result<bool, StoreError> {
         let whole = || {
             let stored = Self::open(log, at, header, Arc::default())?;
-            let listed = match &stored.source {
-                Source::Plain(layout) => stored.chunks.is_empty() || stored.listed(layout).is_ok(),
+            let stored_chunks = match &stored.form {
+                Form::Plain(layout) => {
+                    stored.chunks.is_empty() || stored.stored_chunks(layout).is_ok()
+                }
                 // Without its directory it would not have been opened.
-                Source::Packed(_) => true,
+                Form::Packed(_) => true,
             };
-            Ok(listed
-                && stored.recounted().is_ok()
+            Ok(stored_chunks
+                && stored.computed_chunks().is_ok()
                 && (header.first == 0 || stored.index_bytes()?.is_some()))
         };
         match whole() {
@@ -157,7 +165,7 @@ impl Stored {
     }
 
     /// The list of chunks as it stands in the record.
-    fn listed(&self, layout: &Layout) -> Result<Chunks, StoreError> {
+    fn stored_chunks(&self, layout: &Layout) -> Result<Chunks, StoreError> {
         let mut list = vec![0; (layout.index - layout.list) as usize];
         self.segment
             .read(layout.list, &mut list)
@@ -171,7 +179,7 @@ impl Stored {
     }
 
     /// The list of chunks as the content gives it.
-    fn recounted(&self) -> Result<Chunks, StoreError> {
+    fn computed_chunks(&self) -> Result<Chunks, StoreError> {
         let mut chunks = Chunks::default();
         let mut buffer = Vec::new();
         for chunk in 0..self.length.div_ceil(CHUNK) {
@@ -187,9 +195,9 @@ impl Stored {
 
     /// Puts a chunk into `buffer`, in place of what is there.
     fn read_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
-        match &self.source {
-            Source::Packed(packed) => *buffer = packed.chunk(&self.segment, chunk)?,
-            Source::Plain(layout) => {
+        match &self.form {
+            Form::Packed(packed) => *buffer = packed.chunk(&self.segment, chunk)?,
+            Form::Plain(layout) => {
                 let start = chunk * CHUNK;
                 buffer.resize(CHUNK.min(self.length - start) as usize, 0);
                 self.segment
@@ -204,7 +212,7 @@ impl Stored {
     fn check_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         match self.read_chunk(chunk, buffer) {
             // A packed chunk does not open where it is damaged; which one it is says more.
-            Err(StoreError::Damaged { .. }) if matches!(self.source, Source::Packed(_)) => {
+            Err(StoreError::Damaged { .. }) if matches!(self.form, Form::Packed(_)) => {
                 return Err(self.damaged_chunk(chunk));
             }
             other => other?,
@@ -234,7 +242,7 @@ impl Stored {
         }
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK).max(range.start / CHUNK);
         let mut buffer = Vec::new();
-        if let Source::Plain(layout) = &self.source
+        if let Form::Plain(layout) = &self.form
             && chunks.end - chunks.start > 2
             && self.segment.is_mappable()
         {
@@ -255,9 +263,9 @@ impl Stored {
     }
 
     fn index_bytes(&self) -> Result<Option<Bytes>, StoreError> {
-        let bytes = match &self.source {
-            Source::Packed(packed) => packed.index(&self.segment)?.unwrap_or_default(),
-            Source::Plain(layout) => {
+        let bytes = match &self.form {
+            Form::Packed(packed) => packed.index(&self.segment)?.unwrap_or_default(),
+            Form::Plain(layout) => {
                 let mut bytes = vec![0; (layout.bytes - layout.index) as usize];
                 self.segment
                     .read(layout.index, &mut bytes)
@@ -291,15 +299,15 @@ impl Stored {
         ))
     }
 
-    fn tell(&self, error: StoreError) -> Unreadable {
+    fn record_damage(&self, error: StoreError) -> Unreadable {
         if matches!(error, StoreError::Damaged { .. }) {
-            self.suspects.lock().insert(self.label);
+            self.corrupt_contents.lock().insert(self.log_name);
         }
         Unreadable::new(error.to_string())
     }
 }
 
-impl Backing for Stored {
+impl Backing for StoredContent {
     fn length(&self) -> u64 {
         self.length
     }
@@ -309,6 +317,6 @@ impl Backing for Stored {
     }
 
     fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
-        self.read(bytes).map_err(|error| self.tell(error))
+        self.read(bytes).map_err(|error| self.record_damage(error))
     }
 }

@@ -1,63 +1,64 @@
-//! Making bytes durable at the end of a file, and what is known when that fails.
+//! Appends bytes durably to a file, and classifies what is known when that fails.
 
 use std::io;
 
 use bytes::Bytes;
 
-/// A file that is appended to.
-pub(crate) trait Tail {
+/// A file that is only appended to.
+pub(crate) trait AppendFile {
     /// Writes `parts` from byte `at` on.
     fn append(&self, at: u64, parts: &[Bytes]) -> io::Result<()>;
     /// Makes what was written durable.
     fn sync(&self) -> io::Result<()>;
-    /// Drops what lies behind `end`.
+    /// Drops the bytes past `end`.
     fn roll_back(&self, end: u64) -> io::Result<()>;
 }
 
 /// Why bytes were not made durable.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// The write failed and the file is as it was before: a later try may succeed.
+pub(crate) enum AppendError {
+    /// The write failed and the file has its previous length again: a retry may succeed.
     RolledBack(io::Error),
-    /// What the disk holds from here on is unknown: nothing more may be acknowledged.
+    /// The content of the disk past the previous end is unknown: no later commit may be
+    /// acknowledged.
     Unknown(io::Error),
 }
 
-/// Appends `parts` at `end`, the file's good length.
+/// Appends `parts` at `end`, the end of the good bytes.
 ///
 /// # Errors
-/// [`Failure`]. The bytes are cut off again if possible.
-pub(crate) fn append(tail: &impl Tail, end: u64, parts: &[Bytes]) -> Result<(), Failure> {
-    tail.append(end, parts)
-        .map_err(|error| match tail.roll_back(end) {
-            Ok(()) => Failure::RolledBack(error),
-            Err(_) => Failure::Unknown(error),
+/// [`AppendError`]. The bytes are cut off again if possible.
+pub(crate) fn append(file: &impl AppendFile, end: u64, parts: &[Bytes]) -> Result<(), AppendError> {
+    file.append(end, parts)
+        .map_err(|error| match file.roll_back(end) {
+            Ok(()) => AppendError::RolledBack(error),
+            Err(_) => AppendError::Unknown(error),
         })
 }
 
 /// Syncs what was appended.
 ///
-/// A failed sync is never tried again: the system may have dropped the pages that it could not
-/// write, and would then report success.
+/// A failed sync is never retried: the kernel may have dropped the dirty pages that it could not
+/// write, and a second fsync would then report success without them.
 ///
 /// # Errors
-/// [`Failure::Unknown`]. What lies behind `end` is cut off again if possible.
-pub(crate) fn sync(tail: &impl Tail, end: u64) -> Result<(), Failure> {
-    tail.sync().map_err(|error| {
-        // The cut is a courtesy to the next one who opens the store; the error is the same without
-        // it.
-        let _ = tail.roll_back(end);
-        Failure::Unknown(error)
+/// [`AppendError::Unknown`]. The bytes past `end` are cut off again if possible.
+pub(crate) fn sync(file: &impl AppendFile, end: u64) -> Result<(), AppendError> {
+    file.sync().map_err(|error| {
+        // Cutting is best effort, so that the next opening finds a clean end. The error is the same
+        // either way.
+        let _ = file.roll_back(end);
+        AppendError::Unknown(error)
     })
 }
 
-/// Drops what lies behind `end`, durably.
+/// Drops the bytes past `end`, durably.
 ///
 /// # Errors
-/// [`Failure`]: where it cannot be dropped, nothing has changed.
-pub(crate) fn cut(tail: &impl Tail, end: u64) -> Result<(), Failure> {
-    tail.roll_back(end).map_err(Failure::RolledBack)?;
-    tail.sync().map_err(Failure::Unknown)
+/// [`AppendError`]: if the bytes cannot be dropped, nothing has changed.
+pub(crate) fn cut(file: &impl AppendFile, end: u64) -> Result<(), AppendError> {
+    file.roll_back(end).map_err(AppendError::RolledBack)?;
+    file.sync().map_err(AppendError::Unknown)
 }
 
 #[cfg(test)]
@@ -66,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails the steps that it is told to, and notes which were taken.
+    /// Fails the configured steps, and records which were taken.
     struct Disk {
         failing: &'static [&'static str],
         steps: RefCell<Vec<&'static str>>,
@@ -83,7 +84,7 @@ mod tests {
         }
     }
 
-    impl Tail for Disk {
+    impl AppendFile for Disk {
         fn append(&self, _: u64, _: &[Bytes]) -> io::Result<()> {
             self.step("append")
         }
@@ -119,8 +120,8 @@ mod tests {
             };
             let seen = match append(&disk, 0, &[]).and_then(|()| sync(&disk, 0)) {
                 Ok(()) => "durable",
-                Err(Failure::RolledBack(_)) => "rolled back",
-                Err(Failure::Unknown(_)) => "unknown",
+                Err(AppendError::RolledBack(_)) => "rolled back",
+                Err(AppendError::Unknown(_)) => "unknown",
             };
             assert_eq!(
                 (seen, &disk.steps.borrow()[..]),

@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 
-use crate::catalog::Catalog;
-use crate::disk::{Disk, System};
+use crate::append_file::AppendFile as _;
+use crate::disk::{Disk, OsDisk};
 use crate::error::{damaged, io as io_error};
 use crate::head::Head;
+use crate::index::Index;
 use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
-use crate::mark::Mark;
+use crate::log_position::LogPosition;
+use crate::log_walk::check_written_by_store;
 use crate::options::Options;
-use crate::scan::survey;
 use crate::secret::{Keys, StoreSecret};
 use crate::segment::Segment;
-use crate::tail::Tail as _;
 use crate::writer::Writer;
 
 /// An open store.
@@ -29,7 +29,7 @@ use crate::writer::Writer;
 pub(crate) struct Recovered {
     pub(crate) lock: StoreLock,
     pub(crate) log: Arc<Log>,
-    pub(crate) catalog: Catalog,
+    pub(crate) index: Index,
     pub(crate) writer: Writer,
 }
 
@@ -46,10 +46,10 @@ pub(crate) fn open(
 ) -> Result<Recovered, StoreError> {
     // Who does not have the key leaves no trace, not even in LOCK.
     if let Some(head) = Head::read(&*disk, dir)? {
-        keys_of(&head, options.secret.as_ref(), dir)?;
+        check_secret(&head, options.secret.as_ref(), dir)?;
     }
     // Lock and index are real, whatever the disk is.
-    make_folder(&System, dir)?;
+    make_folder(&OsDisk, dir)?;
     make_folder(&*disk, dir)?;
     // From here on, a symbolic link on the way that is replaced leads nobody to another folder.
     let dir = &std::fs::canonicalize(dir)
@@ -60,16 +60,16 @@ pub(crate) fn open(
         None => begin(&*disk, dir, options.secret.as_ref())?,
     };
     let is_behind = Head::read_files(&*disk, dir)?.is_behind;
-    let keys = keys_of(&head, options.secret.as_ref(), dir)?;
+    let keys = check_secret(&head, options.secret.as_ref(), dir)?;
     let log_folder = dir.join("log");
     make_folder(&*disk, &log_folder)?;
     let log = Arc::new(Log::open(disk.clone(), &log_folder, keys)?);
-    check_log(&log, head.mark)?;
-    let (catalog, mark) = Catalog::open(&dir.join("index"), &log, head.mark)?;
-    check_tail(&log, mark)?;
-    let segment = settle_tail(&log, mark).map_err(io_error("settle the end of the log"))?;
-    if head.mark != mark || is_behind {
-        head.mark = mark;
+    check_log(&log, head.position)?;
+    let (index, position) = Index::open(&dir.join("index"), &log, head.position)?;
+    check_tail(&log, position)?;
+    let segment = cut_torn_tail(&log, position).map_err(io_error("settle the end of the log"))?;
+    if head.position != position || is_behind {
+        head.position = position;
         head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
     }
     let writer = Writer::new(
@@ -84,7 +84,7 @@ pub(crate) fn open(
     Ok(Recovered {
         lock,
         log,
-        catalog,
+        index,
         writer,
     })
 }
@@ -93,7 +93,7 @@ pub(crate) fn open(
 ///
 /// # Errors
 /// [`StoreError::Key`].
-pub(crate) fn keys_of(
+pub(crate) fn check_secret(
     head: &Head,
     secret: Option<&StoreSecret>,
     dir: &Path,
@@ -124,9 +124,9 @@ fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<He
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
+pub(crate) fn check_log(log: &Log, head: LogPosition) -> Result<(), StoreError> {
     let reach = log.numbers().last().copied().unwrap_or(0);
-    if is_short(log, head) {
+    if is_truncated(log, head) {
         let file = Segment::file_name(head.end.segment);
         let found = match log.segment(head.end.segment) {
             Some(segment) => format!("{file} has {} bytes", segment.end()),
@@ -143,16 +143,16 @@ pub(crate) fn check_log(log: &Log, head: Mark) -> Result<(), StoreError> {
             head.end
         )));
     }
-    if log.holds(&head)? {
+    if log.contains_commit(&head)? {
         Ok(())
     } else {
-        survey(log, head)
+        check_written_by_store(log, head)
     }
 }
 
 /// Whether the log ends before the place that HEAD vouches for. Behind that, another segment stands
 /// in for what is missing: it was begun when the log reached that far, or by a repair.
-pub(crate) fn is_short(log: &Log, head: Mark) -> bool {
+pub(crate) fn is_truncated(log: &Log, head: LogPosition) -> bool {
     let reach = log.numbers().last().copied().unwrap_or(0);
     let end = log
         .segment(head.end.segment)
@@ -166,30 +166,30 @@ pub(crate) fn is_short(log: &Log, head: Mark) -> bool {
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn check_tail(log: &Log, mark: Mark) -> Result<(), StoreError> {
+pub(crate) fn check_tail(log: &Log, position: LogPosition) -> Result<(), StoreError> {
     let reach = log.numbers().last().copied().unwrap_or(0);
-    if reach <= mark.end.segment + 1 {
+    if reach <= position.end.segment + 1 {
         return Ok(());
     }
     Err(damaged(format!(
         "no whole commit stands behind {}, though the log goes on to segment {reach:08}. Put back \
          a copy of HEAD and log together",
-        mark.end
+        position.end
     )))
 }
 
 /// Cuts what lies behind the last commit, and makes sure that the commit itself is on the disk
 /// before anyone reads it.
-fn settle_tail(log: &Log, mark: Mark) -> io::Result<Arc<Segment>> {
+fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
     let last = log
         .numbers()
         .last()
         .copied()
         .unwrap_or(0)
-        .max(mark.end.segment);
-    for number in mark.end.segment..=last {
-        let end = if number == mark.end.segment {
-            mark.end.offset
+        .max(position.end.segment);
+    for number in position.end.segment..=last {
+        let end = if number == position.end.segment {
+            position.end.offset
         } else {
             0
         };

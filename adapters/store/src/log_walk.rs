@@ -19,19 +19,19 @@
 
 use dormouse_actors::ports::StoreError;
 
-use crate::envelope::{HEADER_BYTES, Header, Kind, Sealed, Turn};
 use crate::error::damaged;
-use crate::log::{Log, end_of};
-use crate::mark::{Hash, Location, Mark};
+use crate::header_window::HeaderWindow;
+use crate::log::{Log, record_end};
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::record_header::{CheckedHeader, HEADER_BYTES, PlaceInCommit, RecordHeader, RecordKind};
 use crate::search;
-use crate::window::Window;
 
 /// More records than a segment of the usual length can hold.
 const SEGMENT_RECORDS: u64 = 1 << 21;
 
 /// A part of the log in which nothing can be recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct LostRange {
     /// Its first byte.
     pub(crate) from: Location,
     /// Where the next record that can be recognised starts.
@@ -42,7 +42,7 @@ pub(crate) struct Lost {
     pub(crate) upto: u64,
 }
 
-impl Lost {
+impl LostRange {
     /// So many records were in it at most. Of whole segments nobody knows how long they were.
     pub(crate) fn most_records(&self) -> u64 {
         let spanned =
@@ -58,13 +58,13 @@ impl Lost {
 
 /// What the walk comes by.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum WalkItem {
     /// A record of a complete commit.
-    Record(Location, Header),
+    Record(Location, RecordHeader),
     /// All records of a commit were shown; the log is good up to here.
-    Commit(Mark),
+    Commit(LogPosition),
     /// Damage.
-    Lost(Lost),
+    LostRange(LostRange),
 }
 
 /// Walks the log from `from` to its end and shows what stands there, commit by commit. Answers with
@@ -75,21 +75,21 @@ pub(crate) enum Found {
 /// fails with.
 pub(crate) fn walk<E: From<StoreError>>(
     log: &Log,
-    from: Mark,
-    head: Mark,
-    visit: &mut dyn FnMut(Found) -> Result<(), E>,
-) -> Result<Mark, E> {
+    from: LogPosition,
+    head: LogPosition,
+    visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+) -> Result<LogPosition, E> {
     let mut walk = Walk::new(log, from, head);
     walk.run(visit)?;
-    walk.settle()?;
-    Ok(walk.good)
+    walk.check_end()?;
+    Ok(walk.last_good)
 }
 
 /// Where a walk over a log ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct LogEnd {
     /// The last complete commit.
-    pub(crate) good: Mark,
+    pub(crate) last_good: LogPosition,
     /// The highest commit of which there is a record.
     pub(crate) commit: u64,
     /// Whether damage follows the last complete commit, so that the log does not end there for
@@ -103,15 +103,15 @@ pub(crate) struct Reached {
 /// As [`walk`], but damage at the end is no error.
 pub(crate) fn walk_all<E: From<StoreError>>(
     log: &Log,
-    head: Mark,
-    visit: &mut dyn FnMut(Found) -> Result<(), E>,
-) -> Result<Reached, E> {
-    let mut walk = Walk::new(log, Mark::EMPTY, head);
+    head: LogPosition,
+    visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+) -> Result<LogEnd, E> {
+    let mut walk = Walk::new(log, LogPosition::EMPTY, head);
     walk.run(visit)?;
-    Ok(Reached {
-        good: walk.good,
+    Ok(LogEnd {
+        last_good: walk.last_good,
         commit: walk.reached,
-        is_doubtful: walk.unsettled.is_some(),
+        is_doubtful: walk.open_damage.is_some(),
     })
 }
 
@@ -120,10 +120,10 @@ pub(crate) fn walk_all<E: From<StoreError>>(
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn survey(log: &Log, head: Mark) -> Result<(), StoreError> {
+pub(crate) fn check_written_by_store(log: &Log, head: LogPosition) -> Result<(), StoreError> {
     let mut recognised = false;
-    walk(log, Mark::EMPTY, head, &mut |found| {
-        recognised |= matches!(found, Found::Record(at, _) if at < head.end);
+    walk(log, LogPosition::EMPTY, head, &mut |found| {
+        recognised |= matches!(found, WalkItem::Record(at, _) if at < head.end);
         Ok::<_, StoreError>(())
     })?;
     if recognised {
@@ -138,64 +138,64 @@ pub(crate) fn survey(log: &Log, head: Mark) -> Result<(), StoreError> {
 
 struct Walk<'a> {
     log: &'a Log,
-    window: Window<'a>,
-    head: Mark,
+    window: HeaderWindow<'a>,
+    head: LogPosition,
     at: Location,
     /// The end of the record before `at`: in an earlier segment where `at` is the start of one.
-    behind: Location,
+    previous_end: Location,
     /// The hash of the record before `at`; none behind damage, where it is unknown.
     chain: Option<Hash>,
-    good: Mark,
+    last_good: LogPosition,
     /// Good records of a commit whose end has not been seen.
-    pending: Vec<(Location, Header)>,
+    pending: Vec<(Location, RecordHeader)>,
     /// The highest commit of which a record was taken.
     reached: u64,
     /// The latest commit that a record further on says was synced.
-    foreseen: u64,
+    latest_synced: u64,
     /// Damage behind the last good commit.
-    unsettled: Option<Lost>,
+    open_damage: Option<LostRange>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(log: &'a Log, from: Mark, head: Mark) -> Self {
-        let (at, behind, chain) = (from.end, from.end, Some(from.chain));
-        let (window, reached, pending) = (Window::on(log), from.commit, Vec::new());
+    fn new(log: &'a Log, from: LogPosition, head: LogPosition) -> Self {
+        let (at, previous_end, chain) = (from.end, from.end, Some(from.chain));
+        let (window, reached, pending) = (HeaderWindow::on(log), from.commit, Vec::new());
         Self {
             log,
             window,
             head,
             at,
-            behind,
+            previous_end,
             chain,
-            good: from,
+            last_good: from,
             pending,
             reached,
-            foreseen: 0,
-            unsettled: None,
+            latest_synced: 0,
+            open_damage: None,
         }
     }
 
     fn run<E: From<StoreError>>(
         &mut self,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
         while self.enter_segment() {
             self.pass_head(visit)?;
             let here = self.window.header(self.at)?;
             let vouched = self.at < self.head.end;
             match here {
-                Some(sealed) if vouched => {
-                    self.check_against_head(&sealed)?;
-                    self.take(sealed, visit)?;
+                Some(checked) if vouched => {
+                    self.check_against_head(&checked)?;
+                    self.accept_record(checked, visit)?;
                 }
-                Some(sealed) if self.is_trusted(&sealed)? => self.take(sealed, visit)?,
+                Some(checked) if self.is_trusted(&checked)? => {
+                    self.accept_record(checked, visit)?
+                }
                 None if vouched => self.skip_before_head(visit)?,
-                None if self.later_commit_stands()? => {
-                    match search::header_from(self.log, self.at)? {
-                        Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
-                        None => break,
-                    }
-                }
+                None if self.was_synced()? => match search::next_header(self.log, self.at)? {
+                    Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
+                    None => break,
+                },
                 _ => break,
             }
         }
@@ -207,35 +207,38 @@ impl<'a> Walk<'a> {
     /// lost.
     fn pass_head<E: From<StoreError>>(
         &mut self,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.at < self.head.end || self.good.end >= self.head.end {
+        if self.at < self.head.end || self.last_good.end >= self.head.end {
             return Ok(());
         }
         self.flush(visit)?;
-        visit(Found::Lost(self.lost(
-            self.behind,
+        visit(WalkItem::LostRange(self.lost(
+            self.previous_end,
             self.head.end,
             self.head.commit,
         )))?;
-        self.vouch(visit)
+        self.continue_at_head(visit)
     }
 
     /// Goes on from HEAD's mark, whatever stands before it.
-    fn vouch<E>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
-        (self.chain, self.good, self.unsettled) = (Some(self.head.chain), self.head, None);
-        (self.behind, self.reached) = (self.head.end, self.head.commit);
-        visit(Found::Commit(self.head))
+    fn continue_at_head<E>(
+        &mut self,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        (self.chain, self.last_good, self.open_damage) = (Some(self.head.chain), self.head, None);
+        (self.previous_end, self.reached) = (self.head.end, self.head.commit);
+        visit(WalkItem::Commit(self.head))
     }
 
-    fn lost(&self, from: Location, to: Location, upto: u64) -> Lost {
-        let is_begun = self.good.commit != self.reached;
+    fn lost(&self, from: Location, to: Location, upto: u64) -> LostRange {
+        let is_begun = self.last_good.commit != self.reached;
         let since = if is_begun {
             self.reached
         } else {
             self.reached + 1
         };
-        Lost {
+        LostRange {
             from,
             to,
             since,
@@ -244,8 +247,8 @@ impl<'a> Walk<'a> {
     }
 
     /// A torn tail may be cut, but not together with damage: that would make it forgotten.
-    fn settle(&self) -> Result<(), StoreError> {
-        let Some(lost) = self.unsettled else {
+    fn check_end(&self) -> Result<(), StoreError> {
+        let Some(lost) = self.open_damage else {
             return Ok(());
         };
         Err(damaged(format!(
@@ -277,14 +280,14 @@ impl<'a> Walk<'a> {
 
     /// A record behind HEAD's mark counts if it is whole, or if a later commit shows that it once
     /// was.
-    fn is_trusted(&mut self, sealed: &Sealed) -> Result<bool, StoreError> {
-        Ok(self.log.is_whole(self.at, &sealed.header)? || self.later_commit_stands()?)
+    fn is_trusted(&mut self, checked: &CheckedHeader) -> Result<bool, StoreError> {
+        Ok(self.log.is_whole(self.at, &checked.header)? || self.was_synced()?)
     }
 
-    fn check_against_head(&self, sealed: &Sealed) -> Result<(), StoreError> {
-        let end = end_of(self.at, &sealed.header);
+    fn check_against_head(&self, checked: &CheckedHeader) -> Result<(), StoreError> {
+        let end = record_end(self.at, &checked.header);
         let another = end > self.head.end && end.segment == self.head.end.segment;
-        if another || (end == self.head.end && sealed.hash != self.head.chain) {
+        if another || (end == self.head.end && checked.hash != self.head.chain) {
             return Err(damaged(format!(
                 "the log is not the one that HEAD speaks of: they part at {}. Put back a copy of \
                  HEAD and log together",
@@ -296,7 +299,7 @@ impl<'a> Walk<'a> {
 
     /// Numbers of commits rise. Where they do not, two histories of the store stand one behind the
     /// other.
-    fn check_order(&self, header: &Header) -> Result<(), StoreError> {
+    fn check_order(&self, header: &RecordHeader) -> Result<(), StoreError> {
         if header.commit > self.reached {
             return Ok(());
         }
@@ -308,19 +311,23 @@ impl<'a> Walk<'a> {
         )))
     }
 
-    fn take<E: From<StoreError>>(
+    fn accept_record<E: From<StoreError>>(
         &mut self,
-        sealed: Sealed,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+        checked: CheckedHeader,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (at, Sealed { header, hash }) = (self.at, sealed);
+        let (at, CheckedHeader { header, hash }) = (self.at, checked);
         if self.chain.is_some_and(|chain| chain != header.previous) {
             self.check_order(&header)?;
             self.flush(visit)?;
-            visit(Found::Lost(self.lost(self.behind, at, header.commit)))?;
+            visit(WalkItem::LostRange(self.lost(
+                self.previous_end,
+                at,
+                header.commit,
+            )))?;
         }
-        if header.kind == Kind::Swept {
-            return self.step_over(header, visit);
+        if header.kind == RecordKind::SegmentCompacted {
+            return self.skip_compacted(header, visit);
         }
         if self
             .pending
@@ -329,45 +336,45 @@ impl<'a> Walk<'a> {
         {
             self.flush(visit)?;
         }
-        self.at = end_of(at, &header);
-        self.behind = self.at;
+        self.at = record_end(at, &header);
+        self.previous_end = self.at;
         self.chain = Some(hash);
         self.reached = self.reached.max(header.commit);
-        let ends = (header.turn == Turn::Last).then_some(header.commit);
+        let ends = (header.place == PlaceInCommit::Last).then_some(header.commit);
         self.pending.push((at, header));
         if let Some(commit) = ends {
             self.flush(visit)?;
-            self.good = Mark {
+            self.last_good = LogPosition {
                 end: self.at,
                 last: at.offset,
                 chain: hash,
                 commit,
             };
-            self.unsettled = None;
-            visit(Found::Commit(self.good))?;
+            self.open_damage = None;
+            visit(WalkItem::Commit(self.last_good))?;
         }
         Ok(())
     }
 
     /// Goes on behind a segment that was swept. HEAD's mark is always further on, so that no commit
     /// ends here.
-    fn step_over<E>(
+    fn skip_compacted<E>(
         &mut self,
-        header: Header,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+        header: RecordHeader,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
         self.flush(visit)?;
         let at = self.at;
-        (self.at, self.chain) = (end_of(at, &header), Some(header.payload));
-        self.behind = self.at;
+        (self.at, self.chain) = (record_end(at, &header), Some(header.payload));
+        self.previous_end = self.at;
         self.reached = self.reached.max(header.commit);
-        visit(Found::Record(at, header))
+        visit(WalkItem::Record(at, header))
     }
 
-    fn flush<E>(&mut self, visit: &mut dyn FnMut(Found) -> Result<(), E>) -> Result<(), E> {
+    fn flush<E>(&mut self, visit: &mut dyn FnMut(WalkItem) -> Result<(), E>) -> Result<(), E> {
         self.pending
             .drain(..)
-            .try_for_each(|(at, header)| visit(Found::Record(at, header)))
+            .try_for_each(|(at, header)| visit(WalkItem::Record(at, header)))
     }
 
     /// Goes on behind damage.
@@ -375,12 +382,12 @@ impl<'a> Walk<'a> {
         &mut self,
         to: Location,
         upto: u64,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
         self.flush(visit)?;
         let lost = self.lost(self.at, to, upto);
-        visit(Found::Lost(lost))?;
-        (self.at, self.behind, self.chain, self.unsettled) = (to, to, None, Some(lost));
+        visit(WalkItem::LostRange(lost))?;
+        (self.at, self.previous_end, self.chain, self.open_damage) = (to, to, None, Some(lost));
         Ok(())
     }
 
@@ -388,44 +395,44 @@ impl<'a> Walk<'a> {
         Ok(self
             .log
             .header(at)?
-            .map_or(u64::MAX, |sealed| sealed.header.commit))
+            .map_or(u64::MAX, |checked| checked.header.commit))
     }
 
     /// Goes on at the next record, and at HEAD's mark at the latest: there a record ended for
     /// certain.
     fn skip_before_head<E: From<StoreError>>(
         &mut self,
-        visit: &mut dyn FnMut(Found) -> Result<(), E>,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        match search::header_from(self.log, self.at)? {
+        match search::next_header(self.log, self.at)? {
             Some(next) if next < self.head.end => self.skip(next, self.commit_at(next)?, visit),
             _ => {
                 self.skip(self.head.end, self.head.commit, visit)?;
-                self.vouch(visit)
+                self.continue_at_head(visit)
             }
         }
     }
 
     /// Whether a record further on shows that the commit that should stand here was synced.
-    fn later_commit_stands(&mut self) -> Result<bool, StoreError> {
+    fn was_synced(&mut self) -> Result<bool, StoreError> {
         // Where a commit has begun, the bad record is one of its own.
-        let begun = self.good.commit != self.reached;
+        let begun = self.last_good.commit != self.reached;
         let wanted = if begun {
             self.reached
         } else {
             self.reached + 1
         };
         let mut at = self.at;
-        while self.foreseen < wanted {
-            let Some(next) = search::header_from(self.log, at)? else {
+        while self.latest_synced < wanted {
+            let Some(next) = search::next_header(self.log, at)? else {
                 break;
             };
-            let Some(sealed) = self.log.header(next)? else {
+            let Some(checked) = self.log.header(next)? else {
                 break;
             };
-            self.foreseen = self.foreseen.max(sealed.header.synced);
-            at = end_of(next, &sealed.header);
+            self.latest_synced = self.latest_synced.max(checked.header.synced);
+            at = record_end(next, &checked.header);
         }
-        Ok(self.foreseen >= wanted)
+        Ok(self.latest_synced >= wanted)
     }
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use dormouse_actors::ports::{History, Journal, LostHistory, StoreError, TempFileChange, Written};
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
 
-use crate::catalog::Catalog;
 use crate::error::damaged;
-use crate::finding::Finding;
-use crate::index::Run;
+use crate::index::Index;
+use crate::issue::Issue;
+use crate::location_index::FactRun;
 use crate::log_store::LogStore;
-use crate::reader;
-use crate::scan::Lost;
-use crate::stored::Stored;
-use crate::table::{Line, row_is_lost};
+use crate::log_walk::LostRange;
+use crate::process_table::{ProcessEntry, row_is_lost};
+use crate::record_read;
+use crate::stored_content::StoredContent;
 use dormouse_records::validator::{check_kept, clip};
 
 impl LogStore {
@@ -24,14 +24,14 @@ impl LogStore {
         pid: Pid,
         upto: Option<FactNumber>,
     ) -> Result<Journal, StoreError> {
-        self.noting(pid, || self.known_journal(pid, upto))
+        self.with_acknowledged_losses(pid, || self.journal_of(pid, upto))
     }
 
-    fn known_journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        let line = self.line(pid)?;
-        let upto = self.limit(pid, &line, upto)?;
-        let row = line.row().ok_or_else(|| row_is_lost(pid))?;
-        let (base, image) = self.image(pid, line.since(), upto)?;
+    fn journal_of(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        let entry = self.entry(pid)?;
+        let upto = self.check_upto(pid, &entry, upto)?;
+        let row = entry.row().ok_or_else(|| row_is_lost(pid))?;
+        let (base, image) = self.image(pid, entry.since(), upto)?;
         if base == upto {
             return Ok(Journal {
                 row,
@@ -41,12 +41,12 @@ impl LogStore {
             });
         }
         let first = base.plus(1);
-        let runs = self.runs(pid, first, upto)?;
+        let fact_runs = self.fact_runs(pid, first, upto)?;
         Ok(Journal {
             row,
             base,
             image,
-            facts: reader::facts(&self.log, pid, &runs, first, upto)?,
+            facts: record_read::facts(&self.log, pid, &fact_runs, first, upto)?,
         })
     }
 
@@ -56,47 +56,48 @@ impl LogStore {
         first: FactNumber,
         upto: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.noting(pid, || {
-            let line = self.line(pid)?;
+        self.with_acknowledged_losses(pid, || {
+            let entry = self.entry(pid)?;
             let (first, upto) = (
                 first.max(FactNumber(1)),
-                self.limit(pid, &line, Some(upto))?,
+                self.check_upto(pid, &entry, Some(upto))?,
             );
-            check_kept(pid, first, line.since())?;
+            check_kept(pid, first, entry.since())?;
             if first > upto {
                 return Ok(Vec::new());
             }
-            let runs = self.runs(pid, first, upto)?;
-            reader::facts(&self.log, pid, &runs, first, upto)
+            let fact_runs = self.fact_runs(pid, first, upto)?;
+            record_read::facts(&self.log, pid, &fact_runs, first, upto)
         })
     }
 
     pub(crate) fn read_history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.noting(pid, || self.known_history(pid))
+        self.with_acknowledged_losses(pid, || self.history_of(pid))
     }
 
-    fn known_history(&self, pid: Pid) -> Result<History, StoreError> {
-        let line = self.line(pid)?;
-        let (since, last) = (line.since(), line.last);
+    fn history_of(&self, pid: Pid) -> Result<History, StoreError> {
+        let entry = self.entry(pid)?;
+        let (since, last) = (entry.since(), entry.last);
         let mut places = Vec::new();
         if since == FactNumber(0) {
             places.push(
-                line.birth
+                entry
+                    .birth
                     .as_ref()
-                    .map(|_| line.born_at)
+                    .map(|_| entry.born_at)
                     .ok_or_else(|| row_is_lost(pid))?,
             );
         }
         if since < last {
             places.extend(
-                self.ask(|catalog| catalog.known_facts(pid, since.plus(1), last))?
+                self.query_index(|index| index.known_facts(pid, since.plus(1), last))?
                     .iter()
                     .map(|run| run.at),
             );
         }
         let mut written = Vec::new();
         for at in places {
-            match reader::written(&self.log, at) {
+            match record_read::written(&self.log, at) {
                 // The index is older than the damage: there is a gap.
                 Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
                 read => written.push(read?),
@@ -106,11 +107,12 @@ impl LogStore {
             .iter_mut()
             .take(1)
             .for_each(|first| clip(first, since));
-        let catalog = self.catalog();
-        let lost_since = catalog.lost_since(line.touched, catalog.table().goes_on_in(&line));
+        let index = self.index();
+        let lost_since =
+            index.lost_since(entry.last_record, index.processes().may_continue_in(&entry));
         let mut lost = lost_since.map(|since| LostHistory {
             since,
-            what: Self::may_go_on(&catalog, pid, &line),
+            what: Self::may_go_on(&index, pid, &entry),
         });
         if let Some(known) = written
             .last()
@@ -131,7 +133,7 @@ impl LogStore {
     }
 
     /// What of a process is lost and was acknowledged is answered so.
-    fn noting<T>(
+    fn with_acknowledged_losses<T>(
         &self,
         pid: Pid,
         read: impl FnOnce() -> Result<T, StoreError>,
@@ -147,24 +149,24 @@ impl LogStore {
     /// Whether what a process lacks was acknowledged; of one that is not known at all, whether all
     /// parts were in which it may be.
     fn is_acknowledged(&self, pid: Pid) -> bool {
-        let catalog = self.catalog();
-        let table = catalog.table();
-        if table.line(pid).is_some() {
-            return table.is_noted(pid);
+        let index = self.index();
+        let table = index.processes();
+        if table.entry(pid).is_some() {
+            return table.has_acknowledged_loss(pid);
         }
         let acknowledged = table.acknowledged();
-        table.lost().iter().all(|lost| {
-            acknowledged.contains(&Finding::Part {
+        table.lost_ranges().iter().all(|lost| {
+            acknowledged.contains(&Issue::Part {
                 from: lost.from,
                 to: lost.to,
             })
         })
     }
 
-    pub(crate) fn open_content(&self, hash: ContentHash) -> Result<Stored, StoreError> {
+    pub(crate) fn open_content(&self, hash: ContentHash) -> Result<StoredContent, StoreError> {
         let name = self.log.keys().name(hash);
-        let Some(place) = self.ask(|catalog| catalog.content(name))? else {
-            return Err(match self.catalog().table().lost() {
+        let Some(place) = self.query_index(|index| index.content(name))? else {
+            return Err(match self.index().processes().lost_ranges() {
                 [] => StoreError::UnknownContent(hash),
                 _ => damaged(format!(
                     "the content {hash} is not known, and may be among records that are lost"
@@ -177,8 +179,13 @@ impl LogStore {
                  is committed again"
             )));
         }
-        let header = reader::known_header(&self.log, place.at)?;
-        Stored::open(&self.log, place.at, &header, Arc::clone(&self.suspects))
+        let header = record_read::read_header(&self.log, place.at)?;
+        StoredContent::open(
+            &self.log,
+            place.at,
+            &header,
+            Arc::clone(&self.corrupt_contents),
+        )
     }
 
     pub(crate) fn read_temp_files(
@@ -186,16 +193,16 @@ impl LogStore {
         root: Pid,
         by: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        self.noting(root, || self.known_temp_files(root, by))
+        self.with_acknowledged_losses(root, || self.temp_files_of(root, by))
     }
 
-    fn known_temp_files(
+    fn temp_files_of(
         &self,
         root: Pid,
         by: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        let reach = self.line(root)?.temp_files;
-        let places = self.ask(|catalog| catalog.temp_files(root, reach.last))?;
+        let reach = self.entry(root)?.temp_files;
+        let places = self.query_index(|index| index.temp_files(root, reach.last))?;
         let places = places.ok_or_else(|| {
             damaged(format!(
                 "changes of the temporary files of process {root} are lost"
@@ -203,83 +210,91 @@ impl LogStore {
         })?;
         let known = places
             .into_iter()
-            .map(|at| reader::temp_file(&self.log, at));
+            .map(|at| record_read::temp_file(&self.log, at));
         let mut changes = known.collect::<Result<Vec<_>, _>>()?;
         let known = changes.len();
         changes.retain(|change| change.commit <= by);
-        let catalog = self.catalog();
-        let table = catalog.table();
+        let index = self.index();
+        let table = index.processes();
         let lost = || {
             table
-                .lost()
+                .lost_ranges()
                 .iter()
-                .filter(|lost| reach.touched.may_go_on_in(lost))
+                .filter(|lost| reach.last_record.may_continue_in(lost))
         };
         let by = table.end_of_tree(root).map_or(by, |ended| ended.min(by));
-        let lost_since = catalog
-            .lost_since(reach.touched, lost())
+        let lost_since = index
+            .lost_since(reach.last_record, lost())
             .filter(|since| *since <= by);
         if changes.len() == known && lost_since.is_some() {
             return Err(damaged(format!(
                 "the temporary files of process {root} may go on behind change {}: {}",
                 reach.last,
-                parts(lost())
+                describe_ranges(lost())
             )));
         }
         Ok(changes)
     }
 
-    pub(crate) fn line(&self, pid: Pid) -> Result<Line, StoreError> {
-        let catalog = self.catalog();
-        match (catalog.table().line(pid), catalog.table().lost()) {
-            (Some(line), _) if line.is_forgotten() => Err(StoreError::UnknownProcess(pid)),
-            (Some(line), _) => Ok(line),
+    pub(crate) fn entry(&self, pid: Pid) -> Result<ProcessEntry, StoreError> {
+        let index = self.index();
+        match (
+            index.processes().entry(pid),
+            index.processes().lost_ranges(),
+        ) {
+            (Some(entry), _) if entry.is_deleted() => Err(StoreError::UnknownProcess(pid)),
+            (Some(entry), _) => Ok(entry),
             (None, []) => Err(StoreError::UnknownProcess(pid)),
             (None, lost) => Err(damaged(format!(
                 "process {pid} is not known, and may be lost: {}",
-                parts(lost.iter())
+                describe_ranges(lost.iter())
             ))),
         }
     }
 
     /// The number that a journal is wanted up to, if it can be had.
-    fn limit(
+    fn check_upto(
         &self,
         pid: Pid,
-        line: &Line,
+        entry: &ProcessEntry,
         upto: Option<FactNumber>,
     ) -> Result<FactNumber, StoreError> {
-        let (asked, since) = (upto.unwrap_or(line.last), line.since());
+        let (asked, since) = (upto.unwrap_or(entry.last), entry.since());
         if asked < since {
             return Err(StoreError::ForgottenFact { pid, asked, since });
         }
-        let catalog = self.catalog();
-        let goes_on = catalog.table().goes_on_in(line).next().is_some();
-        match (asked <= line.last, goes_on) {
+        let index = self.index();
+        let may_continue = index.processes().may_continue_in(entry).next().is_some();
+        match (asked <= entry.last, may_continue) {
             (true, false) => Ok(asked),
             (true, true) if upto.is_some() => Ok(asked),
             (false, false) => Err(StoreError::UnknownFact {
                 pid,
                 asked,
-                last: line.last,
+                last: entry.last,
             }),
-            (_, true) => Err(damaged(Self::may_go_on(&catalog, pid, line))),
+            (_, true) => Err(damaged(Self::may_go_on(&index, pid, entry))),
         }
     }
 
-    fn may_go_on(catalog: &Catalog, pid: Pid, line: &Line) -> String {
+    fn may_go_on(index: &Index, pid: Pid, entry: &ProcessEntry) -> String {
         format!(
             "the journal of process {pid} may go on behind fact {}: {}. Up to that fact it can be \
              read, by asking for it",
-            line.last,
-            parts(catalog.table().goes_on_in(line))
+            entry.last,
+            describe_ranges(index.processes().may_continue_in(entry))
         )
     }
 
     /// Where the facts of a process from `first` to `upto` stand.
-    fn runs(&self, pid: Pid, first: FactNumber, upto: FactNumber) -> Result<Vec<Run>, StoreError> {
-        let runs = self.ask(|catalog| catalog.facts(pid, first, upto))?;
-        runs.ok_or_else(|| {
+    fn fact_runs(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<FactRun>, StoreError> {
+        let fact_runs = self.query_index(|index| index.facts(pid, first, upto))?;
+        fact_runs.ok_or_else(|| {
             damaged(format!(
                 "facts of process {pid} between {first} and {upto} are lost"
             ))
@@ -295,10 +310,10 @@ impl LogStore {
     ) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let (mut below, mut first_error) = (Some(upto), None);
         while let Some(limit) = below {
-            let Some((base, at)) = self.ask(|catalog| catalog.image(pid, limit))? else {
+            let Some((base, at)) = self.query_index(|index| index.image(pid, limit))? else {
                 break;
             };
-            match reader::image(&self.log, at) {
+            match record_read::image(&self.log, at) {
                 Ok(image) => return Ok((base, image)),
                 Err(error @ StoreError::Damaged { .. }) => {
                     tracing::warn!(%pid, %base, %error, "an image is damaged; an earlier one is \
@@ -322,7 +337,7 @@ impl LogStore {
 }
 
 /// What is lost, in words.
-fn parts<'a>(lost: impl Iterator<Item = &'a Lost>) -> String {
+fn describe_ranges<'a>(lost: impl Iterator<Item = &'a LostRange>) -> String {
     let parts: Vec<_> = lost
         .map(|lost| format!("records are lost from {} to {}", lost.from, lost.to))
         .collect();

@@ -7,7 +7,7 @@
 //! order, tells whether that copy is whole: a line that is missing or out of date changes it.
 
 mod digest;
-mod loading;
+mod loader;
 mod losses;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,40 +21,40 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::losses::LossNote;
-use crate::envelope::{Header, StoreKey};
+pub(crate) use self::losses::AcknowledgedLosses;
 use crate::error::damaged;
-use crate::index::{Applied, checkpoint_key, line_key};
-use crate::mark::Location;
-use crate::scan::Lost;
+use crate::location_index::{IndexPosition, checkpoint_key, process_key};
+use crate::log_position::Location;
+use crate::log_walk::LostRange;
+use crate::record_header::{RecordHeader, StoreKey};
 use dormouse_records::validator::{ProcessProgress, ProcessState};
 
 pub(crate) use digest::Digest;
-use loading::Loading;
+use loader::TableLoader;
 
 /// What is known of a process. It says the same whether its records stand where they were written
 /// or were moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct ProcessEntry {
     /// As it was born; none where that record is damaged, or was not yet come by.
     pub(crate) birth: Option<ProcessRow>,
     /// The record of its birth; the log's start where none was come by.
     pub(crate) born_at: Location,
     /// Its end, if it has ended.
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<EndEntry>,
     /// What is kept of it.
-    pub(crate) kept: Kept,
+    pub(crate) retained: Retained,
     /// Its last fact.
     pub(crate) last: FactNumber,
     /// The latest record behind which it may go on: of its birth, of facts or of its end.
-    pub(crate) touched: Touched,
+    pub(crate) last_record: LastRecord,
     /// How far the temporary files of the tree go that begins with it.
-    pub(crate) temp_files: Reach,
+    pub(crate) temp_files: NumberedRecords,
 }
 
 /// The record of an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct EndEntry {
     /// The commit that it was first written in.
     pub(crate) since: u64,
     /// Where it stands.
@@ -67,7 +67,7 @@ pub(crate) struct End {
 
 /// What is kept of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Retained {
     /// All of its history.
     Whole,
     /// Its history from the image after this fact on; the record that says so stands there.
@@ -78,7 +78,7 @@ pub(crate) enum Kept {
 
 /// The latest of several records: by the commit that each was first written in, then by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Touched {
+pub(crate) struct LastRecord {
     /// The commit.
     pub(crate) since: u64,
     /// The place; the log's start where the record has moved, since its neighbours then are not
@@ -88,16 +88,16 @@ pub(crate) struct Touched {
 
 /// How far numbered records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct NumberedRecords {
     /// The number of the last; 0 where there is none.
     pub(crate) last: u64,
     /// That record; where there is none, the one behind which there could be one.
-    pub(crate) touched: Touched,
+    pub(crate) last_record: LastRecord,
 }
 
-impl Touched {
+impl LastRecord {
     /// By a record that stands at `at`.
-    pub(crate) fn by(at: Location, header: &Header) -> Self {
+    pub(crate) fn by(at: Location, header: &RecordHeader) -> Self {
         Self {
             since: header.since,
             at: if header.is_moved() {
@@ -115,7 +115,7 @@ impl Touched {
     };
 
     /// Whether something that came later may be among what is lost.
-    pub(crate) fn may_go_on_in(self, lost: &Lost) -> bool {
+    pub(crate) fn may_continue_in(self, lost: &LostRange) -> bool {
         self.at < lost.to && self.since <= lost.upto
     }
 
@@ -129,7 +129,7 @@ impl Touched {
 }
 
 /// How a line stands in the index: birth and its place, end, kept, last, touched, temp files.
-type LineParts = (
+type StoredEntry = (
     (Option<ProcessRow>, Location),
     Option<(u64, Location, Option<Exit>)>,
     Option<(FactNumber, Location)>,
@@ -140,21 +140,21 @@ type LineParts = (
     FactNumber,
 );
 
-impl Line {
+impl ProcessEntry {
     /// Of a process of which nothing is known before `touched`.
-    pub(crate) fn begun(touched: Touched) -> Self {
-        let temp_files = Reach {
+    pub(crate) fn begun(last_record: LastRecord) -> Self {
+        let temp_files = NumberedRecords {
             last: 0,
-            touched: Touched::NEVER,
+            last_record: LastRecord::NEVER,
         };
         let (born_at, last) = (Location::START, FactNumber(0));
         Self {
             birth: None,
             born_at,
             end: None,
-            kept: Kept::Whole,
+            retained: Retained::Whole,
             last,
-            touched,
+            last_record,
             temp_files,
         }
     }
@@ -162,73 +162,73 @@ impl Line {
     /// Of a process that is given up, which the record at `at` says.
     pub(crate) fn forgotten(at: Location) -> Self {
         Self {
-            kept: Kept::Number(at),
-            ..Self::begun(Touched::NEVER)
+            retained: Retained::Number(at),
+            ..Self::begun(LastRecord::NEVER)
         }
     }
 
     /// The bytes of it, for the index. Of a process of which nothing but its number is kept they
     /// are few, and known by the first.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
-        if let Kept::Number(at) = self.kept {
+        if let Retained::Number(at) = self.retained {
             return codec::encode(&(NUMBER, at));
         }
         let end = self
             .end
             .as_ref()
             .map(|end| (end.since, end.at, end.exit.clone()));
-        let kept = match self.kept {
-            Kept::From(below, at) => Some((below, at)),
-            Kept::Whole | Kept::Number(_) => None,
+        let retained = match self.retained {
+            Retained::From(below, at) => Some((below, at)),
+            Retained::Whole | Retained::Number(_) => None,
         };
-        let temp_files = (self.temp_files.last, self.temp_files.touched.to_parts());
+        let temp_files = (self.temp_files.last, self.temp_files.last_record.to_parts());
         let birth = (self.birth.clone(), self.born_at);
         let last = self.end.as_ref().map_or(FactNumber(0), |end| end.last);
-        let parts: LineParts = (
+        let parts: StoredEntry = (
             birth,
             end,
-            kept,
+            retained,
             self.last,
-            self.touched.to_parts(),
+            self.last_record.to_parts(),
             temp_files,
             last,
         );
         codec::encode(&(LINE, parts))
     }
 
-    /// The reverse of [`Line::to_bytes`], for bytes that were checked.
+    /// The reverse of [`ProcessEntry::to_bytes`], for bytes that were checked.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if is_number(bytes) {
             let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
             return Some(Self::forgotten(at));
         }
-        let parts: (u8, LineParts) = codec::decode(bytes).ok()?;
-        let ((birth, born_at), end, kept, last, touched, temp_files, ended) = parts.1;
+        let parts: (u8, StoredEntry) = codec::decode(bytes).ok()?;
+        let ((birth, born_at), end, retained, last, last_record, temp_files, ended) = parts.1;
         if birth
             .as_ref()
             .is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent())
         {
             return None;
         }
-        let end = end.map(|(since, at, exit)| End {
+        let end = end.map(|(since, at, exit)| EndEntry {
             since,
             at,
             exit,
             last: ended,
         });
-        let kept = kept.map_or(Kept::Whole, |(below, at)| Kept::From(below, at));
-        let temp_files = Reach {
+        let retained = retained.map_or(Retained::Whole, |(below, at)| Retained::From(below, at));
+        let temp_files = NumberedRecords {
             last: temp_files.0,
-            touched: Touched::from_parts(temp_files.1),
+            last_record: LastRecord::from_parts(temp_files.1),
         };
-        let touched = Touched::from_parts(touched);
+        let last_record = LastRecord::from_parts(last_record);
         Some(Self {
             birth,
             born_at,
             end,
-            kept,
+            retained,
             last,
-            touched,
+            last_record,
             temp_files,
         })
     }
@@ -247,7 +247,7 @@ impl Line {
 
     /// How far its journal and its tree's temporary files go.
     pub(crate) fn progress(&self) -> ProcessProgress {
-        let state = if matches!(self.kept, Kept::Number(_)) {
+        let state = if matches!(self.retained, Retained::Number(_)) {
             ProcessState::Deleted
         } else {
             ProcessState::Kept
@@ -261,9 +261,9 @@ impl Line {
 
     /// The first fact that can be asked for.
     pub(crate) fn since(&self) -> FactNumber {
-        match self.kept {
-            Kept::From(below, _) => below,
-            Kept::Whole | Kept::Number(_) => FactNumber(0),
+        match self.retained {
+            Retained::From(below, _) => below,
+            Retained::Whole | Retained::Number(_) => FactNumber(0),
         }
     }
 
@@ -276,8 +276,8 @@ impl Line {
     }
 
     /// Whether nothing but its number is kept.
-    pub(crate) fn is_forgotten(&self) -> bool {
-        matches!(self.kept, Kept::Number(_))
+    pub(crate) fn is_deleted(&self) -> bool {
+        matches!(self.retained, Retained::Number(_))
     }
 }
 
@@ -292,7 +292,7 @@ fn is_number(bytes: &[u8]) -> bool {
 
 /// A checkpoint as the table knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CheckpointLine {
+pub(crate) struct CheckpointEntry {
     /// What is known of it.
     pub(crate) state: CheckpointState,
     /// The record that says so.
@@ -303,14 +303,14 @@ pub(crate) struct CheckpointLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CheckpointState {
     /// It is kept.
-    Kept(Checkpoint),
+    Retained(Checkpoint),
     /// It was given up.
     Dropped,
     /// It was not given up, and its record is damaged: which processes it needs is not known.
     Damaged,
 }
 
-impl CheckpointLine {
+impl CheckpointEntry {
     fn to_bytes(&self) -> Encoded {
         codec::encode(&(&self.state, self.at))
     }
@@ -320,9 +320,9 @@ impl CheckpointLine {
         Some(Self { state, at })
     }
 
-    fn kept(&self) -> Option<&Checkpoint> {
+    fn retained(&self) -> Option<&Checkpoint> {
         match &self.state {
-            CheckpointState::Kept(checkpoint) => Some(checkpoint),
+            CheckpointState::Retained(checkpoint) => Some(checkpoint),
             CheckpointState::Dropped | CheckpointState::Damaged => None,
         }
     }
@@ -330,7 +330,7 @@ impl CheckpointLine {
     /// Whether it was never given up, whatever can be read of it.
     pub(crate) fn is_held(&self) -> bool {
         match self.state {
-            CheckpointState::Kept(_) | CheckpointState::Damaged => true,
+            CheckpointState::Retained(_) | CheckpointState::Damaged => true,
             CheckpointState::Dropped => false,
         }
     }
@@ -341,26 +341,26 @@ type Encoded = Result<Vec<u8>, codec::CodecError>;
 
 /// All lines, by pid.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct ProcessTable {
     key: StoreKey,
-    /// As [`Line::to_bytes`] makes them; no bytes for a line that was never encoded.
-    lines: PidMap<Box<[u8]>>,
+    /// As [`ProcessEntry::to_bytes`] makes them; no bytes for a line that was never encoded.
+    entries: PidMap<Box<[u8]>>,
     /// Lines that differ from their bytes: a line changes with each record of its process, and is
     /// encoded once for many.
-    changed: BTreeMap<Pid, Line>,
+    changed: BTreeMap<Pid, ProcessEntry>,
     /// Over the bytes.
-    checkpoints: BTreeMap<CheckpointId, CheckpointLine>,
+    checkpoints: BTreeMap<CheckpointId, CheckpointEntry>,
     /// By the commit that each was first written in.
-    notes: BTreeMap<u64, LossNote>,
+    acknowledged: BTreeMap<u64, AcknowledgedLosses>,
     digest: Digest,
     /// By rising place.
-    lost: Vec<Lost>,
+    lost: Vec<LostRange>,
 }
 
-impl Table {
+impl ProcessTable {
     /// Without a line.
     pub(crate) fn new(key: StoreKey) -> Self {
-        let (lines, changed, checkpoints, notes) = (
+        let (entries, changed, checkpoints, acknowledged) = (
             PidMap::default(),
             BTreeMap::new(),
             BTreeMap::new(),
@@ -368,18 +368,18 @@ impl Table {
         );
         Self {
             key,
-            lines,
+            entries,
             changed,
             checkpoints,
-            notes,
+            acknowledged,
             digest: Digest::default(),
             lost: Vec::new(),
         }
     }
 
-    /// From the lines of an index: [`take`](Loading::take) each, then [`finish`](Loading::finish).
-    pub(crate) fn load(key: StoreKey, applied: &Applied) -> Loading {
-        Loading::new(
+    /// From the lines of an index: [`take`](TableLoader::take) each, then [`finish`](TableLoader::finish).
+    pub(crate) fn load(key: StoreKey, applied: &IndexPosition) -> TableLoader {
+        TableLoader::new(
             Self {
                 lost: applied.lost.into_iter().collect(),
                 ..Self::new(key)
@@ -393,25 +393,29 @@ impl Table {
         &self.key
     }
 
-    /// All lines as [`Table::encode_changed`] left them.
+    /// All lines as [`ProcessTable::encode_changed`] left them.
     pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
-        self.lines.iter().map(|(pid, line)| (pid, line.to_vec()))
+        self.entries
+            .iter()
+            .map(|(pid, entry)| (pid, entry.to_vec()))
     }
 
-    /// All lines of checkpoints as [`Table::put_checkpoint`] encoded them.
+    /// All lines of checkpoints as [`ProcessTable::put_checkpoint`] encoded them.
     pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, Encoded)> {
         self.checkpoints
             .iter()
-            .map(|(id, line)| (*id, line.to_bytes()))
+            .map(|(id, entry)| (*id, entry.to_bytes()))
     }
 
     /// The checkpoints that there are, by rising number.
     pub(crate) fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
-        self.checkpoints.values().filter_map(CheckpointLine::kept)
+        self.checkpoints
+            .values()
+            .filter_map(CheckpointEntry::retained)
     }
 
     /// The line of the checkpoint of this number, given up or not.
-    pub(crate) fn checkpoint_line(&self, id: CheckpointId) -> Option<&CheckpointLine> {
+    pub(crate) fn checkpoint_entry(&self, id: CheckpointId) -> Option<&CheckpointEntry> {
         self.checkpoints.get(&id)
     }
 
@@ -424,9 +428,9 @@ impl Table {
     ///
     /// # Errors
     /// Where it cannot be encoded.
-    pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, line: CheckpointLine) -> Encoded {
-        let (name, bytes) = (checkpoint_key(id), line.to_bytes()?);
-        if let Some(old) = self.checkpoints.insert(id, line) {
+    pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, entry: CheckpointEntry) -> Encoded {
+        let (name, bytes) = (checkpoint_key(id), entry.to_bytes()?);
+        if let Some(old) = self.checkpoints.insert(id, entry) {
             self.digest.combine(
                 Digest::of(&self.key, &name, &old.to_bytes()?),
                 u64::wrapping_sub,
@@ -438,44 +442,53 @@ impl Table {
     }
 
     /// The line of a process.
-    pub(crate) fn line(&self, pid: Pid) -> Option<Line> {
-        self.decoded(pid, self.lines.get(pid)?)
+    pub(crate) fn entry(&self, pid: Pid) -> Option<ProcessEntry> {
+        self.decoded(pid, self.entries.get(pid)?)
     }
 
-    fn decoded(&self, pid: Pid, bytes: &[u8]) -> Option<Line> {
+    fn decoded(&self, pid: Pid, bytes: &[u8]) -> Option<ProcessEntry> {
         self.changed
             .get(&pid)
             .cloned()
-            .or_else(|| Line::from_bytes(bytes))
+            .or_else(|| ProcessEntry::from_bytes(bytes))
     }
 
     /// All lines but those of which nothing but the number is kept, by rising pid; none for one
     /// that cannot be read. Costs the decoding of these; of the others, of which there are ever
     /// more, a look at a byte.
-    fn lines(&self) -> impl Iterator<Item = (Pid, Option<Line>)> {
-        let kept = self
-            .lines
+    fn entries(&self) -> impl Iterator<Item = (Pid, Option<ProcessEntry>)> {
+        let retained = self
+            .entries
             .iter()
             .filter(|(pid, bytes)| !is_number(bytes) || self.changed.contains_key(pid));
-        kept.map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
-            .filter(|(_, line)| !line.as_ref().is_some_and(Line::is_forgotten))
+        retained
+            .map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
+            .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
     }
 
     /// The line of a process, to be changed; `begin` makes it where there is none. Costs its
     /// decoding, once until it is encoded.
-    pub(crate) fn line_mut(&mut self, pid: Pid, begin: impl FnOnce() -> Line) -> &mut Line {
-        let Self { lines, changed, .. } = self;
+    pub(crate) fn entry_mut(
+        &mut self,
+        pid: Pid,
+        begin: impl FnOnce() -> ProcessEntry,
+    ) -> &mut ProcessEntry {
+        let Self {
+            entries, changed, ..
+        } = self;
         changed.entry(pid).or_insert_with(|| {
-            let line = lines.get(pid).and_then(|bytes| Line::from_bytes(bytes));
-            line.unwrap_or_else(|| {
-                lines.insert(pid, Box::default());
+            let entry = entries
+                .get(pid)
+                .and_then(|bytes| ProcessEntry::from_bytes(bytes));
+            entry.unwrap_or_else(|| {
+                entries.insert(pid, Box::default());
                 begin()
             })
         })
     }
 
-    /// How many lines wait for [`Table::encode_changed`].
-    pub(crate) fn changed_lines(&self) -> usize {
+    /// How many lines wait for [`ProcessTable::encode_changed`].
+    pub(crate) fn changed_entries(&self) -> usize {
         self.changed.len()
     }
 
@@ -487,12 +500,12 @@ impl Table {
         let encoded: Vec<_> = self
             .changed
             .iter()
-            .map(|(pid, line)| Ok((*pid, line.to_bytes()?)))
+            .map(|(pid, entry)| Ok((*pid, entry.to_bytes()?)))
             .collect::<Result<_, _>>()?;
         for (pid, bytes) in &encoded {
-            let name = line_key(*pid);
+            let name = process_key(*pid);
             if let Some(old) = self
-                .lines
+                .entries
                 .insert(*pid, bytes.as_slice().into())
                 .filter(|old| !old.is_empty())
             {
@@ -514,10 +527,10 @@ impl Table {
     /// The rows that there are, by rising pid, and what is missing.
     pub(crate) fn listing(&self) -> Listing {
         let (mut listing, mut programs) = (Listing::default(), BTreeSet::new());
-        listing.last = self.lines.iter().last().map_or(0, |(pid, _)| pid.0);
+        listing.last = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
         let mut unlisted = Vec::new();
-        for (pid, line) in self.lines() {
-            match line.and_then(|line| line.row()) {
+        for (pid, entry) in self.entries() {
+            match entry.and_then(|entry| entry.row()) {
                 Some(row) => listing.rows.push(ProcessRow {
                     program: shared(&mut programs, row.program),
                     ..row
@@ -536,7 +549,7 @@ impl Table {
             .push(loss.to_string());
         }
         // The births of processes may be among what is lost, and no number is given twice.
-        let most = self.lost.iter().map(Lost::most_records).sum();
+        let most = self.lost.iter().map(LostRange::most_records).sum();
         listing.last = listing.last.saturating_add(most);
         listing
     }
@@ -562,21 +575,21 @@ pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
 mod tests {
     use super::*;
 
-    fn line(last: u64) -> Line {
-        let touched = Touched {
+    fn entry(last: u64) -> ProcessEntry {
+        let last_record = LastRecord {
             since: last + 1,
             at: Location {
                 segment: 7,
                 offset: last,
             },
         };
-        let end = Some(End {
+        let end = Some(EndEntry {
             since: 3,
             at: Location::START,
             exit: None,
             last: FactNumber(last),
         });
-        let kept = Kept::From(
+        let retained = Retained::From(
             FactNumber(2),
             Location {
                 segment: 2,
@@ -585,26 +598,26 @@ mod tests {
         );
         let (last, temp_files) = (
             FactNumber(last),
-            Reach {
+            NumberedRecords {
                 last: last * 2,
-                touched,
+                last_record,
             },
         );
-        Line {
+        ProcessEntry {
             birth: None,
-            born_at: touched.at,
+            born_at: last_record.at,
             end,
-            kept,
+            retained,
             last,
-            touched,
+            last_record,
             temp_files,
         }
     }
 
-    fn digest(lines: &[(u64, u64)]) -> Digest {
-        let mut table = Table::new(StoreKey([1; 32]));
-        for (pid, last) in lines {
-            *table.line_mut(Pid(*pid), || line(0)) = line(*last);
+    fn digest(entries: &[(u64, u64)]) -> Digest {
+        let mut table = ProcessTable::new(StoreKey([1; 32]));
+        for (pid, last) in entries {
+            *table.entry_mut(Pid(*pid), || entry(0)) = entry(*last);
             table.encode_changed().unwrap();
         }
         table.digest()
@@ -612,19 +625,19 @@ mod tests {
 
     #[test]
     fn an_ended_process_is_complete_if_its_last_fact_is_the_one_that_its_end_names() {
-        assert!(line(4).is_complete());
+        assert!(entry(4).is_complete());
         let cases = [
-            Line {
+            ProcessEntry {
                 last: FactNumber(3),
-                ..line(4)
+                ..entry(4)
             },
-            Line {
+            ProcessEntry {
                 end: None,
-                ..line(4)
+                ..entry(4)
             },
-            line(0),
+            entry(0),
         ];
-        assert!(cases.iter().all(|line| !line.is_complete()), "{cases:?}");
+        assert!(cases.iter().all(|entry| !entry.is_complete()), "{cases:?}");
     }
 
     #[test]
@@ -638,16 +651,19 @@ mod tests {
 
     #[test]
     fn a_line_survives_its_bytes() {
-        let kept = [Kept::Whole, line(9).kept].map(|kept| Line { kept, ..line(9) });
-        let number = Line::forgotten(Location {
+        let retained = [Retained::Whole, entry(9).retained].map(|retained| ProcessEntry {
+            retained,
+            ..entry(9)
+        });
+        let number = ProcessEntry::forgotten(Location {
             segment: 3,
             offset: 300,
         });
-        for line in kept.into_iter().chain([number]) {
-            let bytes = line.to_bytes().unwrap();
-            assert_eq!(is_number(&bytes), line.is_forgotten());
-            assert_eq!(Line::from_bytes(&bytes), Some(line));
+        for entry in retained.into_iter().chain([number]) {
+            let bytes = entry.to_bytes().unwrap();
+            assert_eq!(is_number(&bytes), entry.is_deleted());
+            assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));
         }
-        assert_eq!(Line::from_bytes(b"\x00\x01"), None);
+        assert_eq!(ProcessEntry::from_bytes(b"\x00\x01"), None);
     }
 }

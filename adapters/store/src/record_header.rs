@@ -34,7 +34,7 @@
 //!   the same codec.
 //! * temp file: the change, as the port gave it. checkpoint: a
 //!   `dormouse_proto::checkpoint::Checkpoint`, by the codec.
-//! * loss noted: what was found lost, as `crate::Finding`s, by the same codec.
+//! * loss noted: what was found lost, as `crate::Issue`s, by the same codec.
 //! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost,
 //!   snapshot dropped, numbers: nothing.
 //!
@@ -55,7 +55,7 @@
 
 use std::fmt;
 
-use crate::mark::{Hash, Location, MOST};
+use crate::log_position::{Hash, Location, MAX_NUMBER};
 
 /// What a record starts with.
 pub(crate) const MAGIC: [u8; 4] = *b"DMLG";
@@ -65,7 +65,7 @@ const VERSION: u8 = 1;
 const ENDS_COMMIT: u8 = 1;
 const COMPRESSED: u8 = 2;
 const ENCRYPTED: u8 = 4;
-const SEALED_BYTES: usize = 136;
+const AUTHENTICATED_BYTES: usize = 136;
 
 /// The secret that tells this store's records from all others.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,19 +79,19 @@ impl fmt::Debug for StoreKey {
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// A segment begins.
-    Opened = 1,
+    SegmentOpened = 1,
     /// A content.
     Content = 2,
     /// A process begins.
-    Born = 3,
+    ProcessCreated = 3,
     /// Facts of a process.
     Facts = 4,
     /// An image of a process.
     Snapshot = 5,
     /// A process ended.
-    Ended = 6,
+    ProcessEnded = 6,
     /// The temporary files of a tree of processes changed.
     TempFile = 7,
     /// A point to go back to.
@@ -100,47 +100,47 @@ pub(crate) enum Kind {
     CheckpointDropped = 9,
     /// Stands alone in place of a segment that was swept: the chain goes on behind it as behind the
     /// segment's last record, of whose commit it bears the number.
-    Swept = 10,
+    SegmentCompacted = 10,
     /// The history of a process before a snapshot is given up.
-    Shortened = 11,
+    HistoryTruncated = 11,
     /// A process is given up.
-    Forgotten = 12,
+    ProcessDeleted = 12,
     /// A content was found damaged for good.
     ContentLost = 13,
     /// An image of a process was found damaged for good.
     SnapshotDropped = 14,
     /// A stretch of processes were given up, as many records said that a sweep has moved.
-    Pids = 15,
+    DeletedPids = 15,
     /// The same of checkpoints.
-    CheckpointIds = 16,
+    DroppedCheckpoints = 16,
     /// Something was found lost, and that was acknowledged.
-    LossNoted = 17,
+    LossAcknowledged = 17,
 }
 
-impl Kind {
+impl RecordKind {
     const ALL: [Self; 17] = [
-        Self::Opened,
+        Self::SegmentOpened,
         Self::Content,
-        Self::Born,
+        Self::ProcessCreated,
         Self::Facts,
         Self::Snapshot,
-        Self::Ended,
+        Self::ProcessEnded,
         Self::TempFile,
         Self::Checkpoint,
         Self::CheckpointDropped,
-        Self::Swept,
-        Self::Shortened,
-        Self::Forgotten,
+        Self::SegmentCompacted,
+        Self::HistoryTruncated,
+        Self::ProcessDeleted,
         Self::ContentLost,
         Self::SnapshotDropped,
-        Self::Pids,
-        Self::CheckpointIds,
-        Self::LossNoted,
+        Self::DeletedPids,
+        Self::DroppedCheckpoints,
+        Self::LossAcknowledged,
     ];
 
     /// Whether the payload's hash in the header says something else, and there is no payload.
-    pub(crate) fn is_bare(self) -> bool {
-        matches!(self, Self::Swept | Self::ContentLost)
+    pub(crate) fn has_no_payload(self) -> bool {
+        matches!(self, Self::SegmentCompacted | Self::ContentLost)
     }
 
     fn of(byte: u8) -> Option<Self> {
@@ -150,7 +150,7 @@ impl Kind {
 
 /// Where a record stands among its commit's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum PlaceInCommit {
     /// More records of the commit follow.
     More,
     /// The commit is complete with this one.
@@ -159,9 +159,9 @@ pub(crate) enum Turn {
 
 /// How a payload stands in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Coding(u8);
+pub(crate) struct Encoding(u8);
 
-impl Coding {
+impl Encoding {
     /// As it is.
     pub(crate) const PLAIN: Self = Self(0);
     /// Compressed, chunk by chunk.
@@ -187,20 +187,20 @@ impl Coding {
 
 /// Something in a genuine header that this version does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unknown {
+pub(crate) enum UnknownFormat {
     /// The version of the envelope.
     Version(u8),
     /// The kind of the record.
-    Kind(u8),
+    RecordKind(u8),
     /// The flags, and byte 7.
     Flags(u8, u8),
 }
 
-impl fmt::Display for Unknown {
+impl fmt::Display for UnknownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(version) => write!(f, "format version {version}"),
-            Self::Kind(kind) => write!(f, "a record of kind {kind}"),
+            Self::RecordKind(kind) => write!(f, "a record of kind {kind}"),
             Self::Flags(flags, spare) => {
                 write!(f, "a record with the flags {flags:#010b} and {spare:#010b}")
             }
@@ -210,10 +210,10 @@ impl fmt::Display for Unknown {
 
 /// A record without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) kind: Kind,
-    pub(crate) turn: Turn,
-    pub(crate) coding: Coding,
+pub(crate) struct RecordHeader {
+    pub(crate) kind: RecordKind,
+    pub(crate) place: PlaceInCommit,
+    pub(crate) encoding: Encoding,
     pub(crate) commit: u64,
     pub(crate) since: u64,
     pub(crate) synced: u64,
@@ -226,10 +226,10 @@ pub(crate) struct Header {
     pub(crate) previous: Hash,
 }
 
-impl Header {
+impl RecordHeader {
     /// Whether its numbers can be those of a record: whoever has the store's key can seal any. A
     /// subject is a name, which nothing is added to.
-    fn is_possible(&self) -> bool {
+    fn is_plausible(&self) -> bool {
         let Self {
             commit,
             since,
@@ -242,9 +242,9 @@ impl Header {
         } = *self;
         let is_counted = [commit, since, synced, at_ms, length, first, count]
             .iter()
-            .all(|number| *number <= MOST);
+            .all(|number| *number <= MAX_NUMBER);
         // Each fact takes the 4 bytes of its length.
-        is_counted && (self.kind != Kind::Facts || count <= length / 4)
+        is_counted && (self.kind != RecordKind::Facts || count <= length / 4)
     }
 
     /// Whether it stood elsewhere before.
@@ -255,20 +255,20 @@ impl Header {
 
 /// A header that was checked: its hash is right for this store and this place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sealed {
-    pub(crate) header: Header,
+pub(crate) struct CheckedHeader {
+    pub(crate) header: RecordHeader,
     pub(crate) hash: Hash,
 }
 
-impl Header {
+impl RecordHeader {
     /// The bytes of the header for a record that will stand at `at`, and its hash.
-    pub(crate) fn seal(&self, key: &StoreKey, at: Location) -> ([u8; HEADER_BYTES], Hash) {
+    pub(crate) fn sign(&self, key: &StoreKey, at: Location) -> ([u8; HEADER_BYTES], Hash) {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         bytes[5] = self.kind as u8;
-        bytes[6] = self.coding.0
-            | if self.turn == Turn::Last {
+        bytes[6] = self.encoding.0
+            | if self.place == PlaceInCommit::Last {
                 ENDS_COMMIT
             } else {
                 0
@@ -290,40 +290,46 @@ impl Header {
         }
         bytes[72..104].copy_from_slice(&self.payload);
         bytes[104..136].copy_from_slice(&self.previous);
-        let hash = seal_of(&bytes, key, at);
+        let hash = authentication_tag(&bytes, key, at);
         bytes[136..].copy_from_slice(&hash);
         (bytes, hash)
     }
 
-    /// Reads back what [`Header::seal`] wrote for this place; none for anything else.
+    /// Reads back what [`RecordHeader::seal`] wrote for this place; none for anything else.
     ///
     /// # Errors
-    /// [`Unknown`] where a later version wrote it for this place.
-    pub(crate) fn open(
+    /// [`UnknownFormat`] where a later version wrote it for this place.
+    pub(crate) fn verify(
         bytes: &[u8; HEADER_BYTES],
         key: &StoreKey,
         at: Location,
-    ) -> Result<Option<Sealed>, Unknown> {
-        let hash = hash_at(bytes, SEALED_BYTES);
-        if bytes[..4] != MAGIC || seal_of(bytes, key, at) != hash {
+    ) -> Result<Option<CheckedHeader>, UnknownFormat> {
+        let hash = hash_at(bytes, AUTHENTICATED_BYTES);
+        if bytes[..4] != MAGIC || authentication_tag(bytes, key, at) != hash {
             return Ok(None);
         }
         if bytes[4] != VERSION {
-            return Err(Unknown::Version(bytes[4]));
+            return Err(UnknownFormat::Version(bytes[4]));
         }
-        let kind = Kind::of(bytes[5]).ok_or(Unknown::Kind(bytes[5]))?;
-        let known = ENDS_COMMIT | ENCRYPTED | if kind == Kind::Content { COMPRESSED } else { 0 };
+        let kind = RecordKind::of(bytes[5]).ok_or(UnknownFormat::RecordKind(bytes[5]))?;
+        let known = ENDS_COMMIT
+            | ENCRYPTED
+            | if kind == RecordKind::Content {
+                COMPRESSED
+            } else {
+                0
+            };
         if bytes[6] & !known != 0 || bytes[7] != 0 {
-            return Err(Unknown::Flags(bytes[6], bytes[7]));
+            return Err(UnknownFormat::Flags(bytes[6], bytes[7]));
         }
         let header = Self {
             kind,
-            turn: if bytes[6] & ENDS_COMMIT == 0 {
-                Turn::More
+            place: if bytes[6] & ENDS_COMMIT == 0 {
+                PlaceInCommit::More
             } else {
-                Turn::Last
+                PlaceInCommit::Last
             },
-            coding: Coding(bytes[6] & !ENDS_COMMIT),
+            encoding: Encoding(bytes[6] & !ENDS_COMMIT),
             commit: number_at(bytes, 8),
             since: number_at(bytes, 16),
             synced: number_at(bytes, 24),
@@ -335,13 +341,15 @@ impl Header {
             payload: hash_at(bytes, 72),
             previous: hash_at(bytes, 104),
         };
-        Ok(header.is_possible().then_some(Sealed { header, hash }))
+        Ok(header
+            .is_plausible()
+            .then_some(CheckedHeader { header, hash }))
     }
 
     /// What part `number` of the payload is bound to where it is sealed: all that the record keeps
     /// when it is moved.
-    pub(crate) fn bound(&self, part: Part, number: u64) -> Vec<u8> {
-        let mut bound = vec![self.kind as u8, self.coding.0, part as u8];
+    pub(crate) fn associated_data(&self, part: PayloadPart, number: u64) -> Vec<u8> {
+        let mut associated_data = vec![self.kind as u8, self.encoding.0, part as u8];
         let Self {
             since,
             at_ms,
@@ -351,18 +359,18 @@ impl Header {
             ..
         } = *self;
         for value in [since, at_ms, subject, first, count, number] {
-            bound.extend(value.to_le_bytes());
+            associated_data.extend(value.to_le_bytes());
         }
-        if self.kind == Kind::Content {
-            bound.extend(self.payload);
+        if self.kind == RecordKind::Content {
+            associated_data.extend(self.payload);
         }
-        bound
+        associated_data
     }
 }
 
 /// A part of a payload that is sealed on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PayloadPart {
     /// All of it.
     Whole = 0,
     /// What a content's chunks are.
@@ -387,9 +395,11 @@ fn hash_at(bytes: &[u8; HEADER_BYTES], at: usize) -> Hash {
         .expect("a header holds a whole hash at 72, 104 and 136")
 }
 
-fn seal_of(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Hash {
+fn authentication_tag(bytes: &[u8; HEADER_BYTES], key: &StoreKey, at: Location) -> Hash {
     let mut hasher = blake3::Hasher::new_keyed(&key.0);
-    hasher.update(&bytes[..SEALED_BYTES]).update(&at.to_bytes());
+    hasher
+        .update(&bytes[..AUTHENTICATED_BYTES])
+        .update(&at.to_bytes());
     *hasher.finalize().as_bytes()
 }
 
@@ -408,11 +418,11 @@ mod tests {
         assert_eq!(format!("{KEY:?}"), "StoreKey(hidden)");
     }
 
-    fn header() -> Header {
-        Header {
-            kind: Kind::Facts,
-            turn: Turn::Last,
-            coding: Coding::PLAIN,
+    fn header() -> RecordHeader {
+        RecordHeader {
+            kind: RecordKind::Facts,
+            place: PlaceInCommit::Last,
+            encoding: Encoding::PLAIN,
             commit: 3,
             since: 2,
             synced: 1,
@@ -428,10 +438,10 @@ mod tests {
 
     #[test]
     fn a_header_opens_only_where_it_was_sealed() {
-        let (bytes, hash) = header().seal(&KEY, AT);
+        let (bytes, hash) = header().sign(&KEY, AT);
         assert_eq!(
-            Header::open(&bytes, &KEY, AT),
-            Ok(Some(Sealed {
+            RecordHeader::verify(&bytes, &KEY, AT),
+            Ok(Some(CheckedHeader {
                 header: header(),
                 hash
             }))
@@ -441,166 +451,185 @@ mod tests {
             Location { offset: 501, ..AT },
         ];
         for place in elsewhere {
-            assert_eq!(Header::open(&bytes, &KEY, place), Ok(None));
+            assert_eq!(RecordHeader::verify(&bytes, &KEY, place), Ok(None));
         }
-        assert_eq!(Header::open(&bytes, &StoreKey([8; 32]), AT), Ok(None));
+        assert_eq!(
+            RecordHeader::verify(&bytes, &StoreKey([8; 32]), AT),
+            Ok(None)
+        );
     }
 
     #[test]
     fn every_flipped_bit_of_a_header_is_noticed() {
-        let (bytes, _) = header().seal(&KEY, AT);
+        let (bytes, _) = header().sign(&KEY, AT);
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::open(&flipped, &KEY, AT), Ok(None), "bit {bit}");
+            assert_eq!(
+                RecordHeader::verify(&flipped, &KEY, AT),
+                Ok(None),
+                "bit {bit}"
+            );
         }
     }
 
     #[test]
     fn what_a_later_version_wrote_is_named_and_never_ignored() {
         let cases = [
-            (4, 2, Unknown::Version(2)),
-            (5, 200, Unknown::Kind(200)),
-            (6, 1 | 8, Unknown::Flags(9, 0)),
-            (6, 1 | COMPRESSED, Unknown::Flags(3, 0)),
-            (7, 1, Unknown::Flags(1, 1)),
+            (4, 2, UnknownFormat::Version(2)),
+            (5, 200, UnknownFormat::RecordKind(200)),
+            (6, 1 | 8, UnknownFormat::Flags(9, 0)),
+            (6, 1 | COMPRESSED, UnknownFormat::Flags(3, 0)),
+            (7, 1, UnknownFormat::Flags(1, 1)),
         ];
         for (at, byte, unknown) in cases {
-            let (mut bytes, _) = header().seal(&KEY, AT);
+            let (mut bytes, _) = header().sign(&KEY, AT);
             bytes[at] = byte;
-            let hash = seal_of(&bytes, &KEY, AT);
-            bytes[SEALED_BYTES..].copy_from_slice(&hash);
-            assert_eq!(Header::open(&bytes, &KEY, AT), Err(unknown), "byte {at}");
+            let hash = authentication_tag(&bytes, &KEY, AT);
+            bytes[AUTHENTICATED_BYTES..].copy_from_slice(&hash);
+            assert_eq!(
+                RecordHeader::verify(&bytes, &KEY, AT),
+                Err(unknown),
+                "byte {at}"
+            );
         }
     }
 
     #[test]
     fn a_header_whose_numbers_cannot_be_is_nobodys() {
-        let most = Header {
-            at_ms: MOST,
+        let most = RecordHeader {
+            at_ms: MAX_NUMBER,
             ..header()
         };
         let cases = [
             (most.clone(), true),
             (
-                Header {
-                    at_ms: MOST + 1,
+                RecordHeader {
+                    at_ms: MAX_NUMBER + 1,
                     ..header()
                 },
                 false,
             ),
             (
-                Header {
+                RecordHeader {
                     length: u64::MAX,
                     ..header()
                 },
                 false,
             ),
             (
-                Header {
+                RecordHeader {
                     subject: u64::MAX,
                     ..header()
                 },
                 true,
             ),
             (
-                Header {
+                RecordHeader {
                     first: u64::MAX,
                     ..header()
                 },
                 false,
             ),
             (
-                Header {
-                    kind: Kind::Content,
+                RecordHeader {
+                    kind: RecordKind::Content,
                     count: u64::MAX,
                     ..header()
                 },
                 false,
             ),
             (
-                Header {
+                RecordHeader {
                     count: 7,
                     ..header()
                 },
                 false,
             ),
             (
-                Header {
-                    kind: Kind::Content,
+                RecordHeader {
+                    kind: RecordKind::Content,
                     count: 7,
                     ..header()
                 },
                 true,
             ),
         ];
-        for (header, is_possible) in cases {
-            let (bytes, hash) = header.seal(&KEY, AT);
-            let opened = is_possible.then(|| Sealed {
+        for (header, is_plausible) in cases {
+            let (bytes, hash) = header.sign(&KEY, AT);
+            let opened = is_plausible.then(|| CheckedHeader {
                 header: header.clone(),
                 hash,
             });
-            assert_eq!(Header::open(&bytes, &KEY, AT), Ok(opened), "{header:?}");
+            assert_eq!(
+                RecordHeader::verify(&bytes, &KEY, AT),
+                Ok(opened),
+                "{header:?}"
+            );
         }
     }
 
     #[test]
     fn a_payload_is_bound_to_what_a_move_keeps_and_to_nothing_else() {
-        let bound = |header: Header| header.bound(Part::Whole, 0);
-        let moved = Header {
-            turn: Turn::More,
+        let associated_data = |header: RecordHeader| header.associated_data(PayloadPart::Whole, 0);
+        let moved = RecordHeader {
+            place: PlaceInCommit::More,
             commit: 9,
             synced: 8,
             previous: [7; 32],
             ..header()
         };
-        assert_eq!(bound(moved), bound(header()));
+        assert_eq!(associated_data(moved), associated_data(header()));
         let others = [
-            Header {
-                kind: Kind::Snapshot,
+            RecordHeader {
+                kind: RecordKind::Snapshot,
                 ..header()
             },
-            Header {
-                coding: Coding::ENCRYPTED,
+            RecordHeader {
+                encoding: Encoding::ENCRYPTED,
                 ..header()
             },
-            Header {
+            RecordHeader {
                 since: 1,
                 ..header()
             },
-            Header {
+            RecordHeader {
                 at_ms: 1,
                 ..header()
             },
-            Header {
+            RecordHeader {
                 subject: 1,
                 ..header()
             },
-            Header {
+            RecordHeader {
                 first: 1,
                 ..header()
             },
-            Header {
+            RecordHeader {
                 count: 1,
                 ..header()
             },
         ];
         for other in others {
-            assert_ne!(bound(other.clone()), bound(header()), "{other:?}");
+            assert_ne!(
+                associated_data(other.clone()),
+                associated_data(header()),
+                "{other:?}"
+            );
         }
         assert_ne!(
-            header().bound(Part::Chunk, 0),
-            header().bound(Part::Whole, 0)
+            header().associated_data(PayloadPart::Chunk, 0),
+            header().associated_data(PayloadPart::Whole, 0)
         );
         assert_ne!(
-            header().bound(Part::Chunk, 0),
-            header().bound(Part::Chunk, 1)
+            header().associated_data(PayloadPart::Chunk, 0),
+            header().associated_data(PayloadPart::Chunk, 1)
         );
     }
 
     #[test]
     fn the_layout_is_the_documented_one() {
-        let (bytes, hash) = header().seal(&KEY, AT);
+        let (bytes, hash) = header().sign(&KEY, AT);
         let mut expected = Vec::from(*b"DMLG\x01\x04\x01\x00");
         for number in [3_u64, 2, 1, 1_700_000_000_000, 24, 4, 5, 6] {
             expected.extend(number.to_le_bytes());

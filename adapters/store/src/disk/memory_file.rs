@@ -1,5 +1,5 @@
-//! A file that was read once and is kept in memory. What is left of a segment that was swept is one
-//! header: a store that lives long has many of them, which would take an open file each.
+//! A file that was read once and is kept in memory. A compacted segment consists of one header, and
+//! a long-lived store has many of them: keeping each open would take a file descriptor each.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::DiskFile;
 
 /// The bytes of a file that is no longer written.
 #[derive(Debug)]
-pub(crate) struct Held(pub(crate) Bytes);
+pub(crate) struct MemoryFile(pub(crate) Bytes);
 
 fn read_only() -> io::Error {
     io::Error::new(
@@ -18,7 +18,7 @@ fn read_only() -> io::Error {
     )
 }
 
-impl DiskFile for Held {
+impl DiskFile for MemoryFile {
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }

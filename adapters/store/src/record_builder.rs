@@ -13,18 +13,20 @@ use dormouse_proto::process::{Exit, ProcessRow};
 use dormouse_proto::record::codec;
 use serde::Serialize;
 
-use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, StoreKey, Turn};
 use crate::error::{damaged, refused};
-use crate::finding::Finding;
-use crate::mark::Hash;
+use crate::issue::Issue;
+use crate::log_position::Hash;
 use crate::packed::{Compression, Unpacked, cannot_pack};
+use crate::record_header::{
+    Encoding, HEADER_BYTES, PayloadPart, PlaceInCommit, RecordHeader, RecordKind, StoreKey,
+};
 use crate::secret::Keys;
 use dormouse_records::chunks::Chunks;
 
 /// A record before its place in the log is known.
 #[derive(Debug)]
-pub(crate) struct Draft {
-    kind: Kind,
+pub(crate) struct RecordBuilder {
+    kind: RecordKind,
     subject: u64,
     first: u64,
     count: u64,
@@ -41,35 +43,39 @@ enum Body {
     /// A content, compressed where that is worth it, and sealed where the store is encrypted.
     Content(Unpacked),
     /// As it is.
-    Ready(Payload),
+    Ready(EncodedPayload),
 }
 
 /// A payload as it stands in the log.
 #[derive(Debug)]
-pub(crate) struct Payload {
-    coding: Coding,
+pub(crate) struct EncodedPayload {
+    encoding: Encoding,
     hash: Hash,
     parts: Vec<Bytes>,
 }
 
 /// How payloads are written.
 #[derive(Clone, Debug)]
-pub(crate) struct Coder {
+pub(crate) struct Encoder {
     /// What they are sealed with.
     pub(crate) keys: Keys,
     /// What becomes of contents.
     pub(crate) compression: Compression,
 }
 
-impl Draft {
+impl RecordBuilder {
     /// The record that a segment starts with.
     pub(crate) fn opened(segment: u32, key: &StoreKey) -> Self {
-        let payload = Payload {
-            coding: Coding::PLAIN,
+        let payload = EncodedPayload {
+            encoding: Encoding::PLAIN,
             hash: *blake3::hash(&key.0).as_bytes(),
             parts: vec![Bytes::copy_from_slice(&key.0)],
         };
-        Self::with(Kind::Opened, segment.into(), Body::Ready(payload))
+        Self::with(
+            RecordKind::SegmentOpened,
+            segment.into(),
+            Body::Ready(payload),
+        )
     }
 
     /// The record of a content. Shares its bytes. A content of one chunk is read whole, so its
@@ -96,25 +102,25 @@ impl Draft {
         Self {
             first,
             count,
-            ..Self::with(Kind::Content, 0, body)
+            ..Self::with(RecordKind::Content, 0, body)
         }
     }
 
     /// A record that stood elsewhere, as it was.
-    pub(crate) fn moved(header: &Header, payload: Bytes) -> Self {
-        let Header {
+    pub(crate) fn moved(header: &RecordHeader, payload: Bytes) -> Self {
+        let RecordHeader {
             kind,
             subject,
             first,
             count,
-            coding,
+            encoding,
             payload: hash,
             since,
             at_ms,
             ..
         } = *header;
-        let body = Body::Ready(Payload {
-            coding,
+        let body = Body::Ready(EncodedPayload {
+            encoding,
             hash,
             parts: vec![payload],
         });
@@ -128,19 +134,19 @@ impl Draft {
 
     /// The note that a content is lost, by the name that the log has for it.
     pub(crate) fn content_lost(name: Hash) -> Self {
-        let payload = Payload {
-            coding: Coding::PLAIN,
+        let payload = EncodedPayload {
+            encoding: Encoding::PLAIN,
             hash: name,
             parts: Vec::new(),
         };
-        Self::with(Kind::ContentLost, 0, Body::Ready(payload))
+        Self::with(RecordKind::ContentLost, 0, Body::Ready(payload))
     }
 
     /// The note that an image of a process is lost.
     pub(crate) fn snapshot_dropped(pid: Pid, at: FactNumber) -> Self {
         Self {
             first: at.0,
-            ..Self::of(Kind::SnapshotDropped, pid.0, Vec::new())
+            ..Self::of(RecordKind::SnapshotDropped, pid.0, Vec::new())
         }
     }
 
@@ -148,35 +154,38 @@ impl Draft {
     ///
     /// # Errors
     /// [`StoreError::Refused`] where they cannot be encoded.
-    pub(crate) fn loss_noted(losses: &[Finding]) -> Result<Self, StoreError> {
-        Ok(Self::of(Kind::LossNoted, 0, encode(&losses)?))
+    pub(crate) fn losses_acknowledged(losses: &[Issue]) -> Result<Self, StoreError> {
+        Ok(Self::of(RecordKind::LossAcknowledged, 0, encode(&losses)?))
     }
 
     /// The note that the history of a process before `below` is given up.
     ///
     /// # Errors
     /// [`StoreError::Refused`] where the row cannot be encoded.
-    pub(crate) fn shortened(row: &ProcessRow, below: FactNumber) -> Result<Self, StoreError> {
+    pub(crate) fn history_truncated(
+        row: &ProcessRow,
+        below: FactNumber,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             first: below.0,
-            ..Self::of(Kind::Shortened, row.pid.0, encode(row)?)
+            ..Self::of(RecordKind::HistoryTruncated, row.pid.0, encode(row)?)
         })
     }
 
     /// The records that say of these numbers that they were given up, one for each stretch: of kind
     /// `pids` or `checkpoint ids`.
-    pub(crate) fn numbers(kind: Kind, numbers: &BTreeSet<u64>) -> Vec<Self> {
-        let mut drafts: Vec<Self> = Vec::new();
+    pub(crate) fn deleted_numbers(kind: RecordKind, numbers: &BTreeSet<u64>) -> Vec<Self> {
+        let mut builders: Vec<Self> = Vec::new();
         for number in numbers {
-            match drafts.last_mut() {
-                Some(draft) if draft.subject + draft.count == *number => draft.count += 1,
-                _ => drafts.push(Self {
+            match builders.last_mut() {
+                Some(builder) if builder.subject + builder.count == *number => builder.count += 1,
+                _ => builders.push(Self {
                     count: 1,
                     ..Self::of(kind, *number, Vec::new())
                 }),
             }
         }
-        drafts
+        builders
     }
 
     /// The record of a checkpoint.
@@ -185,7 +194,7 @@ impl Draft {
     /// [`StoreError::Refused`] where it cannot be encoded.
     pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<Self, StoreError> {
         Ok(Self::of(
-            Kind::Checkpoint,
+            RecordKind::Checkpoint,
             checkpoint.id.0,
             encode(checkpoint)?,
         ))
@@ -196,23 +205,27 @@ impl Draft {
     ///
     /// # Errors
     /// [`StoreError::Refused`] where a value cannot be encoded.
-    pub(crate) fn entry(entry: &Entry) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn for_op(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
             Entry::Content { .. }
             | Entry::Held { .. }
             | Entry::Checkpoint { .. }
             | Entry::Shortened { .. }
             | Entry::Ended { .. } => None,
-            Entry::Born { row, image } => Some(Self::of(Kind::Born, row.pid.0, born(row, image)?)),
+            Entry::Born { row, image } => Some(Self::of(
+                RecordKind::ProcessCreated,
+                row.pid.0,
+                born(row, image)?,
+            )),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
             Entry::Facts { pid, first, facts } => Some(Self {
                 first: first.0,
                 count: facts.len() as u64,
-                ..Self::of(Kind::Facts, pid.0, framed(facts))
+                ..Self::of(RecordKind::Facts, pid.0, framed(facts))
             }),
             Entry::Snapshot { pid, at, image } => Some(Self {
                 first: at.0,
-                ..Self::of(Kind::Snapshot, pid.0, image.clone())
+                ..Self::of(RecordKind::Snapshot, pid.0, image.clone())
             }),
             Entry::TempFile {
                 root,
@@ -220,12 +233,14 @@ impl Draft {
                 record,
             } => Some(Self {
                 first: *number,
-                ..Self::of(Kind::TempFile, root.0, record.clone())
+                ..Self::of(RecordKind::TempFile, root.0, record.clone())
             }),
             Entry::CheckpointDropped { id } => {
-                Some(Self::of(Kind::CheckpointDropped, id.0, Vec::new()))
+                Some(Self::of(RecordKind::CheckpointDropped, id.0, Vec::new()))
             }
-            Entry::Forgotten { pid } => Some(Self::of(Kind::Forgotten, pid.0, Vec::new())),
+            Entry::Forgotten { pid } => {
+                Some(Self::of(RecordKind::ProcessDeleted, pid.0, Vec::new()))
+            }
         })
     }
 
@@ -236,15 +251,15 @@ impl Draft {
     pub(crate) fn ended(pid: Pid, exit: &Exit, last: FactNumber) -> Result<Self, StoreError> {
         Ok(Self {
             first: last.0,
-            ..Self::of(Kind::Ended, pid.0, encode(exit)?)
+            ..Self::of(RecordKind::ProcessEnded, pid.0, encode(exit)?)
         })
     }
 
-    fn of(kind: Kind, subject: u64, payload: Vec<u8>) -> Self {
+    fn of(kind: RecordKind, subject: u64, payload: Vec<u8>) -> Self {
         Self::with(kind, subject, Body::Whole(payload.into()))
     }
 
-    fn with(kind: Kind, subject: u64, body: Body) -> Self {
+    fn with(kind: RecordKind, subject: u64, body: Body) -> Self {
         Self {
             kind,
             subject,
@@ -260,7 +275,11 @@ impl Draft {
     ///
     /// # Errors
     /// [`StoreError::Io`] where the operating system gives no randomness.
-    pub(crate) fn finish(self, coder: &Coder, stamp: Stamp) -> Result<Record, StoreError> {
+    pub(crate) fn encode(
+        self,
+        encoder: &Encoder,
+        commit_header: CommitHeader,
+    ) -> Result<EncodedRecord, StoreError> {
         let Self {
             kind,
             subject,
@@ -269,14 +288,14 @@ impl Draft {
             body,
             first_written,
         } = self;
-        let commit = stamp.commit;
-        let (since, at_ms) = first_written.unwrap_or((commit, stamp.at_ms));
-        let (turn, synced, length, none) = (Turn::More, 0, 0, [0; 32]);
-        let (coding, payload, previous) = (Coding::PLAIN, none, none);
-        let header = Header {
+        let commit = commit_header.commit;
+        let (since, at_ms) = first_written.unwrap_or((commit, commit_header.at_ms));
+        let (place, synced, length, none) = (PlaceInCommit::More, 0, 0, [0; 32]);
+        let (encoding, payload, previous) = (Encoding::PLAIN, none, none);
+        let header = RecordHeader {
             kind,
-            turn,
-            coding,
+            place,
+            encoding,
             commit,
             since,
             synced,
@@ -288,15 +307,15 @@ impl Draft {
             payload,
             previous,
         };
-        let Payload {
-            coding,
+        let EncodedPayload {
+            encoding,
             hash,
             parts,
-        } = body.finish(coder, &header).map_err(cannot_pack)?;
+        } = body.encode(encoder, &header).map_err(cannot_pack)?;
         let length = parts.iter().map(|part| part.len() as u64).sum();
-        Ok(Record {
-            header: Header {
-                coding,
+        Ok(EncodedRecord {
+            header: RecordHeader {
+                encoding,
                 length,
                 payload: hash,
                 ..header
@@ -307,26 +326,27 @@ impl Draft {
 }
 
 impl Body {
-    fn finish(
+    fn encode(
         self,
-        Coder { keys, compression }: &Coder,
-        header: &Header,
-    ) -> std::io::Result<Payload> {
+        Encoder { keys, compression }: &Encoder,
+        header: &RecordHeader,
+    ) -> std::io::Result<EncodedPayload> {
         match self {
             Self::Ready(payload) => Ok(payload),
-            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => Ok(Payload {
-                coding: Coding::PLAIN,
+            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => Ok(EncodedPayload {
+                encoding: Encoding::PLAIN,
                 hash: *blake3::hash(&bytes).as_bytes(),
                 parts: vec![bytes],
             }),
             Self::Whole(bytes) => {
-                let header = Header {
-                    coding: Coding::ENCRYPTED,
+                let header = RecordHeader {
+                    encoding: Encoding::ENCRYPTED,
                     ..header.clone()
                 };
-                let sealed = Bytes::from(keys.seal(&bytes, &header.bound(Part::Whole, 0))?);
-                Ok(Payload {
-                    coding: header.coding,
+                let sealed =
+                    Bytes::from(keys.seal(&bytes, &header.associated_data(PayloadPart::Whole, 0))?);
+                Ok(EncodedPayload {
+                    encoding: header.encoding,
                     hash: *blake3::hash(&sealed).as_bytes(),
                     parts: vec![sealed],
                 })
@@ -335,28 +355,28 @@ impl Body {
                 let compressed = content.compressed(*compression)?;
                 let compression = compressed
                     .as_ref()
-                    .map_or(Coding::PLAIN, |_| Coding::COMPRESSED);
+                    .map_or(Encoding::PLAIN, |_| Encoding::COMPRESSED);
                 let sealing = if keys.are_sealing() {
-                    Coding::ENCRYPTED
+                    Encoding::ENCRYPTED
                 } else {
-                    Coding::PLAIN
+                    Encoding::PLAIN
                 };
-                let (coding, hash) = (compression.and(sealing), keys.name(content.hash));
-                if coding == Coding::PLAIN {
-                    return Ok(Payload {
-                        coding,
+                let (encoding, hash) = (compression.and(sealing), keys.name(content.hash));
+                if encoding == Encoding::PLAIN {
+                    return Ok(EncodedPayload {
+                        encoding,
                         hash,
                         parts: content.plain(),
                     });
                 }
-                let header = Header {
-                    coding,
+                let header = RecordHeader {
+                    encoding,
                     payload: hash,
                     ..header.clone()
                 };
                 let chunks = compressed.unwrap_or_else(|| content.chunks());
-                Ok(Payload {
-                    coding,
+                Ok(EncodedPayload {
+                    encoding,
                     hash,
                     parts: content.pack(&chunks, &header, keys)?,
                 })
@@ -367,12 +387,12 @@ impl Body {
 
 /// A record as it will stand in the log, but for its place.
 #[derive(Debug)]
-pub(crate) struct Record {
-    header: Header,
+pub(crate) struct EncodedRecord {
+    header: RecordHeader,
     payload: Vec<Bytes>,
 }
 
-impl Record {
+impl EncodedRecord {
     /// The bytes that the record takes in the log.
     pub(crate) fn length(&self) -> u64 {
         HEADER_BYTES as u64 + self.header.length
@@ -380,10 +400,15 @@ impl Record {
 
     /// The header that it gets behind the record with the hash `previous`, when the commit `synced`
     /// is known to be on the disk, and its payload in parts.
-    pub(crate) fn place(self, turn: Turn, previous: Hash, synced: u64) -> (Header, Vec<Bytes>) {
+    pub(crate) fn link(
+        self,
+        place: PlaceInCommit,
+        previous: Hash,
+        synced: u64,
+    ) -> (RecordHeader, Vec<Bytes>) {
         (
-            Header {
-                turn,
+            RecordHeader {
+                place,
                 previous,
                 synced,
                 ..self.header
@@ -395,7 +420,7 @@ impl Record {
 
 /// What all records of a commit share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp {
+pub(crate) struct CommitHeader {
     /// Its number.
     pub(crate) commit: u64,
     /// The time.
@@ -406,7 +431,7 @@ pub(crate) struct Stamp {
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn read_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> {
+pub(crate) fn decode_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> {
     decode(payload)
 }
 
@@ -414,7 +439,7 @@ pub(crate) fn read_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> 
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn read_losses(payload: &[u8]) -> Result<Vec<Finding>, StoreError> {
+pub(crate) fn decode_losses(payload: &[u8]) -> Result<Vec<Issue>, StoreError> {
     decode(payload)
 }
 
@@ -422,7 +447,7 @@ pub(crate) fn read_losses(payload: &[u8]) -> Result<Vec<Finding>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn read_born(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
+pub(crate) fn decode_created(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
     let (row, image) = split_frame(payload).ok_or_else(|| malformed("born"))?;
     Ok((read_row(row)?, image))
 }
@@ -431,7 +456,7 @@ pub(crate) fn read_born(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreErro
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn read_shortened(payload: &[u8]) -> Result<ProcessRow, StoreError> {
+pub(crate) fn decode_truncated(payload: &[u8]) -> Result<ProcessRow, StoreError> {
     read_row(payload)
 }
 
@@ -449,7 +474,7 @@ fn read_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
 }
 
 /// The numbers that a record of kind `pids` or `checkpoint ids` is about.
-pub(crate) fn numbers_of(header: &Header) -> std::ops::Range<u64> {
+pub(crate) fn number_range(header: &RecordHeader) -> std::ops::Range<u64> {
     header.subject..header.subject.saturating_add(header.count)
 }
 
@@ -457,7 +482,7 @@ pub(crate) fn numbers_of(header: &Header) -> std::ops::Range<u64> {
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
-pub(crate) fn read_ended(payload: &[u8]) -> Result<Exit, StoreError> {
+pub(crate) fn decode_exit(payload: &[u8]) -> Result<Exit, StoreError> {
     decode(payload)
 }
 
@@ -540,10 +565,13 @@ mod tests {
             (vec![4], vec![(4, 1)]),
             (vec![1, 2, 3, 7, 9, 10], vec![(1, 3), (7, 1), (9, 2)]),
         ] {
-            let drafts = Draft::numbers(Kind::Pids, &numbers.into_iter().collect());
-            let stretches: Vec<_> = drafts
+            let builders = RecordBuilder::deleted_numbers(
+                RecordKind::DeletedPids,
+                &numbers.into_iter().collect(),
+            );
+            let stretches: Vec<_> = builders
                 .iter()
-                .map(|draft| (draft.subject, draft.count))
+                .map(|builder| (builder.subject, builder.count))
                 .collect();
             assert_eq!(stretches, expected);
         }
@@ -553,7 +581,7 @@ mod tests {
     fn frames_that_do_not_add_up_are_damage() {
         for bytes in [&b"\x01"[..], b"\x02\0\0\0a", b"\xff\xff\xff\xffa"] {
             assert!(read_facts(bytes).is_err(), "{bytes:?}");
-            assert!(read_born(bytes).is_err(), "{bytes:?}");
+            assert!(decode_created(bytes).is_err(), "{bytes:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) type Hash = [u8; 32];
 
 /// No number of a record or of HEAD is greater: two of them can be added.
-pub(crate) const MOST: u64 = 1 << 62;
+pub(crate) const MAX_NUMBER: u64 = 1 << 62;
 
 /// A place in the log: where a record starts. Ordered as the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl Location {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (segment, offset) = bytes.split_first_chunk::<4>()?;
         let offset = u64::from_le_bytes(offset.try_into().ok()?);
-        (offset <= MOST).then_some(Self {
+        (offset <= MAX_NUMBER).then_some(Self {
             segment: u32::from_le_bytes(*segment),
             offset,
         })
@@ -56,7 +56,7 @@ impl fmt::Display for Location {
 
 /// The end of a commit: the log up to here is good, and this is how to recognise it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct LogPosition {
     /// The first byte after the commit.
     pub(crate) end: Location,
     /// Where the commit's last record starts, in the same segment.
@@ -67,7 +67,7 @@ pub(crate) struct Mark {
     pub(crate) commit: u64,
 }
 
-impl Mark {
+impl LogPosition {
     /// The mark of a log in which nothing stands.
     pub(crate) const EMPTY: Self = Self {
         end: Location::START,
@@ -75,7 +75,7 @@ impl Mark {
         chain: [0; 32],
         commit: 0,
     };
-    /// The length of [`Mark::to_bytes`].
+    /// The length of [`LogPosition::to_bytes`].
     pub(crate) const BYTES: usize = 60;
 
     /// Whether nothing stands before it.
@@ -101,20 +101,20 @@ impl Mark {
         bytes
     }
 
-    /// The reverse of [`Mark::to_bytes`]; none where the length is wrong, or a number is greater
+    /// The reverse of [`LogPosition::to_bytes`]; none where the length is wrong, or a number is greater
     /// than any.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (end, rest) = bytes.split_first_chunk::<{ Location::BYTES }>()?;
         let (last, rest) = rest.split_first_chunk::<8>()?;
         let (commit, chain) = rest.split_first_chunk::<8>()?;
         let (last, commit) = (u64::from_le_bytes(*last), u64::from_le_bytes(*commit));
-        let mark = Self {
+        let position = Self {
             end: Location::from_bytes(end)?,
             last,
             commit,
             chain: chain.try_into().ok()?,
         };
-        (last <= MOST && commit <= MOST).then_some(mark)
+        (last <= MAX_NUMBER && commit <= MAX_NUMBER).then_some(position)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn marks_survive_their_bytes_and_other_lengths_are_refused() {
-        let mark = Mark {
+        let position = LogPosition {
             end: Location {
                 segment: 3,
                 offset: 1 << 40,
@@ -133,11 +133,11 @@ mod tests {
             chain: [9; 32],
             commit: 12,
         };
-        let bytes = mark.to_bytes();
-        assert_eq!(Mark::from_bytes(&bytes), Some(mark));
+        let bytes = position.to_bytes();
+        assert_eq!(LogPosition::from_bytes(&bytes), Some(position));
         for length in 0..bytes.len() {
-            assert_eq!(Mark::from_bytes(&bytes[..length]), None);
+            assert_eq!(LogPosition::from_bytes(&bytes[..length]), None);
         }
-        assert_eq!(Mark::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(LogPosition::from_bytes(&[&bytes[..], &[0]].concat()), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Files of the operating system, opened read-only next to a writer. The caller sets the pace of
-//! reads; every change is refused.
+//! Read-only access to the operating system's files, next to a writer. The caller throttles reads;
+//! every change is refused.
 
 use std::fs::File;
 use std::io;
@@ -9,45 +9,45 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Disk, DiskFile, How, System};
+use super::{Disk, DiskFile, OpenMode, OsDisk};
 use crate::pace::Pace;
 
-/// Read between two questions about the pace.
+/// The most bytes that are read between two calls of the throttle.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The operating system's file system, to be read.
+/// The operating system's file system, for reading only.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct ReadOnlyDisk {
     pace: Pace,
 }
 
-impl Reading {
-    /// One that asks before it reads.
+impl ReadOnlyDisk {
+    /// A disk that calls `pace` before each read.
     pub(crate) fn paced(pace: Pace) -> Self {
         Self { pace }
     }
 }
 
-/// A file that someone else may write.
+/// A file that another program may be writing.
 #[derive(Debug)]
 struct ReadFile {
     file: File,
     pace: Pace,
 }
 
-impl Disk for Reading {
-    fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>> {
+impl Disk for ReadOnlyDisk {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         match how {
-            How::Existing => Ok(Arc::new(ReadFile {
+            OpenMode::Existing => Ok(Arc::new(ReadFile {
                 file: File::open(path)?,
                 pace: self.pace.clone(),
             })),
-            How::New | How::Emptied => refused(),
+            OpenMode::New | OpenMode::Emptied => refused(),
         }
     }
 
     fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
-        System.names(folder)
+        OsDisk.names(folder)
     }
 
     fn make_folder(&self, _: &Path) -> io::Result<()> {
@@ -118,8 +118,8 @@ mod tests {
             .map(|at| (at / 7 % 251) as u8)
             .collect();
         std::fs::write(folder.path().join("f"), &bytes).unwrap();
-        let file = Reading::default()
-            .open(&folder.path().join("f"), How::Existing)
+        let file = ReadOnlyDisk::default()
+            .open(&folder.path().join("f"), OpenMode::Existing)
             .unwrap();
         let mut read = vec![0; bytes.len() - 9];
         file.read_at(9, &mut read).unwrap();

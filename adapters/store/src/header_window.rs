@@ -1,37 +1,37 @@
-//! Headers that are close together in the log, read with one call of the operating system.
+//! Read-ahead for record headers.
 //!
-//! A log of facts has a header every few hundred bytes, and a call for each costs more than to read
-//! and check what it returns. A log of contents has one every few hundred kilobytes, and what is
-//! between them is not worth reading. So the window grows while it serves several headers, and
-//! shrinks to its least when it does not.
+//! In a log of facts a header follows every few hundred bytes, and one system call per header costs
+//! more than reading and checking it. In a log of contents there is one header every few hundred
+//! kilobytes, and the bytes between are not worth reading. Therefore the window grows while one
+//! read serves several headers, and shrinks to its minimum otherwise.
 //!
-//! Beside a writer a window may be older than the log. Therefore only a header that opens is taken
-//! from it, since that is genuine; that nothing opens at a place is decided by a fresh read.
+//! Next to a writer, the window may be older than the file. A header is used from the window only
+//! if it verifies; that no header verifies at a location is always decided by a fresh read.
 
 use dormouse_actors::ports::StoreError;
 
-use crate::envelope::{HEADER_BYTES, Sealed};
 use crate::log::Log;
-use crate::mark::Location;
+use crate::log_position::Location;
+use crate::record_header::{CheckedHeader, HEADER_BYTES};
 
-/// Costs hardly more to read than a header.
+/// As cheap to read as a single header.
 const LEAST_BYTES: usize = 1 << 10;
 const MOST_BYTES: usize = 64 << 10;
-/// A larger window is worth it where a smaller one served a header for each so many bytes.
+/// The window grows if it served at least one header per this many bytes.
 const BYTES_OF_A_HEADER: usize = 1 << 10;
 
 /// A part of a segment, in memory.
 #[derive(Debug)]
-pub(crate) struct Window<'l> {
+pub(crate) struct HeaderWindow<'l> {
     log: &'l Log,
     from: Location,
     bytes: Vec<u8>,
-    /// Headers that it has served.
+    /// How many headers it has served.
     served: usize,
 }
 
-impl<'l> Window<'l> {
-    /// One that has read nothing yet.
+impl<'l> HeaderWindow<'l> {
+    /// A window that has read nothing yet.
     pub(crate) fn on(log: &'l Log) -> Self {
         Self {
             log,
@@ -41,28 +41,28 @@ impl<'l> Window<'l> {
         }
     }
 
-    /// What [`Log::header`] answers. Costs the check of a hash, and a read now and then.
+    /// The same answer as [`Log::header`]. Costs one keyed hash, and sometimes a read.
     ///
     /// # Errors
     /// As [`Log::header`].
-    pub(crate) fn header(&mut self, at: Location) -> Result<Option<Sealed>, StoreError> {
-        if let Some(sealed) = self.held(at)? {
+    pub(crate) fn header(&mut self, at: Location) -> Result<Option<CheckedHeader>, StoreError> {
+        if let Some(checked) = self.cached(at)? {
             self.served += 1;
-            return Ok(Some(sealed));
+            return Ok(Some(checked));
         }
         self.move_to(at);
-        match self.held(at)? {
-            Some(sealed) => {
+        match self.cached(at)? {
+            Some(checked) => {
                 self.served = 1;
-                Ok(Some(sealed))
+                Ok(Some(checked))
             }
-            // A disk that cannot read all of a window may be able to read a header.
+            // The disk may fail to read the whole window and still be able to read one header.
             None => self.log.header(at),
         }
     }
 
-    /// The header at a place, if it opens and all of it is in the window.
-    fn held(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
+    /// The header at a location, if it is completely inside the window and verifies.
+    fn cached(&self, at: Location) -> Result<Option<CheckedHeader>, StoreError> {
         let offset = at
             .offset
             .checked_sub(self.from.offset)
@@ -72,7 +72,7 @@ impl<'l> Window<'l> {
         header.map_or(Ok(None), |header| self.log.open_header(header, at))
     }
 
-    /// Reads the log from a place on.
+    /// Reads the log from a location on.
     fn move_to(&mut self, at: Location) {
         let is_dense = self.served * BYTES_OF_A_HEADER > self.bytes.len();
         let length = if is_dense {

@@ -1,14 +1,14 @@
-//! Going through the log for an inventory: what each record is, who needs it, and what it refers
-//! to.
+//! The pass over the log that brings an inventory up to date: what each record is, which process
+//! needs it, and which contents it references.
 //!
-//! The log is gone through in its order, from where the last time ended. A record counts where the
-//! index leads to it, so of copies that a sweep left one does. What a journal holds is read once,
-//! when it is first come by: a record that was moved since is known.
+//! The pass reads the log in order, from where the last one ended. Only the record that the index
+//! points to is counted, so that of several copies one counts. A payload is decoded once, when the
+//! pass first reaches its record; a record that was only moved since is known already.
 //!
-//! Nothing is believed of what is missing. At the end each process that something was shown of must
-//! be there from its first image to its last fact, or what it refers to is not known. Only what was
-//! first written behind the end of the pass may be missing: the mark that began before it knows
-//! what that refers to.
+//! Missing records are never treated as absent references. At the end, every process of which a
+//! record was seen must be complete from its first image to its last fact; otherwise its references
+//! are unknown. Only records first written after the end of the pass may be missing: the GC mark
+//! began earlier and has pinned what they reference.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,40 +17,40 @@ use dormouse_actors::ports::inventory::{Need, Reached, ShortName};
 use dormouse_actors::ports::{Forgotten, Progress, StockTaken, StockTaking, StoreError};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
-use crate::answered::is_answered_from;
-use crate::draft::{read_born, read_facts};
-use crate::envelope::{HEADER_BYTES, Header, Kind};
-use crate::log::end_of;
+use crate::compaction::RECORDS_PER_QUERY;
+use crate::liveness::is_live;
+use crate::log::record_end;
+use crate::log_position::{Location, LogPosition};
 use crate::log_store::LogStore;
-use crate::mark::{Location, Mark};
-use crate::reader::known_header;
+use crate::process_table::ProcessEntry;
+use crate::record_builder::{decode_created, read_facts};
+use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
+use crate::record_read::read_header;
 use crate::search;
-use crate::sweep::JUDGED_AT_ONCE;
-use crate::table::Line;
 
-/// A number that no other store of this program has, from 1.
-pub(crate) fn number_of_a_store() -> u64 {
+/// A number that no other store opened by this program has, from 1.
+pub(crate) fn next_store_instance() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// A pass under way.
-pub(crate) struct Pass<'s, 'a> {
+/// A pass in progress.
+pub(crate) struct InventoryPass<'s, 'a> {
     store: &'s LogStore,
     order: StockTaking<'a>,
-    /// Where it ends.
-    end: Mark,
-    /// What was first written up to this commit was read before.
+    /// Where the pass ends.
+    end: LogPosition,
+    /// Records first written up to this commit were decoded by an earlier pass.
     known: u64,
     at: Location,
     taken: StockTaken,
 }
 
-impl<'s, 'a> Pass<'s, 'a> {
-    /// Ready to begin where the inventory has come to, up to the end of the log.
+impl<'s, 'a> InventoryPass<'s, 'a> {
+    /// Prepares a pass from where the inventory ends to the end of the log.
     pub(crate) fn new(store: &'s LogStore, order: StockTaking<'a>) -> Self {
-        let end = store.writer().mark();
-        order.inventory.belong_to(store.number);
+        let end = store.writer().position();
+        order.inventory.belong_to(store.instance);
         let Reached {
             part,
             offset,
@@ -71,7 +71,7 @@ impl<'s, 'a> Pass<'s, 'a> {
         }
     }
 
-    /// Goes to the end.
+    /// Runs the pass to its end.
     ///
     /// # Errors
     /// As [`dormouse_actors::ports::Store::take_stock`].
@@ -83,7 +83,7 @@ impl<'s, 'a> Pass<'s, 'a> {
                     ..self.taken
                 });
             }
-            self.some()?;
+            self.read_chunk()?;
             let Location {
                 segment: part,
                 offset,
@@ -102,7 +102,7 @@ impl<'s, 'a> Pass<'s, 'a> {
             touched.into_iter().collect()
         };
         for pid in pids {
-            self.check(pid)?;
+            self.check_complete(pid)?;
         }
         let Location {
             segment: part,
@@ -118,8 +118,8 @@ impl<'s, 'a> Pass<'s, 'a> {
 
     fn all(&self) -> Vec<Pid> {
         self.store
-            .catalog()
-            .table()
+            .index()
+            .processes()
             .listing()
             .rows
             .into_iter()
@@ -127,8 +127,8 @@ impl<'s, 'a> Pass<'s, 'a> {
             .collect()
     }
 
-    /// A bounded part: records of one segment.
-    fn some(&mut self) -> Result<(), StoreError> {
+    /// Reads a bounded number of records of one segment.
+    fn read_chunk(&mut self) -> Result<(), StoreError> {
         let log = &self.store.log;
         let number = self.at.segment;
         let limit = if number == self.end.end.segment {
@@ -137,14 +137,14 @@ impl<'s, 'a> Pass<'s, 'a> {
             log.segment(number).map_or(0, |segment| segment.end())
         };
         let mut records = Vec::new();
-        while self.at.offset < limit && records.len() < JUDGED_AT_ONCE {
-            let Some(sealed) = log.header(self.at)? else {
+        while self.at.offset < limit && records.len() < RECORDS_PER_QUERY {
+            let Some(checked) = log.header(self.at)? else {
                 self.skip(limit)?;
                 break;
             };
             let at = self.at;
-            self.at = end_of(at, &sealed.header);
-            records.push((at, sealed.header));
+            self.at = record_end(at, &checked.header);
+            records.push((at, checked.header));
         }
         if self.at.offset >= limit && number < self.end.end.segment {
             self.at = Location {
@@ -154,27 +154,24 @@ impl<'s, 'a> Pass<'s, 'a> {
         }
         self.taken.records += records.len() as u64;
         let nothing = Forgotten::default();
-        let answered = self.store.ask(|catalog| {
-            let is_answered = |(at, header): &_| is_answered_from(catalog, &nothing, *at, header);
-            records
-                .iter()
-                .map(is_answered)
-                .collect::<Result<Vec<_>, _>>()
+        let live = self.store.query_index(|index| {
+            let is_live = |(at, header): &_| is_live(index, &nothing, *at, header);
+            records.iter().map(is_live).collect::<Result<Vec<_>, _>>()
         })?;
-        for ((at, header), is_answered) in records.into_iter().zip(answered) {
+        for ((at, header), is_live) in records.into_iter().zip(live) {
             self.order.inventory.passed(at.segment, bytes_of(&header));
-            if is_answered {
-                self.count(at, &header)?;
+            if is_live {
+                self.add_record(at, &header)?;
             } else {
-                self.given_up(&header);
+                self.apply_deletion(&header);
             }
         }
         Ok(())
     }
 
-    /// Goes on at the next record behind damage in a segment.
+    /// Continues at the next record after damage in a segment.
     fn skip(&mut self, limit: u64) -> Result<(), StoreError> {
-        let (from, next) = (self.at, search::header_from(&self.store.log, self.at)?);
+        let (from, next) = (self.at, search::next_header(&self.store.log, self.at)?);
         let here = next.filter(|next| next.segment == from.segment && next.offset < limit);
         self.at = here.unwrap_or(Location {
             offset: limit,
@@ -187,22 +184,25 @@ impl<'s, 'a> Pass<'s, 'a> {
         Ok(())
     }
 
-    /// What a record gives up, whatever becomes of the record.
-    fn given_up(&mut self, header: &Header) {
+    /// Applies the deletions that a record declares, whether or not the record itself is still
+    /// live.
+    fn apply_deletion(&mut self, header: &RecordHeader) {
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
         let inventory = &mut self.order.inventory;
         match header.kind {
-            Kind::Forgotten => inventory.forget(pid),
-            Kind::Shortened => inventory.shorten(pid, first),
-            Kind::CheckpointDropped => inventory.drop_checkpoint(CheckpointId(header.subject)),
-            Kind::SnapshotDropped => inventory.no_image(pid, first),
+            RecordKind::ProcessDeleted => inventory.forget(pid),
+            RecordKind::HistoryTruncated => inventory.shorten(pid, first),
+            RecordKind::CheckpointDropped => {
+                inventory.drop_checkpoint(CheckpointId(header.subject))
+            }
+            RecordKind::SnapshotDropped => inventory.no_image(pid, first),
             _ => {}
         }
     }
 
-    /// A record that answers hang on, or a content that can be asked for.
-    fn count(&mut self, at: Location, header: &Header) -> Result<(), StoreError> {
-        self.given_up(header);
+    /// Adds a live record to the inventory.
+    fn add_record(&mut self, at: Location, header: &RecordHeader) -> Result<(), StoreError> {
+        self.apply_deletion(header);
         let (pid, first, bytes) = (
             Pid(header.subject),
             FactNumber(header.first),
@@ -210,29 +210,33 @@ impl<'s, 'a> Pass<'s, 'a> {
         );
         let inventory = &mut self.order.inventory;
         let need = match header.kind {
-            Kind::Opened | Kind::Swept => return Ok(()),
-            Kind::Content => {
+            RecordKind::SegmentOpened | RecordKind::SegmentCompacted => return Ok(()),
+            RecordKind::Content => {
                 inventory.content(ShortName::of(&header.payload), at.segment, bytes);
                 return Ok(());
             }
-            Kind::Checkpoint => {
+            RecordKind::Checkpoint => {
                 inventory.checkpoint(CheckpointId(header.subject), at.segment, bytes);
                 return Ok(());
             }
-            Kind::ContentLost
-            | Kind::CheckpointDropped
-            | Kind::Forgotten
-            | Kind::Pids
-            | Kind::CheckpointIds
-            | Kind::LossNoted => {
+            RecordKind::ContentLost
+            | RecordKind::CheckpointDropped
+            | RecordKind::ProcessDeleted
+            | RecordKind::DeletedPids
+            | RecordKind::DroppedCheckpoints
+            | RecordKind::LossAcknowledged => {
                 inventory.fixed(at.segment, bytes);
                 return Ok(());
             }
-            Kind::Born => Need::image(FactNumber(0)),
-            Kind::Facts => Need::fact(FactNumber((header.first + header.count).saturating_sub(1))),
-            Kind::Snapshot | Kind::SnapshotDropped | Kind::Shortened => Need::image(first),
-            Kind::TempFile => Need::ALWAYS,
-            Kind::Ended => {
+            RecordKind::ProcessCreated => Need::image(FactNumber(0)),
+            RecordKind::Facts => {
+                Need::fact(FactNumber((header.first + header.count).saturating_sub(1)))
+            }
+            RecordKind::Snapshot | RecordKind::SnapshotDropped | RecordKind::HistoryTruncated => {
+                Need::image(first)
+            }
+            RecordKind::TempFile => Need::ALWAYS,
+            RecordKind::ProcessEnded => {
                 inventory.ended(pid, header.at_ms);
                 Need::ALWAYS
             }
@@ -244,11 +248,14 @@ impl<'s, 'a> Pass<'s, 'a> {
         Ok(())
     }
 
-    /// Reads what a record refers to.
-    fn read(&mut self, at: Location, header: &Header) -> Result<(), StoreError> {
+    /// Decodes what a record references.
+    fn read(&mut self, at: Location, header: &RecordHeader) -> Result<(), StoreError> {
         if !matches!(
             header.kind,
-            Kind::Born | Kind::Facts | Kind::Snapshot | Kind::TempFile
+            RecordKind::ProcessCreated
+                | RecordKind::Facts
+                | RecordKind::Snapshot
+                | RecordKind::TempFile
         ) {
             return Ok(());
         }
@@ -259,8 +266,9 @@ impl<'s, 'a> Pass<'s, 'a> {
             .payload(at, header)
             .and_then(|payload| self.refer(pid, header, &payload))
         {
-            // Without a later image a journal is read from an earlier one, and refers to the same.
-            Err(StoreError::Damaged { what }) if header.kind == Kind::Snapshot => {
+            // Without this snapshot, the journal is replayed from an earlier one and references the
+            // same contents.
+            Err(StoreError::Damaged { what }) if header.kind == RecordKind::Snapshot => {
                 tracing::warn!(%pid, what, "an image cannot be read");
                 Ok(())
             }
@@ -272,22 +280,22 @@ impl<'s, 'a> Pass<'s, 'a> {
         }
     }
 
-    fn refer(&mut self, pid: Pid, header: &Header, payload: &[u8]) -> Result<(), StoreError> {
+    fn refer(&mut self, pid: Pid, header: &RecordHeader, payload: &[u8]) -> Result<(), StoreError> {
         let first = FactNumber(header.first);
         match header.kind {
-            Kind::Born => {
+            RecordKind::ProcessCreated => {
                 self.piece(
                     pid,
                     Need::image(FactNumber(0)),
-                    Piece::Image(read_born(payload)?.1),
+                    Piece::Image(decode_created(payload)?.1),
                 );
                 self.order.inventory.image(pid, FactNumber(0));
             }
-            Kind::Snapshot => {
+            RecordKind::Snapshot => {
                 self.piece(pid, Need::image(first), Piece::Image(payload));
                 self.order.inventory.image(pid, first);
             }
-            Kind::TempFile => {
+            RecordKind::TempFile => {
                 self.piece(pid, Need::ALWAYS, Piece::TempFile(payload));
                 self.order.inventory.temp_file(pid, header.first);
             }
@@ -320,20 +328,20 @@ impl<'s, 'a> Pass<'s, 'a> {
         }
     }
 
-    /// Makes sure that a process was shown from its first image to its last fact.
-    fn check(&mut self, pid: Pid) -> Result<(), StoreError> {
-        let line = self.store.catalog().table().line(pid);
-        let Some(line) = line.filter(|line| !line.is_forgotten()) else {
+    /// Checks that a process was seen from its first image to its last fact.
+    fn check_complete(&mut self, pid: Pid) -> Result<(), StoreError> {
+        let entry = self.store.index().processes().entry(pid);
+        let Some(entry) = entry.filter(|entry| !entry.is_deleted()) else {
             return Ok(());
         };
-        let missing = match self.order.inventory.covers(pid, line.since(), line.last) {
+        let missing = match self.order.inventory.covers(pid, entry.since(), entry.last) {
             Ok(()) => None,
-            Err(None) if self.begins_later(pid, &line)? => return Ok(()),
-            Err(None) => Some(format!("its image after fact {} is missing", line.since())),
+            Err(None) if self.history_is_new(pid, &entry)? => return Ok(()),
+            Err(None) => Some(format!("its image after fact {} is missing", entry.since())),
             Err(Some(upto)) => {
                 let places = self
                     .store
-                    .ask(|catalog| catalog.facts(pid, upto.plus(1), line.last))?;
+                    .query_index(|index| index.facts(pid, upto.plus(1), entry.last))?;
                 let places = places.map(|runs| runs.into_iter().map(|run| run.at).collect());
                 let is_new = self.are_new(places)?;
                 (!is_new).then(|| format!("facts behind fact {upto} are missing"))
@@ -342,9 +350,11 @@ impl<'s, 'a> Pass<'s, 'a> {
         missing
             .into_iter()
             .for_each(|what| self.order.inventory.note_unreadable(Some(pid), what));
-        let (known, last) = (self.order.inventory.temp_files(pid), line.temp_files.last);
+        let (known, last) = (self.order.inventory.temp_files(pid), entry.temp_files.last);
         if known < last {
-            let places = self.store.ask(|catalog| catalog.temp_files(pid, last))?;
+            let places = self
+                .store
+                .query_index(|index| index.temp_files(pid, last))?;
             let places = places.map(|places| places.into_iter().skip(known as usize).collect());
             if !self.are_new(places)? {
                 let what = format!("changes of its temporary files behind {known} are missing");
@@ -354,22 +364,25 @@ impl<'s, 'a> Pass<'s, 'a> {
         Ok(())
     }
 
-    /// Whether a history began behind the end of the pass: by a birth, or where it was shortened.
-    fn begins_later(&self, pid: Pid, line: &Line) -> Result<bool, StoreError> {
-        let image = self.store.ask(|catalog| catalog.image(pid, line.since()))?;
+    /// Whether the history of a process began after the end of the pass: by its creation, or by a
+    /// truncation.
+    fn history_is_new(&self, pid: Pid, entry: &ProcessEntry) -> Result<bool, StoreError> {
+        let image = self
+            .store
+            .query_index(|index| index.image(pid, entry.since()))?;
         let place = image
-            .filter(|(at, _)| *at == line.since())
+            .filter(|(at, _)| *at == entry.since())
             .map(|(_, place)| vec![place]);
         self.are_new(place)
     }
 
-    /// Whether all of these were first written behind the end of the pass.
+    /// Whether all of these records were first written after the end of the pass.
     fn are_new(&self, places: Option<Vec<Location>>) -> Result<bool, StoreError> {
         let Some(places) = places else {
             return Ok(false);
         };
         for at in places {
-            match known_header(&self.store.log, at) {
+            match read_header(&self.store.log, at) {
                 Ok(header) if header.since > self.end.commit => {}
                 Err(error) if !matches!(error, StoreError::Damaged { .. }) => return Err(error),
                 _ => return Ok(false),
@@ -379,6 +392,6 @@ impl<'s, 'a> Pass<'s, 'a> {
     }
 }
 
-fn bytes_of(header: &Header) -> u64 {
+fn bytes_of(header: &RecordHeader) -> u64 {
     HEADER_BYTES as u64 + header.length
 }

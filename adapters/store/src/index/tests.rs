@@ -9,7 +9,8 @@ use crate::log_store::LogStore;
 
 #[test]
 fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
-    // Damage to the record of a commit behind HEAD's mark, and to which marks the log leads then.
+    // For each case: which commit after HEAD is damaged, and up to which of the four positions the
+    // log is then whole.
     let cases: [(Option<usize>, [bool; 4]); 4] = [
         (None, [true, true, true, true]),
         (Some(0), [false, false, false, false]),
@@ -25,30 +26,31 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
             row: ProcessRow::started(Pid(1), "p"),
             image: vec![1],
         });
-        store.writer().settle().unwrap();
-        let head = store.writer().vouched();
-        let marks = [1, 2, 3, 4].map(|number| {
+        store.writer().sync_head().unwrap();
+        let head = store.writer().head_position();
+        let positions = [1, 2, 3, 4].map(|number| {
             commit(Entry::Facts {
                 pid: Pid(1),
                 first: FactNumber(number),
                 facts: vec![vec![2; 40]],
             });
-            store.writer().mark()
+            store.writer().position()
         });
-        assert_eq!(store.writer().vouched(), head, "HEAD lags behind");
+        assert_eq!(store.writer().head_position(), head, "HEAD lags behind");
         if let Some(number) = damaged {
             let path = folder.path().join("log/00000001.seg");
             let file = OpenOptions::new().write(true).open(path).unwrap();
-            file.write_all_at(&[0xA5; 4], marks[number].last).unwrap();
+            file.write_all_at(&[0xA5; 4], positions[number].last)
+                .unwrap();
         }
-        let leads = marks.map(|mark| leads_to(&store.log, head, mark).unwrap());
+        let leads = positions.map(|position| points_to(&store.log, head, position).unwrap());
         assert_eq!(leads, expected, "damage to commit {damaged:?} behind HEAD");
-        let elsewhere = Mark {
+        let elsewhere = LogPosition {
             chain: [7; 32],
-            ..marks[3]
+            ..positions[3]
         };
         assert!(
-            !leads_to(&store.log, head, elsewhere).unwrap(),
+            !points_to(&store.log, head, elsewhere).unwrap(),
             "a commit that the log does not have"
         );
         drop(store);
@@ -77,20 +79,20 @@ fn what_waits_for_the_index_is_bounded() {
         image: vec![1],
     });
     let mut most = 0;
-    for number in 1..=BATCH_RECORDS as u64 + 10 {
+    for number in 1..=MAX_PENDING_RECORDS as u64 + 10 {
         commit(Entry::Facts {
             pid: Pid(1),
             first: FactNumber(number),
             facts: vec![vec![2]],
         });
-        most = most.max(store.catalog().waiting.records());
+        most = most.max(store.index().pending.records());
     }
     assert!(
-        most > BATCH_RECORDS - 10,
+        most > MAX_PENDING_RECORDS - 10,
         "{most}: the index is told of many at once"
     );
     assert!(
-        most <= BATCH_RECORDS && store.catalog().waiting.records() < 20,
+        most <= MAX_PENDING_RECORDS && store.index().pending.records() < 20,
         "{most}"
     );
 }

@@ -4,18 +4,18 @@
 use dormouse_actors::ports::{StoreError, TempFileChange, Written};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
-use crate::draft::{read_born, read_facts};
-use crate::envelope::{Header, Kind};
 use crate::error::damaged;
-use crate::index::Run;
+use crate::location_index::FactRun;
 use crate::log::Log;
-use crate::mark::Location;
+use crate::log_position::Location;
+use crate::record_builder::{decode_created, read_facts};
+use crate::record_header::{RecordHeader, RecordKind};
 
 /// The header of a record that is known to stand at a place.
 ///
 /// # Errors
 /// [`StoreError::Damaged`] where it does not, [`StoreError::Io`].
-pub(crate) fn known_header(log: &Log, at: Location) -> Result<Header, StoreError> {
+pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, StoreError> {
     let sealed = log.header(at)?.ok_or_else(|| {
         damaged(format!(
             "the record at {at} cannot be recognised. What it held is lost; everything else can \
@@ -30,10 +30,10 @@ pub(crate) fn known_header(log: &Log, at: Location) -> Result<Header, StoreError
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
-    let header = known_header(log, at)?;
+    let header = read_header(log, at)?;
     let mut payload = log.payload(at, &header)?;
-    if header.kind == Kind::Born {
-        let start = payload.len() - read_born(&payload)?.1.len();
+    if header.kind == RecordKind::ProcessCreated {
+        let start = payload.len() - decode_created(&payload)?.1.len();
         payload.drain(..start);
     }
     Ok(payload)
@@ -44,7 +44,7 @@ pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
-    let header = known_header(log, at)?;
+    let header = read_header(log, at)?;
     Ok(TempFileChange {
         commit: CommitNumber(header.since),
         record: log.payload(at, &header)?,
@@ -56,13 +56,13 @@ pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, Store
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
-    let Header {
+    let RecordHeader {
         since,
         at_ms,
         first,
         count,
         ..
-    } = known_header(log, at)?;
+    } = read_header(log, at)?;
     Ok(Written {
         commit: CommitNumber(since),
         at_ms,
@@ -78,13 +78,13 @@ pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
 pub(crate) fn facts(
     log: &Log,
     pid: Pid,
-    runs: &[Run],
+    runs: &[FactRun],
     first: FactNumber,
     upto: FactNumber,
 ) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut facts = Vec::new();
     for run in runs {
-        let read = || read_facts(&log.payload(run.at, &known_header(log, run.at)?)?);
+        let read = || read_facts(&log.payload(run.at, &read_header(log, run.at)?)?);
         let read = read().map_err(|error| of_facts(pid, run, error))?;
         if read.len() != run.count {
             return Err(damaged(format!(
@@ -103,7 +103,7 @@ pub(crate) fn facts(
 }
 
 /// Damage to a record of facts, by what is lost with it.
-fn of_facts(pid: Pid, run: &Run, error: StoreError) -> StoreError {
+fn of_facts(pid: Pid, run: &FactRun, error: StoreError) -> StoreError {
     match error {
         StoreError::Damaged { what } => {
             let last = run.first.0 + (run.count as u64).saturating_sub(1);

@@ -1,48 +1,45 @@
-//! What can be found in a store that is not whole: by these names damage is reported, and known
-//! again once it was acknowledged.
+//! The kinds of damage that a check can find. Acknowledged damage is recognised by the same values.
 
 use std::fmt;
 
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use serde::{Deserialize, Serialize};
 
-use crate::mark::Location;
+use crate::log_position::Location;
 use crate::segment::Segment;
 
-/// Damage, and what follows from it.
+/// Damage, and its consequences.
 ///
-/// The log keeps some of them as notes of what was acknowledged, by their order here: a new one
-/// goes to the end.
+/// The log stores acknowledged issues by the index of their variant: add new variants at the end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Finding {
-    /// A file of HEAD is missing or cannot be read. While there is another, nothing is lost by
-    /// that.
+pub enum Issue {
+    /// A file of HEAD is missing or unreadable. Nothing is lost as long as the other file is whole.
     Head {
-        /// Its name.
+        /// The file's name.
         file: String,
     },
-    /// A part of the log cannot be recognised.
+    /// A range of the log contains no recognisable record.
     Part {
-        /// From where.
+        /// Where the range starts.
         from: Location,
-        /// To where.
+        /// Where the range ends.
         to: Location,
     },
-    /// The log goes on to a segment behind which no whole commit stands: it is another log's, or
-    /// what stood between is lost.
+    /// The log continues in a segment after which no whole commit follows: the segment belongs to
+    /// another log, or segments before it are missing.
     Stray {
         /// Where the last whole commit ends.
         end: Location,
         /// The last segment.
         segment: u32,
     },
-    /// The first record of a segment is damaged, which holds the key of the store for the case that
-    /// HEAD is lost.
+    /// The first record of a segment is damaged. It contains the store's key, which is needed only
+    /// if HEAD is lost.
     Opening {
-        /// The segment.
+        /// The segment's number.
         segment: u32,
     },
-    /// The record of a birth or an end cannot be read: the process is not listed.
+    /// The record of a process's creation or end is unreadable: the process is not listed.
     Row {
         /// The process.
         pid: Pid,
@@ -51,86 +48,86 @@ pub enum Finding {
     Facts {
         /// The process.
         pid: Pid,
-        /// The first.
+        /// The first lost fact.
         first: FactNumber,
-        /// The last.
+        /// The last lost fact.
         last: FactNumber,
-        /// The image behind them from which on it can be read again.
+        /// The first image after the gap, from which on the process can be read again.
         again_from: Option<FactNumber>,
     },
     /// An image of a process is damaged, and an earlier one leads to the same state.
     Image {
         /// The process.
         pid: Pid,
-        /// The fact that it stands at.
+        /// The last fact in the image.
         at: FactNumber,
     },
-    /// The first image of a process is damaged: what is before the next one cannot be read.
+    /// The first image of a process is damaged: its history before the next image is unreadable.
     Beginning {
         /// The process.
         pid: Pid,
-        /// The next one that can be read.
+        /// The next readable image.
         again_from: Option<FactNumber>,
     },
-    /// A change of the temporary files of a tree is lost, and with it all of them.
+    /// A change of the temporary files of a tree is lost, and with it all of the tree's files.
     TempFile {
-        /// The process that the tree begins with.
+        /// The root process of the tree.
         root: Pid,
-        /// The change.
+        /// The number of the change.
         number: u64,
     },
     /// A content is damaged.
     Content {
-        /// Its name; where the store is encrypted and the record does not tell it, the one that the
-        /// log has for it.
+        /// The content's hash; in an encrypted store whose record does not show it, the log's name
+        /// of the content.
         hash: ContentHash,
     },
     /// The record of a checkpoint is damaged.
     Checkpoint {
-        /// Its number.
+        /// The checkpoint.
         id: CheckpointId,
     },
-    /// A process has not ended as far as is known, and may go on in a part of the log that is lost.
+    /// A process has no recorded end, and may continue in a lost range of the log.
     End {
         /// The process.
         pid: Pid,
-        /// Its last fact that is known.
+        /// Its last known fact.
         last: FactNumber,
     },
-    /// The log ends before the place that HEAD vouches for.
+    /// The log ends before HEAD's position.
     Short {
         /// Where the last whole commit ends.
         end: Location,
-        /// How far HEAD vouches for it.
+        /// HEAD's position.
         vouched: Location,
-        /// The commits that are missing.
+        /// How many commits are missing.
         commits: u64,
     },
-    /// Nothing says whether anything stood behind the last whole commit.
+    /// Nothing shows whether more commits followed the last whole one.
     Unvouched {
-        /// Where it ends.
+        /// Where the last whole commit ends.
         end: Location,
-        /// Its number.
+        /// The number of that commit.
         commit: u64,
     },
 }
 
-impl Finding {
-    /// Whether a repair mends it without loss.
+impl Issue {
+    /// Whether a repair removes the damage without loss.
     #[must_use]
-    pub fn can_be_mended(&self) -> bool {
+    pub fn is_repairable(&self) -> bool {
         matches!(self, Self::Head { .. } | Self::Image { .. })
     }
 
-    /// Whether a repair can do nothing about it: something else has to be done first.
+    /// Whether the issue prevents a repair: the caller has to act first.
     #[must_use]
-    pub fn is_refused(&self) -> bool {
+    pub fn blocks_repair(&self) -> bool {
         matches!(self, Self::Stray { .. })
     }
 
-    /// What is the same about it whenever it is found: what was found before is known again by
-    /// this.
-    pub(crate) fn known_by(self) -> Self {
+    /// The part of the issue that stays the same each time it is found, by which an acknowledged
+    /// issue is recognised.
+    pub(crate) fn identity(self) -> Self {
         match self {
             Self::Facts {
                 pid, first, last, ..
@@ -149,7 +146,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Issue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Head { file } => write!(f, "{file}: it is missing or damaged"),
@@ -241,7 +238,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A part of the log, with the files that may be missing in it.
+/// A lost range of the log, with the files that may be missing in it.
 fn part(f: &mut fmt::Formatter<'_>, from: Location, to: Location) -> fmt::Result {
     write!(f, "log: nothing can be recognised from {from} to {to}")?;
     let first = if from.offset == 0 {

@@ -10,13 +10,13 @@ use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
-use crate::catalog::Catalog;
-use crate::draft::{read_born, read_facts};
-use crate::envelope::{Header, Kind};
+use crate::index::Index;
 use crate::log::Log;
-use crate::mark::{Hash, Location, Mark};
-use crate::scan::{Found, Reached, walk_all};
-use crate::stored::Stored;
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::log_walk::{LogEnd, WalkItem, walk_all};
+use crate::record_builder::{decode_created, read_facts};
+use crate::record_header::{RecordHeader, RecordKind};
+use crate::stored_content::StoredContent;
 
 /// Whether a record is as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,23 +27,23 @@ pub(crate) enum Health {
 
 /// What stands in a log.
 #[derive(Debug)]
-pub(crate) struct Census {
+pub(crate) struct LogScan {
     pub(crate) records: u64,
     /// What headers, births, ends and checkpoints say: the same as to who opens the store.
-    pub(crate) catalog: Catalog,
-    pub(crate) processes: BTreeMap<Pid, Records>,
+    pub(crate) index: Index,
+    pub(crate) processes: BTreeMap<Pid, ProcessRecords>,
     /// By the names that the log has for them.
-    pub(crate) contents: BTreeMap<Hash, Content>,
+    pub(crate) contents: BTreeMap<Hash, ScannedContent>,
     /// Segments whose first record is damaged.
-    pub(crate) openings: Vec<u32>,
+    pub(crate) damaged_starts: Vec<u32>,
     /// The last commit of which all records are there.
-    pub(crate) last_whole: Mark,
+    pub(crate) last_whole: LogPosition,
     pub(crate) end_ms: u64,
 }
 
 /// The record of a content.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Content {
+pub(crate) struct ScannedContent {
     /// None: given up as lost.
     pub(crate) health: Option<Health>,
     /// Its hash; where the store is encrypted and the record does not tell, the name that the log
@@ -53,64 +53,64 @@ pub(crate) struct Content {
 
 /// The records of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Records {
+pub(crate) struct ProcessRecords {
     pub(crate) since: FactNumber,
     /// The last fact, by the record of the end.
-    pub(crate) reach: FactNumber,
-    pub(crate) images: BTreeMap<FactNumber, Health>,
+    pub(crate) last_by_end: FactNumber,
+    pub(crate) snapshots: BTreeMap<FactNumber, Health>,
     /// By the first fact: how many, and how they are.
     pub(crate) facts: BTreeMap<FactNumber, (u64, Health)>,
     pub(crate) temp_files: BTreeMap<u64, Health>,
 }
 
 /// Told of every piece of a journal that can be read.
-pub(crate) type Reader<'a> = &'a mut dyn FnMut(Pid, Piece<'_>);
+pub(crate) type PieceVisitor<'a> = &'a mut dyn FnMut(Pid, Piece<'_>);
 
-impl Census {
+impl LogScan {
     /// Reads the whole log, payloads included. Answers with where it ends as well.
     ///
     /// # Errors
     /// As [`walk_all`].
-    pub(crate) fn take(
+    pub(crate) fn read(
         log: &Log,
-        head: Mark,
-        reader: Reader<'_>,
-    ) -> Result<(Self, Reached), StoreError> {
-        let mut census = Self {
+        head: LogPosition,
+        visit: PieceVisitor<'_>,
+    ) -> Result<(Self, LogEnd), StoreError> {
+        let mut scan = Self {
             records: 0,
-            catalog: Catalog::table_only(log),
+            index: Index::table_only(log),
             processes: BTreeMap::new(),
             contents: BTreeMap::new(),
-            openings: Vec::new(),
-            last_whole: Mark::EMPTY,
+            damaged_starts: Vec::new(),
+            last_whole: LogPosition::EMPTY,
             end_ms: 0,
         };
         let reached = walk_all::<StoreError>(log, head, &mut |found| {
             match found {
-                Found::Record(at, header) => census.note(log, at, &header, reader)?,
-                Found::Lost(lost) => census.catalog.note_lost(lost),
+                WalkItem::Record(at, header) => scan.note(log, at, &header, visit)?,
+                WalkItem::LostRange(lost) => scan.index.add_lost_range(lost),
                 // HEAD's mark is reached in any case: whether by its records, the log says.
-                Found::Commit(mark) if mark == head && !log.holds(&mark)? => {}
-                Found::Commit(mark) => census.last_whole = mark,
+                WalkItem::Commit(position)
+                    if position == head && !log.contains_commit(&position)? => {}
+                WalkItem::Commit(position) => scan.last_whole = position,
             }
             Ok(())
         })?;
-        let table = census.catalog.table();
-        census
-            .processes
-            .retain(|pid, _| !table.line(*pid).is_some_and(|line| line.is_forgotten()));
-        Ok((census, reached))
+        let table = scan.index.processes();
+        scan.processes
+            .retain(|pid, _| !table.entry(*pid).is_some_and(|entry| entry.is_deleted()));
+        Ok((scan, reached))
     }
 
     fn note(
         &mut self,
         log: &Log,
         at: Location,
-        header: &Header,
-        reader: Reader<'_>,
+        header: &RecordHeader,
+        visit: PieceVisitor<'_>,
     ) -> Result<(), StoreError> {
-        self.catalog
-            .note_for_table(at, header, &|| log.payload(at, header).map(Bytes::from))?;
+        self.index
+            .apply_to_table(at, header, &|| log.payload(at, header).map(Bytes::from))?;
         self.records += 1;
         self.end_ms = self.end_ms.max(header.at_ms);
         let health = if log.is_whole(at, header)? {
@@ -119,60 +119,69 @@ impl Census {
             Health::Damaged
         };
         let (pid, first) = (Pid(header.subject), FactNumber(header.first));
-        let mut read = |kind: Kind| -> Result<(), StoreError> {
+        let mut read = |kind: RecordKind| -> Result<(), StoreError> {
             if health == Health::Whole {
-                read_aloud(pid, kind, &log.payload(at, header)?, reader)?;
+                visit_pieces(pid, kind, &log.payload(at, header)?, visit)?;
             }
             Ok(())
         };
         match header.kind {
-            Kind::Opened if health == Health::Damaged => self.openings.push(at.segment),
-            Kind::Opened
-            | Kind::Swept
-            | Kind::Checkpoint
-            | Kind::CheckpointDropped
-            | Kind::Forgotten
-            | Kind::Pids
-            | Kind::CheckpointIds
-            | Kind::LossNoted => {}
-            Kind::Content => {
-                let hash = match Stored::open(log, at, header, Arc::default()) {
+            RecordKind::SegmentOpened if health == Health::Damaged => {
+                self.damaged_starts.push(at.segment)
+            }
+            RecordKind::SegmentOpened
+            | RecordKind::SegmentCompacted
+            | RecordKind::Checkpoint
+            | RecordKind::CheckpointDropped
+            | RecordKind::ProcessDeleted
+            | RecordKind::DeletedPids
+            | RecordKind::DroppedCheckpoints
+            | RecordKind::LossAcknowledged => {}
+            RecordKind::Content => {
+                let hash = match StoredContent::open(log, at, header, Arc::default()) {
                     Ok(stored) => stored.hash(),
                     Err(_) => ContentHash(header.payload),
                 };
                 self.contents.insert(
                     header.payload,
-                    Content {
+                    ScannedContent {
                         health: Some(health),
                         hash,
                     },
                 );
             }
-            Kind::ContentLost => {
-                let lost = Content {
+            RecordKind::ContentLost => {
+                let lost = ScannedContent {
                     health: None,
                     hash: ContentHash(header.payload),
                 };
                 self.contents.insert(header.payload, lost);
             }
-            Kind::Born | Kind::Facts | Kind::Snapshot | Kind::TempFile => {
+            RecordKind::ProcessCreated
+            | RecordKind::Facts
+            | RecordKind::Snapshot
+            | RecordKind::TempFile => {
                 read(header.kind)?;
                 let records = self.processes.entry(pid).or_default();
                 match header.kind {
-                    Kind::Facts => drop(records.facts.insert(first, (header.count, health))),
-                    Kind::TempFile => drop(records.temp_files.insert(header.first, health)),
-                    Kind::Snapshot => drop(records.images.insert(first, health)),
-                    _ => drop(records.images.insert(FactNumber(0), health)),
+                    RecordKind::Facts => drop(records.facts.insert(first, (header.count, health))),
+                    RecordKind::TempFile => drop(records.temp_files.insert(header.first, health)),
+                    RecordKind::Snapshot => drop(records.snapshots.insert(first, health)),
+                    _ => drop(records.snapshots.insert(FactNumber(0), health)),
                 }
             }
-            Kind::SnapshotDropped => {
-                self.processes.entry(pid).or_default().images.remove(&first);
+            RecordKind::SnapshotDropped => {
+                self.processes
+                    .entry(pid)
+                    .or_default()
+                    .snapshots
+                    .remove(&first);
             }
-            Kind::Ended => {
+            RecordKind::ProcessEnded => {
                 let records = self.processes.entry(pid).or_default();
-                records.reach = records.reach.max(first);
+                records.last_by_end = records.last_by_end.max(first);
             }
-            Kind::Shortened => {
+            RecordKind::HistoryTruncated => {
                 let records = self.processes.entry(pid).or_default();
                 records.since = records.since.max(first);
             }
@@ -181,20 +190,25 @@ impl Census {
     }
 }
 
-fn read_aloud(pid: Pid, kind: Kind, payload: &[u8], reader: Reader<'_>) -> Result<(), StoreError> {
+fn visit_pieces(
+    pid: Pid,
+    kind: RecordKind,
+    payload: &[u8],
+    visit: PieceVisitor<'_>,
+) -> Result<(), StoreError> {
     match kind {
-        Kind::Born => reader(pid, Piece::Image(read_born(payload)?.1)),
-        Kind::Snapshot => reader(pid, Piece::Image(payload)),
-        Kind::TempFile => reader(pid, Piece::TempFile(payload)),
-        Kind::Facts => read_facts(payload)?
+        RecordKind::ProcessCreated => visit(pid, Piece::Image(decode_created(payload)?.1)),
+        RecordKind::Snapshot => visit(pid, Piece::Image(payload)),
+        RecordKind::TempFile => visit(pid, Piece::TempFile(payload)),
+        RecordKind::Facts => read_facts(payload)?
             .iter()
-            .for_each(|fact| reader(pid, Piece::Fact(fact))),
+            .for_each(|fact| visit(pid, Piece::Fact(fact))),
         _ => {}
     }
     Ok(())
 }
 
-impl Records {
+impl ProcessRecords {
     /// The facts that cannot be read, in ranges.
     pub(crate) fn lost_facts(&self) -> Vec<(FactNumber, FactNumber)> {
         let mut lost: Vec<(FactNumber, FactNumber)> = Vec::new();
@@ -218,9 +232,9 @@ impl Records {
         }
         // The fact that a snapshot follows existed, and an end names the last fact.
         let last = self
-            .images
+            .snapshots
             .last_key_value()
-            .map_or(self.reach, |(at, _)| self.reach.max(*at));
+            .map_or(self.last_by_end, |(at, _)| self.last_by_end.max(*at));
         if last >= next {
             note(next, last);
         }
@@ -230,14 +244,14 @@ impl Records {
     /// The images that are damaged, and can be given up since the journal can be read without them.
     pub(crate) fn damaged_images(&self) -> Vec<FactNumber> {
         let first = self
-            .images
+            .snapshots
             .range(self.since..)
             .find(|(_, health)| **health == Health::Whole);
         let Some((first, _)) = first else {
             return Vec::new();
         };
         let damaged = self
-            .images
+            .snapshots
             .range(*first..)
             .filter(|(_, health)| **health == Health::Damaged);
         damaged.map(|(at, _)| *at).collect()
@@ -245,7 +259,7 @@ impl Records {
 
     /// The first image behind a fact that can be read.
     pub(crate) fn image_from(&self, fact: FactNumber) -> Option<FactNumber> {
-        self.images
+        self.snapshots
             .range(fact..)
             .find(|(_, health)| **health == Health::Whole)
             .map(|(at, _)| *at)
