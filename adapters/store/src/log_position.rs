@@ -1,4 +1,4 @@
-//! Places in the log: where a record starts, and how far the log is known to be good.
+//! Positions in the log: where a record starts, and up to where the log is known to be good.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 /// A BLAKE3 hash.
 pub(crate) type Hash = [u8; 32];
 
-/// No number of a record or of HEAD is greater: two of them can be added.
+/// The highest number that a record or HEAD may contain: the sum of two of them does not overflow.
 pub(crate) const MAX_NUMBER: u64 = 1 << 62;
 
-/// A place in the log: where a record starts. Ordered as the log is.
+/// Where a record starts. Ordered as the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Location {
     /// The number of the segment, from 1.
@@ -28,7 +28,7 @@ impl Location {
     /// The length of [`Location::to_bytes`].
     pub(crate) const BYTES: usize = 12;
 
-    /// The bytes of it, little-endian.
+    /// Little-endian bytes: segment (4), offset (8).
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..4].copy_from_slice(&self.segment.to_le_bytes());
@@ -36,8 +36,8 @@ impl Location {
         bytes
     }
 
-    /// The reverse of [`Location::to_bytes`]; none where the length is wrong, or no segment is so
-    /// long.
+    /// The reverse of [`Location::to_bytes`]; `None` if the length is wrong, or the offset is
+    /// impossible.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (segment, offset) = bytes.split_first_chunk::<4>()?;
         let offset = u64::from_le_bytes(offset.try_into().ok()?);
@@ -54,7 +54,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// The end of a commit: the log up to here is good, and this is how to recognise it.
+/// The end of a commit: up to where the log is good, and how to recognise that commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPosition {
     /// The first byte after the commit.
@@ -68,7 +68,7 @@ pub(crate) struct LogPosition {
 }
 
 impl LogPosition {
-    /// The mark of a log in which nothing stands.
+    /// The position of an empty log.
     pub(crate) const EMPTY: Self = Self {
         end: Location::START,
         last: 0,
@@ -78,7 +78,7 @@ impl LogPosition {
     /// The length of [`LogPosition::to_bytes`].
     pub(crate) const BYTES: usize = 60;
 
-    /// Whether nothing stands before it.
+    /// Whether there is no commit before it.
     pub(crate) fn is_empty(&self) -> bool {
         self.commit == 0
     }
@@ -91,7 +91,7 @@ impl LogPosition {
         }
     }
 
-    /// The bytes of it: end (12), last (8), commit (8), chain (32).
+    /// Little-endian bytes: end (12), last (8), commit (8), chain (32).
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..12].copy_from_slice(&self.end.to_bytes());
@@ -101,8 +101,8 @@ impl LogPosition {
         bytes
     }
 
-    /// The reverse of [`LogPosition::to_bytes`]; none where the length is wrong, or a number is greater
-    /// than any.
+    /// The reverse of [`LogPosition::to_bytes`]; `None` if the length is wrong, or a number is
+    /// impossible.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (end, rest) = bytes.split_first_chunk::<{ Location::BYTES }>()?;
         let (last, rest) = rest.split_first_chunk::<8>()?;

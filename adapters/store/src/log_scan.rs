@@ -1,6 +1,6 @@
-//! All that stands in a log, record by record, and which of it is damaged.
+//! Reads a whole log, payloads included, and records which records are damaged.
 //!
-//! It trusts no index. It holds numbers and names in memory, and no payload.
+//! It uses no index on disk. It keeps numbers and hashes in memory, but no payload.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::record_builder::{decode_created, read_facts};
 use crate::record_header::{RecordHeader, RecordKind};
 use crate::stored_content::StoredContent;
 
-/// Whether a record is as it was written.
+/// Whether a record is undamaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     Whole,
     Damaged,
 }
 
-/// What stands in a log.
+/// What a log contains.
 #[derive(Debug)]
 pub(crate) struct LogScan {
     pub(crate) records: u64,
-    /// What headers, births, ends and checkpoints say: the same as to who opens the store.
+    /// Built from headers, creations, ends and checkpoints, as when the store is opened.
     pub(crate) index: Index,
     pub(crate) processes: BTreeMap<Pid, ProcessRecords>,
-    /// By the names that the log has for them.
+    /// By the log's name of each content.
     pub(crate) contents: BTreeMap<Hash, ScannedContent>,
     /// Segments whose first record is damaged.
     pub(crate) damaged_starts: Vec<u32>,
-    /// The last commit of which all records are there.
+    /// The last commit of which no record is missing.
     pub(crate) last_whole: LogPosition,
     pub(crate) end_ms: u64,
 }
@@ -44,10 +44,10 @@ pub(crate) struct LogScan {
 /// The record of a content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScannedContent {
-    /// None: given up as lost.
+    /// `None` if the content was declared lost.
     pub(crate) health: Option<Health>,
-    /// Its hash; where the store is encrypted and the record does not tell, the name that the log
-    /// has for it.
+    /// The content's hash; in an encrypted store whose record does not show it, the log's name of
+    /// the content.
     pub(crate) hash: ContentHash,
 }
 
@@ -55,19 +55,19 @@ pub(crate) struct ScannedContent {
 #[derive(Debug, Default)]
 pub(crate) struct ProcessRecords {
     pub(crate) since: FactNumber,
-    /// The last fact, by the record of the end.
+    /// The last fact, as the end of the process records it.
     pub(crate) last_by_end: FactNumber,
     pub(crate) snapshots: BTreeMap<FactNumber, Health>,
-    /// By the first fact: how many, and how they are.
+    /// By the first fact of each record: how many facts, and their health.
     pub(crate) facts: BTreeMap<FactNumber, (u64, Health)>,
     pub(crate) temp_files: BTreeMap<u64, Health>,
 }
 
-/// Told of every piece of a journal that can be read.
+/// Receives every readable piece of a journal.
 pub(crate) type PieceVisitor<'a> = &'a mut dyn FnMut(Pid, Piece<'_>);
 
 impl LogScan {
-    /// Reads the whole log, payloads included. Answers with where it ends as well.
+    /// Reads the whole log. Returns where it ends as well.
     ///
     /// # Errors
     /// As [`walk_all`].
@@ -89,7 +89,8 @@ impl LogScan {
             match found {
                 WalkItem::Record(at, header) => scan.note(log, at, &header, visit)?,
                 WalkItem::LostRange(lost) => scan.index.add_lost_range(lost),
-                // HEAD's mark is reached in any case: whether by its records, the log says.
+                // The walk always reports HEAD's position. Only the log shows whether the commit is
+                // really there.
                 WalkItem::Commit(position)
                     if position == head && !log.contains_commit(&position)? => {}
                 WalkItem::Commit(position) => scan.last_whole = position,
@@ -209,7 +210,7 @@ fn visit_pieces(
 }
 
 impl ProcessRecords {
-    /// The facts that cannot be read, in ranges.
+    /// The ranges of facts that are unreadable.
     pub(crate) fn lost_facts(&self) -> Vec<(FactNumber, FactNumber)> {
         let mut lost: Vec<(FactNumber, FactNumber)> = Vec::new();
         let mut next = self.since.plus(1);
@@ -230,7 +231,7 @@ impl ProcessRecords {
             }
             next = after;
         }
-        // The fact that a snapshot follows existed, and an end names the last fact.
+        // A snapshot proves that its fact existed, and an end names the last fact.
         let last = self
             .snapshots
             .last_key_value()
@@ -241,7 +242,8 @@ impl ProcessRecords {
         lost
     }
 
-    /// The images that are damaged, and can be given up since the journal can be read without them.
+    /// Damaged images that a repair can drop, because an earlier image and the facts lead to the
+    /// same state.
     pub(crate) fn damaged_images(&self) -> Vec<FactNumber> {
         let first = self
             .snapshots
@@ -257,7 +259,7 @@ impl ProcessRecords {
         damaged.map(|(at, _)| *at).collect()
     }
 
-    /// The first image behind a fact that can be read.
+    /// The first readable image at or after a fact.
     pub(crate) fn image_from(&self, fact: FactNumber) -> Option<FactNumber> {
         self.snapshots
             .range(fact..)

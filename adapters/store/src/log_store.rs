@@ -1,7 +1,7 @@
-//! The store on disk: the port's operations over writer, catalog and log.
+//! The store on disk: implements the port with a writer, an index and the log.
 //!
-//! Commits are one after the other, behind one lock; reads take no part in it and wait only while
-//! the catalog is updated in memory. No lock is held while contents or facts are read.
+//! Commits are serialised by the writer's lock. Reads do not take that lock, and wait only while
+//! the index is updated in memory. No lock is held while contents or facts are read.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -37,64 +37,63 @@ use dormouse_records::validator::{
     StoredCheckpoints, check_entries, check_name, check_owner, needed, no_image,
 };
 
-/// A durable store in a folder. One at a time has it open, in this and all other processes of the
-/// system.
+/// A durable store in a folder. Only one `LogStore` can have the folder open for writing, across
+/// all processes of the system.
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
-    /// The same, as an absolute path.
+    /// `dir` as an absolute path.
     folder: PathBuf,
     pub(crate) log: Arc<Log>,
     index: RwLock<Index>,
     writer: Mutex<Writer>,
     pub(crate) corrupt_contents: Arc<CorruptContents>,
-    /// Contents that commits brought or spared since the mark began, while there is one. Changed
-    /// only by who holds the writer.
+    /// Contents that commits referenced since the GC mark began. Changed only under the writer's
+    /// lock.
     pub(crate) gc_pins: GcPins,
     pub(crate) quota: Quota,
-    /// Tells it from every other that this program opens.
+    /// Distinguishes this store from every other that this program opens.
     pub(crate) instance: u64,
-    /// None where it is only read.
+    /// `None` if the store is read-only.
     _lock: Option<StoreLock>,
 }
 
 impl LogStore {
-    /// Opens the store in `dir`; makes the folder and the store where there is none. Costs a pass
-    /// over the headers that came since the index was last written; over all headers if the index
-    /// is missing or cannot be right, or if the log was damaged when the index was built.
+    /// Opens the store in `dir`, and creates folder and store if they do not exist. Costs a pass
+    /// over the headers written since the index was last flushed; over all headers if the index is
+    /// missing or wrong, or if the log was damaged when the index was built.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Key`] where it is
-    /// encrypted with another key, or is not. [`StoreError::Damaged`] where log and HEAD do not
-    /// belong together: an older, empty or foreign log was put in place. [`StoreError::Newer`],
-    /// [`StoreError::Io`].
+    /// [`StoreError::InUse`] while another store has the folder open. [`StoreError::Key`] if it is
+    /// encrypted with another key, or not encrypted. [`StoreError::Damaged`] if log and HEAD do not
+    /// belong together: the log was replaced by an older, empty or foreign one.
+    /// [`StoreError::Newer`], [`StoreError::Io`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().open(dir)
     }
 
-    /// Opens the store in `dir` to look into it, beside whoever writes it, or beside nobody. Takes
-    /// no lock and writes nothing. Its answers are those of the moment of opening: what stands in
-    /// the log up to its last whole commit, whether the writer was told already that it is durable
-    /// or not. Claims and commits are refused as [`StoreError::ReadOnly`].
+    /// Opens the store in `dir` for reading, whether or not another program writes it. Takes no
+    /// lock and writes nothing. Answers show the moment of opening: the log up to its last whole
+    /// commit, synced or not. Claims and commits fail as [`StoreError::ReadOnly`].
     ///
-    /// Costs a pass over all headers of the log, 1 to 2 microseconds for each record, and some 150
-    /// bytes of memory for each. A segment that is swept meanwhile stays readable here, and takes
-    /// its room until this is dropped.
+    /// Costs a pass over all headers of the log: 1 to 2 microseconds and about 150 bytes of memory
+    /// per record. A segment that is compacted in the meantime stays readable here, and occupies
+    /// its space until this store is dropped.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `NotFound` where there is no store, otherwise as
-    /// [`LogStore::open`]; never [`StoreError::InUse`].
+    /// [`StoreError::Io`] of kind `NotFound` if there is no store, otherwise as [`LogStore::open`];
+    /// never [`StoreError::InUse`].
     pub fn read_only(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().read_only(dir)
     }
 
-    /// How to open a store otherwise than [`LogStore::open`] does.
+    /// Options to open a store with.
     #[must_use]
     pub fn options() -> Options {
         Options::default()
     }
 
-    /// The store on a disk that may be another than the operating system's.
+    /// Opens the store on any [`Disk`].
     pub(crate) fn open_on(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -140,8 +139,8 @@ impl LogStore {
     }
 
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic in the middle of a write has left the writer failed, which is all that the next
-        // one needs to know.
+        // A panic during a write leaves the writer poisoned, which is all that the next caller
+        // needs to know.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,7 +152,7 @@ impl LogStore {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
+    /// Queries the index. If the index cannot answer, rebuilds it and queries once more.
     pub(crate) fn query_index<T>(
         &self,
         question: impl Fn(&Index) -> Result<T, IndexFault>,
@@ -172,7 +171,7 @@ impl LogStore {
         question(&index).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
     }
 
-    /// Reads something, and once more where what it is about may have been moved meanwhile.
+    /// Repeats a read if a segment was compacted during it: the records may have been moved.
     fn retry_if_moved<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
             let swept = self.log.compacted().count();
@@ -184,7 +183,7 @@ impl LogStore {
         }
     }
 
-    /// Tells the index what has to be told before it is asked.
+    /// Flushes the index if pending changes would hide an answer.
     fn flush_index_for_reading(&self) -> Result<(), IndexFault> {
         if self.index().is_readable() {
             Ok(())
@@ -193,7 +192,7 @@ impl LogStore {
         }
     }
 
-    /// Tells the index what it has yet to be told.
+    /// Flushes the pending changes of the index.
     pub(crate) fn flush_index(&self) -> Result<(), IndexFault> {
         if self.index().has_pending() {
             self.index_mut().flush(&self.log)
@@ -202,7 +201,7 @@ impl LogStore {
         }
     }
 
-    /// The records that `entries` need, after all rules were checked.
+    /// Builders for the records of a batch, after the whole batch has been validated.
     fn builders(
         &self,
         Batch { entries, at_ms, .. }: Batch<'_>,
@@ -279,7 +278,7 @@ impl LogStore {
         Ok(builders)
     }
 
-    /// Refuses a content that is not held, and was not lost.
+    /// Refuses a reference to a content that the store neither holds nor has lost.
     fn check_held(
         &self,
         hash: ContentHash,
@@ -288,7 +287,8 @@ impl LogStore {
         let name = self.log.keys().name(hash);
         self.gc_pins.pin(name);
         let index = self.index();
-        // What was lost by damage can be referred to: everything else about who does goes on.
+        // After damage, a missing content may be one that was lost. Refusing the reference would
+        // block the process for good.
         let held = fresh.contains(&hash)
             || index.knows_content(name)
             || !index.processes().lost_ranges().is_empty();
@@ -299,8 +299,8 @@ impl LogStore {
         }
     }
 
-    /// The record of a history that is shortened: it takes the place of the birth, so the row
-    /// stands in it.
+    /// Builds the record that truncates a history. It contains the row, because it takes the place
+    /// of the process's creation record.
     fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
         let entry = self.entry(pid)?;
         if below < entry.since() {
@@ -322,8 +322,8 @@ impl LogStore {
         RecordBuilder::history_truncated(&entry.row().ok_or_else(|| row_is_lost(pid))?, below)
     }
 
-    /// The record of a content; none where the log holds it, or an earlier entry of the commit
-    /// brings it.
+    /// Builds the record of a content; `None` if the log contains the content, or an earlier entry
+    /// of the batch adds it.
     fn content_draft(
         &self,
         hash: ContentHash,
@@ -344,8 +344,8 @@ impl LogStore {
         Ok(Some(RecordBuilder::content(hash, bytes, index, &chunks)))
     }
 
-    /// Brings the catalog up to a commit that is durable. What fails here is mended by building the
-    /// index again.
+    /// Applies a commit to the index after it was written. A failure here is repaired by rebuilding
+    /// the index.
     pub(crate) fn apply_commit(&self, writer: &Writer, written: &[WrittenRecord]) {
         let mut index = self.index_mut();
         let noted = apply_records(&mut index, &self.log, written, writer.position());
@@ -490,9 +490,9 @@ impl Store for LogStore {
 }
 
 impl LogStore {
-    /// What a commit gives up, or says to be held where that is not known, is looked for in the
-    /// index, which must know everything then. A content that it does not know is believed to be
-    /// unknown only once it was built anew.
+    /// Truncations and references to unknown contents are checked against the index, which must be
+    /// complete for that. An index from disk may have lost keys, so it is rebuilt before a
+    /// reference is refused.
     fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
         let is_doubtful = |hash: &ContentHash| {
             !self.index().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash)
@@ -519,8 +519,7 @@ impl LogStore {
 }
 
 impl Drop for LogStore {
-    /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed, and the
-    /// index with it.
+    /// Leaves HEAD at the log's end, so that any later change of the log is detected.
     fn drop(&mut self) {
         if let Err(fault) = self.flush_index() {
             tracing::warn!(%fault, "the index was not brought up to the log when the store was \

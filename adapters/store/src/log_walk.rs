@@ -1,21 +1,21 @@
-//! The walk over the log: what stands in it, where it is damaged, and where it ends.
+//! Walks over the log: which records it contains, where it is damaged, and where it ends.
 //!
-//! **How a torn tail is told from damage.** Each record says which commit was known to be on the
-//! disk when it was written. So when a bad record turns up where commit *n+1* should stand,
-//! * before HEAD's mark it is damage: HEAD vouches for it (LOG-3);
-//! * after the mark it is damage if a record stands further on that says that *n+1* was synced.
-//!   Other records prove nothing: the disk may have kept the end of what was written and lost its
-//!   beginning;
-//! * otherwise it is the torn tail of a commit that nobody was told of. The walk ends before it
+//! **How a torn tail is distinguished from damage.** Each record contains the number of the latest
+//! commit that was synced when the record was written. If a bad record is found where commit *n+1*
+//! should be,
+//! * before HEAD's position it is damage: HEAD covers it (LOG-3);
+//! * after HEAD's position it is damage if a later record says that *n+1* was synced. Other records
+//!   prove nothing: the disk may have kept the end of a write and lost its beginning;
+//! * otherwise it is the torn tail of a commit that was never acknowledged. The walk ends before it
 //!   (LOG-2).
 //!
-//! Behind damage the walk goes on at the next header that opens. A header that opens is genuine
-//! (`envelope`), so the search cannot be led astray by what stands in a content.
+//! After damage, the walk continues at the next header that verifies. Such a header is genuine
+//! (`record_header`), so the search cannot be misled by bytes inside a content.
 //!
-//! A segment that was swept is one record, behind which the chain goes on as behind what stood
-//! there.
+//! A compacted segment is one record, which the chain continues from as from the segment's last
+//! record.
 //!
-//! The walk reads headers only, and payloads behind HEAD's mark. It changes nothing.
+//! The walk reads headers, and payloads only after HEAD's position. It changes nothing.
 
 use dormouse_actors::ports::StoreError;
 
@@ -26,24 +26,24 @@ use crate::log_position::{Hash, Location, LogPosition};
 use crate::record_header::{CheckedHeader, HEADER_BYTES, PlaceInCommit, RecordHeader, RecordKind};
 use crate::search;
 
-/// More records than a segment of the usual length can hold.
+/// More records than a segment of the default length can contain.
 const SEGMENT_RECORDS: u64 = 1 << 21;
 
-/// A part of the log in which nothing can be recognised.
+/// A range of the log without a recognisable record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LostRange {
-    /// Its first byte.
+    /// The first byte of the range.
     pub(crate) from: Location,
-    /// Where the next record that can be recognised starts.
+    /// Where the next recognisable record starts.
     pub(crate) to: Location,
-    /// No record in it was written before this commit, unless it was moved there.
+    /// No record in the range was first written before this commit, unless it was moved there.
     pub(crate) since: u64,
-    /// No record in it is of a later commit than this.
+    /// No record in the range belongs to a later commit than this.
     pub(crate) upto: u64,
 }
 
 impl LostRange {
-    /// So many records were in it at most. Of whole segments nobody knows how long they were.
+    /// An upper bound of the records in the range. The length of a missing segment is unknown.
     pub(crate) fn most_records(&self) -> u64 {
         let spanned =
             u64::from(self.to.segment.saturating_sub(self.from.segment)) * SEGMENT_RECORDS;
@@ -56,23 +56,23 @@ impl LostRange {
     }
 }
 
-/// What the walk comes by.
+/// What the walk finds.
 #[derive(Debug)]
 pub(crate) enum WalkItem {
     /// A record of a complete commit.
     Record(Location, RecordHeader),
-    /// All records of a commit were shown; the log is good up to here.
+    /// The end of a commit, all of whose records were reported: the log is good up to here.
     Commit(LogPosition),
     /// Damage.
     LostRange(LostRange),
 }
 
-/// Walks the log from `from` to its end and shows what stands there, commit by commit. Answers with
-/// the mark of the last complete commit; whatever lies behind it is a torn tail.
+/// Walks the log from `from` to its end, and passes each item to `visit`, commit by commit. Returns
+/// the position of the last complete commit; what follows is a torn tail.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] where the log is not the one that `head` speaks of, and whatever `visit`
-/// fails with.
+/// [`StoreError::Damaged`] if the log is not the one that `head` belongs to, and the errors of
+/// `visit`.
 pub(crate) fn walk<E: From<StoreError>>(
     log: &Log,
     from: LogPosition,
@@ -85,19 +85,18 @@ pub(crate) fn walk<E: From<StoreError>>(
     Ok(walk.last_good)
 }
 
-/// Where a walk over a log ended.
+/// Where a log ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogEnd {
     /// The last complete commit.
     pub(crate) last_good: LogPosition,
-    /// The highest commit of which there is a record.
+    /// The highest commit of which a record was found.
     pub(crate) commit: u64,
-    /// Whether damage follows the last complete commit, so that the log does not end there for
-    /// certain.
+    /// Whether damage follows the last complete commit, so that the true end is unknown.
     pub(crate) is_doubtful: bool,
 }
 
-/// The same over the whole log, for who looks at what is there, wherever it ends.
+/// Walks the whole log, wherever it ends.
 ///
 /// # Errors
 /// As [`walk`], but damage at the end is no error.
@@ -115,8 +114,8 @@ pub(crate) fn walk_all<E: From<StoreError>>(
     })
 }
 
-/// Refuses a log that is not the one that `head` speaks of, by reading all its headers. For when
-/// the record that HEAD names cannot be read: is the record damaged, or the log another one?
+/// Refuses a log that was not written by the store that `head` belongs to. Reads all headers.
+/// Called if the record that HEAD names is unreadable, to tell damage from a foreign log.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -141,18 +140,18 @@ struct Walk<'a> {
     window: HeaderWindow<'a>,
     head: LogPosition,
     at: Location,
-    /// The end of the record before `at`: in an earlier segment where `at` is the start of one.
+    /// The end of the record before `at`; in an earlier segment if `at` is the start of one.
     previous_end: Location,
-    /// The hash of the record before `at`; none behind damage, where it is unknown.
+    /// The hash of the record before `at`; `None` after damage.
     chain: Option<Hash>,
     last_good: LogPosition,
-    /// Good records of a commit whose end has not been seen.
+    /// Good records of a commit whose last record has not been reached.
     pending: Vec<(Location, RecordHeader)>,
-    /// The highest commit of which a record was taken.
+    /// The highest commit of which a record was accepted.
     reached: u64,
-    /// The latest commit that a record further on says was synced.
+    /// The latest commit that is synced, according to records further on.
     latest_synced: u64,
-    /// Damage behind the last good commit.
+    /// Damage after the last good commit.
     open_damage: Option<LostRange>,
 }
 
@@ -202,9 +201,9 @@ impl<'a> Walk<'a> {
         self.pass_head(visit)
     }
 
-    /// HEAD vouches for a commit at its mark. If the walk comes to that place by another way, as
-    /// over the end of a segment that was cut between two records, what is missing before it is
-    /// lost.
+    /// HEAD covers a commit that ends at its position. If the walk passes that position without
+    /// having found the commit, for instance because a segment was cut between two records, what is
+    /// missing before it is lost.
     fn pass_head<E: From<StoreError>>(
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
@@ -221,7 +220,7 @@ impl<'a> Walk<'a> {
         self.continue_at_head(visit)
     }
 
-    /// Goes on from HEAD's mark, whatever stands before it.
+    /// Continues from HEAD's position, whatever precedes it.
     fn continue_at_head<E>(
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
@@ -246,7 +245,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A torn tail may be cut, but not together with damage: that would make it forgotten.
+    /// A torn tail may be cut, but not if damage precedes it: the cut would hide the damage.
     fn check_end(&self) -> Result<(), StoreError> {
         let Some(lost) = self.open_damage else {
             return Ok(());
@@ -258,15 +257,14 @@ impl<'a> Walk<'a> {
         )))
     }
 
-    /// Moves on to the next segment at the end of one; false at the end of the log.
+    /// Moves to the next segment at the end of one. Returns `false` at the end of the log.
     fn enter_segment(&mut self) -> bool {
         let last = self.log.numbers().last().copied().unwrap_or(0);
         let end = self
             .log
             .segment(self.at.segment)
             .map(|segment| segment.end());
-        // HEAD vouches for what stood before its mark, also where the segment is cut or gone by
-        // now.
+        // What HEAD covers ended here, even if the segment is shorter now or missing.
         let is_over = end == Some(self.at.offset)
             || (self.at == self.head.end && end.is_none_or(|end| end < self.at.offset));
         if is_over && self.at.segment < last {
@@ -278,8 +276,8 @@ impl<'a> Walk<'a> {
         self.at.segment < last || end.is_some_and(|end| self.at.offset < end)
     }
 
-    /// A record behind HEAD's mark counts if it is whole, or if a later commit shows that it once
-    /// was.
+    /// After HEAD's position, a record counts if its payload is whole, or if a later commit shows
+    /// that it was synced.
     fn is_trusted(&mut self, checked: &CheckedHeader) -> Result<bool, StoreError> {
         Ok(self.log.is_whole(self.at, &checked.header)? || self.was_synced()?)
     }
@@ -297,8 +295,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Numbers of commits rise. Where they do not, two histories of the store stand one behind the
-    /// other.
+    /// Commit numbers always rise. If they do not, the log consists of two copies of the store.
     fn check_order(&self, header: &RecordHeader) -> Result<(), StoreError> {
         if header.commit > self.reached {
             return Ok(());
@@ -356,8 +353,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Goes on behind a segment that was swept. HEAD's mark is always further on, so that no commit
-    /// ends here.
+    /// Continues after a compacted segment. No commit ends here: HEAD's position is always in a
+    /// later segment.
     fn skip_compacted<E>(
         &mut self,
         header: RecordHeader,
@@ -377,7 +374,7 @@ impl<'a> Walk<'a> {
             .try_for_each(|(at, header)| visit(WalkItem::Record(at, header)))
     }
 
-    /// Goes on behind damage.
+    /// Continues after damage.
     fn skip<E>(
         &mut self,
         to: Location,
@@ -398,8 +395,8 @@ impl<'a> Walk<'a> {
             .map_or(u64::MAX, |checked| checked.header.commit))
     }
 
-    /// Goes on at the next record, and at HEAD's mark at the latest: there a record ended for
-    /// certain.
+    /// Continues at the next record, or at HEAD's position, whichever comes first: a record is
+    /// known to end there.
     fn skip_before_head<E: From<StoreError>>(
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
@@ -413,9 +410,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a record further on shows that the commit that should stand here was synced.
+    /// Whether a later record shows that the commit expected here was synced.
     fn was_synced(&mut self) -> Result<bool, StoreError> {
-        // Where a commit has begun, the bad record is one of its own.
+        // If a commit has begun, the bad record belongs to it.
         let begun = self.last_good.commit != self.reached;
         let wanted = if begun {
             self.reached

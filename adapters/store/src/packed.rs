@@ -1,17 +1,16 @@
-//! A content that is compressed or encrypted, as it stands in its record.
+//! The payload of a content that is compressed or encrypted.
 //!
 //! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The
-//! payload is a directory, the index where there is one, and the chunks; encrypted, each of these
-//! is sealed on its own, under its part and its number.
+//! payload consists of a directory, the index if there is one, and the chunks. In an encrypted
+//! store, each of these is sealed on its own, under its part and its number.
 //!
-//! * directory: the content's hash (32); for each chunk the length (4) that it has compressed, or
-//!   its own where it is kept as it is; the chaining values (32 each) where there are several
-//!   chunks.
-//! * index: the BLAKE3 of the index (32) and the index.
-//! * chunk: compressed by zstd as one frame, or as it is where its length in the directory is its
-//!   own.
+//! * Directory: the content's hash (32); for each chunk its stored length (4), which equals the
+//!   chunk's own length if it is not compressed; the chaining values (32 each) if there is more
+//!   than one chunk.
+//! * Index: the BLAKE3 of the index (32) and the index.
+//! * Chunk: one zstd frame, or the chunk as it is if the directory contains its own length.
 //!
-//! What is unpacked is checked against the content's hash like any other, by whoever asked for it.
+//! The caller checks the unpacked bytes against the content's hash, as for any other content.
 
 use std::io;
 
@@ -29,33 +28,33 @@ use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// Whether contents are compressed when they are written. What was written is read either way.
+/// Whether contents are compressed when they are written. Both forms can always be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// They are kept as they are.
+    /// Contents are stored as they are.
     #[default]
     None,
-    /// By zstd at this level, 1 (fast) to 22 (small), each 64 KiB on its own. A content is kept
-    /// compressed only where that saves at least an eighth of it. Costs a pass of zstd when it is
-    /// written, and one over each part that is read.
+    /// zstd at this level, from 1 (fast) to 22 (small), for each 64 KiB on its own. A content is
+    /// stored compressed only if that saves at least an eighth of it. Costs a pass of zstd when the
+    /// content is written, and one over each part that is read.
     Zstd(i32),
 }
 
-/// A content that is not in the log yet.
+/// A content that is about to be written.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
-    /// Its own hash.
+    /// The content's hash.
     pub(crate) hash: ContentHash,
-    /// Its chaining values, if it has several chunks.
+    /// The chaining values; empty for a content of one chunk.
     pub(crate) list: Bytes,
-    /// Its index; empty where it has none.
+    /// The content's index; may be empty.
     pub(crate) index: Bytes,
-    /// Itself.
+    /// The content.
     pub(crate) bytes: Bytes,
 }
 
 impl Unpacked {
-    /// The parts of its payload where it is neither compressed nor encrypted. Shares its bytes.
+    /// The payload of a content that is neither compressed nor encrypted. Shares its bytes.
     pub(crate) fn plain(self) -> Vec<Bytes> {
         if self.index.is_empty() {
             return vec![self.list, self.bytes];
@@ -64,8 +63,8 @@ impl Unpacked {
         vec![self.list, check, self.index, self.bytes]
     }
 
-    /// Its chunks compressed; none where that does not save an eighth of it. Gives up as soon as
-    /// that is certain.
+    /// The compressed chunks; `None` if they do not save an eighth. Stops as soon as that is
+    /// certain.
     ///
     /// # Errors
     /// As zstd's.
@@ -95,11 +94,11 @@ impl Unpacked {
         Ok((!chunks.is_empty()).then_some(chunks))
     }
 
-    /// The parts of its payload under `header`, which says how they are coded. `chunks` are
-    /// compressed if it says so.
+    /// The payload under `header`, whose encoding it follows. `chunks` are already compressed if
+    /// the header says so.
     ///
     /// # Errors
-    /// Where the operating system gives no randomness.
+    /// If the operating system provides no randomness.
     pub(crate) fn pack(
         &self,
         chunks: &[Bytes],
@@ -117,7 +116,7 @@ impl Unpacked {
             }
         };
         let mut directory = self.hash.0.to_vec();
-        // A chunk is at most 64 KiB long.
+        // The cast is lossless: a chunk has at most 64 KiB.
         chunks
             .iter()
             .for_each(|chunk| directory.extend((chunk.len() as u32).to_le_bytes()));
@@ -133,7 +132,7 @@ impl Unpacked {
         Ok(parts)
     }
 
-    /// Its chunks as they are.
+    /// The uncompressed chunks.
     pub(crate) fn chunks(&self) -> Vec<Bytes> {
         let starts = (0..self.bytes.len()).step_by(CHUNK_BYTES);
         starts
@@ -151,15 +150,15 @@ pub(crate) struct Packed {
     at: Location,
     header: RecordHeader,
     keys: Keys,
-    /// Bytes from the start of the segment.
+    /// Where the index starts, from the start of the segment.
     index: u64,
-    /// Where each chunk starts, and the last ends.
+    /// Where each chunk starts, and the last one ends.
     starts: Vec<u64>,
 }
 
 impl Packed {
-    /// The content whose record stands at `at`, with its hash and the list of its chunks. Costs a
-    /// read of its directory.
+    /// Opens the content whose record is at `at`. Returns its hash and list of chunks as well.
+    /// Costs a read of the directory.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -214,7 +213,7 @@ impl Packed {
         Ok((packed, hash, list))
     }
 
-    /// A chunk, unpacked. It was not checked against its hash.
+    /// Unpacks a chunk. It is not checked against its hash.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -227,11 +226,11 @@ impl Packed {
         if packed.len() == length || !self.header.encoding.is_compressed() {
             return Ok(packed);
         }
-        // No more than a chunk is made of it, whatever it says of itself.
+        // The limit protects against a frame that claims to be larger than a chunk.
         zstd::bulk::decompress(&packed, length).map_err(|_| hash_mismatch(self.at))
     }
 
-    /// The hash of the index, and the index; none where there is none.
+    /// The hash of the index, followed by the index; `None` if there is no index.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
