@@ -1,4 +1,4 @@
-//! Contents: kept by hash, read in parts.
+//! Contents: stored by hash, read in parts.
 
 use bytes::Bytes;
 use dormouse_actors::ports::{Entry, StoreError};

@@ -1,4 +1,4 @@
-//! Processes that are deleted, and histories that are shortened.
+//! Deleted processes and truncated histories.
 
 use dormouse_actors::ports::{Store, StoreError};
 use dormouse_proto::id::{FactNumber, Pid};

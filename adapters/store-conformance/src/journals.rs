@@ -242,7 +242,7 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
     assert_eq!((other[0].commit, change), (commits[0], commits[3]));
 }
 
-/// A history by commits: a store may show the facts of one commit in several parts.
+/// Groups a history by commits: a store may report the facts of one commit in several parts.
 fn by_commit(history: &[Written]) -> Vec<Written> {
     let mut commits: Vec<Written> = Vec::new();
     for written in history {

@@ -1,4 +1,4 @@
-//! The process table, and who may write.
+//! The process table, and the owner.
 
 use dormouse_actors::ports::{OwnerToken, StoreError};
 use dormouse_proto::id::Pid;

@@ -1,5 +1,5 @@
-//! The store on a disk that loses power, or fails a step: what was acknowledged as synced is there,
-//! and what is there is a beginning of what was committed, in order.
+//! Power losses and failed steps: every commit acknowledged as synced must survive, and what
+//! survives must be a prefix of the commits.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::{LogStore, MemoryStore};
 const PIDS: u64 = 3;
 const COMMITS: u64 = 24;
 
-/// The same numbers for the same seed.
+/// A seeded pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -48,7 +48,7 @@ fn trials(default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-/// The contents of all commits with their hashes, made once: every trial needs each several times.
+/// The contents of all commits with their hashes, computed once because every trial needs them.
 static CONTENTS: LazyLock<Vec<(ContentHash, Bytes)>> = LazyLock::new(|| {
     let content = |number: u64| {
         let length = if number.is_multiple_of(5) {
@@ -67,12 +67,12 @@ static CONTENTS: LazyLock<Vec<(ContentHash, Bytes)>> = LazyLock::new(|| {
     (0..=COMMITS).map(content).collect()
 });
 
-/// The content that commit `number` brings.
+/// The content of commit `number`.
 fn content(number: u64) -> &'static (ContentHash, Bytes) {
     &CONTENTS[number as usize]
 }
 
-/// Commit `number`, from 1. Each brings a fact of process 1, so that these count the commits.
+/// Commit `number`, from 1. Each adds a fact to process 1, so that its facts count the commits.
 fn entries(number: u64) -> Vec<Entry> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
     let born = |pid| Entry::Born {
@@ -121,7 +121,7 @@ fn entries(number: u64) -> Vec<Entry> {
     entries
 }
 
-/// Lock and index only: where there is memory for them, no disk is waited for.
+/// Contains only LOCK and the index, so it is kept in memory where possible.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -138,7 +138,7 @@ fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreE
     Ok((store, owner))
 }
 
-/// How many commits the store holds; they must be the first ones, whole.
+/// How many commits the store contains. They must be whole, and the first ones.
 fn check(store: &LogStore, case: &str) -> u64 {
     let held = match store.journal(Pid(1), None) {
         Err(StoreError::UnknownProcess(_)) => 0,
@@ -159,7 +159,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
         right.processes().unwrap(),
         "{case}"
     );
-    // What a sweep moves takes numbers of commits as well; the times tell them apart.
+    // Compaction takes commit numbers as well, so commits are recognised by their times.
     let told = |store: &dyn Store, pid| -> Vec<_> {
         let history = store.history(pid).unwrap().written;
         assert!(
@@ -215,7 +215,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
     held
 }
 
-/// Moves all that stands before the last segment, or closes that first, in small steps.
+/// Compacts every segment before the last, or closes that one first, in small steps.
 fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
     let mark = store.begin_mark(owner)?;
     let (inventory, forgotten) = (&mut Inventory::default(), &Forgotten::default());
@@ -241,15 +241,14 @@ fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept,
     )
 }
 
-/// Whether sweeps come between commits.
+/// Whether compactions run between commits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sweeps {
     Some,
     None,
 }
 
-/// Commits from `from` on until all are made or one fails. Answers with how many are known to be
-/// synced.
+/// Commits from `from` on until all are made or one fails. Returns how many are known to be synced.
 fn work(
     store: &LogStore,
     owner: OwnerToken,
@@ -316,7 +315,7 @@ fn lose_power(seed: u64, trials: &[u64]) {
         full_runs += usize::from(!disk.has_failed());
         let disk = disk.after_power_loss(&mut |limit| dice.below(limit));
         if dice.below(2) == 0 {
-            // What an index kept that the log lost, or lost altogether, changes nothing.
+            // An index that is newer than the log, or missing altogether, must change no answer.
             std::fs::remove_dir_all(folder.path().join("index")).ok();
         }
         let case = format!("seed {seed}, trial {trial}, cut at step {cut}");
@@ -328,7 +327,7 @@ fn lose_power(seed: u64, trials: &[u64]) {
             "{case}: {synced} commits were synced, {held} are there"
         );
         lost_tails += usize::from(held < COMMITS);
-        // It goes on where it is.
+        // The store continues on the same disk.
         let (_, done) = work(&store, owner, held + 1, sweeps, &mut dice);
         done.unwrap_or_else(|error| panic!("{case}: {error}"));
         assert_eq!(check(&store, &case), COMMITS, "{case}");
@@ -350,7 +349,7 @@ fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
                 .commit(owner, Batch::durable(&entries(number), number))
                 .unwrap()
         });
-        // Killed, and nothing that was written is lost.
+        // After a kill, nothing that was written is lost.
         let killed = disk.after_power_loss(&mut |sides| usize::from(sides == 3));
         drop(store);
         let (store, _) = open(&killed, place.path()).unwrap();
@@ -403,7 +402,7 @@ fn fail_at(step: u64, steps: u64) {
         if matches!(outcome, Err(StoreError::Io { .. }))
             && store.commit(owner, Batch::durable(&[], 0)).is_ok()
         {
-            // A write that was undone: the same store takes the next.
+            // After a write that was rolled back, the same store accepts the next.
             assert!(check(&store, &case) >= synced, "{case}");
         }
         drop(store);

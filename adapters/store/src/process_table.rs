@@ -1,10 +1,10 @@
-//! The process table, in memory: one line a process, with what its journal reaches to.
+//! The process table, in memory: one entry per process, with how far its journal goes.
 //!
-//! A line is kept as its bytes, some fifty of them, and read when it is asked for: there are as
-//! many as processes ever were, and most of those sleep or have ended.
+//! An entry is stored as its encoded bytes, about fifty, and decoded when it is queried: there is
+//! one for every process that ever existed, and most of those sleep or have ended.
 //!
-//! The index keeps a copy on disk. Its digest, a sum over all lines that does not depend on their
-//! order, tells whether that copy is whole: a line that is missing or out of date changes it.
+//! The index keeps a copy on disk. A digest, a sum over all entries that does not depend on their
+//! order, shows whether that copy is whole: a missing or outdated entry changes it.
 
 mod digest;
 mod loader;
@@ -32,71 +32,73 @@ use dormouse_records::validator::{ProcessProgress, ProcessState};
 pub(crate) use digest::Digest;
 use loader::TableLoader;
 
-/// What is known of a process. It says the same whether its records stand where they were written
-/// or were moved.
+/// What is known of a process. It is the same whether its records were moved by a compaction or
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessEntry {
-    /// As it was born; none where that record is damaged, or was not yet come by.
+    /// The row that the process was created with; `None` if that record is damaged, or was not
+    /// reached yet.
     pub(crate) birth: Option<ProcessRow>,
-    /// The record of its birth; the log's start where none was come by.
+    /// The record of the creation; the log's start if none was reached.
     pub(crate) born_at: Location,
-    /// Its end, if it has ended.
+    /// The end of the process, if it has ended.
     pub(crate) end: Option<EndEntry>,
-    /// What is kept of it.
+    /// What is kept of its history.
     pub(crate) retained: Retained,
     /// Its last fact.
     pub(crate) last: FactNumber,
-    /// The latest record behind which it may go on: of its birth, of facts or of its end.
+    /// The latest record after which the process may continue: its creation, facts or its end.
     pub(crate) last_record: LastRecord,
-    /// How far the temporary files of the tree go that begins with it.
+    /// How far the temporary files of the tree go that has this process as its root.
     pub(crate) temp_files: NumberedRecords,
 }
 
 /// The record of an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndEntry {
-    /// The commit that it was first written in.
+    /// The commit in which it was first written.
     pub(crate) since: u64,
-    /// Where it stands.
+    /// The record's location.
     pub(crate) at: Location,
-    /// How the process ended; none where the record is damaged.
+    /// How the process ended; `None` if the record is damaged.
     pub(crate) exit: Option<Exit>,
-    /// The last fact, as the record of the end has it; 0 in older stores, which do not say.
+    /// The last fact, according to the record; 0 in older stores, which do not say.
     pub(crate) last: FactNumber,
 }
 
 /// What is kept of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retained {
-    /// All of its history.
+    /// Its whole history.
     Whole,
-    /// Its history from the image after this fact on; the record that says so stands there.
+    /// Its history from the image after this fact on, and the location of the record that truncated
+    /// it.
     From(FactNumber, Location),
-    /// Its number; the record that says so stands there.
+    /// Nothing but its number, and the location of the record that deleted it.
     Number(Location),
 }
 
-/// The latest of several records: by the commit that each was first written in, then by its place.
+/// The latest of several records: by the commit in which each was first written, then by location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LastRecord {
-    /// The commit.
+    /// The commit in which the record was first written.
     pub(crate) since: u64,
-    /// The place; the log's start where the record has moved, since its neighbours then are not
-    /// those of its commit.
+    /// The record's location; the log's start if the record was moved, because its neighbours are
+    /// not those of its commit then.
     pub(crate) at: Location,
 }
 
-/// How far numbered records go.
+/// How far a series of numbered records goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumberedRecords {
-    /// The number of the last; 0 where there is none.
+    /// The number of the last record; 0 if there is none.
     pub(crate) last: u64,
-    /// That record; where there is none, the one behind which there could be one.
+    /// That record; if there is none, the one after which the first could follow.
     pub(crate) last_record: LastRecord,
 }
 
 impl LastRecord {
-    /// By a record that stands at `at`.
+    /// A record at `at`.
     pub(crate) fn by(at: Location, header: &RecordHeader) -> Self {
         Self {
             since: header.since,
@@ -108,13 +110,13 @@ impl LastRecord {
         }
     }
 
-    /// By nothing that is known.
+    /// No record.
     pub(crate) const NEVER: Self = Self {
         since: 0,
         at: Location::START,
     };
 
-    /// Whether something that came later may be among what is lost.
+    /// Whether a later record may be in a lost range.
     pub(crate) fn may_continue_in(self, lost: &LostRange) -> bool {
         self.at < lost.to && self.since <= lost.upto
     }
@@ -128,7 +130,8 @@ impl LastRecord {
     }
 }
 
-/// How a line stands in the index: birth and its place, end, kept, last, touched, temp files.
+/// The encoded form of an entry: creation and its location, end, retained history, last fact, last
+/// record, temporary files.
 type StoredEntry = (
     (Option<ProcessRow>, Location),
     Option<(u64, Location, Option<Exit>)>,
@@ -136,12 +139,12 @@ type StoredEntry = (
     FactNumber,
     (u64, Location),
     (u64, (u64, Location)),
-    // Of the end.
+    // The last fact according to the record of the end.
     FactNumber,
 );
 
 impl ProcessEntry {
-    /// Of a process of which nothing is known before `touched`.
+    /// A process of which nothing is known before `last_record`.
     pub(crate) fn begun(last_record: LastRecord) -> Self {
         let temp_files = NumberedRecords {
             last: 0,
@@ -159,7 +162,7 @@ impl ProcessEntry {
         }
     }
 
-    /// Of a process that is given up, which the record at `at` says.
+    /// A process that the record at `at` deleted.
     pub(crate) fn forgotten(at: Location) -> Self {
         Self {
             retained: Retained::Number(at),
@@ -167,8 +170,8 @@ impl ProcessEntry {
         }
     }
 
-    /// The bytes of it, for the index. Of a process of which nothing but its number is kept they
-    /// are few, and known by the first.
+    /// Encodes the entry for the index. A deleted process takes few bytes, and is recognised by the
+    /// first one.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
         if let Retained::Number(at) = self.retained {
             return codec::encode(&(NUMBER, at));
@@ -196,7 +199,7 @@ impl ProcessEntry {
         codec::encode(&(LINE, parts))
     }
 
-    /// The reverse of [`ProcessEntry::to_bytes`], for bytes that were checked.
+    /// The reverse of [`ProcessEntry::to_bytes`], for bytes that were verified.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if is_number(bytes) {
             let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
@@ -233,7 +236,7 @@ impl ProcessEntry {
         })
     }
 
-    /// Its row, with its end if it has ended; none where the record of either is damaged.
+    /// The row, including the end; `None` if the record of creation or end is damaged.
     pub(crate) fn row(&self) -> Option<ProcessRow> {
         let birth = self.birth.clone()?;
         match &self.end {
@@ -245,7 +248,7 @@ impl ProcessEntry {
         }
     }
 
-    /// How far its journal and its tree's temporary files go.
+    /// How far the journal and the temporary files of the tree go.
     pub(crate) fn progress(&self) -> ProcessProgress {
         let state = if matches!(self.retained, Retained::Number(_)) {
             ProcessState::Deleted
@@ -259,7 +262,7 @@ impl ProcessEntry {
         }
     }
 
-    /// The first fact that can be asked for.
+    /// The first fact that can be queried.
     pub(crate) fn since(&self) -> FactNumber {
         match self.retained {
             Retained::From(below, _) => below,
@@ -267,46 +270,45 @@ impl ProcessEntry {
         }
     }
 
-    /// Whether it has ended, and its last fact is the one that its end names: nothing of it comes
-    /// later.
+    /// Whether the process has ended and all facts up to its end are there: nothing of it is later.
     pub(crate) fn is_complete(&self) -> bool {
         self.end
             .as_ref()
             .is_some_and(|end| end.last == self.last && self.last > FactNumber(0))
     }
 
-    /// Whether nothing but its number is kept.
+    /// Whether the process was deleted.
     pub(crate) fn is_deleted(&self) -> bool {
         matches!(self.retained, Retained::Number(_))
     }
 }
 
-/// What the bytes of a line begin with.
+/// The first byte of an encoded entry.
 const LINE: u8 = 0;
 const NUMBER: u8 = 1;
 
-/// Whether the bytes of a line say that nothing but the number is kept.
+/// Whether an encoded entry is that of a deleted process.
 fn is_number(bytes: &[u8]) -> bool {
     bytes.first() == Some(&NUMBER)
 }
 
-/// A checkpoint as the table knows it.
+/// A checkpoint in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointEntry {
-    /// What is known of it.
+    /// The state of the checkpoint.
     pub(crate) state: CheckpointState,
-    /// The record that says so.
+    /// The location of the record that says so.
     pub(crate) at: Location,
 }
 
-/// What is known of a checkpoint.
+/// The state of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CheckpointState {
-    /// It is kept.
+    /// The checkpoint exists.
     Retained(Checkpoint),
-    /// It was given up.
+    /// The checkpoint was dropped.
     Dropped,
-    /// It was not given up, and its record is damaged: which processes it needs is not known.
+    /// The checkpoint exists, but its record is damaged: which processes it needs is unknown.
     Damaged,
 }
 
@@ -327,7 +329,7 @@ impl CheckpointEntry {
         }
     }
 
-    /// Whether it was never given up, whatever can be read of it.
+    /// Whether the checkpoint was not dropped, readable or not.
     pub(crate) fn is_held(&self) -> bool {
         match self.state {
             CheckpointState::Retained(_) | CheckpointState::Damaged => true,
@@ -336,29 +338,29 @@ impl CheckpointEntry {
     }
 }
 
-/// A line as the index keeps it.
+/// An entry, encoded for the index.
 type Encoded = Result<Vec<u8>, codec::CodecError>;
 
-/// All lines, by pid.
+/// All entries, by pid.
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     key: StoreKey,
-    /// As [`ProcessEntry::to_bytes`] makes them; no bytes for a line that was never encoded.
+    /// Encoded by [`ProcessEntry::to_bytes`]; empty for an entry that was never encoded.
     entries: PidMap<Box<[u8]>>,
-    /// Lines that differ from their bytes: a line changes with each record of its process, and is
-    /// encoded once for many.
+    /// Entries that differ from their encoded bytes. An entry changes with each record of its
+    /// process, so encoding it later saves work.
     changed: BTreeMap<Pid, ProcessEntry>,
-    /// Over the bytes.
+    /// By number.
     checkpoints: BTreeMap<CheckpointId, CheckpointEntry>,
-    /// By the commit that each was first written in.
+    /// By the commit in which each was first written.
     acknowledged: BTreeMap<u64, AcknowledgedLosses>,
     digest: Digest,
-    /// By rising place.
+    /// Ascending.
     lost: Vec<LostRange>,
 }
 
 impl ProcessTable {
-    /// Without a line.
+    /// An empty table.
     pub(crate) fn new(key: StoreKey) -> Self {
         let (entries, changed, checkpoints, acknowledged) = (
             PidMap::default(),
@@ -377,7 +379,8 @@ impl ProcessTable {
         }
     }
 
-    /// From the lines of an index: [`take`](TableLoader::take) each, then [`finish`](TableLoader::finish).
+    /// Loads a table from an index: [`add`](TableLoader::add) each entry, then
+    /// [`finish`](TableLoader::finish).
     pub(crate) fn load(key: StoreKey, applied: &IndexPosition) -> TableLoader {
         TableLoader::new(
             Self {
@@ -388,46 +391,46 @@ impl ProcessTable {
         )
     }
 
-    /// The key of the store that it belongs to.
+    /// The key of the store.
     pub(crate) fn key(&self) -> &StoreKey {
         &self.key
     }
 
-    /// All lines as [`ProcessTable::encode_changed`] left them.
+    /// All entries as the last [`ProcessTable::encode_changed`] encoded them.
     pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
         self.entries
             .iter()
             .map(|(pid, entry)| (pid, entry.to_vec()))
     }
 
-    /// All lines of checkpoints as [`ProcessTable::put_checkpoint`] encoded them.
+    /// All checkpoints, encoded as by [`ProcessTable::put_checkpoint`].
     pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, Encoded)> {
         self.checkpoints
             .iter()
             .map(|(id, entry)| (*id, entry.to_bytes()))
     }
 
-    /// The checkpoints that there are, by rising number.
+    /// The readable checkpoints, by ascending number.
     pub(crate) fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
         self.checkpoints
             .values()
             .filter_map(CheckpointEntry::retained)
     }
 
-    /// The line of the checkpoint of this number, given up or not.
+    /// A checkpoint, dropped or not.
     pub(crate) fn checkpoint_entry(&self, id: CheckpointId) -> Option<&CheckpointEntry> {
         self.checkpoints.get(&id)
     }
 
-    /// The highest number that a checkpoint ever had; 0 where there was none.
+    /// The highest number that a checkpoint ever had; 0 if there was none.
     pub(crate) fn last_checkpoint(&self) -> u64 {
         self.checkpoints.keys().next_back().map_or(0, |id| id.0)
     }
 
-    /// Sets the line of a checkpoint; answers with its bytes, for the index.
+    /// Sets a checkpoint. Returns its encoded bytes, for the index.
     ///
     /// # Errors
-    /// Where it cannot be encoded.
+    /// If it cannot be encoded.
     pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, entry: CheckpointEntry) -> Encoded {
         let (name, bytes) = (checkpoint_key(id), entry.to_bytes()?);
         if let Some(old) = self.checkpoints.insert(id, entry) {
@@ -441,7 +444,7 @@ impl ProcessTable {
         Ok(bytes)
     }
 
-    /// The line of a process.
+    /// The entry of a process.
     pub(crate) fn entry(&self, pid: Pid) -> Option<ProcessEntry> {
         self.decoded(pid, self.entries.get(pid)?)
     }
@@ -453,9 +456,9 @@ impl ProcessTable {
             .or_else(|| ProcessEntry::from_bytes(bytes))
     }
 
-    /// All lines but those of which nothing but the number is kept, by rising pid; none for one
-    /// that cannot be read. Costs the decoding of these; of the others, of which there are ever
-    /// more, a look at a byte.
+    /// All entries except deleted processes, by ascending pid; `None` for an unreadable entry.
+    /// Costs decoding these; a deleted process, of which there are ever more, costs a look at one
+    /// byte.
     fn entries(&self) -> impl Iterator<Item = (Pid, Option<ProcessEntry>)> {
         let retained = self
             .entries
@@ -466,8 +469,8 @@ impl ProcessTable {
             .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
     }
 
-    /// The line of a process, to be changed; `begin` makes it where there is none. Costs its
-    /// decoding, once until it is encoded.
+    /// The entry of a process, to be changed. Creates it with `begin` if there is none. The first
+    /// change since the last encoding decodes it.
     pub(crate) fn entry_mut(
         &mut self,
         pid: Pid,
@@ -487,15 +490,15 @@ impl ProcessTable {
         })
     }
 
-    /// How many lines wait for [`ProcessTable::encode_changed`].
+    /// How many entries wait for [`ProcessTable::encode_changed`].
     pub(crate) fn changed_entries(&self) -> usize {
         self.changed.len()
     }
 
-    /// Encodes the lines that were changed, for the index. The digest is over these from here on.
+    /// Encodes the changed entries for the index. The digest covers them from here on.
     ///
     /// # Errors
-    /// Where one cannot be encoded. All of them wait as before then.
+    /// If an entry cannot be encoded. All of them stay changed then.
     pub(crate) fn encode_changed(&mut self) -> Result<Vec<(Pid, Vec<u8>)>, codec::CodecError> {
         let encoded: Vec<_> = self
             .changed
@@ -519,12 +522,12 @@ impl ProcessTable {
         Ok(encoded)
     }
 
-    /// The digest over all lines, but for changes that are not encoded.
+    /// The digest of all encoded entries.
     pub(crate) fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The rows that there are, by rising pid, and what is missing.
+    /// The rows of all processes, by ascending pid, and what is missing.
     pub(crate) fn listing(&self) -> Listing {
         let (mut listing, mut programs) = (Listing::default(), BTreeSet::new());
         listing.last = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
@@ -548,14 +551,15 @@ impl ProcessTable {
             }
             .push(loss.to_string());
         }
-        // The births of processes may be among what is lost, and no number is given twice.
+        // Creations of processes may be in a lost range, and no pid may be used twice, so the last
+        // pid is estimated upwards.
         let most = self.lost.iter().map(LostRange::most_records).sum();
         listing.last = listing.last.saturating_add(most);
         listing
     }
 }
 
-/// The one text that all rows of a program share.
+/// Lets all rows of a program share one string.
 fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
     if let Some(known) = known.get(&program) {
         return known.clone();
@@ -564,7 +568,7 @@ fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
     program
 }
 
-/// The error of a process whose row is gone.
+/// The error of a process whose row is unreadable.
 pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
     damaged(format!(
         "the record of process {pid}'s birth or end does not match its hash"

@@ -1,9 +1,9 @@
-//! How far a long pass over the log has come, told in tenths.
+//! Reports the progress of a long pass over the log, in steps of a tenth.
 
-/// Shorter passes are over before anyone wonders.
+/// Shorter passes end too soon to be reported.
 const WORTH_TELLING: u64 = 64 << 20;
 
-/// A pass over so many bytes.
+/// A pass over `total` bytes.
 #[derive(Debug)]
 pub(crate) struct Progress {
     total: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A pass that begins.
+    /// Starts a pass.
     pub(crate) fn new(total: u64) -> Self {
         Self {
             total,
@@ -21,7 +21,7 @@ impl Progress {
         }
     }
 
-    /// So many bytes more are behind it. Tells of each tenth.
+    /// Adds bytes that were processed. Logs each tenth.
     pub(crate) fn add(&mut self, bytes: u64) {
         if let Some(percent) = self.next_report(bytes) {
             tracing::info!("reading the log into the index: {percent} %");

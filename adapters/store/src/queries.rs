@@ -1,6 +1,6 @@
-//! What the store answers: the catalog says where it stands, and the log is read there.
+//! Answers queries: finds records by the index, and reads them from the log.
 //!
-//! What cannot be told apart from what is lost is answered as damage, never as absence.
+//! An absence that may be a loss is answered as damage, never as absence.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl LogStore {
         let mut written = Vec::new();
         for at in places {
             match record_read::written(&self.log, at) {
-                // The index is older than the damage: there is a gap.
+                // The index was built before the damage, so there is a gap.
                 Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
                 read => written.push(read?),
             }
@@ -132,7 +132,7 @@ impl LogStore {
         Ok(History { pid, written, lost })
     }
 
-    /// What of a process is lost and was acknowledged is answered so.
+    /// Answers damage as [`StoreError::Lost`] if the loss is acknowledged.
     fn with_acknowledged_losses<T>(
         &self,
         pid: Pid,
@@ -146,8 +146,8 @@ impl LogStore {
         }
     }
 
-    /// Whether what a process lacks was acknowledged; of one that is not known at all, whether all
-    /// parts were in which it may be.
+    /// Whether the loss of a process is acknowledged. For an unknown process: whether every range
+    /// that it may be in is.
     fn is_acknowledged(&self, pid: Pid) -> bool {
         let index = self.index();
         let table = index.processes();
@@ -252,7 +252,7 @@ impl LogStore {
         }
     }
 
-    /// The number that a journal is wanted up to, if it can be had.
+    /// The last fact of a requested journal, if it can be answered.
     fn check_upto(
         &self,
         pid: Pid,
@@ -286,7 +286,7 @@ impl LogStore {
         )
     }
 
-    /// Where the facts of a process from `first` to `upto` stand.
+    /// The records that hold the facts of a process from `first` to `upto`.
     fn fact_runs(
         &self,
         pid: Pid,
@@ -301,7 +301,7 @@ impl LogStore {
         })
     }
 
-    /// The latest image from `since` to `upto` that can be read.
+    /// The latest readable image between `since` and `upto`.
     fn image(
         &self,
         pid: Pid,
@@ -336,7 +336,7 @@ impl LogStore {
     }
 }
 
-/// What is lost, in words.
+/// The lost ranges, for an error.
 fn describe_ranges<'a>(lost: impl Iterator<Item = &'a LostRange>) -> String {
     let parts: Vec<_> = lost
         .map(|lost| format!("records are lost from {} to {}", lost.from, lost.to))

@@ -1,7 +1,7 @@
-//! Entries of the port as records: what stands in a payload, written and read.
+//! Builds records from the operations of a commit, and decodes payloads.
 //!
-//! It knows the payloads of `envelope`'s table and nothing of files. What it reads has been checked
-//! against its hash, and opened where it was sealed.
+//! It knows the payload formats of `record_header`'s table, and no files. Payloads that it decodes
+//! have been checked and decrypted.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::record_header::{
 use crate::secret::Keys;
 use dormouse_records::chunks::Chunks;
 
-/// A record before its place in the log is known.
+/// A record whose location is not known yet.
 #[derive(Debug)]
 pub(crate) struct RecordBuilder {
     kind: RecordKind,
@@ -31,22 +31,22 @@ pub(crate) struct RecordBuilder {
     first: u64,
     count: u64,
     body: Body,
-    /// Of a record that is moved: the commit that it was first written in, and when.
+    /// For a record that is moved: the commit and the time of its first write.
     first_written: Option<(u64, u64)>,
 }
 
-/// What the payload will be.
+/// What the payload will be encoded from.
 #[derive(Debug)]
 enum Body {
-    /// These bytes, sealed where the store is encrypted.
+    /// Plain bytes, sealed if the store is encrypted.
     Whole(Bytes),
-    /// A content, compressed where that is worth it, and sealed where the store is encrypted.
+    /// A content, compressed if that is worth it, and sealed if the store is encrypted.
     Content(Unpacked),
-    /// As it is.
+    /// Encoded already.
     Ready(EncodedPayload),
 }
 
-/// A payload as it stands in the log.
+/// An encoded payload.
 #[derive(Debug)]
 pub(crate) struct EncodedPayload {
     encoding: Encoding,
@@ -54,17 +54,17 @@ pub(crate) struct EncodedPayload {
     parts: Vec<Bytes>,
 }
 
-/// How payloads are written.
+/// How payloads are encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoder {
-    /// What they are sealed with.
+    /// The keys that payloads are sealed with.
     pub(crate) keys: Keys,
-    /// What becomes of contents.
+    /// How contents are compressed.
     pub(crate) compression: Compression,
 }
 
 impl RecordBuilder {
-    /// The record that a segment starts with.
+    /// The first record of a segment.
     pub(crate) fn opened(segment: u32, key: &StoreKey) -> Self {
         let payload = EncodedPayload {
             encoding: Encoding::PLAIN,
@@ -78,8 +78,8 @@ impl RecordBuilder {
         )
     }
 
-    /// The record of a content. Shares its bytes. A content of one chunk is read whole, so its
-    /// index is not kept.
+    /// A content. Shares its bytes. The index of a content of one chunk is dropped, because such a
+    /// content is always read whole.
     pub(crate) fn content(
         hash: ContentHash,
         bytes: &Bytes,
@@ -106,7 +106,7 @@ impl RecordBuilder {
         }
     }
 
-    /// A record that stood elsewhere, as it was.
+    /// A record that compaction moves, with its payload unchanged.
     pub(crate) fn moved(header: &RecordHeader, payload: Bytes) -> Self {
         let RecordHeader {
             kind,
@@ -132,7 +132,7 @@ impl RecordBuilder {
         }
     }
 
-    /// The note that a content is lost, by the name that the log has for it.
+    /// Declares a content lost, by the log's name of it.
     pub(crate) fn content_lost(name: Hash) -> Self {
         let payload = EncodedPayload {
             encoding: Encoding::PLAIN,
@@ -142,7 +142,7 @@ impl RecordBuilder {
         Self::with(RecordKind::ContentLost, 0, Body::Ready(payload))
     }
 
-    /// The note that an image of a process is lost.
+    /// Drops a damaged image.
     pub(crate) fn snapshot_dropped(pid: Pid, at: FactNumber) -> Self {
         Self {
             first: at.0,
@@ -150,18 +150,18 @@ impl RecordBuilder {
         }
     }
 
-    /// The note that these losses were acknowledged.
+    /// Acknowledges losses.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] where they cannot be encoded.
+    /// [`StoreError::Refused`] if they cannot be encoded.
     pub(crate) fn losses_acknowledged(losses: &[Issue]) -> Result<Self, StoreError> {
         Ok(Self::of(RecordKind::LossAcknowledged, 0, encode(&losses)?))
     }
 
-    /// The note that the history of a process before `below` is given up.
+    /// Deletes the history of a process before `below`.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] where the row cannot be encoded.
+    /// [`StoreError::Refused`] if the row cannot be encoded.
     pub(crate) fn history_truncated(
         row: &ProcessRow,
         below: FactNumber,
@@ -172,8 +172,8 @@ impl RecordBuilder {
         })
     }
 
-    /// The records that say of these numbers that they were given up, one for each stretch: of kind
-    /// `pids` or `checkpoint ids`.
+    /// Lists deleted numbers, one record for each range of consecutive numbers. `kind` is
+    /// `DeletedPids` or `DroppedCheckpoints`.
     pub(crate) fn deleted_numbers(kind: RecordKind, numbers: &BTreeSet<u64>) -> Vec<Self> {
         let mut builders: Vec<Self> = Vec::new();
         for number in numbers {
@@ -188,10 +188,10 @@ impl RecordBuilder {
         builders
     }
 
-    /// The record of a checkpoint.
+    /// A checkpoint.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] where it cannot be encoded.
+    /// [`StoreError::Refused`] if it cannot be encoded.
     pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<Self, StoreError> {
         Ok(Self::of(
             RecordKind::Checkpoint,
@@ -200,11 +200,12 @@ impl RecordBuilder {
         ))
     }
 
-    /// The record of an entry; none for a content, a checkpoint and a shortened history, which have
-    /// functions of their own, for a content that is held, and for an empty list of facts.
+    /// The record of an operation; `None` for a reference to a content and an empty list of facts,
+    /// which have none, and for contents, checkpoints, ends and truncations, which have
+    /// constructors of their own.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] where a value cannot be encoded.
+    /// [`StoreError::Refused`] if a value cannot be encoded.
     pub(crate) fn for_op(entry: &Entry) -> Result<Option<Self>, StoreError> {
         Ok(match entry {
             Entry::Content { .. }
@@ -244,10 +245,10 @@ impl RecordBuilder {
         })
     }
 
-    /// The end of a process. It names the last fact, so that facts missing before it are noticed.
+    /// The end of a process. It names the last fact, so that missing facts before it are detected.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where it cannot be encoded.
+    /// [`StoreError::Refused`] if it cannot be encoded.
     pub(crate) fn ended(pid: Pid, exit: &Exit, last: FactNumber) -> Result<Self, StoreError> {
         Ok(Self {
             first: last.0,
@@ -270,11 +271,11 @@ impl RecordBuilder {
         }
     }
 
-    /// The record as it will stand in the log, but for its place. Costs the compression of contents
-    /// and the encryption.
+    /// Encodes the payload and all of the header but the fields that depend on its location. Costs
+    /// the compression of contents and the encryption.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the operating system gives no randomness.
+    /// [`StoreError::Io`] if the operating system provides no randomness.
     pub(crate) fn encode(
         self,
         encoder: &Encoder,
@@ -385,7 +386,7 @@ impl Body {
     }
 }
 
-/// A record as it will stand in the log, but for its place.
+/// An encoded record whose location is not known yet.
 #[derive(Debug)]
 pub(crate) struct EncodedRecord {
     header: RecordHeader,
@@ -398,8 +399,8 @@ impl EncodedRecord {
         HEADER_BYTES as u64 + self.header.length
     }
 
-    /// The header that it gets behind the record with the hash `previous`, when the commit `synced`
-    /// is known to be on the disk, and its payload in parts.
+    /// Completes the header: `previous` is the hash of the preceding record, `synced` the latest
+    /// commit known to be on the disk. Returns the payload as well.
     pub(crate) fn link(
         self,
         place: PlaceInCommit,
@@ -421,13 +422,13 @@ impl EncodedRecord {
 /// What all records of a commit share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommitHeader {
-    /// Its number.
+    /// The number of the commit.
     pub(crate) commit: u64,
-    /// The time.
+    /// Milliseconds since the epoch, UTC.
     pub(crate) at_ms: u64,
 }
 
-/// The checkpoint in the payload of its record.
+/// Decodes the payload of a checkpoint.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -435,7 +436,7 @@ pub(crate) fn decode_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError
     decode(payload)
 }
 
-/// The losses in the payload of a `loss noted` record.
+/// Decodes the payload of a `LossAcknowledged` record.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -443,7 +444,7 @@ pub(crate) fn decode_losses(payload: &[u8]) -> Result<Vec<Issue>, StoreError> {
     decode(payload)
 }
 
-/// The row and the image in the payload of a `born` record.
+/// Decodes the row and the image in the payload of a `ProcessCreated` record.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -452,7 +453,7 @@ pub(crate) fn decode_created(payload: &[u8]) -> Result<(ProcessRow, &[u8]), Stor
     Ok((read_row(row)?, image))
 }
 
-/// The row in the payload of a `shortened` record.
+/// Decodes the row in the payload of a `HistoryTruncated` record.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -460,8 +461,8 @@ pub(crate) fn decode_truncated(payload: &[u8]) -> Result<ProcessRow, StoreError>
     read_row(payload)
 }
 
-/// A row whose parent is older than it, as pids rise: so who goes from child to parent comes to an
-/// end.
+/// Decodes a row, and refuses one whose parent is not older: a walk from child to parent must
+/// terminate.
 fn read_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
     let row: ProcessRow = decode(bytes)?;
     if !row.is_younger_than_its_parent() {
@@ -473,12 +474,12 @@ fn read_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
     Ok(row)
 }
 
-/// The numbers that a record of kind `pids` or `checkpoint ids` is about.
+/// The numbers that a `DeletedPids` or `DroppedCheckpoints` record lists.
 pub(crate) fn number_range(header: &RecordHeader) -> std::ops::Range<u64> {
     header.subject..header.subject.saturating_add(header.count)
 }
 
-/// The exit in the payload of an `ended` record.
+/// Decodes the payload of a `ProcessEnded` record.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -486,7 +487,7 @@ pub(crate) fn decode_exit(payload: &[u8]) -> Result<Exit, StoreError> {
     decode(payload)
 }
 
-/// The facts in the payload of a `facts` record.
+/// Decodes the payload of a `Facts` record.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -506,8 +507,8 @@ fn born(row: &ProcessRow, image: &[u8]) -> Result<Vec<u8>, StoreError> {
     Ok(payload)
 }
 
-/// Each part behind its length. A part is at most `MAX_PAYLOAD_BYTES` long, as the rules make sure,
-/// so 4 bytes hold it.
+/// Prefixes each part with its length. The commit validator limits a part to `MAX_PAYLOAD_BYTES`,
+/// so 4 bytes hold the length.
 fn framed(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len() + 4).sum());
     for part in parts {

@@ -1,4 +1,4 @@
-//! The envelope that every record stands in.
+//! The header of every record.
 //!
 //! All numbers are little-endian. A record is a header of 168 bytes and its payload, with no gap to
 //! the next record.
@@ -7,57 +7,58 @@
 //! |---|---|---|
 //! | 0-3 | magic | `DMLG` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 opened, 2 content, 3 born, 4 facts, 5 snapshot, 6 ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 swept, 11 shortened, 12 forgotten, 13 content lost, 14 snapshot dropped, 15 numbers of processes, 16 numbers of checkpoints, 17 loss noted |
-//! | 6 | flags | bit 0: the last record of its commit |
+//! | 5 | kind | 1 segment opened, 2 content, 3 process created, 4 facts, 5 snapshot, 6 process ended, 7 temp file, 8 checkpoint, 9 checkpoint dropped, 10 segment compacted, 11 history truncated, 12 process deleted, 13 content lost, 14 snapshot dropped, 15 deleted pids, 16 dropped checkpoints, 17 loss acknowledged |
+//! | 6 | flags | bit 0: the last record of its commit; bit 1: compressed; bit 2: encrypted |
 //! | 7 | zero | |
 //! | 8-15 | commit | the number of the commit, from 1, rising by one |
-//! | 16-23 | since | the commit that it was first written in; earlier than `commit` in a record that was moved |
-//! | 24-31 | synced | the latest commit that was known to be on the disk when this one was written |
-//! | 32-39 | time | when it was first written: milliseconds since the epoch, UTC |
+//! | 16-23 | since | the commit in which the record was first written; earlier than `commit` if the record was moved |
+//! | 24-31 | synced | the latest commit known to be on the disk when this record was written |
+//! | 32-39 | time | of the first write: milliseconds since the epoch, UTC |
 //! | 40-47 | length | of the payload, in bytes |
-//! | 48-55 | subject | the pid; numbers: the first; temp file: the root's of its tree; `opened` and `swept`: the segment's number; checkpoints: theirs; content: 0 |
-//! | 56-63 | first | facts: the first's number; snapshot and its drop: the last's in it; shortened: the first that can be asked for; swept: bytes that the segment had; temp file: the change's; content: bytes of its index; otherwise 0 |
-//! | 64-71 | count | facts and numbers: how many; content: bytes of the content itself; otherwise 0 |
-//! | 72-103 | payload hash | BLAKE3 of the payload; of a content, and of the note that it is lost, its name, the BLAKE3 of the content itself; of `swept` the hash of the segment's last record |
-//! | 104-135 | previous | the hash of the record before this one; of the first, zeros |
-//! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key, or with one that is made of it and the secret (`secret`) |
+//! | 48-55 | subject | the pid; ranges of numbers: the first; temp file: the pid of the tree's root; segments: the segment's number; checkpoints: the checkpoint's number; content: 0 |
+//! | 56-63 | first | facts: the number of the first; snapshot and its drop, process ended: the last fact in it; history truncated: the first fact that can be queried; segment compacted: the bytes that the segment had; temp file: the number of the change; content: the bytes of its index; otherwise 0 |
+//! | 64-71 | count | facts and ranges of numbers: how many; content: its bytes; otherwise 0 |
+//! | 72-103 | payload hash | BLAKE3 of the payload; of a content, and of the record that declares it lost, the log's name of the content; of a compacted segment the hash of its last record |
+//! | 104-135 | previous | the hash of the preceding record; of the first record, zeros |
+//! | 136-167 | hash | BLAKE3 of bytes 0-135, the segment's number (4) and the record's offset (8), keyed with the store's key, or with one derived from it and the secret (`secret`) |
 //!
 //! Payloads:
 //!
-//! * opened: the store's key (32). Each segment starts with it, so that a log can be checked even
-//!   when HEAD is lost.
-//! * content: for more than 64 KiB, the chaining values (32 each) of its 64 KiB chunks; then, where
-//!   there is one, the BLAKE3 of its index (32) and the index; then the content. Compressed or
-//!   encrypted it is packed, as the module `packed` says.
-//! * born: length of the row (4), the row by `dormouse_proto::record::codec`, the image.
-//! * facts: for each fact its length (4) and its bytes. snapshot: the image. ended: the exit, by
-//!   the same codec.
-//! * temp file: the change, as the port gave it. checkpoint: a
+//! * segment opened: the store's key (32). Every segment starts with it, so that a log can be
+//!   checked even if HEAD is lost.
+//! * content: if it is longer than 64 KiB, the chaining values (32 each) of its 64 KiB chunks;
+//!   then, if it has an index, the BLAKE3 of the index (32) and the index; then the content. A
+//!   compressed or encrypted content is packed, as the module `packed` describes.
+//! * process created: the length of the row (4), the row by `dormouse_proto::record::codec`, the
+//!   image.
+//! * facts: for each fact its length (4) and its bytes. snapshot: the image. process ended: the
+//!   exit, by the same codec.
+//! * temp file: the change, as the port received it. checkpoint: a
 //!   `dormouse_proto::checkpoint::Checkpoint`, by the codec.
-//! * loss noted: what was found lost, as `crate::Issue`s, by the same codec.
-//! * shortened: the row, by the same codec. checkpoint dropped, swept, forgotten, content lost,
-//!   snapshot dropped, numbers: nothing.
+//! * loss acknowledged: a list of `crate::Issue`, by the same codec.
+//! * history truncated: the row, by the same codec.
+//! * All other kinds have no payload.
 //!
-//! Where the store is encrypted, every payload that is not empty is sealed (`secret`), but that of
-//! `opened`. A payload is bound to kind, flags (without bit 0), since, time, subject, first and
-//! count of its header, and a content to its name as well: to what a record keeps when it is moved.
-//! So it opens in no other record, and in this one wherever it stands.
+//! In an encrypted store, every payload that is not empty is sealed (`secret`), except that of
+//! `segment opened`. The associated data are kind, flags (without bit 0), since, time, subject,
+//! first and count of the header, and for a content its name as well: the fields that do not change
+//! when a record is moved. Therefore a payload opens only in its own record, wherever that is.
 //!
-//! Because the hash is keyed and covers the place, only this store could have written a valid
-//! header, and only there: records of another store, older copies, and contents that look like
-//! records are never taken for the log. Because the header's hash covers the payload's, the chain
-//! runs over headers, and a damaged payload leaves the rest readable.
+//! The hash is keyed and covers the location, so only this store can have written a valid header,
+//! and only at this location: records of another store, older copies, and contents that look like
+//! records are never taken for part of the log. The header's hash covers the payload's, so the
+//! chain runs over headers only, and a damaged payload leaves the rest readable.
 //!
-//! A header with the right hash that has an unknown version, kind or flag was written by a later
-//! version: that is an error by name and never damage, and nothing is cut there.
+//! A header with the right hash but an unknown version, kind or flag was written by a later
+//! version. That is an error by name and never damage, and nothing is cut there.
 //!
-//! This module knows bytes only; it never reads a file.
+//! This module handles bytes only; it never reads a file.
 
 use std::fmt;
 
 use crate::log_position::{Hash, Location, MAX_NUMBER};
 
-/// What a record starts with.
+/// The first bytes of a record.
 pub(crate) const MAGIC: [u8; 4] = *b"DMLG";
 /// The length of a header.
 pub(crate) const HEADER_BYTES: usize = 168;
@@ -67,7 +68,7 @@ const COMPRESSED: u8 = 2;
 const ENCRYPTED: u8 = 4;
 const AUTHENTICATED_BYTES: usize = 136;
 
-/// The secret that tells this store's records from all others.
+/// Distinguishes this store's records from all others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreKey(pub(crate) Hash);
 
@@ -77,43 +78,43 @@ impl fmt::Debug for StoreKey {
     }
 }
 
-/// What a record is about.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    /// A segment begins.
+    /// Starts a segment.
     SegmentOpened = 1,
     /// A content.
     Content = 2,
-    /// A process begins.
+    /// Creates a process.
     ProcessCreated = 3,
     /// Facts of a process.
     Facts = 4,
     /// An image of a process.
     Snapshot = 5,
-    /// A process ended.
+    /// Ends a process.
     ProcessEnded = 6,
-    /// The temporary files of a tree of processes changed.
+    /// Changes the temporary files of a process tree.
     TempFile = 7,
-    /// A point to go back to.
+    /// A checkpoint.
     Checkpoint = 8,
-    /// A checkpoint is given up.
+    /// Drops a checkpoint.
     CheckpointDropped = 9,
-    /// Stands alone in place of a segment that was swept: the chain goes on behind it as behind the
-    /// segment's last record, of whose commit it bears the number.
+    /// The stub that replaces a compacted segment. The chain continues from it as from the
+    /// segment's last record, and it has the commit number of that record.
     SegmentCompacted = 10,
-    /// The history of a process before a snapshot is given up.
+    /// Deletes the history of a process before a snapshot.
     HistoryTruncated = 11,
-    /// A process is given up.
+    /// Deletes a process.
     ProcessDeleted = 12,
-    /// A content was found damaged for good.
+    /// Declares that a content is damaged and lost.
     ContentLost = 13,
-    /// An image of a process was found damaged for good.
+    /// Drops a damaged image of a process.
     SnapshotDropped = 14,
-    /// A stretch of processes were given up, as many records said that a sweep has moved.
+    /// A range of deleted pids, merged by a compaction.
     DeletedPids = 15,
-    /// The same of checkpoints.
+    /// A range of dropped checkpoints, merged by a compaction.
     DroppedCheckpoints = 16,
-    /// Something was found lost, and that was acknowledged.
+    /// Acknowledges losses.
     LossAcknowledged = 17,
 }
 
@@ -138,7 +139,7 @@ impl RecordKind {
         Self::LossAcknowledged,
     ];
 
-    /// Whether the payload's hash in the header says something else, and there is no payload.
+    /// Whether the record has no payload, and its payload hash field contains something else.
     pub(crate) fn has_no_payload(self) -> bool {
         matches!(self, Self::SegmentCompacted | Self::ContentLost)
     }
@@ -148,28 +149,28 @@ impl RecordKind {
     }
 }
 
-/// Where a record stands among its commit's.
+/// Whether a record completes its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceInCommit {
     /// More records of the commit follow.
     More,
-    /// The commit is complete with this one.
+    /// The last record of its commit.
     Last,
 }
 
-/// How a payload stands in the log.
+/// How a payload is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Encoding(u8);
 
 impl Encoding {
-    /// As it is.
+    /// Neither compressed nor encrypted.
     pub(crate) const PLAIN: Self = Self(0);
     /// Compressed, chunk by chunk.
     pub(crate) const COMPRESSED: Self = Self(COMPRESSED);
-    /// Sealed.
+    /// Encrypted.
     pub(crate) const ENCRYPTED: Self = Self(ENCRYPTED);
 
-    /// Both.
+    /// Combines two encodings.
     pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -179,16 +180,16 @@ impl Encoding {
         self.0 & COMPRESSED != 0
     }
 
-    /// Whether the payload is sealed.
+    /// Whether the payload is encrypted.
     pub(crate) fn is_encrypted(self) -> bool {
         self.0 & ENCRYPTED != 0
     }
 }
 
-/// Something in a genuine header that this version does not know.
+/// Part of a genuine header that this version does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownFormat {
-    /// The version of the envelope.
+    /// The version of the header format.
     Version(u8),
     /// The kind of the record.
     RecordKind(u8),
@@ -208,7 +209,7 @@ impl fmt::Display for UnknownFormat {
     }
 }
 
-/// A record without its payload.
+/// The header of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
@@ -227,8 +228,8 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Whether its numbers can be those of a record: whoever has the store's key can seal any. A
-    /// subject is a name, which nothing is added to.
+    /// Whether the numbers are within bounds: anyone with the store's key can forge a header with
+    /// any numbers. `subject` is an identifier, which is never added to.
     fn is_plausible(&self) -> bool {
         let Self {
             commit,
@@ -243,17 +244,17 @@ impl RecordHeader {
         let is_counted = [commit, since, synced, at_ms, length, first, count]
             .iter()
             .all(|number| *number <= MAX_NUMBER);
-        // Each fact takes the 4 bytes of its length.
+        // Each fact takes at least the 4 bytes of its length.
         is_counted && (self.kind != RecordKind::Facts || count <= length / 4)
     }
 
-    /// Whether it stood elsewhere before.
+    /// Whether compaction has moved the record.
     pub(crate) fn is_moved(&self) -> bool {
         self.since < self.commit
     }
 }
 
-/// A header that was checked: its hash is right for this store and this place.
+/// A header that was verified for this store and location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckedHeader {
     pub(crate) header: RecordHeader,
@@ -261,7 +262,7 @@ pub(crate) struct CheckedHeader {
 }
 
 impl RecordHeader {
-    /// The bytes of the header for a record that will stand at `at`, and its hash.
+    /// The bytes of the header for a record at `at`, and its keyed hash.
     pub(crate) fn sign(&self, key: &StoreKey, at: Location) -> ([u8; HEADER_BYTES], Hash) {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -295,10 +296,10 @@ impl RecordHeader {
         (bytes, hash)
     }
 
-    /// Reads back what [`RecordHeader::seal`] wrote for this place; none for anything else.
+    /// Verifies what [`RecordHeader::sign`] wrote for this location; `None` for anything else.
     ///
     /// # Errors
-    /// [`UnknownFormat`] where a later version wrote it for this place.
+    /// [`UnknownFormat`] if a later version wrote it for this location.
     pub(crate) fn verify(
         bytes: &[u8; HEADER_BYTES],
         key: &StoreKey,
@@ -346,8 +347,8 @@ impl RecordHeader {
             .then_some(CheckedHeader { header, hash }))
     }
 
-    /// What part `number` of the payload is bound to where it is sealed: all that the record keeps
-    /// when it is moved.
+    /// The associated data of part `number` of an encrypted payload: the fields that do not change
+    /// when the record is moved.
     pub(crate) fn associated_data(&self, part: PayloadPart, number: u64) -> Vec<u8> {
         let mut associated_data = vec![self.kind as u8, self.encoding.0, part as u8];
         let Self {
@@ -371,9 +372,9 @@ impl RecordHeader {
 /// A part of a payload that is sealed on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadPart {
-    /// All of it.
+    /// The whole payload.
     Whole = 0,
-    /// What a content's chunks are.
+    /// The directory of a content's chunks.
     Directory = 1,
     /// A content's index.
     Index = 2,

@@ -1,5 +1,5 @@
-//! Reading a record that a catalog knows of: where it should stand, and what is wrong if it does
-//! not.
+//! Reads records that the index points to. A record that is not where it should be is answered as
+//! damage.
 
 use dormouse_actors::ports::{StoreError, TempFileChange, Written};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
@@ -11,10 +11,10 @@ use crate::log_position::Location;
 use crate::record_builder::{decode_created, read_facts};
 use crate::record_header::{RecordHeader, RecordKind};
 
-/// The header of a record that is known to stand at a place.
+/// The header of a record that must be at a location.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] where it does not, [`StoreError::Io`].
+/// [`StoreError::Damaged`] if it is not, [`StoreError::Io`].
 pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, StoreError> {
     let sealed = log.header(at)?.ok_or_else(|| {
         damaged(format!(
@@ -25,7 +25,7 @@ pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, Store
     Ok(sealed.header)
 }
 
-/// The image in a snapshot or birth.
+/// The image in a snapshot or a creation.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -39,7 +39,7 @@ pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
     Ok(payload)
 }
 
-/// The change of temporary files in a record.
+/// A change of temporary files.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -51,7 +51,7 @@ pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, Store
     })
 }
 
-/// When the facts in a record were written, a birth being fact 0.
+/// When the facts of a record were written. A creation counts as fact 0.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -71,7 +71,7 @@ pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
     })
 }
 
-/// The facts from `first` to `upto`, which `runs` hold without a gap and may hold more than.
+/// The facts from `first` to `upto`. `runs` must contain them without a gap, and may contain more.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -102,7 +102,7 @@ pub(crate) fn facts(
     Ok(facts)
 }
 
-/// Damage to a record of facts, by what is lost with it.
+/// Adds the lost facts to the error of a damaged record.
 fn of_facts(pid: Pid, run: &FactRun, error: StoreError) -> StoreError {
     match error {
         StoreError::Damaged { what } => {

@@ -1,8 +1,8 @@
-//! Opening a store: from what lies in a folder to a writer and a catalog.
+//! Opens a store for writing.
 //!
-//! The order matters. The lock first; then HEAD, which says what the log must be; then the log
-//! against HEAD; then the index against the log. Only then is a torn tail cut, what was read
-//! synced, and HEAD moved up to it.
+//! The order matters: the lock; HEAD, which says what the log must contain; the log, checked
+//! against HEAD; the index, checked against the log. Only then is a torn tail cut, the log synced,
+//! and HEAD moved to its end.
 
 use std::io;
 use std::path::Path;
@@ -33,25 +33,26 @@ pub(crate) struct Recovered {
     pub(crate) writer: Writer,
 }
 
-/// Opens the store in `dir`, or makes one where there is none.
+/// Opens the store in `dir`, or creates one.
 ///
 /// # Errors
-/// [`StoreError::InUse`], [`StoreError::Key`] where it is encrypted otherwise,
-/// [`StoreError::Damaged`] where HEAD and log do not belong together, [`StoreError::Newer`],
+/// [`StoreError::InUse`], [`StoreError::Key`] if it is encrypted with another key or not encrypted,
+/// [`StoreError::Damaged`] if HEAD and log do not belong together, [`StoreError::Newer`],
 /// [`StoreError::Io`].
 pub(crate) fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
     options: &Options,
 ) -> Result<Recovered, StoreError> {
-    // Who does not have the key leaves no trace, not even in LOCK.
+    // The secret is checked before the lock is taken: a caller with the wrong key changes nothing,
+    // not even LOCK.
     if let Some(head) = Head::read(&*disk, dir)? {
         check_secret(&head, options.secret.as_ref(), dir)?;
     }
-    // Lock and index are real, whatever the disk is.
+    // Lock and index use the real file system, whatever `disk` is.
     make_folder(&OsDisk, dir)?;
     make_folder(&*disk, dir)?;
-    // From here on, a symbolic link on the way that is replaced leads nobody to another folder.
+    // Resolve symbolic links once: replacing one later cannot redirect the store to another folder.
     let dir = &std::fs::canonicalize(dir)
         .map_err(io_error(format!("find the folder {}", dir.display())))?;
     let lock = StoreLock::take(dir)?;
@@ -89,7 +90,7 @@ pub(crate) fn open(
     })
 }
 
-/// The keys of the store that HEAD belongs to.
+/// The keys of the store that HEAD belongs to, if the secret fits.
 ///
 /// # Errors
 /// [`StoreError::Key`].
@@ -105,7 +106,7 @@ pub(crate) fn check_secret(
     Keys::of(head.key, &head.check, secret).map_err(fault)
 }
 
-/// A store that begins: nothing but its lock may be there yet.
+/// Creates HEAD for a new store. The folder must contain nothing but LOCK.
 fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError> {
     let segments = segment_numbers(disk, &dir.join("log")).map_err(io_error("look for a log"))?;
     if !segments.is_empty() || dir.join("index").exists() {
@@ -120,7 +121,7 @@ fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<He
     Ok(head)
 }
 
-/// Refuses a log that is shorter than HEAD says, or another one.
+/// Refuses a log that is shorter than HEAD says, or a foreign one.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -150,8 +151,8 @@ pub(crate) fn check_log(log: &Log, head: LogPosition) -> Result<(), StoreError> 
     }
 }
 
-/// Whether the log ends before the place that HEAD vouches for. Behind that, another segment stands
-/// in for what is missing: it was begun when the log reached that far, or by a repair.
+/// Whether the log ends before HEAD's position. If a later segment exists, the log continued after
+/// the missing part: the segment was started when the log was whole, or by a repair.
 pub(crate) fn is_truncated(log: &Log, head: LogPosition) -> bool {
     let reach = log.numbers().last().copied().unwrap_or(0);
     let end = log
@@ -161,8 +162,8 @@ pub(crate) fn is_truncated(log: &Log, head: LogPosition) -> bool {
         && (reach < head.end.segment || (reach == head.end.segment && end < head.end.offset))
 }
 
-/// A torn tail is in the segment of the last commit or in the one that was just begun. Behind that
-/// nothing may be cut.
+/// A torn tail can only be in the segment of the last commit, or in the one started after it.
+/// Anything further must not be cut.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -178,8 +179,7 @@ pub(crate) fn check_tail(log: &Log, position: LogPosition) -> Result<(), StoreEr
     )))
 }
 
-/// Cuts what lies behind the last commit, and makes sure that the commit itself is on the disk
-/// before anyone reads it.
+/// Cuts what follows the last commit, and syncs the commit itself before anyone reads it.
 fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
     let last = log
         .numbers()
@@ -195,7 +195,7 @@ fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
         };
         let segment = match log.segment(number) {
             Some(segment) => segment,
-            // It was lost, and can still be put back: no other takes its place.
+            // The segment is missing and can still be restored, so its name is not used again.
             None if number < last => continue,
             None => log.add(number)?,
         };

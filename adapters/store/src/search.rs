@@ -1,4 +1,4 @@
-//! Finding the next record behind damage.
+//! Finds the next record after damage.
 
 use std::io::ErrorKind;
 
@@ -13,7 +13,8 @@ use crate::segment::Segment;
 
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// The first place at or behind `from` where a header opens. Costs a pass over what is skipped.
+/// The first location at or after `from` where a header verifies. Costs a pass over the skipped
+/// bytes.
 ///
 /// # Errors
 /// [`StoreError::Io`].
@@ -66,9 +67,9 @@ fn header_in(
     Ok(None)
 }
 
-/// The bytes from `offset` on, at most a window of them; none where there are too few for a header.
-/// A segment can be shorter than it was when it was opened: a writer gives back the room behind its
-/// end, and no record was in that room.
+/// Reads at most one window from `offset` on; `None` if too few bytes are left for a header. The
+/// segment may be shorter than when it was opened, because a writer truncates reserved space. That
+/// space never contained a record.
 fn window(segment: &Segment, offset: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let mut length = WINDOW_BYTES.min(segment.end() - offset);
     while length >= HEADER_BYTES as u64 {

@@ -1,10 +1,10 @@
-//! A content where it lies in the log: checked chunk by chunk as it is read.
+//! A content in the log, checked chunk by chunk as it is read.
 //!
-//! A read costs the chunks that it touches. What is no longer than two chunks is answered from the
-//! bytes that were checked; more is lent from the segment's map, after a pass over the file that
-//! would have met a disk error as an error and not as a signal. What is compressed or encrypted is
-//! answered from memory, however long it is: a read of it costs unpacking the chunks that it
-//! touches, each time, and as much memory as the answer has bytes. So does a read beside a writer.
+//! A read costs the chunks that it touches. A range of at most two chunks is copied from the
+//! checked bytes. A longer one is a slice of the segment's map, after a pass over the file: that
+//! pass reports a disk error as an error, where the map would raise SIGBUS. Compressed and
+//! encrypted contents, and all contents of a read-only store, are unpacked into memory at each
+//! read, which takes as much memory as the answer has bytes.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -25,19 +25,19 @@ use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// Contents that were found damaged, by the names that the log has for them: when they are
-/// committed again, they are written again.
+/// Contents that were found damaged, by the log's names of them. The next commit that contains such
+/// a content stores it again.
 #[derive(Debug, Default)]
 pub(crate) struct CorruptContents(Mutex<HashSet<Hash>>);
 
 impl CorruptContents {
-    /// The set, for as long as the guard lives.
+    /// Locks the set.
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashSet<Hash>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How the payload of a content's record is divided: bytes from the start of the segment.
+/// How the payload of a plain content is divided, in bytes from the start of the segment.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     list: u64,
@@ -46,7 +46,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// None where the lengths in the header do not add up.
+    /// `None` if the lengths in the header do not add up.
     fn of(at: Location, header: &RecordHeader) -> Option<Self> {
         let list = at.offset + HEADER_BYTES as u64;
         let index = list.checked_add(32 * list_length(header.count))?;
@@ -61,7 +61,7 @@ impl Layout {
     }
 }
 
-/// How its bytes stand in its record.
+/// How a content is stored in its record.
 #[derive(Debug)]
 enum Form {
     Plain(Layout),
@@ -75,21 +75,21 @@ pub(crate) struct StoredContent {
     at: Location,
     form: Form,
     length: u64,
-    /// The content's own hash.
+    /// The content's hash.
     name: Hash,
-    /// What the log calls it.
+    /// The log's name of the content.
     log_name: Hash,
-    /// Of more than one chunk; empty otherwise.
+    /// The chunks of a content with more than one; empty otherwise.
     chunks: Chunks,
     corrupt_contents: Arc<CorruptContents>,
 }
 
 impl StoredContent {
-    /// The content whose record stands at `at`. Costs a read of its list of chunks; a pass over the
-    /// content where that list is damaged.
+    /// Opens the content whose record is at `at`. Costs a read of its list of chunks; a pass over
+    /// the content if that list is damaged.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where neither list nor content match the name, [`StoreError::Io`].
+    /// [`StoreError::Damaged`] if neither list nor content match the hash, [`StoreError::Io`].
     pub(crate) fn open(
         log: &Log,
         at: Location,
@@ -131,12 +131,12 @@ impl StoredContent {
         Ok(stored)
     }
 
-    /// Its hash.
+    /// The content's hash.
     pub(crate) fn hash(&self) -> ContentHash {
         ContentHash(self.name)
     }
 
-    /// Whether the whole of it is as it was written, its list of chunks included. Costs a pass.
+    /// Whether all of the payload is undamaged, including its list of chunks. Costs a pass over it.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -151,7 +151,7 @@ impl StoredContent {
                 Form::Plain(layout) => {
                     stored.chunks.is_empty() || stored.stored_chunks(layout).is_ok()
                 }
-                // Without its directory it would not have been opened.
+                // A damaged directory would have failed the opening.
                 Form::Packed(_) => true,
             };
             Ok(stored_chunks
@@ -164,7 +164,7 @@ impl StoredContent {
         }
     }
 
-    /// The list of chunks as it stands in the record.
+    /// The list of chunks in the record.
     fn stored_chunks(&self, layout: &Layout) -> Result<Chunks, StoreError> {
         let mut list = vec![0; (layout.index - layout.list) as usize];
         self.segment
@@ -178,7 +178,7 @@ impl StoredContent {
         }
     }
 
-    /// The list of chunks as the content gives it.
+    /// The list of chunks computed from the content.
     fn computed_chunks(&self) -> Result<Chunks, StoreError> {
         let mut chunks = Chunks::default();
         let mut buffer = Vec::new();
@@ -193,7 +193,7 @@ impl StoredContent {
         }
     }
 
-    /// Puts a chunk into `buffer`, in place of what is there.
+    /// Reads a chunk into `buffer`, and replaces what is there.
     fn read_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         match &self.form {
             Form::Packed(packed) => *buffer = packed.chunk(&self.segment, chunk)?,
@@ -208,10 +208,10 @@ impl StoredContent {
         Ok(())
     }
 
-    /// The same with a chunk that is what it was when it was written.
+    /// Reads a chunk into `buffer`, and checks it.
     fn check_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         match self.read_chunk(chunk, buffer) {
-            // A packed chunk does not open where it is damaged; which one it is says more.
+            // A damaged packed chunk fails to open; naming the chunk says more than that.
             Err(StoreError::Damaged { .. }) if matches!(self.form, Form::Packed(_)) => {
                 return Err(self.damaged_chunk(chunk));
             }
@@ -229,7 +229,7 @@ impl StoredContent {
         }
     }
 
-    /// The bytes of the range, each chunk of them checked.
+    /// The bytes of a range, each chunk of it checked.
     fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         if range.start > range.end || range.end > self.length {
             return Err(damaged(format!(

@@ -1,6 +1,6 @@
-//! The one writer: gives records their place in the log and makes them durable.
+//! The only writer of the log: assigns locations to records and makes them durable.
 //!
-//! It keeps LOG-1 and LOG-2. It knows nothing of journals; what it is given has passed the rules.
+//! It keeps LOG-1 and LOG-2. It does not know journals; its records have been validated.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ use crate::record_builder::{CommitHeader, EncodedRecord, Encoder, RecordBuilder}
 use crate::record_header::{PlaceInCommit, RecordHeader};
 use crate::segment::Segment;
 
-/// Commits after which HEAD is written again.
+/// How many commits there may be before HEAD is written again.
 const HEAD_COMMITS: u64 = 1024;
 
-/// A record that was made durable.
+/// A record that was written.
 #[derive(Debug)]
 pub(crate) struct WrittenRecord {
-    /// Where.
+    /// Its location.
     pub(crate) at: Location,
     /// Its header.
     pub(crate) header: RecordHeader,
@@ -34,7 +34,7 @@ pub(crate) struct WrittenRecord {
     pub(crate) payload: Vec<Bytes>,
 }
 
-/// The records of the next commit.
+/// The encoded records of the next commit.
 #[derive(Debug)]
 pub(crate) struct EncodedBatch {
     records: Vec<EncodedRecord>,
@@ -42,7 +42,7 @@ pub(crate) struct EncodedBatch {
 }
 
 impl EncodedBatch {
-    /// The bytes that they take in the log.
+    /// The bytes that the records take in the log.
     pub(crate) fn length(&self) -> u64 {
         self.records.iter().map(EncodedRecord::length).sum()
     }
@@ -57,29 +57,29 @@ pub(crate) struct Writer {
     segment: Arc<Segment>,
     segment_bytes: u64,
     encoder: Encoder,
-    /// As it stands on disk; its mark is at or before the log's end.
+    /// HEAD as it is on disk; its position is at or before the log's end.
     head: Head,
-    /// None where it cannot be written: HEAD is enough.
+    /// `None` if HEAD2 cannot be written: HEAD alone is enough.
     second: Option<SecondHead>,
     position: LogPosition,
-    /// The latest commit that is known to be on the disk.
+    /// The latest commit known to be on the disk.
     synced: u64,
-    /// Why nothing may be written. Set while a write is under way, so that a panic in it is final
-    /// as well.
+    /// Why writes are refused. Set while a write is in progress, so that a panic in it poisons the
+    /// writer.
     poisoned: Option<Poisoned>,
 }
 
-/// Why nothing may be written.
+/// Why a writer refuses to write.
 #[derive(Clone, Debug)]
 enum Poisoned {
-    /// What the disk holds is not known any more.
+    /// The content of the disk is unknown.
     Failed(String),
-    /// It was never to be written.
+    /// The store was opened for reading.
     ReadOnly,
 }
 
 impl Writer {
-    /// Goes on behind `mark`, in `segment`.
+    /// Continues after `head`'s position, in `segment`.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
@@ -113,7 +113,7 @@ impl Writer {
         }
     }
 
-    /// From here on the second file of HEAD follows.
+    /// Updates HEAD2 after each commit from here on.
     pub(crate) fn with_second_head(mut self) -> Self {
         let second = SecondHead::open(&*self.disk, &self.dir, &self.head);
         self.second = second
@@ -122,7 +122,7 @@ impl Writer {
         self
     }
 
-    /// One that writes nothing and knows where the log ends.
+    /// A writer that refuses every write, and knows where the log ends.
     pub(crate) fn read_only(
         dir: PathBuf,
         log: Arc<Log>,
@@ -153,10 +153,10 @@ impl Writer {
         self.position
     }
 
-    /// Makes a new owner, durably.
+    /// Registers a new owner, durably.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Failed`]; the owner is the one before then.
+    /// [`StoreError::Io`], [`StoreError::Failed`]; the previous owner stays valid then.
     pub(crate) fn claim(&mut self) -> Result<OwnerToken, StoreError> {
         self.check_writable()?;
         self.sync()?;
@@ -170,7 +170,7 @@ impl Writer {
         Ok(self.owner())
     }
 
-    /// Refuses to go on after a failed sync, and to begin where everything is only read.
+    /// Refuses to write after a failed sync, and in a read-only store.
     ///
     /// # Errors
     /// [`StoreError::Failed`], [`StoreError::ReadOnly`].
@@ -184,11 +184,11 @@ impl Writer {
         }
     }
 
-    /// Makes of `drafts` what will stand in the log as the next commit. Costs the compression of
-    /// contents and the encryption.
+    /// Encodes the records of the next commit. Costs the compression of contents and the
+    /// encryption.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the operating system gives no randomness.
+    /// [`StoreError::Io`] if the operating system provides no randomness.
     pub(crate) fn encode(
         &self,
         builders: Vec<RecordBuilder>,
@@ -208,8 +208,8 @@ impl Writer {
         })
     }
 
-    /// Writes what was finished last as one commit. Costs one write, one fdatasync where it is to
-    /// survive the power, and some more at the end of a segment.
+    /// Writes an encoded batch as one commit. Costs one write, one fdatasync if it must survive a
+    /// power loss, and some more at the end of a segment.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
@@ -250,8 +250,7 @@ impl Writer {
         Ok(written)
     }
 
-    /// Begins a new segment with a commit that holds nothing else, so that the one before it can be
-    /// swept.
+    /// Starts a new segment with an empty commit, so that the previous segment can be compacted.
     ///
     /// # Errors
     /// As [`Writer::append`].
@@ -264,15 +263,15 @@ impl Writer {
         self.append(nothing, Until::Written)
     }
 
-    /// Makes durable what was only written. Costs one fdatasync, or nothing.
+    /// Syncs what was only written. Costs one fdatasync, or nothing.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`].
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         self.check_writable()?;
         if self.synced < self.position.commit {
-            // What was acknowledged is not cut off: whether it is on the disk is for the next
-            // opening to find out.
+            // If this sync fails, acknowledged commits are not cut off: the next opening finds out
+            // whether they reached the disk.
             let end = self.segment.end();
             self.attempt("sync what was written", |segment| sync(segment, end))?;
             self.synced = self.position.commit;
@@ -281,7 +280,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells the second file of HEAD how far the log reaches, if all of it is on the disk.
+    /// Updates HEAD2, if the whole log is on the disk.
     fn update_second_head(&mut self) {
         let head = Head {
             position: self.position,
@@ -291,24 +290,23 @@ impl Writer {
             && let Some(second) = &mut self.second
             && let Err(error) = second.write(&head)
         {
-            // It is a lower bound as HEAD is, and may stay behind.
+            // HEAD2 is a lower bound, so it may stay behind.
             tracing::warn!(%error, "HEAD2 is not written any more");
             self.second = None;
         }
     }
 
-    /// Takes no more commits: what the disk holds is not known any more.
+    /// Refuses all later writes, because the content of the disk is unknown.
     pub(crate) fn poison(&mut self, why: String) {
         self.poisoned = Some(Poisoned::Failed(why));
     }
 
-    /// What HEAD vouches for.
+    /// HEAD's position.
     pub(crate) fn head_position(&self) -> LogPosition {
         self.head.position
     }
 
-    /// Takes a step after which, if it fails without a trace being undone, nothing more may be
-    /// written. A panic in it counts as such a failure.
+    /// Performs a step that poisons the writer if it fails without being undone, or panics.
     fn attempt(
         &mut self,
         doing: &str,
@@ -325,7 +323,7 @@ impl Writer {
         })
     }
 
-    /// Gives room back that was reserved, and writes HEAD at the end of the log.
+    /// Truncates reserved space, and writes HEAD at the end of the log.
     ///
     /// # Errors
     /// As the operating system's.
@@ -336,7 +334,7 @@ impl Writer {
         self.sync_head()
     }
 
-    /// Writes HEAD at the end of the log, unless it says so already.
+    /// Writes HEAD at the end of the log, unless it is there already.
     ///
     /// # Errors
     /// As the operating system's.
@@ -344,7 +342,7 @@ impl Writer {
         if self.poisoned.is_some() || self.head.position == self.position {
             return Ok(());
         }
-        // HEAD vouches for nothing that a loss of power could take.
+        // HEAD must not cover what a power loss could still take, so the log is synced first.
         self.sync().map_err(io::Error::other)?;
         self.write_head(Head {
             position: self.position,
@@ -358,13 +356,14 @@ impl Writer {
         if position.commit - self.head.position.commit >= HEAD_COMMITS
             && let Err(error) = self.sync_head()
         {
-            // HEAD is a lower bound: an older one is as true, and the commit itself is durable.
+            // HEAD is a lower bound: an older one is correct as well, and the commit itself is
+            // durable.
             tracing::warn!(%error, "HEAD was not written");
         }
     }
 
-    /// Begins a new segment where `bytes` more would make this one too long. HEAD goes first, so
-    /// that a torn tail can only ever be in the last segment.
+    /// Starts a new segment if `bytes` more would make this one too long. HEAD is written first, so
+    /// that only the last segment can have a torn tail.
     fn make_room(&mut self, bytes: u64) -> Result<(), StoreError> {
         let end = self.segment.end();
         if end == 0 || end + bytes <= self.segment_bytes {
@@ -376,7 +375,7 @@ impl Writer {
     fn next_segment(&mut self) -> Result<(), StoreError> {
         self.sync_head()
             .map_err(io_error("write HEAD at the end of a segment"))?;
-        // Behind the end of a segment stands the next one, and nothing else.
+        // The next segment follows directly, so reserved space is cut off.
         let end = self.segment.end();
         if self.segment.is_reserved() {
             self.attempt("end a segment of the log", |segment| cut(segment, end))?;

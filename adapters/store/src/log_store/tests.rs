@@ -13,7 +13,7 @@ use crate::secret::Keys;
 
 const CONTENT: &[u8] = b"content";
 
-/// A process with three facts, two images and a change of temporary files, and a content.
+/// Commits a process with three facts, two images and a change of temporary files, and a content.
 fn fill(store: &LogStore) -> OwnerToken {
     let owner = store.claim().unwrap();
     let row = ProcessRow::started(Pid(1), "p");
@@ -74,10 +74,10 @@ fn fill(store: &LogStore) -> OwnerToken {
     owner
 }
 
-/// What becomes of a value; none where its key is lost.
+/// Changes a value; `None` removes its key.
 type Damage = fn(Vec<u8>) -> Option<Vec<u8>>;
 
-/// Damages the index of a store that is closed.
+/// Damages the index of a closed store.
 fn damage_last(folder: &Path, kind: u8, damage: Damage) {
     let keys = Keys::plain(Head::read(&OsDisk, folder).unwrap().unwrap().key);
     LocationIndex::open(&folder.join("index"), keys)
@@ -265,7 +265,7 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
         };
         let store = LogStore::open(folder.path()).unwrap();
         fill(&store);
-        // The index on the disk is told of it, so that a note that waits has to take it out.
+        // Flush first, so that the drop has to remove the key from the index on disk.
         store.flush_index().unwrap();
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(1));
         store

@@ -1,8 +1,8 @@
-//! What tells whether a copy of the process table is whole.
+//! A digest that shows whether a copy of the process table is complete.
 
 use crate::record_header::StoreKey;
 
-/// A sum of hashes: equal sets of lines have equal digests.
+/// A sum of keyed hashes: equal sets of entries have equal digests, in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digest(pub(crate) [u64; 4]);
 

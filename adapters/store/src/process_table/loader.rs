@@ -1,21 +1,21 @@
-//! The process table as an index gives it back: believed if all of it came.
+//! Loads the process table from an index, and verifies it against its digest.
 
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::record::codec;
 
 use super::{CheckpointEntry, Digest, ProcessEntry, ProcessTable};
 
-/// A table whose lines come in one by one. Nothing of it is believed before all have.
+/// A table whose entries arrive one by one. It is not usable before all have arrived.
 #[derive(Debug)]
 pub(crate) struct TableLoader {
     table: ProcessTable,
-    /// The digest that the lines were made over.
+    /// The digest of the complete table.
     digest: Digest,
     is_whole: bool,
 }
 
 impl TableLoader {
-    /// One without a line, to become the table that `digest` was made over.
+    /// Starts with an empty table.
     pub(super) fn new(table: ProcessTable, digest: Digest) -> Self {
         Self {
             table,
@@ -24,7 +24,7 @@ impl TableLoader {
         }
     }
 
-    /// A line, by its name in the index.
+    /// Adds an entry, by its key in the index.
     pub(crate) fn add(&mut self, name: &[u8], entry: &[u8]) {
         let added = self.try_add(name, entry);
         self.is_whole &= added.is_some();
@@ -52,8 +52,7 @@ impl TableLoader {
         Some(())
     }
 
-    /// The table; none where its lines are not those that the digest was made over, or one cannot
-    /// be read.
+    /// The loaded table; `None` if its entries do not match the digest, or one is unreadable.
     pub(crate) fn finish(self) -> Option<ProcessTable> {
         let is_whole = self.is_whole && self.table.digest == self.digest;
         let is_readable = || {

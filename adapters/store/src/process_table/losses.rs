@@ -1,5 +1,5 @@
-//! What is lost as far as the table shows it, and what of that was acknowledged. `fsck` judges by
-//! this as whoever opens the store does.
+//! Losses that the process table shows, and which of them are acknowledged. `fsck` and an opening
+//! decide by the same functions.
 
 use std::collections::BTreeSet;
 
@@ -16,29 +16,29 @@ use crate::log_walk::LostRange;
 /// Losses that were acknowledged together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AcknowledgedLosses {
-    /// The record that says so.
+    /// The location of the record.
     pub(crate) at: Location,
-    /// What is lost.
+    /// The acknowledged losses.
     pub(crate) losses: Vec<Issue>,
 }
 
 impl ProcessTable {
-    /// All notes of losses as [`ProcessTable::put_note`] encoded them.
+    /// All acknowledged losses, encoded as by [`ProcessTable::put_losses`].
     pub(crate) fn encoded_losses(&self) -> impl Iterator<Item = (u64, Encoded)> {
         self.acknowledged
             .iter()
             .map(|(number, noted)| (*number, codec::encode(noted)))
     }
 
-    /// The note that was first written in this commit.
+    /// The losses acknowledged by the record first written in this commit.
     pub(crate) fn acknowledged_in(&self, number: u64) -> Option<&AcknowledgedLosses> {
         self.acknowledged.get(&number)
     }
 
-    /// Sets a note of losses; answers with its bytes, for the index.
+    /// Sets acknowledged losses. Returns their bytes, for the index.
     ///
     /// # Errors
-    /// Where it cannot be encoded.
+    /// If they cannot be encoded.
     pub(crate) fn put_losses(&mut self, number: u64, noted: AcknowledgedLosses) -> Encoded {
         let (name, bytes) = (losses_key(number), codec::encode(&noted)?);
         if let Some(old) = self.acknowledged.insert(number, noted) {
@@ -52,7 +52,7 @@ impl ProcessTable {
         Ok(bytes)
     }
 
-    /// What was acknowledged as lost.
+    /// All acknowledged losses.
     pub(crate) fn acknowledged(&self) -> BTreeSet<Issue> {
         self.acknowledged
             .values()
@@ -60,7 +60,7 @@ impl ProcessTable {
             .collect()
     }
 
-    /// Whether something of a process was acknowledged as lost.
+    /// Whether a loss of this process is acknowledged.
     pub(crate) fn has_acknowledged_loss(&self, pid: Pid) -> bool {
         let is_of = |loss: &Issue| match loss {
             Issue::Row { pid: of }
@@ -83,17 +83,17 @@ impl ProcessTable {
             .any(|noted| noted.losses.iter().any(is_of))
     }
 
-    /// Whether something is lost from there on.
+    /// Whether a lost range starts at or after a location.
     pub(crate) fn is_lost_behind(&self, place: Location) -> bool {
         self.lost.iter().any(|lost| lost.from >= place)
     }
 
-    /// The parts of the log in which records of any process may have been, by rising place.
+    /// The lost ranges of the log, ascending. They may have contained records of any process.
     pub(crate) fn lost_ranges(&self) -> &[LostRange] {
         &self.lost
     }
 
-    /// The parts that are lost, in which a process may go on as far as is known.
+    /// The lost ranges in which a process may continue.
     pub(crate) fn may_continue_in(&self, entry: &ProcessEntry) -> impl Iterator<Item = &LostRange> {
         let last_record = entry.last_record;
         let lost = if entry.is_complete() {
@@ -105,11 +105,12 @@ impl ProcessTable {
             .filter(move |lost| last_record.may_continue_in(lost))
     }
 
-    /// The commit by which all of a tree have ended, who alone change its temporary files; none
-    /// where one of them has not, as far as is known. Costs a pass over the lines.
+    /// The commit by which every process of a tree had ended, after which the tree's temporary
+    /// files no longer change; `None` if a process has not ended, as far as is known. Costs a pass
+    /// over the table.
     pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
         let (mut tree, mut ended) = (BTreeSet::from([root]), 0);
-        // A child is younger than its parent, so the parent comes first.
+        // A parent has a lower pid than its children, so it comes first.
         for (pid, entry) in self.entries() {
             let entry = entry?;
             let parent = match &entry.birth {
@@ -124,8 +125,8 @@ impl ProcessTable {
         Some(CommitNumber(ended))
     }
 
-    /// What is lost as far as headers, births, ends and checkpoints show it, by place, process and
-    /// checkpoint.
+    /// Losses that headers, creations, ends and checkpoints show: ranges, then processes, then
+    /// checkpoints.
     pub(crate) fn losses(&self) -> Vec<Issue> {
         let entries = self
             .entries()
@@ -133,7 +134,7 @@ impl ProcessTable {
         self.losses_with(&entries.map(|(pid, _)| pid).collect::<Vec<_>>())
     }
 
-    /// The same for who has gone through the lines, and found these to give no row.
+    /// The same, for a caller that knows already which processes have no readable row.
     pub(super) fn losses_with(&self, unlisted: &[Pid]) -> Vec<Issue> {
         let mut losses: Vec<_> = self
             .lost
@@ -152,7 +153,7 @@ impl ProcessTable {
         losses
     }
 
-    /// The processes that may go on in what is lost.
+    /// Processes that may continue in a lost range.
     pub(crate) fn open_ends(&self) -> Vec<Issue> {
         let entries = self
             .entries()
@@ -167,13 +168,13 @@ impl ProcessTable {
         .collect()
     }
 
-    /// Whether something that stood in the log could not be read when this was built from it. Costs
-    /// a pass over the lines.
+    /// Whether anything could not be read when this table was built from the log. Costs a pass over
+    /// the table.
     pub(crate) fn lacks_something(&self) -> bool {
         !self.losses().is_empty()
     }
 
-    /// Notes damage.
+    /// Adds a lost range.
     pub(crate) fn add_lost_range(&mut self, lost: LostRange) {
         self.lost.push(lost);
     }
