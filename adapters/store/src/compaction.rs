@@ -67,9 +67,9 @@ struct SegmentContents {
     live_bytes: u64,
     bytes: u64,
     /// Index keys of the garbage records that have one.
-    names: Vec<RecordKey>,
+    garbage_keys: Vec<RecordKey>,
     /// Contents that nothing references: offset and length of the record.
-    contents: HashMap<Hash, (u64, u64)>,
+    unreferenced: HashMap<Hash, (u64, u64)>,
     /// The header of the stub that replaces the segment; `None` if the segment cannot be read to
     /// its end.
     stub: Option<RecordHeader>,
@@ -79,7 +79,7 @@ struct SegmentContents {
 enum Liveness {
     Live,
     /// A content that nothing references yet. A commit may still pin it.
-    Unnamed,
+    Unreferenced,
     Garbage,
 }
 
@@ -134,7 +134,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// # Errors
     /// As [`dormouse_actors::ports::Store::sweep`].
     pub(crate) fn run(mut self) -> Result<Swept, StoreError> {
-        let outcome = self.segments();
+        let outcome = self.compact_all();
         if self.order.purpose == Purpose::Free {
             self.report.bytes_after = self.store.log.bytes();
             self.store.gc_pins.end(self.order.mark);
@@ -142,8 +142,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
         outcome.map(|()| self.report)
     }
 
-    fn segments(&mut self) -> Result<(), StoreError> {
-        let end = match self.end() {
+    fn compact_all(&mut self) -> Result<(), StoreError> {
+        let end = match self.first_excluded() {
             Ok(end) => end,
             Err(Abort::Error(error)) => return Err(error),
             Err(Abort::BrokenOff | Abort::Damaged) => {
@@ -157,7 +157,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .into_iter()
             .filter(|number| *number < end && !compacted.contains(*number));
         for number in candidates.collect::<Vec<_>>() {
-            match self.segment(number) {
+            match self.compact_segment(number) {
                 Ok(()) => {}
                 Err(Abort::Damaged) => self.report.damaged_parts.push(number),
                 Err(Abort::Error(error)) => return Err(error),
@@ -172,7 +172,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// The first segment that is not compacted: the one that contains HEAD's position, or the next
     /// one if that segment is worth closing.
-    fn end(&mut self) -> Result<u32, Abort> {
+    fn first_excluded(&mut self) -> Result<u32, Abort> {
         let position = match self.order.purpose {
             Purpose::Count => self.store.writer().position(),
             Purpose::Free => self.synced_head(&mut self.store.writer())?,
@@ -219,7 +219,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             sweeper.is_worth_it(stock) && garbage(stock) >= sweeper.order.bounds.close_bytes
         };
         if let Some(stock) = self
-            .known(number, end)
+            .known_stock(number, end)
             .filter(|stock| !is_worth_closing(self, *stock))
         {
             self.report.left_bytes += garbage(stock);
@@ -227,7 +227,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         }
         self.step(Step::Inspect(number))?;
         let contents = self.inspect(number)?;
-        self.correct(number, &contents);
+        self.update_inventory(number, &contents);
         let is_worth_it = is_worth_closing(self, contents.stock());
         if !is_worth_it {
             self.report.left_bytes += garbage(contents.stock());
@@ -237,7 +237,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// What the inventory knows of a segment without an inspection. Bytes that were appended since
     /// the inventory was taken count as live.
-    fn known(&self, number: u32, end: u64) -> Option<Stock> {
+    fn known_stock(&self, number: u32, end: u64) -> Option<Stock> {
         let stock = self.order.inventory.stock(number, &self.losses)?;
         let is_known =
             self.order.contents == Contents::Referred && !stock.is_doubtful && stock.bytes <= end;
@@ -246,7 +246,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Stores the result of an inspection in the inventory, unless the inspection counted
     /// hypothetical deletions.
-    fn correct(&mut self, number: u32, contents: &SegmentContents) {
+    fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
         let is_all_looked_at = self
             .order
             .inventory
@@ -272,17 +272,17 @@ impl<'s, 'a> Compaction<'s, 'a> {
         u128::from(stock.live) * 100 <= u128::from(stock.bytes) * u128::from(percent)
     }
 
-    fn segment(&mut self, number: u32) -> Result<(), Abort> {
-        let end = self.segment_of(number)?.end();
+    fn compact_segment(&mut self, number: u32) -> Result<(), Abort> {
+        let end = self.open_segment(number)?.end();
         if let Some(stock) = self
-            .known(number, end)
+            .known_stock(number, end)
             .filter(|stock| !self.is_worth_it(*stock))
         {
-            self.leave(stock);
+            self.count_left(stock);
             return Ok(());
         }
         self.step(Step::Inspect(number))?;
-        let ends_loss = |lost: &LostRange| {
+        let ends_lost_range = |lost: &LostRange| {
             lost.to
                 == Location {
                     segment: number,
@@ -295,7 +295,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .processes()
             .lost_ranges()
             .iter()
-            .any(ends_loss)
+            .any(ends_lost_range)
         {
             // The first record of this segment is the evidence for the lost range before it, so it
             // has to stay.
@@ -305,9 +305,9 @@ impl<'s, 'a> Compaction<'s, 'a> {
         let Some(stub) = contents.stub.take() else {
             return Err(Abort::Damaged);
         };
-        self.correct(number, &contents);
+        self.update_inventory(number, &contents);
         if !self.is_worth_it(contents.stock()) {
-            self.leave(contents.stock());
+            self.count_left(contents.stock());
             return Ok(());
         }
         self.report.parts += 1;
@@ -315,11 +315,11 @@ impl<'s, 'a> Compaction<'s, 'a> {
         if self.order.purpose == Purpose::Free {
             // An interruption from here on leaves copies of records that were moved already.
             self.order.inventory.doubt(number);
-            self.empty(number, &contents)?;
-            self.seal(number, &mut contents, stub)?;
+            self.move_live_records(number, &contents)?;
+            self.replace_by_stub(number, &mut contents, stub)?;
             self.order.inventory.drop_part(number);
             contents
-                .contents
+                .unreferenced
                 .keys()
                 .for_each(|name| self.order.inventory.dropped(ShortName::of(name), number));
         } else {
@@ -330,21 +330,21 @@ impl<'s, 'a> Compaction<'s, 'a> {
             self.report.moved_bytes += contents.live_bytes;
         }
         self.report.freed_parts += 1;
-        self.report.dropped_contents += contents.contents.len() as u64;
+        self.report.dropped_contents += contents.unreferenced.len() as u64;
         self.report.dropped_content_bytes += contents
-            .contents
+            .unreferenced
             .values()
             .map(|(_, bytes)| bytes)
             .sum::<u64>();
         if self.order.purpose == Purpose::Free {
             self.step(Step::Clean(number))?;
-            self.clean(&contents.names);
+            self.remove_keys(&contents.garbage_keys);
         }
         Ok(())
     }
 
     /// Counts a segment that is left as it is.
-    fn leave(&mut self, stock: Stock) {
+    fn count_left(&mut self, stock: Stock) {
         self.report.parts += 1;
         self.report.live_bytes += stock.live;
         self.report.left_bytes += stock.bytes.saturating_sub(stock.live);
@@ -359,7 +359,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Reads the headers of a segment and judges its records.
     fn inspect(&mut self, number: u32) -> Result<SegmentContents, Abort> {
-        let segment = self.segment_of(number)?;
+        let segment = self.open_segment(number)?;
         let mut contents = SegmentContents {
             bytes: segment.end(),
             ..SegmentContents::default()
@@ -425,12 +425,14 @@ impl<'s, 'a> Compaction<'s, 'a> {
                     contents.live_bytes += bytes;
                     continue;
                 }
-                Liveness::Unnamed => {
-                    drop(contents.contents.insert(header.payload, (at.offset, bytes)))
+                Liveness::Unreferenced => {
+                    contents
+                        .unreferenced
+                        .insert(header.payload, (at.offset, bytes));
                 }
                 Liveness::Garbage => {}
             }
-            contents.names.extend(record_key(header));
+            contents.garbage_keys.extend(record_key(header));
         }
         Ok(())
     }
@@ -444,7 +446,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         Ok(if !is_live(index, self.order.forgotten, at, header)? {
             Liveness::Garbage
         } else if header.kind == RecordKind::Content && !self.is_retained(header.payload) {
-            Liveness::Unnamed
+            Liveness::Unreferenced
         } else {
             Liveness::Live
         })
@@ -463,7 +465,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// Appends the live records again at the log's end, `step_bytes` at a time.
-    fn empty(&mut self, number: u32, contents: &SegmentContents) -> Result<(), Abort> {
+    fn move_live_records(&mut self, number: u32, contents: &SegmentContents) -> Result<(), Abort> {
         let mut places = contents
             .live
             .iter()
@@ -478,7 +480,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             while bytes < self.order.bounds.step_bytes
                 && let Some(at) = places.next()
             {
-                let record = self.read(at)?;
+                let record = self.read_record(at)?;
                 bytes += HEADER_BYTES as u64 + record.1.length;
                 records.push(record);
             }
@@ -514,7 +516,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .zip(counts)
             .filter(|(_, counts)| *counts)
             .map(|(record, _)| record);
-        let builders = self.builders(records);
+        let builders = self.builders_for(records);
         if builders.is_empty() {
             return Ok(());
         }
@@ -527,7 +529,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Builders for the moved records. Records that only list deleted numbers are merged: they stay
     /// live for ever, and would otherwise add up with each compaction.
-    fn builders<'r>(
+    fn builders_for<'r>(
         &self,
         records: impl Iterator<Item = &'r (Location, RecordHeader, Bytes)>,
     ) -> Vec<RecordBuilder> {
@@ -565,7 +567,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// Reads a record and its payload, checked.
-    fn read(&self, at: Location) -> Result<(Location, RecordHeader, Bytes), Abort> {
+    fn read_record(&self, at: Location) -> Result<(Location, RecordHeader, Bytes), Abort> {
         let log = &self.store.log;
         let header = log.header(at)?.ok_or(Abort::Damaged)?.header;
         if !log.is_whole(at, &header)? {
@@ -581,7 +583,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Replaces a segment that was emptied by its stub. Holds the writer's lock, so that no commit
     /// can reference what is dropped.
-    fn seal(
+    fn replace_by_stub(
         &mut self,
         number: u32,
         contents: &mut SegmentContents,
@@ -629,34 +631,34 @@ impl<'s, 'a> Compaction<'s, 'a> {
         contents: &mut SegmentContents,
     ) -> Result<(), Abort> {
         let store = self.store;
-        let named: Vec<_> = contents
-            .contents
+        let pinned: Vec<_> = contents
+            .unreferenced
             .extract_if(|name, _| store.gc_pins.is_pinned(*name))
             .collect();
         let at = |offset| Location {
             segment: number,
             offset,
         };
-        let records = named
+        let records = pinned
             .iter()
-            .map(|(_, (offset, _))| self.read(at(*offset)))
+            .map(|(_, (offset, _))| self.read_record(at(*offset)))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(self.move_to_end(writer, &records)?)
     }
 
     /// Removes the keys of dropped records from the index. A failure is harmless: a key that points
     /// into a compacted segment is ignored.
-    fn clean(&self, names: &[RecordKey]) {
+    fn remove_keys(&self, keys: &[RecordKey]) {
         let log = &self.store.log;
-        let cleaned = names
+        let cleaned = keys
             .chunks(RECORDS_PER_QUERY)
-            .try_for_each(|names| self.store.index_mut().remove_compacted(names, log));
+            .try_for_each(|keys| self.store.index_mut().remove_compacted(keys, log));
         if let Err(fault) = cleaned.and_then(|()| self.store.index_mut().flush(log)) {
             tracing::warn!(%fault, "the index was not cleaned after a sweep");
         }
     }
 
-    fn segment_of(&self, number: u32) -> Result<Arc<Segment>, StoreError> {
+    fn open_segment(&self, number: u32) -> Result<Arc<Segment>, StoreError> {
         self.store.log.require_segment(Location {
             segment: number,
             offset: 0,

@@ -131,9 +131,9 @@ pub fn fsck(
     let is_new =
         |issue: &Issue| !report.issues.contains(issue) && segment_added == SegmentAdded::Yes;
     let new: Vec<_> = found.into_iter().filter(is_new).collect();
-    report
-        .issues
-        .retain(|issue| segment_added == SegmentAdded::No || !matches!(issue, Issue::Part { .. }));
+    report.issues.retain(|issue| {
+        segment_added == SegmentAdded::No || !matches!(issue, Issue::LostRange { .. })
+    });
     report.issues.extend(new);
     Ok(report)
 }
@@ -234,21 +234,21 @@ impl Inspection {
         match self.head {
             Some(head) if is_truncated(&self.log, head.position) => {
                 let commits = head.position.commit.saturating_sub(whole.commit);
-                found.push(Issue::Short {
+                found.push(Issue::LogTooShort {
                     end: whole.end,
-                    vouched: head.position.end,
+                    head: head.position.end,
                     commits,
                 });
             }
             Some(_) if !self.end_of_log.is_doubtful => {}
-            _ => found.push(Issue::Unvouched {
+            _ => found.push(Issue::UnknownEnd {
                 end: whole.end,
                 commit: whole.commit,
             }),
         }
         if check_tail(&self.log, self.end_of_log.last_good).is_err() {
             let segment = self.log.numbers().last().copied().unwrap_or_default();
-            found.push(Issue::Stray {
+            found.push(Issue::StraySegment {
                 end: self.end_of_log.last_good.end,
                 segment,
             });
@@ -322,7 +322,7 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
     notes.extend(damaged_contents(&scan).map(|(name, _)| RecordBuilder::content_lost(*name)));
     for issue in &found {
         match issue.clone().identity() {
-            Issue::Image { pid, at } => notes.push(RecordBuilder::snapshot_dropped(pid, at)),
+            Issue::Snapshot { pid, at } => notes.push(RecordBuilder::snapshot_dropped(pid, at)),
             Issue::Content { .. } => {}
             loss if known.contains(&loss) => {}
             loss => losses.push(loss),
@@ -371,7 +371,7 @@ fn issues(scan: &LogScan) -> Vec<Issue> {
     let damaged_starts = scan
         .damaged_starts
         .iter()
-        .map(|segment| Issue::Opening { segment: *segment });
+        .map(|segment| Issue::SegmentStart { segment: *segment });
     let processes = scan
         .processes
         .iter()
@@ -397,23 +397,23 @@ const MOST_LOST_CHANGES: usize = 1_000;
 fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
     let mut found = Vec::new();
     if records.snapshots.get(&records.since) != Some(&Health::Whole) {
-        found.push(Issue::Beginning {
+        found.push(Issue::FirstSnapshot {
             pid,
-            again_from: records.image_from(records.since),
+            readable_from: records.image_from(records.since),
         });
     }
     found.extend(
         records
             .damaged_images()
             .into_iter()
-            .map(|at| Issue::Image { pid, at }),
+            .map(|at| Issue::Snapshot { pid, at }),
     );
     let facts = records.lost_facts().into_iter();
     found.extend(facts.map(|(first, last)| Issue::Facts {
         pid,
         first,
         last,
-        again_from: records.image_from(last),
+        readable_from: records.image_from(last),
     }));
     let last = records
         .temp_files

@@ -19,7 +19,7 @@ pub enum Issue {
         file: String,
     },
     /// A range of the log contains no recognisable record.
-    Part {
+    LostRange {
         /// Where the range starts.
         from: Location,
         /// Where the range ends.
@@ -27,7 +27,7 @@ pub enum Issue {
     },
     /// The log continues in a segment after which no whole commit follows: the segment belongs to
     /// another log, or segments before it are missing.
-    Stray {
+    StraySegment {
         /// Where the last whole commit ends.
         end: Location,
         /// The last segment.
@@ -35,7 +35,7 @@ pub enum Issue {
     },
     /// The first record of a segment is damaged. It contains the store's key, which is needed only
     /// if HEAD is lost.
-    Opening {
+    SegmentStart {
         /// The segment's number.
         segment: u32,
     },
@@ -53,21 +53,21 @@ pub enum Issue {
         /// The last lost fact.
         last: FactNumber,
         /// The first image after the gap, from which on the process can be read again.
-        again_from: Option<FactNumber>,
+        readable_from: Option<FactNumber>,
     },
     /// An image of a process is damaged, and an earlier one leads to the same state.
-    Image {
+    Snapshot {
         /// The process.
         pid: Pid,
         /// The last fact in the image.
         at: FactNumber,
     },
     /// The first image of a process is damaged: its history before the next image is unreadable.
-    Beginning {
+    FirstSnapshot {
         /// The process.
         pid: Pid,
         /// The next readable image.
-        again_from: Option<FactNumber>,
+        readable_from: Option<FactNumber>,
     },
     /// A change of the temporary files of a tree is lost, and with it all of the tree's files.
     TempFile {
@@ -88,23 +88,23 @@ pub enum Issue {
         id: CheckpointId,
     },
     /// A process has no recorded end, and may continue in a lost range of the log.
-    End {
+    OpenEnd {
         /// The process.
         pid: Pid,
         /// Its last known fact.
         last: FactNumber,
     },
     /// The log ends before HEAD's position.
-    Short {
+    LogTooShort {
         /// Where the last whole commit ends.
         end: Location,
         /// HEAD's position.
-        vouched: Location,
+        head: Location,
         /// How many commits are missing.
         commits: u64,
     },
     /// Nothing shows whether more commits followed the last whole one.
-    Unvouched {
+    UnknownEnd {
         /// Where the last whole commit ends.
         end: Location,
         /// The number of that commit.
@@ -116,13 +116,13 @@ impl Issue {
     /// Whether a repair removes the damage without loss.
     #[must_use]
     pub fn is_repairable(&self) -> bool {
-        matches!(self, Self::Head { .. } | Self::Image { .. })
+        matches!(self, Self::Head { .. } | Self::Snapshot { .. })
     }
 
     /// Whether the issue prevents a repair: the caller has to act first.
     #[must_use]
     pub fn blocks_repair(&self) -> bool {
-        matches!(self, Self::Stray { .. })
+        matches!(self, Self::StraySegment { .. })
     }
 
     /// The part of the issue that stays the same each time it is found, by which an acknowledged
@@ -135,11 +135,11 @@ impl Issue {
                 pid,
                 first,
                 last,
-                again_from: None,
+                readable_from: None,
             },
-            Self::Beginning { pid, .. } => Self::Beginning {
+            Self::FirstSnapshot { pid, .. } => Self::FirstSnapshot {
                 pid,
-                again_from: None,
+                readable_from: None,
             },
             other => other,
         }
@@ -150,14 +150,14 @@ impl fmt::Display for Issue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Head { file } => write!(f, "{file}: it is missing or damaged"),
-            Self::Part { from, to } => part(f, *from, *to),
-            Self::Stray { end, segment } => write!(
+            Self::LostRange { from, to } => write_lost_range(f, *from, *to),
+            Self::StraySegment { end, segment } => write!(
                 f,
                 "log: no whole commit stands behind {end}, though it goes on to segment \
                  {segment:08}. Take what is behind out of the folder, or put back what is missing \
                  between"
             ),
-            Self::Opening { segment } => write!(
+            Self::SegmentStart { segment } => write!(
                 f,
                 "log: the first record of segment {segment:08} is damaged, which only matters \
                  where HEAD is lost"
@@ -170,34 +170,34 @@ impl fmt::Display for Issue {
                 pid,
                 first,
                 last,
-                again_from,
+                readable_from,
             } => {
                 let upto = first.0.saturating_sub(1);
                 write!(
                     f,
                     "process {pid}: facts {first}-{last} are lost, it can be read up to {upto}"
                 )?;
-                again_from.map_or(Ok(()), |from| write!(f, " and from {from} on"))
+                readable_from.map_or(Ok(()), |from| write!(f, " and from {from} on"))
             }
-            Self::Image { pid, at } => {
+            Self::Snapshot { pid, at } => {
                 write!(
                     f,
                     "process {pid}: its snapshot at fact {at} is damaged, and is replayed from an \
                      earlier one"
                 )
             }
-            Self::Beginning {
+            Self::FirstSnapshot {
                 pid,
-                again_from: Some(from),
+                readable_from: Some(from),
             } => {
                 write!(
                     f,
                     "process {pid}: its first image is damaged, it can be read from fact {from} on"
                 )
             }
-            Self::Beginning {
+            Self::FirstSnapshot {
                 pid,
-                again_from: None,
+                readable_from: None,
             } => write!(f, "process {pid}: no image of it can be read"),
             Self::TempFile { root, number } => {
                 write!(
@@ -212,24 +212,20 @@ impl fmt::Display for Issue {
                     "checkpoint {id}: its record is damaged: which processes it needs is not known"
                 )
             }
-            Self::End { pid, last } => {
+            Self::OpenEnd { pid, last } => {
                 write!(
                     f,
                     "process {pid}: it may go on behind fact {last} in what is lost, it can be \
                      read up to {last}"
                 )
             }
-            Self::Short {
-                end,
-                vouched,
-                commits,
-            } => write!(
+            Self::LogTooShort { end, head, commits } => write!(
                 f,
-                "log: it ends with {end}, and HEAD vouches for it up to {vouched}. Commits that \
+                "log: it ends with {end}, and HEAD vouches for it up to {head}. Commits that \
                  are missing: {commits}. Put back {}, if there is a copy",
-                files(end.segment, vouched.segment)
+                files(end.segment, head.segment)
             ),
-            Self::Unvouched { end, commit } => write!(
+            Self::UnknownEnd { end, commit } => write!(
                 f,
                 "log: nothing vouches for what stood behind commit {commit}, the last whole one, \
                  which ends with {end}"
@@ -239,7 +235,7 @@ impl fmt::Display for Issue {
 }
 
 /// A lost range of the log, with the files that may be missing in it.
-fn part(f: &mut fmt::Formatter<'_>, from: Location, to: Location) -> fmt::Result {
+fn write_lost_range(f: &mut fmt::Formatter<'_>, from: Location, to: Location) -> fmt::Result {
     write!(f, "log: nothing can be recognised from {from} to {to}")?;
     let first = if from.offset == 0 {
         from.segment

@@ -77,7 +77,7 @@ pub(crate) fn is_live(
         RecordKind::ProcessDeleted => {
             let entry = index.processes().entry(pid);
             Ok(entry.is_some_and(
-                |entry| matches!(entry.retained, Retained::Number(place) if place == at),
+                |entry| matches!(entry.retained, Retained::Deleted(place) if place == at),
             ))
         }
     }

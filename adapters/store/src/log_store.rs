@@ -202,7 +202,7 @@ impl LogStore {
     }
 
     /// Builders for the records of a batch, after the whole batch has been validated.
-    fn builders(
+    fn build_records(
         &self,
         Batch { entries, at_ms, .. }: Batch<'_>,
     ) -> Result<Vec<RecordBuilder>, StoreError> {
@@ -228,7 +228,8 @@ impl LogStore {
         };
         let checked = check_entries(entries, checkpoints, progress_of)?;
         let mut members = checked.members.into_iter();
-        let (mut builders, mut fresh, mut last) = (Vec::new(), HashSet::new(), HashMap::new());
+        let (mut builders, mut new_contents, mut last) =
+            (Vec::new(), HashSet::new(), HashMap::new());
         for entry in entries {
             if let Entry::Facts { pid, first, facts } = entry {
                 last.insert(
@@ -238,12 +239,13 @@ impl LogStore {
             }
             match entry {
                 Entry::Ended { pid, exit } => {
-                    let stands_at = || progress_of(*pid).map_or(FactNumber(0), |known| known.last);
-                    let last = last.get(pid).copied().unwrap_or_else(stands_at);
+                    let stored_last =
+                        || progress_of(*pid).map_or(FactNumber(0), |known| known.last);
+                    let last = last.get(pid).copied().unwrap_or_else(stored_last);
                     builders.push(RecordBuilder::ended(*pid, exit, last)?);
                 }
                 Entry::Content { hash, bytes, index } => {
-                    builders.extend(self.content_draft(*hash, bytes, index, &mut fresh)?);
+                    builders.extend(self.build_content(*hash, bytes, index, &mut new_contents)?);
                 }
                 Entry::Checkpoint {
                     id,
@@ -268,9 +270,9 @@ impl LogStore {
                     };
                     builders.push(RecordBuilder::checkpoint(&checkpoint)?);
                 }
-                Entry::Held { hash } => self.check_held(*hash, &fresh)?,
+                Entry::Held { hash } => self.check_content_exists(*hash, &new_contents)?,
                 Entry::Shortened { pid, below } => {
-                    builders.push(self.shortened_draft(*pid, *below)?)
+                    builders.push(self.build_truncation(*pid, *below)?)
                 }
                 _ => builders.extend(RecordBuilder::for_op(entry)?),
             }
@@ -279,17 +281,17 @@ impl LogStore {
     }
 
     /// Refuses a reference to a content that the store neither holds nor has lost.
-    fn check_held(
+    fn check_content_exists(
         &self,
         hash: ContentHash,
-        fresh: &HashSet<ContentHash>,
+        new_contents: &HashSet<ContentHash>,
     ) -> Result<(), StoreError> {
         let name = self.log.keys().name(hash);
         self.gc_pins.pin(name);
         let index = self.index();
         // After damage, a missing content may be one that was lost. Refusing the reference would
         // block the process for good.
-        let held = fresh.contains(&hash)
+        let held = new_contents.contains(&hash)
             || index.knows_content(name)
             || !index.processes().lost_ranges().is_empty();
         if held {
@@ -301,7 +303,7 @@ impl LogStore {
 
     /// Builds the record that truncates a history. It contains the row, because it takes the place
     /// of the process's creation record.
-    fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
+    fn build_truncation(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
         let entry = self.entry(pid)?;
         if below < entry.since() {
             return Err(StoreError::ForgottenFact {
@@ -324,23 +326,23 @@ impl LogStore {
 
     /// Builds the record of a content; `None` if the log contains the content, or an earlier entry
     /// of the batch adds it.
-    fn content_draft(
+    fn build_content(
         &self,
         hash: ContentHash,
         bytes: &Bytes,
         index: &Bytes,
-        fresh: &mut HashSet<ContentHash>,
+        new_contents: &mut HashSet<ContentHash>,
     ) -> Result<Option<RecordBuilder>, StoreError> {
         let name = self.log.keys().name(hash);
         self.gc_pins.pin(name);
         let held =
             self.index().holds_content(name) && !self.corrupt_contents.lock().contains(&name);
-        if held || fresh.contains(&hash) {
+        if held || new_contents.contains(&hash) {
             return Ok(None);
         }
         let chunks = Chunks::of(bytes);
         check_name(hash, &chunks)?;
-        fresh.insert(hash);
+        new_contents.insert(hash);
         Ok(Some(RecordBuilder::content(hash, bytes, index, &chunks)))
     }
 
@@ -361,7 +363,7 @@ impl LogStore {
     }
 }
 
-fn brought(entries: &[Entry], wanted: ContentHash) -> bool {
+fn adds_content(entries: &[Entry], wanted: ContentHash) -> bool {
     entries
         .iter()
         .any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
@@ -398,8 +400,8 @@ impl Store for LogStore {
         let mut writer = self.writer();
         writer.check_writable()?;
         check_owner(owner, writer.owner())?;
-        self.settle_for(&writer, batch.entries)?;
-        let builders = self.builders(batch)?;
+        self.prepare_index(&writer, batch.entries)?;
+        let builders = self.build_records(batch)?;
         if builders.is_empty() {
             return if batch.until == Until::Synced {
                 writer.sync()
@@ -493,9 +495,10 @@ impl LogStore {
     /// Truncations and references to unknown contents are checked against the index, which must be
     /// complete for that. An index from disk may have lost keys, so it is rebuilt before a
     /// reference is refused.
-    fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
+    fn prepare_index(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
         let is_doubtful = |hash: &ContentHash| {
-            !self.index().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash)
+            !self.index().knows_content(self.log.keys().name(*hash))
+                && !adds_content(entries, *hash)
         };
         let asks = |entry: &Entry| match entry {
             Entry::Shortened { .. } => true,
@@ -522,7 +525,7 @@ impl Drop for LogStore {
     /// Leaves HEAD at the log's end, so that any later change of the log is detected.
     fn drop(&mut self) {
         if let Err(fault) = self.flush_index() {
-            tracing::warn!(%fault, "the index was not brought up to the log when the store was \
+            tracing::warn!(%fault, "the index was not adds_content up to the log when the store was \
                  closed");
         }
         if let Err(error) = self.writer().close() {

@@ -75,7 +75,7 @@ pub(crate) enum Retained {
     /// it.
     From(FactNumber, Location),
     /// Nothing but its number, and the location of the record that deleted it.
-    Number(Location),
+    Deleted(Location),
 }
 
 /// The latest of several records: by the commit in which each was first written, then by location.
@@ -111,7 +111,7 @@ impl LastRecord {
     }
 
     /// No record.
-    pub(crate) const NEVER: Self = Self {
+    pub(crate) const NONE: Self = Self {
         since: 0,
         at: Location::START,
     };
@@ -145,10 +145,10 @@ type StoredEntry = (
 
 impl ProcessEntry {
     /// A process of which nothing is known before `last_record`.
-    pub(crate) fn begun(last_record: LastRecord) -> Self {
+    pub(crate) fn new(last_record: LastRecord) -> Self {
         let temp_files = NumberedRecords {
             last: 0,
-            last_record: LastRecord::NEVER,
+            last_record: LastRecord::NONE,
         };
         let (born_at, last) = (Location::START, FactNumber(0));
         Self {
@@ -163,18 +163,18 @@ impl ProcessEntry {
     }
 
     /// A process that the record at `at` deleted.
-    pub(crate) fn forgotten(at: Location) -> Self {
+    pub(crate) fn deleted(at: Location) -> Self {
         Self {
-            retained: Retained::Number(at),
-            ..Self::begun(LastRecord::NEVER)
+            retained: Retained::Deleted(at),
+            ..Self::new(LastRecord::NONE)
         }
     }
 
     /// Encodes the entry for the index. A deleted process takes few bytes, and is recognised by the
     /// first one.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
-        if let Retained::Number(at) = self.retained {
-            return codec::encode(&(NUMBER, at));
+        if let Retained::Deleted(at) = self.retained {
+            return codec::encode(&(DELETED_TAG, at));
         }
         let end = self
             .end
@@ -182,7 +182,7 @@ impl ProcessEntry {
             .map(|end| (end.since, end.at, end.exit.clone()));
         let retained = match self.retained {
             Retained::From(below, at) => Some((below, at)),
-            Retained::Whole | Retained::Number(_) => None,
+            Retained::Whole | Retained::Deleted(_) => None,
         };
         let temp_files = (self.temp_files.last, self.temp_files.last_record.to_parts());
         let birth = (self.birth.clone(), self.born_at);
@@ -196,14 +196,14 @@ impl ProcessEntry {
             temp_files,
             last,
         );
-        codec::encode(&(LINE, parts))
+        codec::encode(&(ENTRY_TAG, parts))
     }
 
     /// The reverse of [`ProcessEntry::to_bytes`], for bytes that were verified.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if is_number(bytes) {
+        if is_deleted_entry(bytes) {
             let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
-            return Some(Self::forgotten(at));
+            return Some(Self::deleted(at));
         }
         let parts: (u8, StoredEntry) = codec::decode(bytes).ok()?;
         let ((birth, born_at), end, retained, last, last_record, temp_files, ended) = parts.1;
@@ -250,7 +250,7 @@ impl ProcessEntry {
 
     /// How far the journal and the temporary files of the tree go.
     pub(crate) fn progress(&self) -> ProcessProgress {
-        let state = if matches!(self.retained, Retained::Number(_)) {
+        let state = if matches!(self.retained, Retained::Deleted(_)) {
             ProcessState::Deleted
         } else {
             ProcessState::Kept
@@ -266,7 +266,7 @@ impl ProcessEntry {
     pub(crate) fn since(&self) -> FactNumber {
         match self.retained {
             Retained::From(below, _) => below,
-            Retained::Whole | Retained::Number(_) => FactNumber(0),
+            Retained::Whole | Retained::Deleted(_) => FactNumber(0),
         }
     }
 
@@ -279,17 +279,17 @@ impl ProcessEntry {
 
     /// Whether the process was deleted.
     pub(crate) fn is_deleted(&self) -> bool {
-        matches!(self.retained, Retained::Number(_))
+        matches!(self.retained, Retained::Deleted(_))
     }
 }
 
 /// The first byte of an encoded entry.
-const LINE: u8 = 0;
-const NUMBER: u8 = 1;
+const ENTRY_TAG: u8 = 0;
+const DELETED_TAG: u8 = 1;
 
 /// Whether an encoded entry is that of a deleted process.
-fn is_number(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&NUMBER)
+fn is_deleted_entry(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&DELETED_TAG)
 }
 
 /// A checkpoint in the table.
@@ -463,7 +463,7 @@ impl ProcessTable {
         let retained = self
             .entries
             .iter()
-            .filter(|(pid, bytes)| !is_number(bytes) || self.changed.contains_key(pid));
+            .filter(|(pid, bytes)| !is_deleted_entry(bytes) || self.changed.contains_key(pid));
         retained
             .map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
             .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
@@ -659,13 +659,13 @@ mod tests {
             retained,
             ..entry(9)
         });
-        let number = ProcessEntry::forgotten(Location {
+        let number = ProcessEntry::deleted(Location {
             segment: 3,
             offset: 300,
         });
         for entry in retained.into_iter().chain([number]) {
             let bytes = entry.to_bytes().unwrap();
-            assert_eq!(is_number(&bytes), entry.is_deleted());
+            assert_eq!(is_deleted_entry(&bytes), entry.is_deleted());
             assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));
         }
         assert_eq!(ProcessEntry::from_bytes(b"\x00\x01"), None);

@@ -156,7 +156,7 @@ impl LogStore {
         }
         let acknowledged = table.acknowledged();
         table.lost_ranges().iter().all(|lost| {
-            acknowledged.contains(&Issue::Part {
+            acknowledged.contains(&Issue::LostRange {
                 from: lost.from,
                 to: lost.to,
             })

@@ -192,7 +192,7 @@ pub(crate) enum UnknownFormat {
     /// The version of the header format.
     Version(u8),
     /// The kind of the record.
-    RecordKind(u8),
+    Kind(u8),
     /// The flags, and byte 7.
     Flags(u8, u8),
 }
@@ -201,7 +201,7 @@ impl fmt::Display for UnknownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(version) => write!(f, "format version {version}"),
-            Self::RecordKind(kind) => write!(f, "a record of kind {kind}"),
+            Self::Kind(kind) => write!(f, "a record of kind {kind}"),
             Self::Flags(flags, spare) => {
                 write!(f, "a record with the flags {flags:#010b} and {spare:#010b}")
             }
@@ -312,7 +312,7 @@ impl RecordHeader {
         if bytes[4] != VERSION {
             return Err(UnknownFormat::Version(bytes[4]));
         }
-        let kind = RecordKind::of(bytes[5]).ok_or(UnknownFormat::RecordKind(bytes[5]))?;
+        let kind = RecordKind::of(bytes[5]).ok_or(UnknownFormat::Kind(bytes[5]))?;
         let known = ENDS_COMMIT
             | ENCRYPTED
             | if kind == RecordKind::Content {
@@ -478,7 +478,7 @@ mod tests {
     fn what_a_later_version_wrote_is_named_and_never_ignored() {
         let cases = [
             (4, 2, UnknownFormat::Version(2)),
-            (5, 200, UnknownFormat::RecordKind(200)),
+            (5, 200, UnknownFormat::Kind(200)),
             (6, 1 | 8, UnknownFormat::Flags(9, 0)),
             (6, 1 | COMPRESSED, UnknownFormat::Flags(3, 0)),
             (7, 1, UnknownFormat::Flags(1, 1)),

@@ -85,7 +85,7 @@ impl Index {
     /// Numbers that are already recorded as deleted keep their entries, which hold the location of
     /// the record.
     fn apply_deleted_numbers(&mut self, header: &RecordHeader) -> Result<(), IndexError> {
-        let entry = ProcessEntry::forgotten(Location::START);
+        let entry = ProcessEntry::deleted(Location::START);
         for number in number_range(header) {
             let (pid, id) = (Pid(number), CheckpointId(number));
             let dropped = CheckpointEntry {
@@ -130,7 +130,7 @@ impl Index {
         let key = *self.processes.key();
         let entry = self
             .processes
-            .entry_mut(pid, || ProcessEntry::begun(LastRecord::NEVER));
+            .entry_mut(pid, || ProcessEntry::new(LastRecord::NONE));
         if entry.is_deleted() && header.kind != RecordKind::ProcessDeleted {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl Index {
                 entry.retained = Retained::From(first.max(entry.since()), at);
                 entry.last = entry.last.max(first);
             }
-            RecordKind::ProcessDeleted => *entry = ProcessEntry::forgotten(at),
+            RecordKind::ProcessDeleted => *entry = ProcessEntry::deleted(at),
             RecordKind::SegmentOpened
             | RecordKind::SegmentCompacted
             | RecordKind::Content

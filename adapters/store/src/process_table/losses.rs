@@ -65,18 +65,18 @@ impl ProcessTable {
         let is_of = |loss: &Issue| match loss {
             Issue::Row { pid: of }
             | Issue::Facts { pid: of, .. }
-            | Issue::Image { pid: of, .. }
-            | Issue::Beginning { pid: of, .. }
+            | Issue::Snapshot { pid: of, .. }
+            | Issue::FirstSnapshot { pid: of, .. }
             | Issue::TempFile { root: of, .. }
-            | Issue::End { pid: of, .. } => *of == pid,
+            | Issue::OpenEnd { pid: of, .. } => *of == pid,
             Issue::Head { .. }
-            | Issue::Part { .. }
-            | Issue::Stray { .. }
-            | Issue::Opening { .. }
+            | Issue::LostRange { .. }
+            | Issue::StraySegment { .. }
+            | Issue::SegmentStart { .. }
             | Issue::Content { .. }
             | Issue::Checkpoint { .. }
-            | Issue::Short { .. }
-            | Issue::Unvouched { .. } => false,
+            | Issue::LogTooShort { .. }
+            | Issue::UnknownEnd { .. } => false,
         };
         self.acknowledged
             .values()
@@ -139,7 +139,7 @@ impl ProcessTable {
         let mut losses: Vec<_> = self
             .lost
             .iter()
-            .map(|lost| Issue::Part {
+            .map(|lost| Issue::LostRange {
                 from: lost.from,
                 to: lost.to,
             })
@@ -161,7 +161,7 @@ impl ProcessTable {
         let open = entries.filter(|(_, entry)| {
             entry.row().is_some() && self.may_continue_in(entry).next().is_some()
         });
-        open.map(|(pid, entry)| Issue::End {
+        open.map(|(pid, entry)| Issue::OpenEnd {
             pid,
             last: entry.last,
         })

@@ -98,7 +98,7 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         );
         let found = check(folder.path(), Repair::No);
         let short = found.issues.iter().find_map(|finding| match finding {
-            Issue::Short { end, commits, .. } => Some((*end, *commits)),
+            Issue::LogTooShort { end, commits, .. } => Some((*end, *commits)),
             _ => None,
         });
         let (end, commits) = short.unwrap_or_else(|| panic!("{found:?}"));
@@ -117,7 +117,7 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         );
         if bytes < 650 {
             assert!(
-                mended.issues.contains(&Issue::End {
+                mended.issues.contains(&Issue::OpenEnd {
                     pid: Pid(1),
                     last: FactNumber(4)
                 }),
@@ -170,7 +170,7 @@ fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
         let unvouched = found
             .issues
             .iter()
-            .find(|finding| matches!(finding, Issue::Unvouched { .. }));
+            .find(|finding| matches!(finding, Issue::UnknownEnd { .. }));
         let said = unvouched.unwrap_or_else(|| panic!("{found:?}")).to_string();
         assert!(
             said.contains("nothing vouches for what stood behind commit"),
@@ -299,10 +299,10 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
                 let before = FactNumber(first.0 - 1);
                 upto = Some(upto.map_or(before, |upto| upto.min(before)));
             }
-            Issue::End { pid: of, last } if *of == pid => {
+            Issue::OpenEnd { pid: of, last } if *of == pid => {
                 upto = Some(upto.map_or(*last, |upto| upto.min(*last)))
             }
-            Issue::Beginning { pid: of, .. } if *of == pid => begins = false,
+            Issue::FirstSnapshot { pid: of, .. } if *of == pid => begins = false,
             _ => {}
         }
     }
