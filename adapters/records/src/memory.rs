@@ -115,7 +115,8 @@ impl RecordLog for MemoryLog {
         state.check_owner(owner)?;
         state.commit += u64::from(!batch.is_empty());
         for new in batch.contents {
-            let (bytes, index) = (new.bytes.clone(), new.index.clone());
+            let bytes = new.bytes.clone();
+            let index = new.index.clone();
             let content = InMemory { bytes, index };
             state.contents.entry(new.hash).or_insert(content);
         }

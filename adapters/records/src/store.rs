@@ -156,7 +156,8 @@ impl<L: RecordLog> RecordStore<L> {
     /// The latest usable image up to a fact, and the last fact in it.
     fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let snapshots = stream(StreamKind::Snapshot, pid);
-        let (mut upto, mut damage) = (upto.0, None);
+        let mut upto = upto.0;
+        let mut damage = None;
         loop {
             let Some(record) = self.log.latest(snapshots, upto)? else {
                 return Err(damage.unwrap_or_else(|| lost(snapshots, upto)));

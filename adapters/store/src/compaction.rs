@@ -16,7 +16,9 @@
 //! * A segment that contains an unreadable record is left alone, so that the damage can still be
 //!   examined.
 
-use std::collections::{BTreeSet, HashMap};
+mod inspection;
+
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,20 +30,18 @@ use dormouse_actors::ports::{
 };
 
 use crate::error::io as io_error;
-use crate::index::Index;
-use crate::liveness::{is_live, record_key};
-use crate::location_index::{IndexFault, RecordKey};
-use crate::log::record_end;
-use crate::log_position::{Hash, Location, LogPosition};
+use crate::location_index::RecordKey;
+use crate::log_position::{Location, LogPosition};
 use crate::log_store::LogStore;
 use crate::log_walk::LostRange;
-use crate::record_builder::{RecordBuilder, number_range};
-use crate::record_header::{
-    CheckedHeader, Encoding, HEADER_BYTES, PlaceInCommit, RecordHeader, RecordKind,
-};
+use crate::payload::number_range;
+use crate::record_builder::RecordBuilder;
+use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
 use crate::segment::Segment;
 use crate::writer::Writer;
 use dormouse_records::validator::check_owner;
+
+use inspection::{Liveness, SegmentContents};
 
 /// How many records are judged under one lock of the index.
 pub(crate) const RECORDS_PER_QUERY: usize = 256;
@@ -59,32 +59,8 @@ pub(crate) struct Compaction<'s, 'a> {
     report: Swept,
 }
 
-/// What an inspection found in a segment.
-#[derive(Debug, Default)]
-struct SegmentContents {
-    /// Offsets of the live records.
-    live: Vec<u64>,
-    live_bytes: u64,
-    bytes: u64,
-    /// Index keys of the garbage records that have one.
-    garbage_keys: Vec<RecordKey>,
-    /// Contents that nothing references: offset and length of the record.
-    unreferenced: HashMap<Hash, (u64, u64)>,
-    /// The header of the stub that replaces the segment; `None` if the segment cannot be read to
-    /// its end.
-    stub: Option<RecordHeader>,
-}
-
-/// Whether a record is kept.
-enum Liveness {
-    Live,
-    /// A content that nothing references yet. A commit may still pin it.
-    Unreferenced,
-    Garbage,
-}
-
 /// Why a compaction stops.
-enum Abort {
+pub(super) enum Abort {
     BrokenOff,
     Damaged,
     Error(StoreError),
@@ -151,7 +127,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
                 return Ok(());
             }
         };
-        let (log, compacted) = (&self.store.log, self.store.log.compacted());
+        let log = &self.store.log;
+        let compacted = self.store.log.compacted();
         let candidates = log
             .numbers()
             .into_iter()
@@ -357,113 +334,6 @@ impl<'s, 'a> Compaction<'s, 'a> {
         }
     }
 
-    /// Reads the headers of a segment and judges its records.
-    fn inspect(&mut self, number: u32) -> Result<SegmentContents, Abort> {
-        let segment = self.open_segment(number)?;
-        let mut contents = SegmentContents {
-            bytes: segment.end(),
-            ..SegmentContents::default()
-        };
-        let (mut at, mut first, mut last) = (
-            Location {
-                segment: number,
-                offset: 0,
-            },
-            None,
-            None::<CheckedHeader>,
-        );
-        while at.offset < segment.end() {
-            let mut records = Vec::new();
-            while at.offset < segment.end() && records.len() < RECORDS_PER_QUERY {
-                let checked = self.store.log.header(at)?.ok_or(Abort::Damaged)?;
-                if last
-                    .as_ref()
-                    .is_some_and(|last| last.hash != checked.header.previous)
-                {
-                    return Err(Abort::Damaged);
-                }
-                first.get_or_insert_with(|| checked.header.clone());
-                records.push((at, checked.header.clone()));
-                at = record_end(at, &checked.header);
-                last = Some(checked);
-            }
-            self.report.inspected += records.len() as u64;
-            self.judge(&records, &mut contents)?;
-        }
-        contents.stub = first.zip(last).map(|(first, last)| RecordHeader {
-            kind: RecordKind::SegmentCompacted,
-            place: PlaceInCommit::Last,
-            encoding: Encoding::PLAIN,
-            since: last.header.commit,
-            length: 0,
-            subject: number.into(),
-            first: segment.end(),
-            count: 0,
-            payload: last.hash,
-            previous: first.previous,
-            ..last.header
-        });
-        Ok(contents)
-    }
-
-    fn judge(
-        &self,
-        records: &[(Location, RecordHeader)],
-        contents: &mut SegmentContents,
-    ) -> Result<(), StoreError> {
-        let liveness_of_each = self.store.query_index(|index| {
-            records
-                .iter()
-                .map(|(at, header)| self.liveness(index, *at, header))
-                .collect::<Result<Vec<_>, _>>()
-        })?;
-        for ((at, header), liveness) in records.iter().zip(liveness_of_each) {
-            let bytes = HEADER_BYTES as u64 + header.length;
-            match liveness {
-                Liveness::Live => {
-                    contents.live.push(at.offset);
-                    contents.live_bytes += bytes;
-                    continue;
-                }
-                Liveness::Unreferenced => {
-                    contents
-                        .unreferenced
-                        .insert(header.payload, (at.offset, bytes));
-                }
-                Liveness::Garbage => {}
-            }
-            contents.garbage_keys.extend(record_key(header));
-        }
-        Ok(())
-    }
-
-    fn liveness(
-        &self,
-        index: &Index,
-        at: Location,
-        header: &RecordHeader,
-    ) -> Result<Liveness, IndexFault> {
-        Ok(if !is_live(index, self.order.forgotten, at, header)? {
-            Liveness::Garbage
-        } else if header.kind == RecordKind::Content && !self.is_retained(header.payload) {
-            Liveness::Unreferenced
-        } else {
-            Liveness::Live
-        })
-    }
-
-    /// Whether a content must be kept.
-    fn is_retained(&self, name: Hash) -> bool {
-        let is_referred_to = || {
-            self.order
-                .inventory
-                .is_referred_to(ShortName::of(&name), &self.losses)
-        };
-        self.order.contents == Contents::All
-            || is_referred_to()
-            || self.store.gc_pins.is_pinned(name)
-    }
-
     /// Appends the live records again at the log's end, `step_bytes` at a time.
     fn move_live_records(&mut self, number: u32, contents: &SegmentContents) -> Result<(), Abort> {
         let mut places = contents
@@ -476,7 +346,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .peekable();
         while places.peek().is_some() {
             self.step(Step::Move(number))?;
-            let (mut records, mut bytes) = (Vec::new(), 0);
+            let mut records = Vec::new();
+            let mut bytes = 0;
             while bytes < self.order.bounds.step_bytes
                 && let Some(at) = places.next()
             {
@@ -533,7 +404,9 @@ impl<'s, 'a> Compaction<'s, 'a> {
         &self,
         records: impl Iterator<Item = &'r (Location, RecordHeader, Bytes)>,
     ) -> Vec<RecordBuilder> {
-        let (mut builders, mut pids, mut ids) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let mut builders = Vec::new();
+        let mut pids = BTreeSet::new();
+        let mut ids = BTreeSet::new();
         for (_, header, payload) in records {
             match header.kind {
                 RecordKind::ProcessDeleted => pids.extend([header.subject]),
@@ -589,13 +462,11 @@ impl<'s, 'a> Compaction<'s, 'a> {
         contents: &mut SegmentContents,
         stub: RecordHeader,
     ) -> Result<(), Abort> {
-        let (at, log) = (
-            Location {
-                segment: number,
-                offset: 0,
-            },
-            Arc::clone(&self.store.log),
-        );
+        let at = Location {
+            segment: number,
+            offset: 0,
+        };
+        let log = Arc::clone(&self.store.log);
         let mut writer = self.store.writer();
         check_owner(self.owner, writer.owner())?;
         writer.check_writable()?;
@@ -663,12 +534,6 @@ impl<'s, 'a> Compaction<'s, 'a> {
             segment: number,
             offset: 0,
         })
-    }
-}
-
-impl SegmentContents {
-    fn stock(&self) -> Stock {
-        Stock::seen(self.bytes, self.live_bytes)
     }
 }
 

@@ -318,7 +318,8 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
     let (scan, _) = LogScan::read(&store.log, position, &mut |_, _| {})?;
     let known = scan.index.processes().acknowledged();
     let found = issues(&scan);
-    let (mut notes, mut losses) = (Vec::new(), Vec::new());
+    let mut notes = Vec::new();
+    let mut losses = Vec::new();
     notes.extend(damaged_contents(&scan).map(|(name, _)| RecordBuilder::content_lost(*name)));
     for issue in &found {
         match issue.clone().identity() {

@@ -90,10 +90,8 @@ impl Head {
     /// # Errors
     /// [`StoreError::Newer`] if a later version wrote them, [`StoreError::Io`].
     pub(crate) fn read_files(disk: &dyn Disk, dir: &Path) -> Result<HeadFiles, StoreError> {
-        let (first, second) = (
-            Self::in_file(disk, &dir.join(HEAD))?,
-            Self::in_file(disk, &dir.join(HEAD2))?,
-        );
+        let first = Self::in_file(disk, &dir.join(HEAD))?;
+        let second = Self::in_file(disk, &dir.join(HEAD2))?;
         let mut faulty = Vec::new();
         if !matches!(first, InFile::Whole(_)) {
             faulty.push(HEAD);

@@ -178,9 +178,11 @@ impl Index {
             // The missing part of the log may have been restored since, which the index cannot see.
             return Err(IndexFault("was built from a log that was damaged".to_owned()).into());
         }
-        let (pending, backend) = (IndexChanges::default(), Backend::Folder(folder.to_owned()));
-        let (position, locations, compacted) =
-            (applied.position, Some(locations), log.compacted().clone());
+        let pending = IndexChanges::default();
+        let backend = Backend::Folder(folder.to_owned());
+        let position = applied.position;
+        let locations = Some(locations);
+        let compacted = log.compacted().clone();
         let index = Self {
             processes,
             locations,
@@ -217,8 +219,10 @@ impl Index {
     ) -> Result<(Self, LogPosition), IndexError> {
         let locations = Some(backend.create_empty(log.keys())?);
         let processes = ProcessTable::new(*log.key());
-        let (pending, backend) = (IndexChanges::default(), backend.clone());
-        let (position, compacted) = (LogPosition::EMPTY, log.compacted().clone());
+        let pending = IndexChanges::default();
+        let backend = backend.clone();
+        let position = LogPosition::EMPTY;
+        let compacted = log.compacted().clone();
         Self {
             processes,
             locations,
@@ -301,7 +305,8 @@ impl Index {
         if self.backend == Backend::Memory {
             return Ok(());
         }
-        let (mut changes, applied) = (std::mem::take(&mut self.pending), self.applied(log));
+        let mut changes = std::mem::take(&mut self.pending);
+        let applied = self.applied(log);
         entries
             .into_iter()
             .for_each(|(pid, entry)| changes.put_process(pid, entry));
@@ -324,11 +329,9 @@ impl Index {
     }
 
     fn applied(&self, log: &Log) -> IndexPosition {
-        let (position, digest, lost) = (
-            self.position,
-            self.processes.digest(),
-            self.processes.lost_ranges().last().copied(),
-        );
+        let position = self.position;
+        let digest = self.processes.digest();
+        let lost = self.processes.lost_ranges().last().copied();
         IndexPosition {
             position,
             digest,
@@ -487,7 +490,8 @@ impl Index {
 /// Whether the log is whole from `head` to `position`. After HEAD's position, a power loss may have
 /// lost a commit and kept later ones.
 fn points_to(log: &Log, head: LogPosition, position: LogPosition) -> Result<bool, StoreError> {
-    let (mut reached, mut lost) = (false, false);
+    let mut reached = false;
+    let mut lost = false;
     walk(log, head, head, &mut |found| {
         match found {
             WalkItem::Commit(at) => reached |= at == position,

@@ -22,8 +22,8 @@ use crate::liveness::is_live;
 use crate::log::record_end;
 use crate::log_position::{Location, LogPosition};
 use crate::log_store::LogStore;
+use crate::payload::{decode_created, decode_facts};
 use crate::process_table::ProcessEntry;
-use crate::record_builder::{decode_created, read_facts};
 use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
 use crate::record_read::read_header;
 use crate::search;
@@ -171,7 +171,8 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
 
     /// Continues at the next record after damage in a segment.
     fn skip(&mut self, limit: u64) -> Result<(), StoreError> {
-        let (from, next) = (self.at, search::next_header(&self.store.log, self.at)?);
+        let from = self.at;
+        let next = search::next_header(&self.store.log, self.at)?;
         let here = next.filter(|next| next.segment == from.segment && next.offset < limit);
         self.at = here.unwrap_or(Location {
             offset: limit,
@@ -187,7 +188,8 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     /// Applies the deletions that a record declares, whether or not the record itself is still
     /// live.
     fn apply_deletion(&mut self, header: &RecordHeader) {
-        let (pid, first) = (Pid(header.subject), FactNumber(header.first));
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
         let inventory = &mut self.order.inventory;
         match header.kind {
             RecordKind::ProcessDeleted => inventory.forget(pid),
@@ -203,11 +205,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     /// Adds a live record to the inventory.
     fn add_record(&mut self, at: Location, header: &RecordHeader) -> Result<(), StoreError> {
         self.apply_deletion(header);
-        let (pid, first, bytes) = (
-            Pid(header.subject),
-            FactNumber(header.first),
-            bytes_of(header),
-        );
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
+        let bytes = bytes_of(header);
         let inventory = &mut self.order.inventory;
         let need = match header.kind {
             RecordKind::SegmentOpened | RecordKind::SegmentCompacted => return Ok(()),
@@ -300,7 +300,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 self.order.inventory.temp_file(pid, header.first);
             }
             _ => {
-                let facts = read_facts(payload)?;
+                let facts = decode_facts(payload)?;
                 for (number, fact) in (header.first..).zip(&facts) {
                     self.piece(pid, Need::fact(FactNumber(number)), Piece::Fact(fact));
                 }
@@ -350,7 +350,8 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         missing
             .into_iter()
             .for_each(|what| self.order.inventory.note_unreadable(Some(pid), what));
-        let (known, last) = (self.order.inventory.temp_files(pid), entry.temp_files.last);
+        let known = self.order.inventory.temp_files(pid);
+        let last = entry.temp_files.last;
         if known < last {
             let places = self
                 .store

@@ -46,6 +46,7 @@
 //! ```
 
 mod append_file;
+mod commit;
 mod compaction;
 mod disk;
 mod error;
@@ -68,6 +69,7 @@ mod mmap;
 mod options;
 mod pace;
 mod packed;
+mod payload;
 mod process_table;
 mod progress;
 mod queries;

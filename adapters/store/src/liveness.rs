@@ -17,7 +17,8 @@ pub(crate) fn is_live(
     at: Location,
     header: &RecordHeader,
 ) -> Result<bool, IndexFault> {
-    let (pid, id) = (Pid(header.subject), CheckpointId(header.subject));
+    let pid = Pid(header.subject);
+    let id = CheckpointId(header.subject);
     let leads_here = || record_key(header).map_or(Ok(false), |name| index.points_to(&name, at));
     let entry = index
         .processes()
@@ -85,7 +86,8 @@ pub(crate) fn is_live(
 
 /// The index key of a record; `None` for kinds that the index has no entries for.
 pub(crate) fn record_key(header: &RecordHeader) -> Option<RecordKey> {
-    let (pid, first) = (Pid(header.subject), FactNumber(header.first));
+    let pid = Pid(header.subject);
+    let first = FactNumber(header.first);
     match header.kind {
         RecordKind::Content | RecordKind::ContentLost => Some(RecordKey::Content(header.payload)),
         RecordKind::ProcessCreated => Some(RecordKey::Image(pid, FactNumber(0))),

@@ -107,7 +107,8 @@ impl LogPosition {
         let (end, rest) = bytes.split_first_chunk::<{ Location::BYTES }>()?;
         let (last, rest) = rest.split_first_chunk::<8>()?;
         let (commit, chain) = rest.split_first_chunk::<8>()?;
-        let (last, commit) = (u64::from_le_bytes(*last), u64::from_le_bytes(*commit));
+        let last = u64::from_le_bytes(*last);
+        let commit = u64::from_le_bytes(*commit);
         let position = Self {
             end: Location::from_bytes(end)?,
             last,

@@ -14,7 +14,7 @@ use crate::index::Index;
 use crate::log::Log;
 use crate::log_position::{Hash, Location, LogPosition};
 use crate::log_walk::{LogEnd, WalkItem, walk_all};
-use crate::record_builder::{decode_created, read_facts};
+use crate::payload::{decode_created, decode_facts};
 use crate::record_header::{RecordHeader, RecordKind};
 use crate::stored_content::StoredContent;
 
@@ -119,7 +119,8 @@ impl LogScan {
         } else {
             Health::Damaged
         };
-        let (pid, first) = (Pid(header.subject), FactNumber(header.first));
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
         let mut read = |kind: RecordKind| -> Result<(), StoreError> {
             if health == Health::Whole {
                 visit_pieces(pid, kind, &log.payload(at, header)?, visit)?;
@@ -201,7 +202,7 @@ fn visit_pieces(
         RecordKind::ProcessCreated => visit(pid, Piece::Image(decode_created(payload)?.1)),
         RecordKind::Snapshot => visit(pid, Piece::Image(payload)),
         RecordKind::TempFile => visit(pid, Piece::TempFile(payload)),
-        RecordKind::Facts => read_facts(payload)?
+        RecordKind::Facts => decode_facts(payload)?
             .iter()
             .for_each(|fact| visit(pid, Piece::Fact(fact))),
         _ => {}

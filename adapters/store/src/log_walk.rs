@@ -157,8 +157,12 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(log: &'a Log, from: LogPosition, head: LogPosition) -> Self {
-        let (at, previous_end, chain) = (from.end, from.end, Some(from.chain));
-        let (window, reached, pending) = (HeaderWindow::on(log), from.commit, Vec::new());
+        let at = from.end;
+        let previous_end = from.end;
+        let chain = Some(from.chain);
+        let window = HeaderWindow::on(log);
+        let reached = from.commit;
+        let pending = Vec::new();
         Self {
             log,
             window,

@@ -26,7 +26,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let (quota, pace) = (Quota::default(), Pace::default());
+        let quota = Quota::default();
+        let pace = Pace::default();
         Self {
             segment_bytes: 256 << 20,
             quota,

@@ -73,7 +73,8 @@ impl Unpacked {
             return Ok(None);
         };
         let worth = self.bytes.len() - self.bytes.len().div_ceil(8);
-        let (mut chunks, mut length) = (Vec::new(), 0);
+        let mut chunks = Vec::new();
+        let mut length = 0;
         let mut zstd = zstd::bulk::Compressor::new(level)?;
         for start in (0..self.bytes.len()).step_by(CHUNK_BYTES) {
             let chunk = self
@@ -174,7 +175,8 @@ impl Packed {
             0
         };
         let start = at.offset + HEADER_BYTES as u64;
-        let (chunks, list) = (header.count.div_ceil(CHUNK), 32 * list_length(header.count));
+        let chunks = header.count.div_ceil(CHUNK);
+        let list = 32 * list_length(header.count);
         let length = 32 + 4 * chunks + list + seal;
         if length > header.length {
             return Err(hash_mismatch(at));
@@ -205,7 +207,8 @@ impl Packed {
             next += u64::from(u32::from_le_bytes(*length)) + seal;
             packed.starts.push(next);
         }
-        let (hash, list) = (ContentHash(*hash), Chunks::from_list(list, header.count));
+        let hash = ContentHash(*hash);
+        let list = Chunks::from_list(list, header.count);
         let adds_up = next == start + header.length && log.keys().name(hash) == header.payload;
         if !adds_up || (!list.is_empty() && list.name() != hash.0) {
             return Err(hash_mismatch(at));

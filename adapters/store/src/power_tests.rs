@@ -107,7 +107,9 @@ fn entries(number: u64) -> Vec<Entry> {
             at: FactNumber(number),
             image: vec![9; 60],
         });
-        let (id, of, scope) = (CheckpointId(number), Pid(1), Scope::Tree);
+        let id = CheckpointId(number);
+        let of = Pid(1);
+        let scope = Scope::Tree;
         let members = (1..=PIDS).map(Pid).collect();
         entries.push(Entry::Checkpoint {
             id,
@@ -218,15 +220,16 @@ fn check(store: &LogStore, case: &str) -> u64 {
 /// Compacts every segment before the last, or closes that one first, in small steps.
 fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
     let mark = store.begin_mark(owner)?;
-    let (inventory, forgotten) = (&mut Inventory::default(), &Forgotten::default());
+    let inventory = &mut Inventory::default();
+    let forgotten = &Forgotten::default();
     let bounds = Bounds {
         live_percent: 100,
         step_bytes: 50_000,
         close_bytes,
     };
-    let (contents, purpose, watch) = (Contents::All, Purpose::Free, &mut |_| {
-        ControlFlow::Continue(())
-    });
+    let contents = Contents::All;
+    let purpose = Purpose::Free;
+    let watch = &mut |_| ControlFlow::Continue(());
     store.sweep(
         owner,
         Sweep {
@@ -287,7 +290,8 @@ fn work(
 
 #[test]
 fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
-    let (seed, trials) = (seed(), trials(1_000));
+    let seed = seed();
+    let trials = trials(1_000);
     std::thread::scope(|threads| {
         for half in 0..2 {
             threads.spawn(move || lose_power(seed, &(half..trials).step_by(2).collect::<Vec<_>>()));
@@ -297,7 +301,8 @@ fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
 
 fn lose_power(seed: u64, trials: &[u64]) {
     let count = trials.len();
-    let (mut lost_tails, mut full_runs) = (0, 0);
+    let mut lost_tails = 0;
+    let mut full_runs = 0;
     for trial in trials {
         let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
         let sweeps = if trial.is_multiple_of(5) {
@@ -305,7 +310,8 @@ fn lose_power(seed: u64, trials: &[u64]) {
         } else {
             Sweeps::None
         };
-        let (disk, folder) = (Volatile::default(), folder());
+        let disk = Volatile::default();
+        let folder = folder();
         let cut = 1 + dice.below(if sweeps == Sweeps::Some { 240 } else { 120 }) as u64;
         disk.fail_at(cut, Fault::Power);
         let mut synced = 0;
@@ -341,7 +347,8 @@ fn lose_power(seed: u64, trials: &[u64]) {
 #[test]
 fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
     for last in 1..=COMMITS {
-        let (disk, place) = (Volatile::default(), folder());
+        let disk = Volatile::default();
+        let place = folder();
         disk.reserve_in_part();
         let (store, owner) = open(&disk, place.path()).unwrap();
         (1..=last).for_each(|number| {
@@ -360,7 +367,8 @@ fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
 #[test]
 fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
     let steps = {
-        let (disk, folder) = (Volatile::default(), folder());
+        let disk = Volatile::default();
+        let folder = folder();
         let (store, owner) = open(&disk, folder.path()).unwrap();
         work(&store, owner, 1, Sweeps::Some, &mut Dice(0))
             .1
@@ -381,11 +389,13 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
 }
 
 fn fail_at(step: u64, steps: u64) {
-    let (disk, folder) = (Volatile::default(), folder());
+    let disk = Volatile::default();
+    let folder = folder();
     disk.fail_at(step, Fault::Once(std::io::ErrorKind::StorageFull));
     let case = format!("step {step} of {steps} fails");
     let mut opened = open(&disk, folder.path());
-    let (mut synced, mut told) = (0, u32::from(opened.is_err()));
+    let mut synced = 0;
+    let mut told = u32::from(opened.is_err());
     for _ in 0..4 {
         let (store, owner) = match opened {
             Ok(opened) => opened,

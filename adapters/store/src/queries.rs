@@ -58,10 +58,8 @@ impl LogStore {
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         self.with_acknowledged_losses(pid, || {
             let entry = self.entry(pid)?;
-            let (first, upto) = (
-                first.max(FactNumber(1)),
-                self.check_upto(pid, &entry, Some(upto))?,
-            );
+            let first = first.max(FactNumber(1));
+            let upto = self.check_upto(pid, &entry, Some(upto))?;
             check_kept(pid, first, entry.since())?;
             if first > upto {
                 return Ok(Vec::new());
@@ -77,7 +75,8 @@ impl LogStore {
 
     fn history_of(&self, pid: Pid) -> Result<History, StoreError> {
         let entry = self.entry(pid)?;
-        let (since, last) = (entry.since(), entry.last);
+        let since = entry.since();
+        let last = entry.last;
         let mut places = Vec::new();
         if since == FactNumber(0) {
             places.push(
@@ -259,7 +258,8 @@ impl LogStore {
         entry: &ProcessEntry,
         upto: Option<FactNumber>,
     ) -> Result<FactNumber, StoreError> {
-        let (asked, since) = (upto.unwrap_or(entry.last), entry.since());
+        let asked = upto.unwrap_or(entry.last);
+        let since = entry.since();
         if asked < since {
             return Err(StoreError::ForgottenFact { pid, asked, since });
         }
@@ -308,7 +308,8 @@ impl LogStore {
         since: FactNumber,
         upto: FactNumber,
     ) -> Result<(FactNumber, Vec<u8>), StoreError> {
-        let (mut below, mut first_error) = (Some(upto), None);
+        let mut below = Some(upto);
+        let mut first_error = None;
         while let Some(limit) = below {
             let Some((base, at)) = self.query_index(|index| index.image(pid, limit))? else {
                 break;

@@ -66,14 +66,12 @@ mod tests {
 
     #[test]
     fn the_reserve_is_for_what_makes_room() {
-        let (small, forgets) = (
-            Entry::Facts {
-                pid: Pid(1),
-                first: Default::default(),
-                facts: vec![],
-            },
-            Entry::Forgotten { pid: Pid(1) },
-        );
+        let small = Entry::Facts {
+            pid: Pid(1),
+            first: Default::default(),
+            facts: vec![],
+        };
+        let forgets = Entry::Forgotten { pid: Pid(1) };
         let quota = Quota::of(6400);
         let cases = [
             (6300, 100, true, true),

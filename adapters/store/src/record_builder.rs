@@ -1,22 +1,19 @@
-//! Builds records from the operations of a commit, and decodes payloads.
+//! Builds records from the operations of a commit: encodes, compresses and encrypts payloads.
 //!
-//! It knows the payload formats of `record_header`'s table, and no files. Payloads that it decodes
-//! have been checked and decrypted.
+//! It knows no files. A record gets its location, and the rest of its header, from the writer.
 
 use std::collections::BTreeSet;
 
-use bytes::{BufMut as _, Bytes};
+use bytes::Bytes;
 use dormouse_actors::ports::{Entry, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
-use dormouse_proto::record::codec;
-use serde::Serialize;
 
-use crate::error::{damaged, refused};
 use crate::issue::Issue;
 use crate::log_position::Hash;
 use crate::packed::{Compression, Unpacked, cannot_pack};
+use crate::payload::{encode, encode_created, encode_parts};
 use crate::record_header::{
     Encoding, HEADER_BYTES, PayloadPart, PlaceInCommit, RecordHeader, RecordKind, StoreKey,
 };
@@ -92,7 +89,9 @@ impl RecordBuilder {
         } else {
             index.clone()
         };
-        let (first, count, bytes) = (index.len() as u64, bytes.len() as u64, bytes.clone());
+        let first = index.len() as u64;
+        let count = bytes.len() as u64;
+        let bytes = bytes.clone();
         let body = Body::Content(Unpacked {
             hash,
             list,
@@ -216,13 +215,13 @@ impl RecordBuilder {
             Entry::Born { row, image } => Some(Self::of(
                 RecordKind::ProcessCreated,
                 row.pid.0,
-                born(row, image)?,
+                encode_created(row, image)?,
             )),
             Entry::Facts { facts, .. } if facts.is_empty() => None,
             Entry::Facts { pid, first, facts } => Some(Self {
                 first: first.0,
                 count: facts.len() as u64,
-                ..Self::of(RecordKind::Facts, pid.0, framed(facts))
+                ..Self::of(RecordKind::Facts, pid.0, encode_parts(facts))
             }),
             Entry::Snapshot { pid, at, image } => Some(Self {
                 first: at.0,
@@ -291,8 +290,13 @@ impl RecordBuilder {
         } = self;
         let commit = commit_header.commit;
         let (since, at_ms) = first_written.unwrap_or((commit, commit_header.at_ms));
-        let (place, synced, length, none) = (PlaceInCommit::More, 0, 0, [0; 32]);
-        let (encoding, payload, previous) = (Encoding::PLAIN, none, none);
+        let place = PlaceInCommit::More;
+        let synced = 0;
+        let length = 0;
+        let none = [0; 32];
+        let encoding = Encoding::PLAIN;
+        let payload = none;
+        let previous = none;
         let header = RecordHeader {
             kind,
             place,
@@ -362,7 +366,8 @@ impl Body {
                 } else {
                     Encoding::PLAIN
                 };
-                let (encoding, hash) = (compression.and(sealing), keys.name(content.hash));
+                let encoding = compression.and(sealing);
+                let hash = keys.name(content.hash);
                 if encoding == Encoding::PLAIN {
                     return Ok(EncodedPayload {
                         encoding,
@@ -428,136 +433,9 @@ pub(crate) struct CommitHeader {
     pub(crate) at_ms: u64,
 }
 
-/// Decodes the payload of a checkpoint.
-///
-/// # Errors
-/// [`StoreError::Damaged`].
-pub(crate) fn decode_checkpoint(payload: &[u8]) -> Result<Checkpoint, StoreError> {
-    decode(payload)
-}
-
-/// Decodes the payload of a `LossAcknowledged` record.
-///
-/// # Errors
-/// [`StoreError::Damaged`].
-pub(crate) fn decode_losses(payload: &[u8]) -> Result<Vec<Issue>, StoreError> {
-    decode(payload)
-}
-
-/// Decodes the row and the image in the payload of a `ProcessCreated` record.
-///
-/// # Errors
-/// [`StoreError::Damaged`].
-pub(crate) fn decode_created(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
-    let (row, image) = split_frame(payload).ok_or_else(|| malformed("born"))?;
-    Ok((read_row(row)?, image))
-}
-
-/// Decodes the row in the payload of a `HistoryTruncated` record.
-///
-/// # Errors
-/// [`StoreError::Damaged`].
-pub(crate) fn decode_truncated(payload: &[u8]) -> Result<ProcessRow, StoreError> {
-    read_row(payload)
-}
-
-/// Decodes a row, and refuses one whose parent is not older: a walk from child to parent must
-/// terminate.
-fn read_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
-    let row: ProcessRow = decode(bytes)?;
-    if !row.is_younger_than_its_parent() {
-        return Err(damaged(format!(
-            "process {} is said to be older than its parent",
-            row.pid
-        )));
-    }
-    Ok(row)
-}
-
-/// The numbers that a `DeletedPids` or `DroppedCheckpoints` record lists.
-pub(crate) fn number_range(header: &RecordHeader) -> std::ops::Range<u64> {
-    header.subject..header.subject.saturating_add(header.count)
-}
-
-/// Decodes the payload of a `ProcessEnded` record.
-///
-/// # Errors
-/// [`StoreError::Damaged`].
-pub(crate) fn decode_exit(payload: &[u8]) -> Result<Exit, StoreError> {
-    decode(payload)
-}
-
-/// Decodes the payload of a `Facts` record.
-///
-/// # Errors
-/// [`StoreError::Damaged`].
-pub(crate) fn read_facts(mut payload: &[u8]) -> Result<Vec<Vec<u8>>, StoreError> {
-    let mut facts = Vec::new();
-    while !payload.is_empty() {
-        let (fact, rest) = split_frame(payload).ok_or_else(|| malformed("facts"))?;
-        facts.push(fact.to_vec());
-        payload = rest;
-    }
-    Ok(facts)
-}
-
-fn born(row: &ProcessRow, image: &[u8]) -> Result<Vec<u8>, StoreError> {
-    let mut payload = framed(&[encode(row)?]);
-    payload.extend_from_slice(image);
-    Ok(payload)
-}
-
-/// Prefixes each part with its length. The commit validator limits a part to `MAX_PAYLOAD_BYTES`,
-/// so 4 bytes hold the length.
-fn framed(parts: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len() + 4).sum());
-    for part in parts {
-        bytes.put_u32_le(part.len() as u32);
-        bytes.put_slice(part);
-    }
-    bytes
-}
-
-fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<4>()?;
-    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
-}
-
-fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
-    codec::encode(value).map_err(|error| refused(error.to_string()))
-}
-
-fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
-    codec::decode(bytes).map_err(|error| {
-        damaged(format!(
-            "a record with the right hash has no meaning: {error}"
-        ))
-    })
-}
-
-fn malformed(kind: &str) -> StoreError {
-    damaged(format!(
-        "a record of kind {kind} with the right hash has parts that do not add up"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn facts_survive_their_payload() {
-        let cases: [&[&[u8]]; 4] = [
-            &[],
-            &[b""],
-            &[b"one"],
-            &[b"", b"two", b"\x00\x01\x02\x03\x04"],
-        ];
-        for case in cases {
-            let facts: Vec<_> = case.iter().map(|fact| fact.to_vec()).collect();
-            assert_eq!(read_facts(&framed(&facts)).unwrap(), facts);
-        }
-    }
 
     #[test]
     fn numbers_become_stretches() {
@@ -575,14 +453,6 @@ mod tests {
                 .map(|builder| (builder.subject, builder.count))
                 .collect();
             assert_eq!(stretches, expected);
-        }
-    }
-
-    #[test]
-    fn frames_that_do_not_add_up_are_damage() {
-        for bytes in [&b"\x01"[..], b"\x02\0\0\0a", b"\xff\xff\xff\xffa"] {
-            assert!(read_facts(bytes).is_err(), "{bytes:?}");
-            assert!(decode_created(bytes).is_err(), "{bytes:?}");
         }
     }
 }

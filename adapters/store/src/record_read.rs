@@ -8,7 +8,7 @@ use crate::error::damaged;
 use crate::location_index::FactRun;
 use crate::log::Log;
 use crate::log_position::Location;
-use crate::record_builder::{decode_created, read_facts};
+use crate::payload::{decode_created, decode_facts};
 use crate::record_header::{RecordHeader, RecordKind};
 
 /// The header of a record that must be at a location.
@@ -84,7 +84,7 @@ pub(crate) fn facts(
 ) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut facts = Vec::new();
     for run in runs {
-        let read = || read_facts(&log.payload(run.at, &read_header(log, run.at)?)?);
+        let read = || decode_facts(&log.payload(run.at, &read_header(log, run.at)?)?);
         let read = read().map_err(|error| of_facts(pid, run, error))?;
         if read.len() != run.count {
             return Err(damaged(format!(

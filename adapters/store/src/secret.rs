@@ -157,10 +157,8 @@ impl Keys {
     fn sealing(StoreKey(salt): StoreKey, secret: &StoreSecret) -> Self {
         let key = |purpose| secret.key(&salt, purpose);
         let cipher = |purpose| XChaCha20Poly1305::new((&*key(purpose)).into());
-        let (payloads, entries) = (
-            cipher("dormouse store 1, payloads"),
-            cipher("dormouse store 1, lines of the index"),
-        );
+        let payloads = cipher("dormouse store 1, payloads");
+        let entries = cipher("dormouse store 1, lines of the index");
         let names = key("dormouse store 1, names of contents");
         let headers = StoreKey(*key("dormouse store 1, headers"));
         Self {

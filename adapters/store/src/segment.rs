@@ -54,7 +54,8 @@ impl Segment {
     fn with(disk: &dyn Disk, folder: &Path, number: u32, how: OpenMode) -> io::Result<Self> {
         let file = disk.open(&folder.join(Self::file_name(number)), how)?;
         let length = file.length()?;
-        let (end, length) = (AtomicU64::new(length), AtomicU64::new(length));
+        let end = AtomicU64::new(length);
+        let length = AtomicU64::new(length);
         Ok(Self {
             number,
             file,
@@ -77,10 +78,8 @@ impl Segment {
     }
 
     fn in_memory(number: u32, bytes: Bytes) -> Self {
-        let (end, length) = (
-            AtomicU64::new(bytes.len() as u64),
-            AtomicU64::new(bytes.len() as u64),
-        );
+        let end = AtomicU64::new(bytes.len() as u64);
+        let length = AtomicU64::new(bytes.len() as u64);
         Self {
             number,
             file: Arc::new(MemoryFile(bytes)),
@@ -155,7 +154,8 @@ impl Segment {
         if (mapped.len() as u64) < range.end {
             *mapped = self.file.map(self.end())?;
         }
-        let (start, end) = (range.start as usize, range.end as usize);
+        let start = range.start as usize;
+        let end = range.end as usize;
         if end <= mapped.len() {
             Ok(mapped.slice(start..end))
         } else {

@@ -97,7 +97,8 @@ impl StoredContent {
         corrupt_contents: Arc<CorruptContents>,
     ) -> Result<Self, StoreError> {
         let segment = log.require_segment(at)?;
-        let (length, log_name) = (header.count, header.payload);
+        let length = header.count;
+        let log_name = header.payload;
         if header.encoding != Encoding::PLAIN {
             let (packed, name, chunks) = Packed::open(log, &segment, at, header)?;
             return Ok(Self {
@@ -112,7 +113,8 @@ impl StoredContent {
             });
         }
         let layout = Layout::of(at, header).ok_or_else(|| hash_mismatch(at))?;
-        let (form, chunks) = (Form::Plain(layout), Chunks::default());
+        let form = Form::Plain(layout);
+        let chunks = Chunks::default();
         let mut stored = Self {
             segment,
             at,

@@ -88,12 +88,10 @@ impl Writer {
         head: Head,
         options: &Options,
     ) -> Self {
-        let (position, synced, poisoned, segment_bytes) = (
-            head.position,
-            head.position.commit,
-            None,
-            options.segment_bytes,
-        );
+        let position = head.position;
+        let synced = head.position.commit;
+        let poisoned = None;
+        let segment_bytes = options.segment_bytes;
         let encoder = Encoder {
             keys: log.keys().clone(),
             compression: options.compression,
@@ -389,7 +387,8 @@ impl Writer {
     }
 
     fn frame(&self, records: Vec<EncodedRecord>) -> (Vec<Bytes>, Vec<WrittenRecord>, LogPosition) {
-        let (count, commit) = (records.len(), self.position.commit + 1);
+        let count = records.len();
+        let commit = self.position.commit + 1;
         let mut at = Location {
             segment: self.segment.number(),
             offset: self.segment.end(),
@@ -398,7 +397,8 @@ impl Writer {
             commit,
             ..self.position
         };
-        let (mut parts, mut written) = (Vec::new(), Vec::new());
+        let mut parts = Vec::new();
+        let mut written = Vec::new();
         for (index, record) in records.into_iter().enumerate() {
             let place = if index + 1 == count {
                 PlaceInCommit::Last

@@ -86,7 +86,8 @@ impl Volatile {
         let paths: std::collections::BTreeSet<_> =
             held.names.keys().chain(held.durable_names.keys()).collect();
         for path in paths {
-            let (new, old) = (held.names.get(path), held.durable_names.get(path));
+            let new = held.names.get(path);
+            let old = held.durable_names.get(path);
             let is_same = matches!((new, old), (Some(new), Some(old)) if Arc::ptr_eq(new, old));
             let kept = if is_same || dice(2) == 0 { new } else { old };
             if let Some(file) = kept {
@@ -156,10 +157,8 @@ impl Bytestore {
 
     fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
         let mut left = self.synced.clone();
-        let (shorter, longer) = (
-            left.len().min(self.seen.len()),
-            left.len().max(self.seen.len()),
-        );
+        let shorter = left.len().min(self.seen.len());
+        let longer = left.len().max(self.seen.len());
         let length = match dice(3) {
             0 => left.len(),
             1 => self.seen.len(),

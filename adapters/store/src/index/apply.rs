@@ -6,12 +6,12 @@ use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 
 use super::{Index, IndexError, PayloadOf, unencodable};
 use crate::log_position::Location;
+use crate::payload::{
+    decode_checkpoint, decode_created, decode_exit, decode_losses, decode_truncated, number_range,
+};
 use crate::process_table::{
     AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NumberedRecords,
     ProcessEntry, Retained,
-};
-use crate::record_builder::{
-    decode_checkpoint, decode_created, decode_exit, decode_losses, decode_truncated, number_range,
 };
 use crate::record_header::{RecordHeader, RecordKind};
 
@@ -87,7 +87,8 @@ impl Index {
     fn apply_deleted_numbers(&mut self, header: &RecordHeader) -> Result<(), IndexError> {
         let entry = ProcessEntry::deleted(Location::START);
         for number in number_range(header) {
-            let (pid, id) = (Pid(number), CheckpointId(number));
+            let pid = Pid(number);
+            let id = CheckpointId(number);
             let dropped = CheckpointEntry {
                 state: CheckpointState::Dropped,
                 at: Location::START,
@@ -125,7 +126,8 @@ impl Index {
         header: &RecordHeader,
         payload: PayloadOf<'_>,
     ) -> Result<(), IndexError> {
-        let (pid, first) = (Pid(header.subject), FactNumber(header.first));
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
         let last_record = LastRecord::by(at, header);
         let key = *self.processes.key();
         let entry = self

@@ -15,11 +15,9 @@ use crate::record_header::RecordHeader;
 impl Index {
     /// An empty process table for `log`, without locations.
     pub(crate) fn table_only(log: &Log) -> Self {
-        let (pending, position, compacted) = (
-            IndexChanges::default(),
-            LogPosition::EMPTY,
-            log.compacted().clone(),
-        );
+        let pending = IndexChanges::default();
+        let position = LogPosition::EMPTY;
+        let compacted = log.compacted().clone();
         Self {
             processes: ProcessTable::new(*log.key()),
             locations: None,

@@ -1,7 +1,8 @@
 use std::ops::ControlFlow;
 
+use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
-use dormouse_actors::ports::{Bounds, Contents, Forgotten};
+use dormouse_actors::ports::{Bounds, Contents, Entry, Forgotten};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
@@ -9,6 +10,7 @@ use crate::disk::OsDisk;
 use crate::head::Head;
 use crate::issue::Issue;
 use crate::location_index::{LocationIndex, RecordKey};
+use crate::record_builder::RecordBuilder;
 use crate::secret::Keys;
 
 const CONTENT: &[u8] = b"content";
@@ -48,7 +50,8 @@ fn fill(store: &LogStore) -> OwnerToken {
             ),
         )
         .unwrap();
-    let (hash, bytes) = (name_of(CONTENT), Bytes::from_static(CONTENT));
+    let hash = name_of(CONTENT);
+    let bytes = Bytes::from_static(CONTENT);
     let temp_file = Entry::TempFile {
         root: Pid(1),
         number: 1,
@@ -202,7 +205,8 @@ fn large_contents_are_served_from_the_map_of_their_segment() {
         )
         .unwrap();
     let read = || store.content(hash).unwrap().slice(0..300_000).unwrap();
-    let (first, second) = (read(), read());
+    let first = read();
+    let second = read();
     assert_eq!(
         first.as_ptr(),
         second.as_ptr(),
@@ -312,11 +316,9 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
         )
         .unwrap();
     let mark = store.begin_mark(owner).unwrap();
-    let (inventory, forgotten, watch) = (
-        &mut Inventory::default(),
-        &Forgotten::default(),
-        &mut |_| ControlFlow::Continue(()),
-    );
+    let inventory = &mut Inventory::default();
+    let forgotten = &Forgotten::default();
+    let watch = &mut |_| ControlFlow::Continue(());
     let bounds = Bounds {
         live_percent: 99,
         ..Bounds::default()

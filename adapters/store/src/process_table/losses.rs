@@ -40,7 +40,8 @@ impl ProcessTable {
     /// # Errors
     /// If they cannot be encoded.
     pub(crate) fn put_losses(&mut self, number: u64, noted: AcknowledgedLosses) -> Encoded {
-        let (name, bytes) = (losses_key(number), codec::encode(&noted)?);
+        let name = losses_key(number);
+        let bytes = codec::encode(&noted)?;
         if let Some(old) = self.acknowledged.insert(number, noted) {
             self.digest.combine(
                 Digest::of(&self.key, &name, &codec::encode(&old)?),
@@ -109,7 +110,8 @@ impl ProcessTable {
     /// files no longer change; `None` if a process has not ended, as far as is known. Costs a pass
     /// over the table.
     pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
-        let (mut tree, mut ended) = (BTreeSet::from([root]), 0);
+        let mut tree = BTreeSet::from([root]);
+        let mut ended = 0;
         // A parent has a lower pid than its children, so it comes first.
         for (pid, entry) in self.entries() {
             let entry = entry?;
