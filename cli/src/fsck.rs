@@ -115,7 +115,7 @@ fn look(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
             .for_each(|hash| holders.entry(hash).or_default().extend([pid])),
         Err(error) => {
             undecoded.insert(format!(
-                "process {pid}: a record with the right hash has no meaning: {error}"
+                "process {pid}: a record with the right hash cannot be decoded: {error}"
             ));
         }
     };

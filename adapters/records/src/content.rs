@@ -119,7 +119,7 @@ impl Backing for CheckedContent {
         let length = self.length();
         if range.start > range.end || range.end > length {
             return Err(Unreadable::new(format!(
-                "bytes {} to {} of the content {} were asked for, but it has {length}",
+                "bytes {} to {} of the content {} were requested, but it has {length}",
                 range.start, range.end, self.hash
             )));
         }

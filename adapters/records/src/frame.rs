@@ -50,7 +50,7 @@ pub(crate) fn payload(stream: Stream, record: &Record) -> Result<Bytes, StoreErr
         .filter(|payload| record.bytes[payload.len()..] == checksum(stream, record.number, payload))
         .ok_or_else(|| {
             damaged(format!(
-                "{} is not what was written. Everything else can still be read",
+                "{} does not match its checksum. Everything else can still be read",
                 name(stream, record.number)
             ))
         })

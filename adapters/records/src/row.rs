@@ -49,7 +49,7 @@ impl StoredRow {
         match &stored {
             // A parent has a lower pid than its children, so that a walk up the tree terminates.
             Self::Kept(kept) if !kept.row.is_younger_than_its_parent() => Err(damaged(format!(
-                "process {pid} is said to be older than its parent"
+                "process {pid} claims to be older than its parent"
             ))),
             _ => Ok(stored),
         }

@@ -207,7 +207,7 @@ impl CommitValidator<'_> {
         let progress = self.progress(pid)?;
         if let Some(at) = (self.checkpoints.needs)(pid) {
             return Err(refused(format!(
-                "process {pid} is in a checkpoint, at fact {at}: drop that first"
+                "process {pid} is in a checkpoint, at fact {at}: drop the checkpoint first"
             )));
         }
         self.checked.progress.insert(
@@ -231,13 +231,13 @@ impl CommitValidator<'_> {
         }
         if let Some(at) = (self.checkpoints.needs)(pid).filter(|at| *at < below) {
             return Err(refused(format!(
-                "fact {at} of process {pid} is in a checkpoint: drop that first"
+                "fact {at} of process {pid} is in a checkpoint: drop the checkpoint first"
             )));
         }
         // What the same commit added has no location yet that the truncation could refer to.
         if self.checked.progress.contains_key(&pid) {
             return Err(refused(format!(
-                "the history of process {pid} cannot be given up by a commit that goes on with it"
+                "the history of process {pid} cannot be truncated by a commit that continues it"
             )));
         }
         Ok(())
@@ -246,7 +246,7 @@ impl CommitValidator<'_> {
     fn born(&mut self, pid: Pid, image: &[u8]) -> Result<(), StoreError> {
         if self.known(pid).is_some() {
             return Err(refused(format!(
-                "process {pid} was born before: a pid is never used again"
+                "process {pid} already exists or was deleted: a pid is never reused"
             )));
         }
         self.checked.progress.insert(
@@ -265,7 +265,7 @@ impl CommitValidator<'_> {
         let last = progress.last;
         if first != last.plus(1) {
             return Err(refused(format!(
-                "process {pid} stands at fact {last}: the next is {}, but {first} was given",
+                "process {pid} is at fact {last}: the next is {}, but {first} was given",
                 last.plus(1)
             )));
         }
@@ -292,7 +292,7 @@ impl CommitValidator<'_> {
         }
         if at == FactNumber(0) {
             return Err(refused(format!(
-                "the image of process {pid} at fact 0 is the one that it was born with"
+                "the image of process {pid} at fact 0 is the one that it was created with"
             )));
         }
         check_size(&format!("the image of process {pid}"), image)
@@ -303,7 +303,7 @@ impl CommitValidator<'_> {
         let next = progress.temp_files + 1;
         if number != next {
             return Err(refused(format!(
-                "the temporary files of process {root} stand at change {}: the next is {next}, but \
+                "the temporary files of process {root} are at change {}: the next is {next}, but \
                  {number} was given",
                 progress.temp_files
             )));
@@ -336,6 +336,6 @@ fn check_size(what: &str, bytes: &[u8]) -> Result<(), StoreError> {
 /// The error of a truncation at a fact without an image.
 pub fn no_image(pid: Pid, below: FactNumber) -> StoreError {
     refused(format!(
-        "the history of process {pid} cannot begin at fact {below}: no image of it stands there"
+        "the history of process {pid} cannot begin at fact {below}: it has no image there"
     ))
 }

@@ -144,10 +144,10 @@ impl LogStore {
         let index = self.index();
         // After damage, a missing content may be one that was lost. Refusing the reference would
         // block the process for good.
-        let held = new_contents.contains(&hash)
+        let exists = new_contents.contains(&hash)
             || index.knows_content(name)
             || !index.processes().lost_ranges().is_empty();
-        if held {
+        if exists {
             Ok(())
         } else {
             Err(StoreError::UnknownContent(hash))
@@ -188,9 +188,9 @@ impl LogStore {
     ) -> Result<Option<RecordBuilder>, StoreError> {
         let name = self.log.keys().name(hash);
         self.gc_pins.pin(name);
-        let held =
+        let exists =
             self.index().holds_content(name) && !self.corrupt_contents.lock().contains(&name);
-        if held || new_contents.contains(&hash) {
+        if exists || new_contents.contains(&hash) {
             return Ok(None);
         }
         let chunks = Chunks::of(bytes);
@@ -203,9 +203,9 @@ impl LogStore {
     /// the index.
     pub(crate) fn apply_commit(&self, writer: &Writer, written: &[WrittenRecord]) {
         let mut index = self.index_mut();
-        let noted = apply_records(&mut index, &self.log, written, writer.position());
-        if let Err(fault) = noted {
-            tracing::warn!(%fault, "the index did not take a commit and will be built again");
+        let applied = apply_records(&mut index, &self.log, written, writer.position());
+        if let Err(fault) = applied {
+            tracing::warn!(%fault, "the index did not accept a commit and will be rebuilt");
         }
         let mut corrupt_contents = self.corrupt_contents.lock();
         if !corrupt_contents.is_empty() {

@@ -33,7 +33,6 @@ use crate::error::io as io_error;
 use crate::location_index::RecordKey;
 use crate::log_position::{Location, LogPosition};
 use crate::log_store::LogStore;
-use crate::log_walk::LostRange;
 use crate::payload::number_range;
 use crate::record_builder::RecordBuilder;
 use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
@@ -61,7 +60,9 @@ pub(crate) struct Compaction<'s, 'a> {
 
 /// Why a compaction stops.
 pub(super) enum Abort {
-    BrokenOff,
+    /// The caller stopped it.
+    Interrupted,
+    /// The segment is damaged.
     Damaged,
     Error(StoreError),
 }
@@ -122,7 +123,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         let end = match self.first_excluded() {
             Ok(end) => end,
             Err(Abort::Error(error)) => return Err(error),
-            Err(Abort::BrokenOff | Abort::Damaged) => {
+            Err(Abort::Interrupted | Abort::Damaged) => {
                 self.report.progress = Progress::BrokenOff;
                 return Ok(());
             }
@@ -138,7 +139,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
                 Ok(()) => {}
                 Err(Abort::Damaged) => self.report.damaged_parts.push(number),
                 Err(Abort::Error(error)) => return Err(error),
-                Err(Abort::BrokenOff) => {
+                Err(Abort::Interrupted) => {
                     self.report.progress = Progress::BrokenOff;
                     break;
                 }
@@ -159,7 +160,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             Ok(Some(at_ms)) => at_ms,
             // Damage is left alone.
             Ok(None) | Err(Abort::Damaged) => return Ok(number),
-            Err(stop) => return Err(stop),
+            Err(abort) => return Err(abort),
         };
         if self.order.purpose == Purpose::Count {
             return Ok(number + 1);
@@ -177,7 +178,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     fn synced_head(&self, writer: &mut Writer) -> Result<LogPosition, Abort> {
         writer
             .sync_head()
-            .map_err(|error| abort(error, "write HEAD before a sweep"))?;
+            .map_err(|error| abort(error, "write HEAD before a compaction"))?;
         Ok(writer.head_position())
     }
 
@@ -191,13 +192,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
         if end == 0 || end < self.order.bounds.close_bytes {
             return Ok(None);
         }
-        let garbage = |stock: Stock| stock.bytes.saturating_sub(stock.live);
-        let is_worth_closing = |sweeper: &Self, stock| {
-            sweeper.is_worth_it(stock) && garbage(stock) >= sweeper.order.bounds.close_bytes
-        };
-        if let Some(stock) = self
-            .known_stock(number, end)
-            .filter(|stock| !is_worth_closing(self, *stock))
+        if let Some(stock) = self.known_stock(number, end)
+            && !self.is_worth_closing(stock)
         {
             self.report.left_bytes += garbage(stock);
             return Ok(None);
@@ -205,11 +201,16 @@ impl<'s, 'a> Compaction<'s, 'a> {
         self.step(Step::Inspect(number))?;
         let contents = self.inspect(number)?;
         self.update_inventory(number, &contents);
-        let is_worth_it = is_worth_closing(self, contents.stock());
-        if !is_worth_it {
+        if !self.is_worth_closing(contents.stock()) {
             self.report.left_bytes += garbage(contents.stock());
+            return Ok(None);
         }
-        Ok(contents.stub.filter(|_| is_worth_it).map(|stub| stub.at_ms))
+        Ok(contents.stub.map(|stub| stub.at_ms))
+    }
+
+    /// Whether the active segment has enough garbage to be closed and compacted.
+    fn is_worth_closing(&self, stock: Stock) -> bool {
+        self.is_worth_it(stock) && garbage(stock) >= self.order.bounds.close_bytes
     }
 
     /// What the inventory knows of a segment without an inspection. Bytes that were appended since
@@ -224,14 +225,11 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// Stores the result of an inspection in the inventory, unless the inspection counted
     /// hypothetical deletions.
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
-        let is_all_looked_at = self
-            .order
-            .inventory
-            .stock(number, &self.losses)
-            .map(|stock| stock.bytes);
+        let stock = self.order.inventory.stock(number, &self.losses);
+        let is_up_to_date = stock.is_some_and(|stock| stock.bytes == contents.bytes);
         if self.order.contents == Contents::Referred
             && self.order.forgotten.is_empty()
-            && is_all_looked_at == Some(contents.bytes)
+            && is_up_to_date
         {
             self.order.inventory.correct(number, contents.live_bytes);
         }
@@ -251,29 +249,20 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     fn compact_segment(&mut self, number: u32) -> Result<(), Abort> {
         let end = self.open_segment(number)?.end();
-        if let Some(stock) = self
-            .known_stock(number, end)
-            .filter(|stock| !self.is_worth_it(*stock))
+        if let Some(stock) = self.known_stock(number, end)
+            && !self.is_worth_it(stock)
         {
             self.count_left(stock);
             return Ok(());
         }
         self.step(Step::Inspect(number))?;
-        let ends_lost_range = |lost: &LostRange| {
-            lost.to
-                == Location {
-                    segment: number,
-                    offset: 0,
-                }
+        let start = Location::start_of(number);
+        let follows_lost_range = {
+            let index = self.store.index();
+            let lost = index.processes().lost_ranges();
+            lost.iter().any(|lost| lost.to == start)
         };
-        if self
-            .store
-            .index()
-            .processes()
-            .lost_ranges()
-            .iter()
-            .any(ends_lost_range)
-        {
+        if follows_lost_range {
             // The first record of this segment is the evidence for the lost range before it, so it
             // has to stay.
             return Err(Abort::Damaged);
@@ -324,19 +313,19 @@ impl<'s, 'a> Compaction<'s, 'a> {
     fn count_left(&mut self, stock: Stock) {
         self.report.parts += 1;
         self.report.live_bytes += stock.live;
-        self.report.left_bytes += stock.bytes.saturating_sub(stock.live);
+        self.report.left_bytes += garbage(stock);
     }
 
     fn step(&mut self, step: Step) -> Result<(), Abort> {
         match (self.order.watch)(step) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Abort::BrokenOff),
+            ControlFlow::Break(()) => Err(Abort::Interrupted),
         }
     }
 
     /// Appends the live records again at the log's end, `step_bytes` at a time.
     fn move_live_records(&mut self, number: u32, contents: &SegmentContents) -> Result<(), Abort> {
-        let mut places = contents
+        let mut locations = contents
             .live
             .iter()
             .map(|offset| Location {
@@ -344,12 +333,12 @@ impl<'s, 'a> Compaction<'s, 'a> {
                 offset: *offset,
             })
             .peekable();
-        while places.peek().is_some() {
+        while locations.peek().is_some() {
             self.step(Step::Move(number))?;
             let mut records = Vec::new();
             let mut bytes = 0;
             while bytes < self.order.bounds.step_bytes
-                && let Some(at) = places.next()
+                && let Some(at) = locations.next()
             {
                 let record = self.read_record(at)?;
                 bytes += HEADER_BYTES as u64 + record.1.length;
@@ -369,25 +358,22 @@ impl<'s, 'a> Compaction<'s, 'a> {
     ) -> Result<(), StoreError> {
         check_owner(self.owner, writer.owner())?;
         self.flush_index(writer)?;
-        let counts = {
+        // A commit may have superseded a record since the segment was inspected.
+        let mut live = Vec::new();
+        {
             let index = self.store.index();
-            let counts = |(at, header, _): &(Location, RecordHeader, Bytes)| {
-                self.liveness(&index, *at, header)
-            };
-            let is_live = |liveness| matches!(liveness, Liveness::Live);
-            records
-                .iter()
-                .map(|record| counts(record).map(is_live))
-                .collect::<Result<Vec<_>, _>>()
-        };
-        let counts = counts.map_err(|fault| io_error("ask its index")(io::Error::other(fault)))?;
+            for record in records {
+                let (at, header, _) = record;
+                let liveness = self.liveness(&index, *at, header);
+                let liveness = liveness
+                    .map_err(|fault| io_error("query its index")(io::Error::other(fault)))?;
+                if matches!(liveness, Liveness::Live) {
+                    live.push(record);
+                }
+            }
+        }
         let at_ms = records.first().map_or(0, |(_, header, _)| header.at_ms);
-        let records = records
-            .iter()
-            .zip(counts)
-            .filter(|(_, counts)| *counts)
-            .map(|(record, _)| record);
-        let builders = self.builders_for(records);
+        let builders = self.builders_for(live.into_iter());
         if builders.is_empty() {
             return Ok(());
         }
@@ -462,10 +448,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         contents: &mut SegmentContents,
         stub: RecordHeader,
     ) -> Result<(), Abort> {
-        let at = Location {
-            segment: number,
-            offset: 0,
-        };
+        let at = Location::start_of(number);
         let log = Arc::clone(&self.store.log);
         let mut writer = self.store.writer();
         check_owner(self.owner, writer.owner())?;
@@ -475,14 +458,14 @@ impl<'s, 'a> Compaction<'s, 'a> {
         self.step(Step::Settle(number))?;
         writer
             .sync_head()
-            .map_err(|error| abort(error, "make durable what a sweep has moved"))?;
+            .map_err(|error| abort(error, "sync the records that a compaction moved"))?;
         // Without this flush the index would still point at the old location of a moved record, and
         // the record would be answered as lost.
         self.flush_index(&writer)?;
         self.step(Step::Write(number))?;
         let (bytes, _) = stub.sign(log.key(), at);
         log.write_stub(number, &bytes)
-            .map_err(|error| abort(error, "write what stands for a compacted segment"))?;
+            .map_err(|error| abort(error, "write the stub of a compacted segment"))?;
         self.step(Step::Replace(number))?;
         log.replace(number).map_err(|error| {
             // It is unknown which of the two files has the name now, so nothing about the segment
@@ -525,16 +508,17 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .chunks(RECORDS_PER_QUERY)
             .try_for_each(|keys| self.store.index_mut().remove_compacted(keys, log));
         if let Err(fault) = cleaned.and_then(|()| self.store.index_mut().flush(log)) {
-            tracing::warn!(%fault, "the index was not cleaned after a sweep");
+            tracing::warn!(%fault, "cannot remove the keys of a compacted segment from the index");
         }
     }
 
     fn open_segment(&self, number: u32) -> Result<Arc<Segment>, StoreError> {
-        self.store.log.require_segment(Location {
-            segment: number,
-            offset: 0,
-        })
+        self.store.log.require_segment(Location::start_of(number))
     }
+}
+
+fn garbage(stock: Stock) -> u64 {
+    stock.bytes.saturating_sub(stock.live)
 }
 
 fn abort(error: io::Error, doing: &str) -> Abort {

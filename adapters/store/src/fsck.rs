@@ -48,7 +48,7 @@ use crate::secret::{NO_CHECK, StoreSecret, check_of};
 use crate::segment::Segment;
 
 /// The epoch of a store whose HEAD was lost: higher than any epoch that was ever claimed.
-const EPOCH_BEHIND_ALL: u64 = 1 << 40;
+const EPOCH_AFTER_LOST_HEAD: u64 = 1 << 40;
 
 /// Whether damage is repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,13 +128,17 @@ pub fn fsck(
     }
     let found = repair_issues(options, dir)?;
     // Issues that became visible only by the repair.
-    let is_new =
-        |issue: &Issue| !report.issues.contains(issue) && segment_added == SegmentAdded::Yes;
-    let new: Vec<_> = found.into_iter().filter(is_new).collect();
-    report.issues.retain(|issue| {
-        segment_added == SegmentAdded::No || !matches!(issue, Issue::LostRange { .. })
-    });
-    report.issues.extend(new);
+    if segment_added == SegmentAdded::Yes {
+        // The new segment makes the missing end visible as a lost range.
+        let new: Vec<_> = found
+            .into_iter()
+            .filter(|issue| !report.issues.contains(issue))
+            .collect();
+        report
+            .issues
+            .retain(|issue| !matches!(issue, Issue::LostRange { .. }));
+        report.issues.extend(new);
+    }
     Ok(report)
 }
 
@@ -273,14 +277,11 @@ impl Inspection {
                 let head = match head {
                     Some(head) => head,
                     None => Head {
-                        epoch: EPOCH_BEHIND_ALL,
+                        epoch: EPOCH_AFTER_LOST_HEAD,
                         ..recover_head(dir, secret)?
                     },
                 };
-                let end = Location {
-                    segment: last + 1,
-                    offset: 0,
-                };
+                let end = Location::start_of(last + 1);
                 // No record has this hash, so the chain stays visibly broken here.
                 let position = LogPosition {
                     end,
@@ -294,7 +295,7 @@ impl Inspection {
         if let Some(number) = number {
             let log = Log::open(Arc::new(OsDisk), &dir.join("log"), self.log.keys().clone())?;
             log.add(number)
-                .map_err(io("begin a segment behind what is lost"))?;
+                .map_err(io("start a segment after the lost range"))?;
         }
         if number.is_some() || !self.faulty.is_empty() {
             head.write_both(&OsDisk, dir).map_err(io("write HEAD"))?;
@@ -318,21 +319,21 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
     let (scan, _) = LogScan::read(&store.log, position, &mut |_, _| {})?;
     let known = scan.index.processes().acknowledged();
     let found = issues(&scan);
-    let mut notes = Vec::new();
+    let mut records = Vec::new();
     let mut losses = Vec::new();
-    notes.extend(damaged_contents(&scan).map(|(name, _)| RecordBuilder::content_lost(*name)));
+    records.extend(damaged_contents(&scan).map(|(name, _)| RecordBuilder::content_lost(*name)));
     for issue in &found {
         match issue.clone().identity() {
-            Issue::Snapshot { pid, at } => notes.push(RecordBuilder::snapshot_dropped(pid, at)),
+            Issue::Snapshot { pid, at } => records.push(RecordBuilder::snapshot_dropped(pid, at)),
             Issue::Content { .. } => {}
             loss if known.contains(&loss) => {}
             loss => losses.push(loss),
         }
     }
     for losses in losses.chunks(LOSSES_PER_RECORD) {
-        notes.push(RecordBuilder::losses_acknowledged(losses)?);
+        records.push(RecordBuilder::losses_acknowledged(losses)?);
     }
-    store.write_repair_records(notes, scan.end_ms)?;
+    store.write_repair_records(records, scan.end_ms)?;
     Ok(found)
 }
 
@@ -393,7 +394,7 @@ fn damaged_contents(scan: &LogScan) -> impl Iterator<Item = (&Hash, &ScannedCont
 }
 
 /// The most lost changes that are listed per tree: a forged header can claim any number of them.
-const MOST_LOST_CHANGES: usize = 1_000;
+const MAX_LISTED_LOST_CHANGES: usize = 1_000;
 
 fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
     let mut found = Vec::new();
@@ -421,7 +422,7 @@ fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
         .last_key_value()
         .map_or(0, |(number, _)| *number);
     let is_lost = |number: &u64| records.temp_files.get(number) != Some(&Health::Whole);
-    let lost = (1..=last).filter(is_lost).take(MOST_LOST_CHANGES);
+    let lost = (1..=last).filter(is_lost).take(MAX_LISTED_LOST_CHANGES);
     found.extend(lost.map(|number| Issue::TempFile { root: pid, number }));
     found
 }
@@ -446,10 +447,7 @@ fn recover_head(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreE
         else {
             continue;
         };
-        let at = Location {
-            segment: number,
-            offset: 0,
-        };
+        let at = Location::start_of(number);
         let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
         let head = Head {
             key,
@@ -464,7 +462,7 @@ fn recover_head(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreE
         }
     }
     Err(damaged(
-        "HEAD is lost, and no segment says what the key of the store was; if it is encrypted, only \
-         its own secret shows that. Put back a copy of HEAD",
+        "HEAD is lost, and no segment contains the key of the store; if the store is encrypted, \
+         only its own secret finds it. Restore a copy of HEAD",
     ))
 }

@@ -76,9 +76,9 @@ impl Head {
         let files = Self::read_files(disk, dir)?;
         match files.best {
             None if files.are_there => Err(damaged(format!(
-                "{} holds no whole block of format version {VERSION}, and no other file does. The \
-                 log beside it cannot be vouched for: put back a copy of HEAD, HEAD2 and log \
-                 together. dormouse fsck says what can be done without",
+                "{} contains no whole block of format version {VERSION}, and no other file does, so \
+                 it is unknown whether the log is whole. Restore a copy of HEAD, HEAD2 and log \
+                 together. dormouse fsck shows what can be done without one",
                 dir.join(HEAD).display()
             ))),
             best => Ok(best),

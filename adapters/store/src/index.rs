@@ -107,19 +107,12 @@ impl Index {
     pub(crate) fn rebuild(&mut self, log: &Log, head: LogPosition) -> Result<(), StoreError> {
         self.locations = None;
         let (built, _) = Self::build_anywhere(&self.backend, log, head)?;
-        let Self {
-            locations,
-            pending,
-            backend,
-            ..
-        } = built;
-        (
-            self.locations,
-            self.pending,
-            self.backend,
-            self.position,
-            self.is_authoritative,
-        ) = (locations, pending, backend, head, true);
+        // Keep `self.processes`: the new table lacks what was damaged since this one was built.
+        self.locations = built.locations;
+        self.pending = built.pending;
+        self.backend = built.backend;
+        self.position = head;
+        self.is_authoritative = true;
         if let Err(fault) = self.write_whole_table(log) {
             self.backend.fall_back_to_memory(&fault);
             return self.rebuild(log, head);
@@ -162,13 +155,12 @@ impl Index {
             .ok_or_else(|| IndexFault("is new, or of another store".to_owned()))?;
         if applied.position != head && !log.contains_commit(&applied.position)? {
             return Err(
-                IndexFault("speaks of records that the log does not have".to_owned()).into(),
+                IndexFault("refers to records that the log does not have".to_owned()).into(),
             );
         }
-        if applied.position.commit > head.commit && !points_to(log, head, applied.position)? {
-            return Err(
-                IndexFault("speaks of records that a loss of power took".to_owned()).into(),
-            );
+        if applied.position.commit > head.commit && !is_whole_between(log, head, applied.position)?
+        {
+            return Err(IndexFault("refers to records that a power loss took".to_owned()).into());
         }
         if applied.lengths != log.lengths_before(applied.position.end.segment) {
             return Err(IndexFault("was built from a log with other segments".to_owned()).into());
@@ -245,8 +237,8 @@ impl Index {
                     progress.add(HEADER_BYTES as u64 + header.length);
                 }
                 WalkItem::LostRange(lost) => {
-                    tracing::warn!(from = %lost.from, to = %lost.to, "a part of the log cannot be \
-                         recognised");
+                    tracing::warn!(from = %lost.from, to = %lost.to, "a range of the log is \
+                     unreadable");
                     self.add_lost_range(lost);
                 }
                 WalkItem::Commit(position) => self.advance_to(position, log)?,
@@ -353,24 +345,17 @@ impl Index {
 
     /// Whether the log is known to contain a content. A wrong `false` costs a second copy.
     pub(crate) fn holds_content(&self, hash: Hash) -> bool {
-        let held =
-            |place: IndexEntry| place.count > 0 && !self.compacted.contains(place.at.segment);
-        self.pending.adds_content(hash)
-            || self
-                .locations()
-                .and_then(|locations| locations.get(&RecordKey::Content(hash), &self.pending))
-                .is_ok_and(|place| place.is_some_and(held))
+        if self.pending.adds_content(hash) {
+            return true;
+        }
+        let entry = self.content_entry(hash).ok().flatten();
+        entry.is_some_and(|entry| entry.count > 0)
     }
 
     /// Whether the log is known to contain a content, or to have contained it before it was lost. A
     /// `false` may be wrong.
     pub(crate) fn knows_content(&self, hash: Hash) -> bool {
-        let stands = |place: &IndexEntry| !self.compacted.contains(place.at.segment);
-        let place = self
-            .locations()
-            .and_then(|locations| locations.get(&RecordKey::Content(hash), &self.pending));
-        self.pending.adds_content(hash)
-            || place.is_ok_and(|place| place.as_ref().is_some_and(stands))
+        self.pending.adds_content(hash) || matches!(self.content_entry(hash), Ok(Some(_)))
     }
 
     /// The entry of a content, or of the record that declares it lost (with a count of 0); `None`
@@ -379,11 +364,17 @@ impl Index {
     /// # Errors
     /// [`IndexFault`].
     pub(crate) fn content(&self, hash: Hash) -> Result<Option<IndexEntry>, IndexFault> {
-        let place = self
+        let entry = self.content_entry(hash)?;
+        self.check_absence(entry.is_some())?;
+        Ok(entry)
+    }
+
+    /// The entry of a content; `None` also if an index from disk has lost it.
+    fn content_entry(&self, hash: Hash) -> Result<Option<IndexEntry>, IndexFault> {
+        let entry = self
             .locations()?
-            .get(&RecordKey::Content(hash), &self.pending)?
-            .filter(|place| !self.compacted.contains(place.at.segment));
-        self.check_absence(place.is_some()).map(|()| place)
+            .get(&RecordKey::Content(hash), &self.pending)?;
+        Ok(entry.filter(|entry| !self.compacted.contains(entry.at.segment)))
     }
 
     /// Whether a key points to this location.
@@ -394,7 +385,7 @@ impl Index {
         Ok(self
             .locations()?
             .get(name, &self.pending)?
-            .is_some_and(|place| place.at == at))
+            .is_some_and(|entry| entry.at == at))
     }
 
     /// Whether the index has an entry for a key.
@@ -420,7 +411,7 @@ impl Index {
             if self
                 .locations()?
                 .get(name, &self.pending)?
-                .is_some_and(|place| self.compacted.contains(place.at.segment))
+                .is_some_and(|entry| self.compacted.contains(entry.at.segment))
             {
                 self.pending.remove(&name.to_bytes());
             }
@@ -438,11 +429,11 @@ impl Index {
         pid: Pid,
         upto: FactNumber,
     ) -> Result<Option<(FactNumber, Location)>, IndexFault> {
-        let place = self
+        let entry = self
             .locations()?
             .image(pid, upto, &self.pending)?
             .filter(|(_, at)| !self.compacted.contains(at.segment));
-        self.check_absence(place.is_some()).map(|()| place)
+        self.check_absence(entry.is_some()).map(|()| entry)
     }
 
     /// The records that hold the facts of a process from `first` to `upto`; `None` if some are
@@ -470,10 +461,13 @@ impl Index {
         root: Pid,
         last: u64,
     ) -> Result<Option<Vec<Location>>, IndexFault> {
-        let places = self.locations()?.temp_files(root, last, &self.pending)?;
-        let places =
-            places.filter(|places| places.iter().all(|at| !self.compacted.contains(at.segment)));
-        self.check_absence(places.is_some()).map(|()| places)
+        let locations = self.locations()?.temp_files(root, last, &self.pending)?;
+        let locations = locations.filter(|locations| {
+            locations
+                .iter()
+                .all(|at| !self.compacted.contains(at.segment))
+        });
+        self.check_absence(locations.is_some()).map(|()| locations)
     }
 
     /// Absence is authoritative only in an index that was built in this session; an index from disk
@@ -489,7 +483,11 @@ impl Index {
 
 /// Whether the log is whole from `head` to `position`. After HEAD's position, a power loss may have
 /// lost a commit and kept later ones.
-fn points_to(log: &Log, head: LogPosition, position: LogPosition) -> Result<bool, StoreError> {
+fn is_whole_between(
+    log: &Log,
+    head: LogPosition,
+    position: LogPosition,
+) -> Result<bool, StoreError> {
     let mut reached = false;
     let mut lost = false;
     walk(log, head, head, &mut |found| {

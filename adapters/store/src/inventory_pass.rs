@@ -147,10 +147,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             records.push((at, checked.header));
         }
         if self.at.offset >= limit && number < self.end.end.segment {
-            self.at = Location {
-                segment: number + 1,
-                offset: 0,
-            };
+            self.at = Location::start_of(number + 1);
         }
         self.taken.records += records.len() as u64;
         let nothing = Forgotten::default();
@@ -180,7 +177,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         });
         self.order.inventory.note_unreadable(
             None,
-            format!("nothing can be recognised from {from} to {}", self.at),
+            format!("no record is recognisable from {from} to {}", self.at),
         );
         Ok(())
     }
@@ -339,12 +336,12 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             Err(None) if self.history_is_new(pid, &entry)? => return Ok(()),
             Err(None) => Some(format!("its image after fact {} is missing", entry.since())),
             Err(Some(upto)) => {
-                let places = self
+                let locations = self
                     .store
                     .query_index(|index| index.facts(pid, upto.plus(1), entry.last))?;
-                let places = places.map(|runs| runs.into_iter().map(|run| run.at).collect());
-                let is_new = self.are_new(places)?;
-                (!is_new).then(|| format!("facts behind fact {upto} are missing"))
+                let locations = locations.map(|runs| runs.into_iter().map(|run| run.at).collect());
+                let is_new = self.are_new(locations)?;
+                (!is_new).then(|| format!("facts after fact {upto} are missing"))
             }
         };
         missing
@@ -353,12 +350,13 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let known = self.order.inventory.temp_files(pid);
         let last = entry.temp_files.last;
         if known < last {
-            let places = self
+            let locations = self
                 .store
                 .query_index(|index| index.temp_files(pid, last))?;
-            let places = places.map(|places| places.into_iter().skip(known as usize).collect());
-            if !self.are_new(places)? {
-                let what = format!("changes of its temporary files behind {known} are missing");
+            let locations =
+                locations.map(|locations| locations.into_iter().skip(known as usize).collect());
+            if !self.are_new(locations)? {
+                let what = format!("changes of its temporary files after {known} are missing");
                 self.order.inventory.note_unreadable(Some(pid), what);
             }
         }
@@ -371,18 +369,18 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let image = self
             .store
             .query_index(|index| index.image(pid, entry.since()))?;
-        let place = image
+        let location = image
             .filter(|(at, _)| *at == entry.since())
-            .map(|(_, place)| vec![place]);
-        self.are_new(place)
+            .map(|(_, location)| vec![location]);
+        self.are_new(location)
     }
 
     /// Whether all of these records were first written after the end of the pass.
-    fn are_new(&self, places: Option<Vec<Location>>) -> Result<bool, StoreError> {
-        let Some(places) = places else {
+    fn are_new(&self, locations: Option<Vec<Location>>) -> Result<bool, StoreError> {
+        let Some(locations) = locations else {
             return Ok(false);
         };
-        for at in places {
+        for at in locations {
             match read_header(&self.store.log, at) {
                 Ok(header) if header.since > self.end.commit => {}
                 Err(error) if !matches!(error, StoreError::Damaged { .. }) => return Err(error),

@@ -149,22 +149,22 @@ impl Issue {
 impl fmt::Display for Issue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Head { file } => write!(f, "{file}: it is missing or damaged"),
+            Self::Head { file } => write!(f, "{file}: missing or damaged"),
             Self::LostRange { from, to } => write_lost_range(f, *from, *to),
             Self::StraySegment { end, segment } => write!(
                 f,
-                "log: no whole commit stands behind {end}, though it goes on to segment \
-                 {segment:08}. Take what is behind out of the folder, or put back what is missing \
-                 between"
+                "log: no whole commit follows {end}, although the log continues to segment \
+                 {segment:08}. Remove the later segments from the folder, or restore the missing \
+                 ones"
             ),
             Self::SegmentStart { segment } => write!(
                 f,
-                "log: the first record of segment {segment:08} is damaged, which only matters \
-                 where HEAD is lost"
+                "log: the first record of segment {segment:08} is damaged, which matters only if \
+                 HEAD is lost"
             ),
             Self::Row { pid } => write!(
                 f,
-                "process {pid}: the record of its birth or end is damaged"
+                "process {pid}: the record of its creation or end is damaged"
             ),
             Self::Facts {
                 pid,
@@ -175,14 +175,14 @@ impl fmt::Display for Issue {
                 let upto = first.0.saturating_sub(1);
                 write!(
                     f,
-                    "process {pid}: facts {first}-{last} are lost, it can be read up to {upto}"
+                    "process {pid}: facts {first}-{last} are lost; it can be read up to {upto}"
                 )?;
                 readable_from.map_or(Ok(()), |from| write!(f, " and from {from} on"))
             }
             Self::Snapshot { pid, at } => {
                 write!(
                     f,
-                    "process {pid}: its snapshot at fact {at} is damaged, and is replayed from an \
+                    "process {pid}: its snapshot at fact {at} is damaged; it is replayed from an \
                      earlier one"
                 )
             }
@@ -192,7 +192,7 @@ impl fmt::Display for Issue {
             } => {
                 write!(
                     f,
-                    "process {pid}: its first image is damaged, it can be read from fact {from} on"
+                    "process {pid}: its first image is damaged; it can be read from fact {from} on"
                 )
             }
             Self::FirstSnapshot {
@@ -209,26 +209,26 @@ impl fmt::Display for Issue {
             Self::Checkpoint { id } => {
                 write!(
                     f,
-                    "checkpoint {id}: its record is damaged: which processes it needs is not known"
+                    "checkpoint {id}: its record is damaged: the processes it needs are unknown"
                 )
             }
             Self::OpenEnd { pid, last } => {
                 write!(
                     f,
-                    "process {pid}: it may go on behind fact {last} in what is lost, it can be \
+                    "process {pid}: it may continue after fact {last} in a lost range; it can be \
                      read up to {last}"
                 )
             }
             Self::LogTooShort { end, head, commits } => write!(
                 f,
-                "log: it ends with {end}, and HEAD vouches for it up to {head}. Commits that \
-                 are missing: {commits}. Put back {}, if there is a copy",
+                "log: it ends at {end}, before HEAD's position, {head}. Missing commits: \
+                 {commits}. Restore {}, if there is a copy",
                 files(end.segment, head.segment)
             ),
             Self::UnknownEnd { end, commit } => write!(
                 f,
-                "log: nothing vouches for what stood behind commit {commit}, the last whole one, \
-                 which ends with {end}"
+                "log: it is unknown whether more followed commit {commit}, the last whole one, \
+                 which ends at {end}"
             ),
         }
     }
@@ -236,7 +236,7 @@ impl fmt::Display for Issue {
 
 /// A lost range of the log, with the files that may be missing in it.
 fn write_lost_range(f: &mut fmt::Formatter<'_>, from: Location, to: Location) -> fmt::Result {
-    write!(f, "log: nothing can be recognised from {from} to {to}")?;
+    write!(f, "log: no record is recognisable from {from} to {to}")?;
     let first = if from.offset == 0 {
         from.segment
     } else {

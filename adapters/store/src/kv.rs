@@ -89,8 +89,8 @@ impl KvStore {
     ///
     /// # Errors
     /// [`IndexFault`].
-    pub(crate) fn get(&self, key: &[u8], waiting: &Batch) -> Result<Option<Vec<u8>>, IndexFault> {
-        if let Some(value) = waiting.changes.get(key) {
+    pub(crate) fn get(&self, key: &[u8], pending: &Batch) -> Result<Option<Vec<u8>>, IndexFault> {
+        if let Some(value) = pending.changes.get(key) {
             return Ok(value.clone());
         }
         match self {
@@ -107,9 +107,9 @@ impl KvStore {
         &self,
         first: &[u8],
         last: &[u8],
-        waiting: &Batch,
+        pending: &Batch,
     ) -> Result<Option<Pair>, IndexFault> {
-        let set = waiting.between(first, last).next_back();
+        let set = pending.between(first, last).next_back();
         let kept = match self {
             Self::Sled(sled) => guard(|| {
                 Ok(sled
@@ -136,7 +136,7 @@ impl KvStore {
         &self,
         first: &[u8],
         last: &[u8],
-        waiting: &Batch,
+        pending: &Batch,
     ) -> Result<Vec<Pair>, IndexFault> {
         let mut kept: Vec<Pair> = match self {
             Self::Sled(sled) => guard(|| {
@@ -145,10 +145,10 @@ impl KvStore {
                     .map(|entry| entry.map(pair))
                     .collect()
             })?,
-            Self::Nothing => return Ok(waiting.between(first, last).collect()),
+            Self::Nothing => return Ok(pending.between(first, last).collect()),
         };
         let kept_pairs = kept.len();
-        kept.extend(waiting.between(first, last));
+        kept.extend(pending.between(first, last));
         if kept.len() > kept_pairs {
             let merged: BTreeMap<_, _> = kept.into_iter().collect();
             kept = merged.into_iter().collect();
@@ -184,7 +184,9 @@ impl KvStore {
     /// [`IndexFault`].
     pub(crate) fn apply(&mut self, Batch { changes, .. }: Batch) -> Result<(), IndexFault> {
         let Self::Sled(sled) = self else {
-            return Err(IndexFault("has nowhere to put what waits".to_owned()));
+            return Err(IndexFault(
+                "has no backend to write pending changes to".to_owned(),
+            ));
         };
         let mut batch = sled::Batch::default();
         for (key, value) in changes {
@@ -230,8 +232,8 @@ impl SledStore {
 
     fn close_to_others(&self) {
         if let Err(error) = owner_only(&self.folder) {
-            tracing::debug!(%error, "the files of the index keep their modes; their folder is for \
-                 its owner alone");
+            tracing::debug!(%error, "cannot change the modes of the index's files; their folder is \
+             accessible to its owner only");
         }
     }
 }
@@ -241,8 +243,8 @@ impl Drop for SledStore {
     fn drop(&mut self) {
         let db = self.db.take();
         if let Err(fault) = guard(|| db.map_or(Ok(0), |db| db.flush())) {
-            tracing::warn!(%fault, "the index was not written; it will be caught up or rebuilt \
-                 from the log");
+            tracing::warn!(%fault, "cannot flush sled; the index will be caught up or rebuilt from \
+             the log");
         }
         self.close_to_others();
     }

@@ -92,10 +92,7 @@ impl Log {
         };
         for number in log.numbers() {
             if log
-                .header(Location {
-                    segment: number,
-                    offset: 0,
-                })?
+                .header(Location::start_of(number))?
                 .is_some_and(|it| it.header.kind == RecordKind::SegmentCompacted)
             {
                 log.compacted.add(number);
@@ -387,7 +384,7 @@ fn missing(at: Location) -> StoreError {
 
 pub(crate) fn hash_mismatch(at: Location) -> StoreError {
     damaged(format!(
-        "the record at {at} does not match its hash. What it held is lost; everything else can \
+        "the record at {at} does not match its hash. Its content is lost; everything else can \
          still be read"
     ))
 }

@@ -28,6 +28,11 @@ impl Location {
     /// The length of [`Location::to_bytes`].
     pub(crate) const BYTES: usize = 12;
 
+    /// The start of a segment.
+    pub(crate) const fn start_of(segment: u32) -> Self {
+        Self { segment, offset: 0 }
+    }
+
     /// Little-endian bytes: segment (4), offset (8).
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

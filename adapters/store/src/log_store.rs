@@ -147,29 +147,29 @@ impl LogStore {
     /// Queries the index. If the index cannot answer, rebuilds it and queries once more.
     pub(crate) fn query_index<T>(
         &self,
-        question: impl Fn(&Index) -> Result<T, IndexFault>,
+        query: impl Fn(&Index) -> Result<T, IndexFault>,
     ) -> Result<T, StoreError> {
         let fault = match self
             .flush_index_for_reading()
-            .and_then(|()| question(&self.index()))
+            .and_then(|()| query(&self.index()))
         {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
         };
-        tracing::info!(%fault, "building the index again");
+        tracing::info!(%fault, "rebuilding the index");
         let end = self.writer();
         let mut index = self.index_mut();
         index.rebuild(&self.log, end.position())?;
-        question(&index).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
+        query(&index).map_err(|fault| io("query its index")(std::io::Error::other(fault)))
     }
 
     /// Repeats a read if a segment was compacted during it: the records may have been moved.
     fn retry_if_moved<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
-            let swept = self.log.compacted().count();
+            let compacted = self.log.compacted().count();
             match read() {
                 Err(StoreError::Damaged { .. } | StoreError::Lost { .. })
-                    if self.log.compacted().count() != swept => {}
+                    if self.log.compacted().count() != compacted => {}
                 other => return other,
             }
         }
@@ -301,11 +301,10 @@ impl Drop for LogStore {
     /// Leaves HEAD at the log's end, so that any later change of the log is detected.
     fn drop(&mut self) {
         if let Err(fault) = self.flush_index() {
-            tracing::warn!(%fault, "the index was not brought up to the log when the store was \
-                 closed");
+            tracing::warn!(%fault, "cannot flush the index while closing the store");
         }
         if let Err(error) = self.writer().close() {
-            tracing::warn!(%error, "HEAD was not written when the store was closed");
+            tracing::warn!(%error, "cannot write HEAD while closing the store");
         }
     }
 }

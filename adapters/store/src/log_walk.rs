@@ -130,7 +130,7 @@ pub(crate) fn check_written_by_store(log: &Log, head: LogPosition) -> Result<(),
     }
     Err(damaged(format!(
         "nothing in the log was written by the store that HEAD belongs to, which had reached {}. \
-         Put back the log of this store, or a copy of HEAD and log together",
+         Restore the log of this store, or a copy of HEAD and log together",
         head.end
     )))
 }
@@ -184,17 +184,17 @@ impl<'a> Walk<'a> {
     ) -> Result<(), E> {
         while self.enter_segment() {
             self.pass_head(visit)?;
-            let here = self.window.header(self.at)?;
-            let vouched = self.at < self.head.end;
-            match here {
-                Some(checked) if vouched => {
+            let header = self.window.header(self.at)?;
+            let is_covered_by_head = self.at < self.head.end;
+            match header {
+                Some(checked) if is_covered_by_head => {
                     self.check_against_head(&checked)?;
                     self.accept_record(checked, visit)?;
                 }
                 Some(checked) if self.is_trusted(&checked)? => {
                     self.accept_record(checked, visit)?
                 }
-                None if vouched => self.skip_before_head(visit)?,
+                None if is_covered_by_head => self.skip_before_head(visit)?,
                 None if self.was_synced()? => match search::next_header(self.log, self.at)? {
                     Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
                     None => break,
@@ -229,14 +229,17 @@ impl<'a> Walk<'a> {
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        (self.chain, self.last_good, self.open_damage) = (Some(self.head.chain), self.head, None);
-        (self.previous_end, self.reached) = (self.head.end, self.head.commit);
+        self.chain = Some(self.head.chain);
+        self.last_good = self.head;
+        self.open_damage = None;
+        self.previous_end = self.head.end;
+        self.reached = self.head.commit;
         visit(WalkItem::Commit(self.head))
     }
 
     fn lost(&self, from: Location, to: Location, upto: u64) -> LostRange {
-        let is_begun = self.last_good.commit != self.reached;
-        let since = if is_begun {
+        let has_begun = self.last_good.commit != self.reached;
+        let since = if has_begun {
             self.reached
         } else {
             self.reached + 1
@@ -256,7 +259,7 @@ impl<'a> Walk<'a> {
         };
         Err(damaged(format!(
             "the log cannot be read from {} on, and no whole commit follows. Cutting it there \
-             could lose what was acknowledged. Put back a copy of HEAD and log together",
+             could lose acknowledged commits. Restore a copy of HEAD and log together",
             lost.from
         )))
     }
@@ -272,10 +275,7 @@ impl<'a> Walk<'a> {
         let is_over = end == Some(self.at.offset)
             || (self.at == self.head.end && end.is_none_or(|end| end < self.at.offset));
         if is_over && self.at.segment < last {
-            self.at = Location {
-                segment: self.at.segment + 1,
-                offset: 0,
-            };
+            self.at = Location::start_of(self.at.segment + 1);
         }
         self.at.segment < last || end.is_some_and(|end| self.at.offset < end)
     }
@@ -291,7 +291,7 @@ impl<'a> Walk<'a> {
         let another = end > self.head.end && end.segment == self.head.end.segment;
         if another || (end == self.head.end && checked.hash != self.head.chain) {
             return Err(damaged(format!(
-                "the log is not the one that HEAD speaks of: they part at {}. Put back a copy of \
+                "the log is not the one that HEAD belongs to: they differ at {}. Restore a copy of \
                  HEAD and log together",
                 self.at
             )));
@@ -305,8 +305,8 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         Err(damaged(format!(
-            "the segments before {:08} hold commits up to {}, and it goes on with commit {}: they \
-             are of two copies of the store, which were written apart from each other. Put back \
+            "the segments before {:08} hold commits up to {}, and it continues with commit {}: \
+             they come from two copies of the store that were written independently. Restore \
              HEAD, HEAD2 and the log of one of them together",
             self.at.segment, self.reached, header.commit
         )))
@@ -317,7 +317,8 @@ impl<'a> Walk<'a> {
         checked: CheckedHeader,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (at, CheckedHeader { header, hash }) = (self.at, checked);
+        let at = self.at;
+        let CheckedHeader { header, hash } = checked;
         if self.chain.is_some_and(|chain| chain != header.previous) {
             self.check_order(&header)?;
             self.flush(visit)?;
@@ -366,7 +367,8 @@ impl<'a> Walk<'a> {
     ) -> Result<(), E> {
         self.flush(visit)?;
         let at = self.at;
-        (self.at, self.chain) = (record_end(at, &header), Some(header.payload));
+        self.at = record_end(at, &header);
+        self.chain = Some(header.payload);
         self.previous_end = self.at;
         self.reached = self.reached.max(header.commit);
         visit(WalkItem::Record(at, header))
@@ -388,7 +390,10 @@ impl<'a> Walk<'a> {
         self.flush(visit)?;
         let lost = self.lost(self.at, to, upto);
         visit(WalkItem::LostRange(lost))?;
-        (self.at, self.previous_end, self.chain, self.open_damage) = (to, to, None, Some(lost));
+        self.at = to;
+        self.previous_end = to;
+        self.chain = None;
+        self.open_damage = Some(lost);
         Ok(())
     }
 
@@ -417,8 +422,8 @@ impl<'a> Walk<'a> {
     /// Whether a later record shows that the commit expected here was synced.
     fn was_synced(&mut self) -> Result<bool, StoreError> {
         // If a commit has begun, the bad record belongs to it.
-        let begun = self.last_good.commit != self.reached;
-        let wanted = if begun {
+        let has_begun = self.last_good.commit != self.reached;
+        let wanted = if has_begun {
             self.reached
         } else {
             self.reached + 1

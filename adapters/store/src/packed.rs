@@ -270,5 +270,5 @@ impl Packed {
 
 /// The error of a content that cannot be packed.
 pub(crate) fn cannot_pack(error: io::Error) -> StoreError {
-    io_error("compress or seal what is committed")(error)
+    io_error("compress or encrypt a commit")(error)
 }

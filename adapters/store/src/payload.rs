@@ -52,7 +52,7 @@ fn decode_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
     let row: ProcessRow = decode(bytes)?;
     if !row.is_younger_than_its_parent() {
         return Err(damaged(format!(
-            "process {} is said to be older than its parent",
+            "process {} claims to be older than its parent",
             row.pid
         )));
     }
@@ -123,14 +123,14 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
 fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
     codec::decode(bytes).map_err(|error| {
         damaged(format!(
-            "a record with the right hash has no meaning: {error}"
+            "a record with the right hash cannot be decoded: {error}"
         ))
     })
 }
 
 fn malformed(kind: &str) -> StoreError {
     damaged(format!(
-        "a record of kind {kind} with the right hash has parts that do not add up"
+        "a record of kind {kind} with the right hash has parts whose lengths do not add up"
     ))
 }
 

@@ -162,7 +162,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
         "{case}"
     );
     // Compaction takes commit numbers as well, so commits are recognised by their times.
-    let told = |store: &dyn Store, pid| -> Vec<_> {
+    let times = |store: &dyn Store, pid| -> Vec<_> {
         let history = store.history(pid).unwrap().written;
         assert!(
             history.is_sorted_by(|one, other| one.commit <= other.commit),
@@ -198,7 +198,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
                 "{case}"
             );
         }
-        assert_eq!(told(store, pid), told(&right, pid), "{case}");
+        assert_eq!(times(store, pid), times(&right, pid), "{case}");
         assert_eq!(files(store, pid), files(&right, pid), "{case}");
     }
     assert_eq!(checkpoints(store), checkpoints(&right), "{case}");
@@ -277,7 +277,10 @@ fn work(
         if sweeps == Sweeps::Some && dice.below(6) == 0 {
             let close_bytes = if dice.below(4) == 0 { 0 } else { u64::MAX };
             match sweep(store, owner, close_bytes) {
-                Ok(swept) => assert!(swept.damaged_parts.is_empty(), "commit {number}: {swept:?}"),
+                Ok(report) => assert!(
+                    report.damaged_parts.is_empty(),
+                    "commit {number}: {report:?}"
+                ),
                 Err(error) => return (synced, Err(error)),
             }
         }
@@ -395,7 +398,7 @@ fn fail_at(step: u64, steps: u64) {
     let case = format!("step {step} of {steps} fails");
     let mut opened = open(&disk, folder.path());
     let mut synced = 0;
-    let mut told = u32::from(opened.is_err());
+    let mut errors = u32::from(opened.is_err());
     for _ in 0..4 {
         let (store, owner) = match opened {
             Ok(opened) => opened,
@@ -408,7 +411,7 @@ fn fail_at(step: u64, steps: u64) {
         );
         let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
         synced = now;
-        told += u32::from(outcome.is_err());
+        errors += u32::from(outcome.is_err());
         if matches!(outcome, Err(StoreError::Io { .. }))
             && store.commit(owner, Batch::durable(&[], 0)).is_ok()
         {
@@ -427,7 +430,7 @@ fn fail_at(step: u64, steps: u64) {
         "{case}"
     );
     assert!(
-        told <= 1,
-        "{case}: one fault is told once, not {told} times"
+        errors <= 1,
+        "{case}: one fault is reported once, not {errors} times"
     );
 }

@@ -313,7 +313,7 @@ fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
 /// The error of a process whose row is unreadable.
 pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
     damaged(format!(
-        "the record of process {pid}'s birth or end does not match its hash"
+        "the record of process {pid}'s creation or end does not match its hash"
     ))
 }
 

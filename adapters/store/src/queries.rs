@@ -77,9 +77,9 @@ impl LogStore {
         let entry = self.entry(pid)?;
         let since = entry.since();
         let last = entry.last;
-        let mut places = Vec::new();
+        let mut locations = Vec::new();
         if since == FactNumber(0) {
-            places.push(
+            locations.push(
                 entry
                     .birth
                     .as_ref()
@@ -88,14 +88,14 @@ impl LogStore {
             );
         }
         if since < last {
-            places.extend(
+            locations.extend(
                 self.query_index(|index| index.known_facts(pid, since.plus(1), last))?
                     .iter()
                     .map(|run| run.at),
             );
         }
         let mut written = Vec::new();
-        for at in places {
+        for at in locations {
             match record_read::written(&self.log, at) {
                 // The index was built before the damage, so there is a gap.
                 Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
@@ -164,24 +164,24 @@ impl LogStore {
 
     pub(crate) fn open_content(&self, hash: ContentHash) -> Result<StoredContent, StoreError> {
         let name = self.log.keys().name(hash);
-        let Some(place) = self.query_index(|index| index.content(name))? else {
+        let Some(entry) = self.query_index(|index| index.content(name))? else {
             return Err(match self.index().processes().lost_ranges() {
                 [] => StoreError::UnknownContent(hash),
                 _ => damaged(format!(
-                    "the content {hash} is not known, and may be among records that are lost"
+                    "the content {hash} is unknown, and may be in a lost range of the log"
                 )),
             });
         };
-        if place.count == 0 {
+        if entry.count == 0 {
             return Err(damaged(format!(
-                "the content {hash} was damaged on disk and is given up. It is kept again when it \
-                 is committed again"
+                "the content {hash} was damaged on disk and is lost. It is stored again when it is \
+                 committed again"
             )));
         }
-        let header = record_read::read_header(&self.log, place.at)?;
+        let header = record_read::read_header(&self.log, entry.at)?;
         StoredContent::open(
             &self.log,
-            place.at,
+            entry.at,
             &header,
             Arc::clone(&self.corrupt_contents),
         )
@@ -201,13 +201,13 @@ impl LogStore {
         by: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
         let reach = self.entry(root)?.temp_files;
-        let places = self.query_index(|index| index.temp_files(root, reach.last))?;
-        let places = places.ok_or_else(|| {
+        let locations = self.query_index(|index| index.temp_files(root, reach.last))?;
+        let locations = locations.ok_or_else(|| {
             damaged(format!(
                 "changes of the temporary files of process {root} are lost"
             ))
         })?;
-        let known = places
+        let known = locations
             .into_iter()
             .map(|at| record_read::temp_file(&self.log, at));
         let mut changes = known.collect::<Result<Vec<_>, _>>()?;
@@ -227,7 +227,7 @@ impl LogStore {
             .filter(|since| *since <= by);
         if changes.len() == known && lost_since.is_some() {
             return Err(damaged(format!(
-                "the temporary files of process {root} may go on behind change {}: {}",
+                "the temporary files of process {root} may continue after change {}: {}",
                 reach.last,
                 describe_ranges(lost())
             )));
@@ -245,7 +245,7 @@ impl LogStore {
             (Some(entry), _) => Ok(entry),
             (None, []) => Err(StoreError::UnknownProcess(pid)),
             (None, lost) => Err(damaged(format!(
-                "process {pid} is not known, and may be lost: {}",
+                "process {pid} is unknown, and may be lost: {}",
                 describe_ranges(lost.iter())
             ))),
         }
@@ -279,8 +279,8 @@ impl LogStore {
 
     fn may_go_on(index: &Index, pid: Pid, entry: &ProcessEntry) -> String {
         format!(
-            "the journal of process {pid} may go on behind fact {}: {}. Up to that fact it can be \
-             read, by asking for it",
+            "the journal of process {pid} may continue after fact {}: {}. It can be read up to \
+             that fact",
             entry.last,
             describe_ranges(index.processes().may_continue_in(entry))
         )
@@ -317,8 +317,8 @@ impl LogStore {
             match record_read::image(&self.log, at) {
                 Ok(image) => return Ok((base, image)),
                 Err(error @ StoreError::Damaged { .. }) => {
-                    tracing::warn!(%pid, %base, %error, "an image is damaged; an earlier one is \
-                         tried");
+                    tracing::warn!(%pid, %base, %error, "an image is damaged; trying an earlier \
+                     one");
                     first_error.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
@@ -331,7 +331,7 @@ impl LogStore {
         }
         Err(first_error.unwrap_or_else(|| {
             damaged(format!(
-                "no image of process {pid} is left at or before fact {upto}"
+                "process {pid} has no image at or before fact {upto} any more"
             ))
         }))
     }

@@ -49,9 +49,9 @@ pub(crate) struct Opened {
 /// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
     retry_beside_writer(|| {
-        let (opened, vouched) = open_once(dir, options)?;
-        let is_doubtful = opened.index.processes().is_lost_behind(vouched);
-        Ok((opened, is_doubtful))
+        let (opened, head_end) = open_once(dir, options)?;
+        let may_be_in_progress = opened.index.processes().is_lost_behind(head_end);
+        Ok((opened, may_be_in_progress))
     })
 }
 
@@ -94,7 +94,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
         segment.acknowledge(position.end.offset);
     }
     let log = Arc::new(log);
-    let vouched = head.position.end;
+    let head_end = head.position.end;
     let writer = Writer::read_only(
         dir.to_owned(),
         Arc::clone(&log),
@@ -102,7 +102,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
         Head { position, ..head },
         options,
     );
-    Ok((Opened { log, index, writer }, vouched))
+    Ok((Opened { log, index, writer }, head_end))
 }
 
 /// HEAD, and the segments that belong to it.
@@ -131,14 +131,15 @@ pub(crate) fn open_consistent(dir: &Path, options: &Options) -> Result<(Head, Lo
         }
     }
     let doing = format!(
-        "look into {}: whoever writes it begins a segment each moment. Try again",
+        "look into {}: its writer keeps starting segments. Try again",
         dir.display()
     );
     Err(io_error(doing)(io::ErrorKind::WouldBlock.into()))
 }
 
 fn no_store(dir: &Path) -> StoreError {
-    io_error(format!("look into {}: nothing stands in it", dir.display()))(
-        io::ErrorKind::NotFound.into(),
-    )
+    io_error(format!(
+        "look into {}: it is empty or does not exist",
+        dir.display()
+    ))(io::ErrorKind::NotFound.into())
 }

@@ -18,8 +18,8 @@ use crate::record_header::{RecordHeader, RecordKind};
 pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, StoreError> {
     let sealed = log.header(at)?.ok_or_else(|| {
         damaged(format!(
-            "the record at {at} cannot be recognised. What it held is lost; everything else can \
-             still be read"
+            "the record at {at} is unreadable. Its content is lost; everything else can still be \
+             read"
         ))
     })?;
     Ok(sealed.header)
@@ -88,7 +88,8 @@ pub(crate) fn facts(
         let read = read().map_err(|error| of_facts(pid, run, error))?;
         if read.len() != run.count {
             return Err(damaged(format!(
-                "the facts of process {pid} at {} are not as many as they were",
+                "the record at {} does not contain as many facts of process {pid} as its header \
+                 says",
                 run.at
             )));
         }

@@ -58,7 +58,7 @@ pub(crate) fn open(
     let lock = StoreLock::take(dir)?;
     let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,
-        None => begin(&*disk, dir, options.secret.as_ref())?,
+        None => create_head(&*disk, dir, options.secret.as_ref())?,
     };
     let is_behind = Head::read_files(&*disk, dir)?.is_behind;
     let keys = check_secret(&head, options.secret.as_ref(), dir)?;
@@ -68,7 +68,7 @@ pub(crate) fn open(
     check_log(&log, head.position)?;
     let (index, position) = Index::open(&dir.join("index"), &log, head.position)?;
     check_tail(&log, position)?;
-    let segment = cut_torn_tail(&log, position).map_err(io_error("settle the end of the log"))?;
+    let segment = cut_torn_tail(&log, position).map_err(io_error("cut the end of the log"))?;
     if head.position != position || is_behind {
         head.position = position;
         head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
@@ -107,12 +107,16 @@ pub(crate) fn check_secret(
 }
 
 /// Creates HEAD for a new store. The folder must contain nothing but LOCK.
-fn begin(disk: &dyn Disk, dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError> {
+fn create_head(
+    disk: &dyn Disk,
+    dir: &Path,
+    secret: Option<&StoreSecret>,
+) -> Result<Head, StoreError> {
     let segments = segment_numbers(disk, &dir.join("log")).map_err(io_error("look for a log"))?;
     if !segments.is_empty() || dir.join("index").exists() {
         return Err(damaged(format!(
-            "{} has no HEAD beside its log: it cannot be told whether the log is whole. Put back a \
-             copy of HEAD, HEAD2 and log together. dormouse fsck says what can be done without",
+            "{} has a log but no HEAD, so it is unknown whether the log is whole. Restore a copy of \
+             HEAD, HEAD2 and log together. dormouse fsck shows what can be done without one",
             dir.display()
         )));
     }
@@ -139,8 +143,8 @@ pub(crate) fn check_log(log: &Log, head: LogPosition) -> Result<(), StoreError> 
         };
         return Err(damaged(format!(
             "the log is shorter than HEAD says: it should reach {}, and {found}. It is an older \
-             copy, or was cut. Put back the whole log, or a copy of HEAD, HEAD2 and log together. \
-             If there is none, dormouse fsck --repair goes on with what is there",
+             copy, or was cut. Restore the whole log, or a copy of HEAD, HEAD2 and log together. \
+             If there is none, dormouse fsck --repair continues with what is there",
             head.end
         )));
     }
@@ -173,8 +177,8 @@ pub(crate) fn check_tail(log: &Log, position: LogPosition) -> Result<(), StoreEr
         return Ok(());
     }
     Err(damaged(format!(
-        "no whole commit stands behind {}, though the log goes on to segment {reach:08}. Put back \
-         a copy of HEAD and log together",
+        "no whole commit follows {}, although the log continues to segment {reach:08}. Restore a \
+         copy of HEAD and log together",
         position.end
     )))
 }
@@ -204,7 +208,7 @@ fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
                 segment = number,
                 from = end,
                 to = segment.end(),
-                "what lies behind the last commit is cut"
+                "cutting what follows the last commit"
             );
             segment.cut_tail(end)?;
         }

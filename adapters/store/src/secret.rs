@@ -89,9 +89,8 @@ impl StoreSecret {
 /// The input is not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{bytes} bytes were given that are no key. A key is 32 bytes that were drawn at random, \
-     written as 64 hexadecimal digits or as they are. `openssl rand -hex 32` makes one; a password \
-     is none"
+    "the {bytes} bytes given are not a key. A key is 32 random bytes, written as 64 hexadecimal \
+     digits or as they are. `openssl rand -hex 32` makes one; a password is not a key"
 )]
 pub struct InvalidSecret {
     bytes: usize,
@@ -252,7 +251,7 @@ fn seal(cipher: &XChaCha20Poly1305, text: &[u8], associated_data: &[u8]) -> io::
             aad: associated_data,
         },
     );
-    let text = text.map_err(|_| io::Error::other("a text is too long to be sealed"))?;
+    let text = text.map_err(|_| io::Error::other("a text is too long to be encrypted"))?;
     Ok([&nonce[..], &text].concat())
 }
 

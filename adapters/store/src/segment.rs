@@ -125,7 +125,7 @@ impl Segment {
         // A failed reservation may have extended the file.
         self.length.fetch_max(length, Ordering::AcqRel);
         if let Err(error) = self.file.reserve(length) {
-            tracing::debug!(%error, "no room was reserved");
+            tracing::debug!(%error, "cannot reserve space");
         }
     }
 

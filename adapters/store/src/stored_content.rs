@@ -235,7 +235,7 @@ impl StoredContent {
     fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         if range.start > range.end || range.end > self.length {
             return Err(damaged(format!(
-                "of the content {} the bytes {} to {} were asked for, but it has {}",
+                "bytes {1} to {2} of the content {0} were requested, but it has {3}",
                 ContentHash(self.name),
                 range.start,
                 range.end,

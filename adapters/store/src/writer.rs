@@ -289,7 +289,7 @@ impl Writer {
             && let Err(error) = second.write(&head)
         {
             // HEAD2 is a lower bound, so it may stay behind.
-            tracing::warn!(%error, "HEAD2 is not written any more");
+            tracing::warn!(%error, "HEAD2 is no longer written");
             self.second = None;
         }
     }
@@ -310,7 +310,7 @@ impl Writer {
         doing: &str,
         step: impl FnOnce(&Segment) -> Result<(), AppendError>,
     ) -> Result<(), StoreError> {
-        self.poisoned = Some(Poisoned::Failed("a commit was broken off".to_owned()));
+        self.poisoned = Some(Poisoned::Failed("a commit was interrupted".to_owned()));
         let outcome = step(&self.segment);
         self.poisoned = match &outcome {
             Err(AppendError::Unknown(error)) => Some(Poisoned::Failed(error.to_string())),

@@ -53,10 +53,7 @@ impl Compaction<'_, '_> {
             bytes: segment.end(),
             ..SegmentContents::default()
         };
-        let mut at = Location {
-            segment: number,
-            offset: 0,
-        };
+        let mut at = Location::start_of(number);
         let mut first = None;
         let mut last = None::<CheckedHeader>;
         while at.offset < segment.end() {

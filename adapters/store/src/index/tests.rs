@@ -43,14 +43,14 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
             file.write_all_at(&[0xA5; 4], positions[number].last)
                 .unwrap();
         }
-        let leads = positions.map(|position| points_to(&store.log, head, position).unwrap());
+        let leads = positions.map(|position| is_whole_between(&store.log, head, position).unwrap());
         assert_eq!(leads, expected, "damage to commit {damaged:?} behind HEAD");
         let elsewhere = LogPosition {
             chain: [7; 32],
             ..positions[3]
         };
         assert!(
-            !points_to(&store.log, head, elsewhere).unwrap(),
+            !is_whole_between(&store.log, head, elsewhere).unwrap(),
             "a commit that the log does not have"
         );
         drop(store);

@@ -262,10 +262,10 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
                 (FactNumber(0), vec![1]),
                 "{case}"
             );
-            let stands = store
+            let is_indexed = store
                 .query_index(|index| index.contains_key(&RecordKey::Image(Pid(1), FactNumber(1))))
                 .unwrap();
-            assert!(!stands, "{case}: the index has it");
+            assert!(!is_indexed, "{case}: the index has it");
         };
         let store = LogStore::open(folder.path()).unwrap();
         fill(&store);

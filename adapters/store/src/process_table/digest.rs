@@ -7,9 +7,9 @@ use crate::record_header::StoreKey;
 pub(crate) struct Digest(pub(crate) [u64; 4]);
 
 impl Digest {
-    pub(super) fn of(key: &StoreKey, name: &[u8; 9], line: &[u8]) -> Self {
+    pub(super) fn of(key: &StoreKey, name: &[u8; 9], entry: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(&key.0);
-        let hash = hasher.update(name).update(line).finalize();
+        let hash = hasher.update(name).update(entry).finalize();
         let mut sum = [0; 4];
         for (word, bytes) in sum.iter_mut().zip(hash.as_bytes().as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);

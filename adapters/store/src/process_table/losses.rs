@@ -27,7 +27,7 @@ impl ProcessTable {
     pub(crate) fn encoded_losses(&self) -> impl Iterator<Item = (u64, Encoded)> {
         self.acknowledged
             .iter()
-            .map(|(number, noted)| (*number, codec::encode(noted)))
+            .map(|(number, losses)| (*number, codec::encode(losses)))
     }
 
     /// The losses acknowledged by the record first written in this commit.
@@ -39,10 +39,10 @@ impl ProcessTable {
     ///
     /// # Errors
     /// If they cannot be encoded.
-    pub(crate) fn put_losses(&mut self, number: u64, noted: AcknowledgedLosses) -> Encoded {
+    pub(crate) fn put_losses(&mut self, number: u64, losses: AcknowledgedLosses) -> Encoded {
         let name = losses_key(number);
-        let bytes = codec::encode(&noted)?;
-        if let Some(old) = self.acknowledged.insert(number, noted) {
+        let bytes = codec::encode(&losses)?;
+        if let Some(old) = self.acknowledged.insert(number, losses) {
             self.digest.combine(
                 Digest::of(&self.key, &name, &codec::encode(&old)?),
                 u64::wrapping_sub,
@@ -57,7 +57,7 @@ impl ProcessTable {
     pub(crate) fn acknowledged(&self) -> BTreeSet<Issue> {
         self.acknowledged
             .values()
-            .flat_map(|noted| noted.losses.iter().cloned())
+            .flat_map(|losses| losses.losses.iter().cloned())
             .collect()
     }
 
@@ -81,7 +81,7 @@ impl ProcessTable {
         };
         self.acknowledged
             .values()
-            .any(|noted| noted.losses.iter().any(is_of))
+            .any(|losses| losses.losses.iter().any(is_of))
     }
 
     /// Whether a lost range starts at or after a location.

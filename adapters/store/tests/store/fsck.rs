@@ -98,15 +98,15 @@ fn damage_is_reported_by_process_and_by_content() {
     let cases: [(&[u8], String); 6] = [
         (
             b"fact 5 of 1",
-            "process 1: facts 5-5 are lost, it can be read up to 4 and from 9 on".to_owned(),
+            "process 1: facts 5-5 are lost; it can be read up to 4 and from 9 on".to_owned(),
         ),
         (
             b"fact 10 of 1",
-            "process 1: facts 10-10 are lost, it can be read up to 9".to_owned(),
+            "process 1: facts 10-10 are lost; it can be read up to 9".to_owned(),
         ),
         (
             b"image of 1 at 9",
-            "process 1: its snapshot at fact 9 is damaged, and is replayed from an earlier one"
+            "process 1: its snapshot at fact 9 is damaged; it is replayed from an earlier one"
                 .to_owned(),
         ),
         (b"image of 2", "process 2: ".to_owned()),
@@ -167,7 +167,7 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
         }
         let error = read(&LogStore::open(folder.path()).unwrap(), hash(&held)).unwrap_err();
-        assert!(error.to_string().contains("is given up"), "{error}");
+        assert!(error.to_string().contains("is lost"), "{error}");
     }
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -197,7 +197,7 @@ fn one_file_of_head_is_enough_and_the_other_is_written_again() {
             let is_found = lost == "HEAD" || damage.is_some();
             assert_eq!(
                 found,
-                vec![format!("{lost}: it is missing or damaged"); usize::from(is_found)]
+                vec![format!("{lost}: missing or damaged"); usize::from(is_found)]
             );
             assert_eq!(
                 LogStore::read_only(folder.path())
@@ -341,7 +341,7 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
     assert_eq!(check(&options, Repair::No).unwrap(), []);
     let store = options.open(folder.path()).unwrap();
     let error = read(&store, hash(&held)).unwrap_err();
-    assert!(error.to_string().contains("is given up"), "{error}");
+    assert!(error.to_string().contains("is lost"), "{error}");
     let owner = store.claim().unwrap();
     commit(
         &store,
@@ -406,7 +406,7 @@ fn what_opening_refuses_and_what_only_a_lost_head_would_show_is_found() {
     fs::copy(segment(1), segment(9)).unwrap();
     let found = check(folder.path(), Repair::No).unwrap();
     assert!(
-        found.len() == 1 && found[0].contains("it goes on to segment 00000009"),
+        found.len() == 1 && found[0].contains("the log continues to segment 00000009"),
         "{found:?}"
     );
     assert!(matches!(

@@ -253,7 +253,7 @@ fn check(store: &LogStore, name: &str) {
     for bytes in contents(name) {
         match read(store, hash(&bytes)) {
             Err(error) if is_mended(name) && bytes.len() == LOST => {
-                assert!(error.to_string().contains("is given up"), "{name}: {error}");
+                assert!(error.to_string().contains("is lost"), "{name}: {error}");
             }
             read => assert_eq!(read.unwrap(), bytes, "{name}"),
         }

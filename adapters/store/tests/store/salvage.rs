@@ -173,7 +173,7 @@ fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
             .find(|finding| matches!(finding, Issue::UnknownEnd { .. }));
         let said = unvouched.unwrap_or_else(|| panic!("{found:?}")).to_string();
         assert!(
-            said.contains("nothing vouches for what stood behind commit"),
+            said.contains("it is unknown whether more followed commit"),
             "{said}"
         );
         let mended = check(folder.path(), Repair::Yes);
