@@ -14,7 +14,7 @@ use clap::Args;
 use dormouse::KernelError;
 use dormouse::garbage::Piece;
 use dormouse::id::{ContentHash, Pid};
-use dormouse::store::{Checkup, Finding, Options, Repair, fsck};
+use dormouse::store::{FsckReport, Issue, Options, Repair, fsck};
 
 use crate::args::Store;
 use crate::failure::Failure;
@@ -126,37 +126,37 @@ fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
             ));
         }
     };
-    let checkup =
+    let report =
         fsck(&args.store.folder, options, repair, &mut note_piece).map_err(KernelError::from)?;
-    print_report(&checkup, &holders, &undecodable, repair)
+    print_report(&report, &holders, &undecodable, repair)
 }
 
 fn print_report(
-    checkup: &Checkup,
+    report: &FsckReport,
     holders: &Holders,
     undecodable: &BTreeSet<String>,
     repair: Repair,
 ) -> Result<ExitCode, Failure> {
     let mut out = terminal::stdout();
-    for finding in &checkup.findings {
+    for finding in &report.issues {
         writeln!(out, "{finding}{}", holders_of(finding, holders))?;
     }
     for line in undecodable {
         writeln!(out, "{line}")?;
     }
-    for finding in &checkup.acknowledged {
+    for finding in &report.acknowledged {
         writeln!(out, "acknowledged: {finding}")?;
     }
-    let damage = checkup.findings.len() + undecodable.len();
+    let damage = report.issues.len() + undecodable.len();
     writeln!(
         out,
         "{} records, {} bytes, {damage} {}: {}",
-        checkup.records,
-        checkup.bytes,
+        report.records,
+        report.bytes,
         if damage == 1 { "finding" } else { "findings" },
-        verdict(checkup, undecodable.len(), repair)
+        verdict(report, undecodable.len(), repair)
     )?;
-    let is_lost = !undecodable.is_empty() || !checkup.findings.iter().all(Finding::can_be_mended);
+    let is_lost = !undecodable.is_empty() || !report.issues.iter().all(Issue::is_repairable);
     Ok(match damage {
         0 => ExitCode::SUCCESS,
         _ if is_lost => ExitCode::from(3),
@@ -165,15 +165,15 @@ fn print_report(
 }
 
 /// What the user can do about the findings and about `undecodable` records.
-fn verdict(checkup: &Checkup, undecodable: usize, repair: Repair) -> String {
-    let repairable = checkup
-        .findings
+fn verdict(report: &FsckReport, undecodable: usize, repair: Repair) -> String {
+    let repairable = report
+        .issues
         .iter()
-        .filter(|finding| finding.can_be_mended())
+        .filter(|finding| finding.is_repairable())
         .count();
-    let damage = checkup.findings.len() + undecodable;
+    let damage = report.issues.len() + undecodable;
     if damage == 0 {
-        return match checkup.acknowledged.len() {
+        return match report.acknowledged.len() {
             0 => "whole".to_owned(),
             known => format!(
                 "nothing new. {known} losses were acknowledged before: a request for what was lost \
@@ -181,7 +181,7 @@ fn verdict(checkup: &Checkup, undecodable: usize, repair: Repair) -> String {
             ),
         };
     }
-    if checkup.findings.iter().any(Finding::is_refused) {
+    if report.issues.iter().any(Issue::blocks_repair) {
         return "damaged. Nothing was changed: the store cannot be used before that is done"
             .to_owned();
     }
@@ -203,8 +203,8 @@ fn verdict(checkup: &Checkup, undecodable: usize, repair: Repair) -> String {
 }
 
 /// The sentence of a report that says which processes refer to a damaged content.
-fn holders_of(finding: &Finding, holders: &Holders) -> String {
-    let Finding::Content { hash } = finding else {
+fn holders_of(finding: &Issue, holders: &Holders) -> String {
+    let Issue::Content { hash } = finding else {
         return String::new();
     };
     let Some(pids) = holders.get(hash) else {

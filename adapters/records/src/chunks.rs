@@ -1,9 +1,9 @@
-//! The 64 KiB chunks of a content: their hashes are the inner nodes of the BLAKE3 tree whose root
-//! is the content's name.
+//! The 64 KiB chunks of a content: their hashes are inner nodes of the BLAKE3 tree whose root is
+//! the content's hash.
 //!
-//! So one pass gives both the name and the list, the list proves itself against the name, and a
-//! later reader can check a single chunk without touching the others. A content of one chunk needs
-//! no list: its name is its chunk's hash.
+//! Therefore one pass computes both the hash and the list, the list is verified by the hash, and a
+//! reader can check a single chunk without the others. A content of one chunk needs no list: its
+//! hash is the chunk's hash.
 
 use blake3::Hasher;
 use blake3::hazmat::{
@@ -13,10 +13,11 @@ use blake3::hazmat::{
 /// The hash of a content.
 type Hash = [u8; 32];
 
-/// The length of a chunk. A power of two of BLAKE3's own chunks, so that each is a subtree.
+/// The length of a chunk. A power-of-two multiple of BLAKE3's own chunks, so that each is a
+/// subtree.
 pub const CHUNK_BYTES: usize = 64 << 10;
 
-/// The number of hashes that a content of `length` bytes has in its list.
+/// How many hashes the list of a content of `length` bytes has.
 pub fn list_length(length: u64) -> u64 {
     if length <= CHUNK_BYTES as u64 {
         0
@@ -25,7 +26,7 @@ pub fn list_length(length: u64) -> u64 {
     }
 }
 
-/// Collects a content chunk by chunk.
+/// Hashes a content chunk by chunk.
 #[derive(Debug, Default)]
 pub struct Chunks {
     list: Vec<ChainingValue>,
@@ -34,7 +35,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Of a content that is in memory. Costs one pass.
+    /// Hashes a content in memory. Costs one pass.
     pub fn of(content: &[u8]) -> Self {
         let mut chunks = Self::default();
         content
@@ -43,8 +44,8 @@ impl Chunks {
         chunks
     }
 
-    /// From the list in a record of a content of so many bytes. Nothing is checked:
-    /// [`Chunks::name`] tells whether it is right.
+    /// A list as it was stored, for a content of this length. It is not verified: compare
+    /// [`Chunks::name`] with the content's hash.
     pub fn from_list(list: &[u8], length: u64) -> Self {
         Self {
             list: list.as_chunks().0.to_vec(),
@@ -53,12 +54,12 @@ impl Chunks {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether these are the bytes of a chunk, counted from 0, of a content of more than one.
+    /// Whether `bytes` are chunk number `chunk`, counted from 0, of a content of several chunks.
     pub fn fits(&self, chunk: u64, bytes: &[u8]) -> bool {
         let hash = || {
             Hasher::new()
@@ -83,7 +84,7 @@ impl Chunks {
         self.offset += chunk.len() as u64;
     }
 
-    /// The content's name.
+    /// The content's hash.
     pub fn name(&self) -> Hash {
         match (self.only, &self.list[..]) {
             (Some(name), _) => name,
@@ -95,7 +96,7 @@ impl Chunks {
         }
     }
 
-    /// The list as it stands in the record.
+    /// The list, as it is stored.
     pub fn list_bytes(&self) -> Vec<u8> {
         if self.list.len() < 2 {
             Vec::new()
@@ -105,7 +106,8 @@ impl Chunks {
     }
 }
 
-/// The left half of a BLAKE3 tree is the largest power of two that leaves something on the right.
+/// The left subtree of a BLAKE3 tree is the largest power of two that leaves something for the
+/// right.
 fn halves(list: &[ChainingValue]) -> (&[ChainingValue], &[ChainingValue]) {
     list.split_at(list.len().next_power_of_two() / 2)
 }

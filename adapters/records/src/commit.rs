@@ -1,4 +1,4 @@
-//! A commit: checked against what is stored, and turned into changes of records.
+//! Validates a commit against the stored records, and turns it into record operations.
 
 use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 
@@ -15,7 +15,7 @@ use crate::validator::{
     CheckedCommit, ProcessProgress, StoredCheckpoints, check_entries, needed, no_image,
 };
 
-/// What a writer knows of its store without asking, while nobody else writes it.
+/// What is known of the stored records without a read, as long as no one else writes the store.
 #[derive(Debug, Default)]
 pub(crate) struct WriterCache {
     progress: HashMap<Pid, ProcessProgress>,
@@ -25,7 +25,7 @@ pub(crate) struct WriterCache {
 #[derive(Debug)]
 struct KnownCheckpoints {
     kept: BTreeMap<CheckpointId, Checkpoint>,
-    /// The highest number that was ever given.
+    /// The highest number that was ever assigned.
     last: u64,
 }
 
@@ -37,17 +37,17 @@ impl WriterCache {
     }
 }
 
-/// The changes that a commit consists of.
+/// The record operations of a commit.
 #[derive(Default)]
 struct Changes {
     contents: Vec<NewContent>,
     ops: Vec<RecordOp>,
-    /// Rows that the commit changes; written once each, whatever happens to them.
+    /// Rows that the commit changes; each is written once.
     rows: BTreeMap<Pid, StoredRow>,
 }
 
 impl<L: RecordLog> RecordStore<L> {
-    /// Checks and writes a batch. The cache is not to be believed any more if this fails.
+    /// Validates and writes a batch. After an error the cache may be wrong, and must be discarded.
     pub(crate) fn commit_with(
         &self,
         cache: &mut WriterCache,
@@ -70,7 +70,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(())
     }
 
-    /// Fills the cache with what the check of these entries asks for.
+    /// Loads what the validation of these entries needs into the cache.
     fn load(&self, cache: &mut WriterCache, entries: &[Entry]) -> Result<(), StoreError> {
         let pids = entries.iter().flat_map(|entry| match entry {
             Entry::Born { row, .. } => vec![row.pid],
@@ -102,7 +102,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(())
     }
 
-    /// How far the records of a process go; none for an unknown process.
+    /// How far the records of a process go; `None` for an unknown process.
     fn progress(&self, pid: Pid) -> Result<Option<ProcessProgress>, StoreError> {
         let Some(row) = self.row(pid)? else {
             return Ok(None);
@@ -146,7 +146,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(checked)
     }
 
-    /// Refuses to let a history begin where no image stands.
+    /// Refuses to truncate a history at a fact without an image.
     fn check_image(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
         let since = self.kept_row(pid)?.since;
         if below < since {
@@ -200,7 +200,7 @@ impl<L: RecordLog> RecordStore<L> {
                         root: *root,
                         scope: *scope,
                         members: members.next().cloned().unwrap_or_default(),
-                        // Both are known of the record.
+                        // Both are taken from the record's commit when the checkpoint is read.
                         commit: CommitNumber(0),
                         at_ms: 0,
                     };
@@ -226,7 +226,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(changes)
     }
 
-    /// What an entry about one process changes.
+    /// The record operations of an entry about one process.
     fn change_process(
         &self,
         changes: &mut Changes,
@@ -284,7 +284,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(())
     }
 
-    /// The row of a process, to be changed by this commit.
+    /// The row of a process that this commit changes.
     fn changing<'a>(
         &self,
         changes: &'a mut Changes,
@@ -309,7 +309,7 @@ impl Changes {
     }
 }
 
-/// Takes over what a commit has changed.
+/// Adds what was committed to the cache.
 fn note(cache: &mut WriterCache, batch: Batch<'_>, checked: CheckedCommit, commit: CommitNumber) {
     cache.progress.extend(checked.progress);
     let known = cache.checkpoints();

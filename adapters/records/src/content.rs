@@ -1,4 +1,4 @@
-//! Contents as a log of records keeps them: with the hashes of their chunks, so that each part is
+//! Contents in a log of records: stored with the hashes of their chunks, so that each part is
 //! checked as it is read.
 
 use std::ops::Range;
@@ -16,8 +16,8 @@ use crate::validator::check_name;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 const HASH_BYTES: usize = 32;
 
-/// A content as a log is to store it. Its index is preceded by the list of its chunks and by the
-/// index's own hash. Costs one pass over the bytes.
+/// Prepares a content for the log. The stored index consists of the list of chunk hashes, the hash
+/// of the index, and the index. Costs one pass over the bytes.
 ///
 /// # Errors
 /// [`StoreError::Refused`] if the bytes do not have this hash.
@@ -40,18 +40,18 @@ pub(crate) fn to_store(
     })
 }
 
-/// A stored content, each chunk of which is checked when it is read. Reading costs the chunks that
-/// the range touches.
+/// A stored content whose chunks are checked when they are read. A read costs the chunks that its
+/// range touches.
 pub(crate) struct CheckedContent {
     stored: Arc<dyn BlobReader>,
     hash: ContentHash,
-    /// Empty for a content of one chunk: its own hash is that of the content.
+    /// Empty for a content of one chunk, whose hash is the content's hash.
     chunks: Chunks,
     index: Option<Bytes>,
 }
 
 impl CheckedContent {
-    /// Costs no pass over the bytes, unless the list of chunks is damaged.
+    /// Opens a content. Costs no pass over the bytes, unless the list of chunks is damaged.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if neither the list nor the bytes match the hash.
@@ -74,7 +74,7 @@ impl CheckedContent {
         Ok(content)
     }
 
-    /// The list of chunks as the bytes give it.
+    /// The list of chunks computed from the bytes.
     fn recount(&self) -> Result<Chunks, StoreError> {
         let mut chunks = Chunks::default();
         let length = self.stored.length();
@@ -100,7 +100,7 @@ impl CheckedContent {
     }
 }
 
-/// The index behind its hash; none where there is none or it is damaged.
+/// The index after its hash; `None` if there is none, or it is damaged.
 fn checked_index(stored: Bytes) -> Option<Bytes> {
     let (hash, index) = stored.split_at_checked(HASH_BYTES)?;
     (hash == blake3::hash(index).as_bytes()).then(|| stored.slice(HASH_BYTES..))
@@ -119,7 +119,7 @@ impl BlobReader for CheckedContent {
         let length = self.length();
         if range.start > range.end || range.end > length {
             return Err(Unreadable::new(format!(
-                "bytes {} to {} of the content {} were asked for, but it has {length}",
+                "bytes {} to {} of the content {} were requested, but it has {length}",
                 range.start, range.end, self.hash
             )));
         }

@@ -1,4 +1,4 @@
-//! Short ways to the port's errors.
+//! Constructors for the port's errors.
 
 use dormouse_actors::ports::StoreError;
 
@@ -7,7 +7,7 @@ pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::Damaged { what: what.into() }
 }
 
-/// The commit breaks a rule. Nothing of it is written.
+/// The commit violates a rule. Nothing of it is written.
 pub(crate) fn refused(why: impl Into<String>) -> StoreError {
     StoreError::Refused { why: why.into() }
 }

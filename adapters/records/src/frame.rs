@@ -1,7 +1,7 @@
-//! The bytes of a record: a payload, and a checksum that ties it to its place.
+//! The bytes of a record: a payload, and a checksum that binds it to its stream and number.
 //!
-//! The checksum is 16 bytes of BLAKE3 over kind, id and number of the record and its payload. A
-//! carrier that loses, swaps or changes bytes is found out when they are read.
+//! The checksum is 16 bytes of BLAKE3 over kind, id and number of the record and its payload. It
+//! detects records that the log lost, swapped or changed when they are read.
 
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
@@ -14,7 +14,7 @@ use crate::log::{Record, RecordOp, Stream, StreamKind};
 
 const CHECKSUM_BYTES: usize = 16;
 
-/// The change that writes a payload at a place.
+/// The operation that writes a payload.
 pub(crate) fn put(stream: Stream, number: u64, payload: &[u8]) -> RecordOp {
     let mut bytes = Vec::with_capacity(payload.len() + CHECKSUM_BYTES);
     bytes.extend_from_slice(payload);
@@ -26,7 +26,7 @@ pub(crate) fn put(stream: Stream, number: u64, payload: &[u8]) -> RecordOp {
     }
 }
 
-/// The change that writes a value at a place.
+/// The operation that writes an encoded value.
 ///
 /// # Errors
 /// [`StoreError::Refused`] if the value cannot be encoded.
@@ -39,7 +39,7 @@ pub(crate) fn put_value(
     Ok(put(stream, number, &payload))
 }
 
-/// The payload of a record of a stream.
+/// The payload of a record, checked.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -50,13 +50,13 @@ pub(crate) fn payload(stream: Stream, record: &Record) -> Result<Bytes, StoreErr
         .filter(|payload| record.bytes[payload.len()..] == checksum(stream, record.number, payload))
         .ok_or_else(|| {
             damaged(format!(
-                "{} is not what was written. Everything else can still be read",
+                "{} does not match its checksum. Everything else can still be read",
                 name(stream, record.number)
             ))
         })
 }
 
-/// The value in a record of a stream.
+/// The decoded value of a record.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -65,7 +65,7 @@ pub(crate) fn value<T: DeserializeOwned>(stream: Stream, record: &Record) -> Res
         .map_err(|error| damaged(format!("{}: {error}", name(stream, record.number))))
 }
 
-/// What an error calls a record.
+/// The name of a record in errors.
 pub(crate) fn name(stream: Stream, number: u64) -> String {
     let id = stream.id;
     match stream.kind {

@@ -1,7 +1,7 @@
-//! Garbage collection: which contents journals refer to, and the deletion of the rest.
+//! Garbage collection: finds the contents that journals reference, and deletes the others.
 //!
-//! Records of deleted processes and shortened histories are deleted by the commit that says so;
-//! only contents are left to a sweep.
+//! Records of deleted processes and truncated histories are deleted by the commit itself, so that
+//! only contents are left to collect.
 
 use std::ops::ControlFlow;
 
@@ -18,11 +18,11 @@ use crate::log::{Record, RecordLog, StreamKind};
 use crate::row::{KeptRow, StoredRow};
 use crate::store::{RecordStore, stream};
 
-/// How many contents are deleted at a time; commits go on in between.
+/// How many contents are deleted at once; commits can run in between.
 const DELETED_TOGETHER: usize = 1_000;
 
 impl<L: RecordLog> RecordStore<L> {
-    /// Looks at all journals each time.
+    /// Takes the inventory by reading all journals, each time.
     pub(crate) fn take_stock_of_all(
         &self,
         mut order: StockTaking<'_>,
@@ -49,7 +49,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(taken)
     }
 
-    /// Looks at one journal. Returns how many records it has.
+    /// Reads one journal. Returns how many records it has.
     fn take_stock_of(
         &self,
         pid: Pid,
@@ -69,7 +69,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(count)
     }
 
-    /// Deletes the contents that nothing refers to, or counts them.
+    /// Deletes unreferenced contents, or counts them.
     pub(crate) fn sweep_contents(
         &self,
         owner: OwnerToken,
@@ -116,7 +116,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(swept)
     }
 
-    /// Deletes contents, but for those that were committed again since they were looked at.
+    /// Deletes contents, except those that a commit has pinned since they were judged.
     fn delete(
         &self,
         owner: OwnerToken,
@@ -124,7 +124,8 @@ impl<L: RecordLog> RecordStore<L> {
         contents: &[(ContentHash, u64)],
         swept: &mut Swept,
     ) -> Result<(), StoreError> {
-        // No commit names a content between the look at its pin and its deletion.
+        // Holding the cache's lock excludes commits, so that none can pin a content between the
+        // check and the deletion.
         let _no_commit = self.cache();
         self.pins().check(sweep.mark)?;
         let is_dead = |(hash, _): &&(ContentHash, u64)| !self.pins().is_pinned(hash.0);
@@ -142,7 +143,7 @@ fn drop_content(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
     swept.dropped_content_bytes += bytes;
 }
 
-/// Notes what a record of a process refers to.
+/// Adds the references of a record to the inventory.
 fn refer(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, record: &Record) {
     let payload = match frame::payload(stream(kind, pid), record) {
         Ok(payload) => payload,

@@ -10,23 +10,23 @@ use std::sync::{Mutex, PoisonError};
 
 use dormouse_actors::ports::{MarkToken, StoreError};
 
-/// The name that a store has for a content: its hash, or a keyed hash of that.
+/// A store's name of a content: its hash, or a keyed hash of that.
 type Name = [u8; 32];
 
-/// The contents that were named since the mark began.
+/// The contents that commits referenced since the mark began.
 #[derive(Debug, Default)]
 pub struct GcPins(Mutex<Mark>);
 
 #[derive(Debug, Default)]
 struct Mark {
-    /// The number of the last mark that was begun.
+    /// The number of the latest mark.
     last: u64,
-    /// None while no mark runs.
+    /// `None` while no mark runs.
     pinned: Option<HashSet<Name>>,
 }
 
 impl GcPins {
-    /// Begins a mark, in place of any other.
+    /// Begins a mark, which supersedes any other.
     pub fn begin(&self) -> MarkToken {
         self.with(|mark| {
             *mark = Mark {
@@ -37,7 +37,7 @@ impl GcPins {
         })
     }
 
-    /// Ends a mark, unless another was begun since.
+    /// Ends a mark, unless it was superseded.
     pub fn end(&self, token: MarkToken) {
         self.with(|mark| {
             if mark.last == token.0 {
@@ -46,7 +46,7 @@ impl GcPins {
         });
     }
 
-    /// Refuses a mark whose pins are not known.
+    /// Refuses a mark that ended or was superseded, because its pins are gone.
     ///
     /// # Errors
     /// [`StoreError::MarkSuperseded`].
@@ -62,7 +62,7 @@ impl GcPins {
         })
     }
 
-    /// Pins a content that a commit names, if a mark runs.
+    /// Pins a content that a commit references, if a mark runs.
     pub fn pin(&self, name: Name) {
         self.with(|mark| mark.pinned.as_mut().is_some_and(|names| names.insert(name)));
     }

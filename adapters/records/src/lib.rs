@@ -1,25 +1,23 @@
-//! A store of the kernel above any log of records.
+//! A store of the kernel on top of any log of records.
 //!
-//! Whoever wants the kernel's processes in a database of their own implements [`RecordLog`]: bytes
-//! by stream and number, contents by hash, one writer. [`RecordStore`] makes a
-//! [`Store`](dormouse_actors::ports::Store) of it, and keeps what every store has to keep:
+//! To keep the kernel's processes in a database of your own, implement [`RecordLog`]: bytes by
+//! stream and number, contents by hash, one writer. [`RecordStore`] turns it into a
+//! [`Store`](dormouse_actors::ports::Store) and adds what every store needs:
 //!
-//! * the rules of a commit ([`validator`]): journals without gaps, births before facts, pids and
-//!   numbers of checkpoints that are never used again;
-//! * the process table, checkpoints and their members, what is deleted and what is still needed;
-//! * garbage collection, with [`GcPins`] for what is committed meanwhile;
-//! * a checksum for each record, and a hash for each 64 KiB of a content: what a carrier changes, or
-//!   loses between others, is found when it is read, and reported by name.
+//! * validation of commits ([`validator`]): journals without gaps, creations before facts, pids and
+//!   checkpoint numbers that are never reused;
+//! * the process table, checkpoints and their members, deletions, and what checkpoints still need;
+//! * garbage collection, with [`GcPins`] for contents that are committed during a collection;
+//! * a checksum for each record, and a hash for each 64 KiB of a content: changed bytes, and
+//!   missing records between others, are detected when they are read, and reported by name.
 //!
-//! What it cannot find out is a carrier that loses the last records of a stream after it has
-//! acknowledged them.
+//! It cannot detect that a log loses the last records of a stream after it has acknowledged them.
 //!
-//! [`MemoryStore`] is such a store, above a [`MemoryLog`]. The crate `dormouse-store-conformance`
-//! has the tests that every store passes.
+//! [`MemoryStore`] is such a store, on top of a [`MemoryLog`]. The crate
+//! `dormouse-store-conformance` contains the tests that every store passes.
 //!
-//! The store of the crate `dormouse-store` does not stand on this port: its log says of damage
-//! which process lost which facts, which takes an index that knows processes. It keeps the same
-//! rules by the same code.
+//! The store of the crate `dormouse-store` does not use this port: its log reports for damage which
+//! process lost which facts, which takes an index that knows processes. It shares the validation.
 //!
 //! ```
 //! use dormouse_actors::ports::{Batch, Entry, Store};

@@ -1,4 +1,4 @@
-//! The port that a carrier of records implements: a database, a folder, memory.
+//! The port that a log of records implements: on a database, a folder, or memory.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -10,9 +10,9 @@ use dormouse_proto::id::{CommitNumber, ContentHash};
 
 /// A log of records, addressed by stream and number, and of contents, addressed by hash.
 ///
-/// An implementation keeps bytes and finds them again. It knows no process, decodes no record and
-/// checks no rule but the owner's: [`RecordStore`](crate::RecordStore) does the rest. It is called
-/// from threads where blocking is allowed, by several of them at once.
+/// An implementation stores and finds bytes. It knows no process, decodes no record and checks no
+/// rule but the owner's: [`RecordStore`](crate::RecordStore) does the rest. It is called from threads
+/// that may block, by several of them at once.
 ///
 /// | operation | what it needs |
 /// |---|---|
@@ -20,16 +20,16 @@ use dormouse_proto::id::{CommitNumber, ContentHash};
 /// | [`read`](Self::read), [`latest`](Self::latest), [`read_kind`](Self::read_kind) | an ordered index by (kind, id, number) |
 /// | [`content`](Self::content) and its relatives | an index by hash |
 ///
-/// None of them needs a pass over the log, to open it either.
+/// No operation needs a pass over the log, nor does opening it.
 pub trait RecordLog: Send + Sync + 'static {
-    /// The absolute path of the folder that the log is kept in, if it is kept in one of this
-    /// machine: the kernel closes the folder to its processes.
+    /// The absolute path of the folder that contains the log, if it is in the local file system.
+    /// The kernel denies its processes access to this folder.
     fn folder(&self) -> Option<&Path> {
         None
     }
 
-    /// Makes the caller the one writer, durably. Each token is greater than every one before it,
-    /// those of other openings and machines included.
+    /// Makes the caller the only writer, durably. Each token is greater than every earlier one,
+    /// including those of other openings and machines.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -54,7 +54,7 @@ pub trait RecordLog: Send + Sync + 'static {
         batch: &RecordBatch<'_>,
     ) -> Result<CommitNumber, StoreError>;
 
-    /// The records of a stream with these numbers, in rising order; absent ones are left out.
+    /// The records of a stream with these numbers, ascending; absent ones are left out.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -67,27 +67,29 @@ pub trait RecordLog: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError>;
 
-    /// All records of all streams of a kind, by rising id and number. Asked only of
-    /// [`StreamKind::Process`] and [`StreamKind::Checkpoint`], whose streams hold one record each.
+    /// All records of all streams of a kind, by ascending id and number. Called only for
+    /// [`StreamKind::Process`] and [`StreamKind::Checkpoint`], whose streams contain one record
+    /// each.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError>;
 
-    /// A content as it was written, to be read in parts, none of them empty; none if the log does
-    /// not hold it. Should cost no pass over its bytes. What the parts hold need not be checked.
+    /// A content as it was written; `None` if the log does not contain it. The result is read in
+    /// parts, none of them empty. Should cost no pass over the bytes. The parts do not have to be
+    /// checked.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError>;
 
-    /// The contents that the log holds, and the length of each in bytes.
+    /// All contents of the log, and the length of each in bytes.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     fn contents(&self) -> Result<Vec<(ContentHash, u64)>, StoreError>;
 
-    /// Deletes contents. Absent ones are none of its business.
+    /// Deletes contents. Absent ones are ignored.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -97,20 +99,20 @@ pub trait RecordLog: Send + Sync + 'static {
 /// Names a stream of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
-    /// What its records are.
+    /// What the stream's records are.
     pub kind: StreamKind,
     /// The pid of a process, or the number of a checkpoint.
     pub id: u64,
 }
 
-/// What the records of a stream are. The numbers are part of what is stored, and never change.
+/// What the records of a stream are. The numbers are stored, and must never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum StreamKind {
-    /// The row of a process in the process table: one record, number 0, written anew when the
-    /// process ends or is deleted.
+    /// The row of a process: one record, number 0, rewritten when the process ends or is deleted.
     Process = 1,
-    /// Images of a process, numbered by the last fact in them; 0 is the one of its birth.
+    /// Images of a process, numbered by the last fact in them; 0 is the one that it was created
+    /// with.
     Snapshot = 2,
     /// Facts of a process, numbered from 1 without a gap.
     Fact = 3,
@@ -122,35 +124,35 @@ pub enum StreamKind {
     LastCheckpoint = 6,
 }
 
-/// A record as it was read back.
+/// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its number in its stream.
+    /// The record's number in its stream.
     pub number: u64,
     /// The number of the commit that wrote it.
     pub commit: CommitNumber,
     /// The time of that commit: milliseconds since the epoch, UTC.
     pub at_ms: u64,
-    /// What was written.
+    /// The record's bytes.
     pub bytes: Bytes,
 }
 
-/// What is written together.
+/// Operations that are written atomically.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordBatch<'a> {
-    /// Contents, stored before the records that name them. One that the log holds already is
-    /// skipped.
+    /// Contents, written before the records that reference them. A content that the log contains
+    /// already is skipped.
     pub contents: &'a [NewContent],
-    /// Changes of records, applied in this order.
+    /// Record operations, applied in this order.
     pub ops: &'a [RecordOp],
     /// The time: milliseconds since the epoch, UTC.
     pub at_ms: u64,
-    /// What the batch must survive.
+    /// How durable the batch must be.
     pub until: Until,
 }
 
 impl RecordBatch<'_> {
-    /// Whether it writes nothing.
+    /// Whether the batch writes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.contents.is_empty() && self.ops.is_empty()
@@ -160,22 +162,22 @@ impl RecordBatch<'_> {
 /// A content to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewContent {
-    /// Its name.
+    /// The hash of `bytes`.
     pub hash: ContentHash,
-    /// Its bytes.
+    /// The content.
     pub bytes: Bytes,
-    /// What [`BlobReader::index`] gives back of it; may be empty.
+    /// What [`BlobReader::index`] returns for it; may be empty.
     pub index: Bytes,
 }
 
-/// A change of a stream.
+/// An operation on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordOp {
-    /// Writes a record. It replaces one of the same stream and number.
+    /// Writes a record, over an existing one of the same stream and number.
     Put {
         /// The stream.
         stream: Stream,
-        /// The number in it.
+        /// The record's number in the stream.
         number: u64,
         /// The record.
         bytes: Bytes,
@@ -184,7 +186,7 @@ pub enum RecordOp {
     Delete {
         /// The stream.
         stream: Stream,
-        /// The last number to go.
+        /// The last number that is deleted.
         upto: u64,
     },
 }

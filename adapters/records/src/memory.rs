@@ -1,4 +1,4 @@
-//! A log of records in memory: for tests, and for embedders who want no files.
+//! A log of records in memory, for tests and for embedders that want no files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Range, RangeInclusive};
@@ -12,8 +12,8 @@ use crate::log::{Record, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
 use crate::store::RecordStore;
 use crate::validator::check_owner;
 
-/// A store that forgets everything when it is dropped. It keeps the same rules as a durable one,
-/// and never touches a disk.
+/// A store that loses everything when it is dropped. It validates commits as a durable store does,
+/// and never uses a disk.
 pub type MemoryStore = RecordStore<MemoryLog>;
 
 impl MemoryStore {
@@ -36,7 +36,7 @@ struct State {
     contents: HashMap<ContentHash, InMemory>,
 }
 
-/// A content that nothing can happen to.
+/// A content in memory, which cannot be damaged.
 #[derive(Clone, Debug)]
 struct InMemory {
     bytes: Bytes,
@@ -115,7 +115,8 @@ impl RecordLog for MemoryLog {
         state.check_owner(owner)?;
         state.commit += u64::from(!batch.is_empty());
         for new in batch.contents {
-            let (bytes, index) = (new.bytes.clone(), new.index.clone());
+            let bytes = new.bytes.clone();
+            let index = new.index.clone();
             let content = InMemory { bytes, index };
             state.contents.entry(new.hash).or_insert(content);
         }

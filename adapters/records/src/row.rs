@@ -1,4 +1,4 @@
-//! The row of a process, as it is stored.
+//! The stored row of a process.
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::{FactNumber, Pid};
@@ -14,9 +14,9 @@ use crate::validator::ProcessState;
 #[expect(clippy::large_enum_variant, reason = "almost all are the large one")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StoredRow {
-    /// Of a process whose journal is kept.
+    /// A process whose journal is kept.
     Kept(KeptRow),
-    /// Of a process that was deleted: its pid is never given again.
+    /// A deleted process: its pid is never used again.
     Deleted,
 }
 
@@ -24,14 +24,14 @@ pub(crate) enum StoredRow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptRow {
     pub(crate) row: ProcessRow,
-    /// The first fact that can be asked for.
+    /// The first fact that can be queried.
     pub(crate) since: FactNumber,
     /// When the process ended: milliseconds since the epoch, UTC.
     pub(crate) ended_ms: Option<u64>,
 }
 
 impl StoredRow {
-    /// Of a process that begins.
+    /// The row of a new process.
     pub(crate) fn born(row: ProcessRow) -> Self {
         Self::Kept(KeptRow {
             row,
@@ -40,22 +40,22 @@ impl StoredRow {
         })
     }
 
-    /// What stands in a record.
+    /// Decodes the row in a record.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
     pub(crate) fn read(pid: Pid, record: &Record) -> Result<Self, StoreError> {
         let stored = frame::value(stream(pid), record)?;
         match &stored {
-            // From child to parent the pids fall, so that a walk up the tree comes to an end.
+            // A parent has a lower pid than its children, so that a walk up the tree terminates.
             Self::Kept(kept) if !kept.row.is_younger_than_its_parent() => Err(damaged(format!(
-                "process {pid} is said to be older than its parent"
+                "process {pid} claims to be older than its parent"
             ))),
             _ => Ok(stored),
         }
     }
 
-    /// The change that stores it.
+    /// The operation that stores the row.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if it cannot be encoded.

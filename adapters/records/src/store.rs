@@ -1,4 +1,4 @@
-//! The store: answers about processes, from records.
+//! The store: answers queries about processes from records.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ use crate::log::{Record, RecordBatch, RecordLog, Stream, StreamKind};
 use crate::row::{self, KeptRow, StoredRow};
 use crate::validator::check_kept;
 
-/// Where the highest number of a checkpoint is kept.
+/// The stream of the highest checkpoint number.
 pub(crate) const LAST_CHECKPOINT: Stream = Stream {
     kind: StreamKind::LastCheckpoint,
     id: 0,
@@ -39,23 +39,23 @@ pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
     Stream { kind, id: pid.0 }
 }
 
-/// A store above a log of records. Opening it reads nothing.
+/// A store on top of a log of records. Opening it reads nothing.
 ///
-/// A commit costs one [`RecordLog::append`], and the questions to the log that its check needs:
-/// two for each process that this store did not write to before. Answers cost the records that
-/// they are made of; a [history](Store::history) reads all facts of its process. Taking stock reads
-/// all journals each time.
+/// A commit costs one [`RecordLog::append`], and the reads that its validation needs: two for each
+/// process that this store did not write before. An answer costs the records that it consists of; a
+/// [history](Store::history) reads all facts of its process. An inventory reads all journals each
+/// time.
 #[derive(Debug, Default)]
 pub struct RecordStore<L> {
     log: L,
-    /// Held while a commit is written: what a commit is checked against does not change before it
-    /// is written.
+    /// Locked during a commit, so that the state that a commit was validated against cannot change
+    /// before it is written.
     cache: Mutex<WriterCache>,
     pins: GcPins,
 }
 
 impl<L: RecordLog> RecordStore<L> {
-    /// A store above this log. Costs nothing.
+    /// A store on top of this log. Costs nothing.
     #[must_use]
     pub fn new_on(log: L) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl<L: RecordLog> RecordStore<L> {
         }
     }
 
-    /// The log that it stands on.
+    /// The underlying log.
     pub fn log(&self) -> &L {
         &self.log
     }
@@ -89,7 +89,7 @@ impl<L: RecordLog> RecordStore<L> {
         self.log.append(owner, &empty).map(|_| ())
     }
 
-    /// The row of a process; none for an unknown one.
+    /// The row of a process; `None` for an unknown one.
     pub(crate) fn row(&self, pid: Pid) -> Result<Option<StoredRow>, StoreError> {
         let record = self.log.latest(row::stream(pid), 0)?;
         record
@@ -97,7 +97,7 @@ impl<L: RecordLog> RecordStore<L> {
             .transpose()
     }
 
-    /// The row of a process that is still there.
+    /// The row of a process that is not deleted.
     pub(crate) fn kept_row(&self, pid: Pid) -> Result<KeptRow, StoreError> {
         match self.row(pid)? {
             Some(StoredRow::Kept(kept)) => Ok(kept),
@@ -105,8 +105,8 @@ impl<L: RecordLog> RecordStore<L> {
         }
     }
 
-    /// Reads something of a process that is still there. The log is asked several questions for it;
-    /// if a commit deleted records between two of them, all are asked again.
+    /// Reads something of a process by several reads of the log. If a commit deleted records in
+    /// between, all reads are repeated.
     fn read_of<T>(
         &self,
         pid: Pid,
@@ -138,7 +138,7 @@ impl<L: RecordLog> RecordStore<L> {
     /// The records of a stream with these numbers.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where one of them is missing.
+    /// [`StoreError::Damaged`] if one of them is missing.
     fn whole(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Record>, StoreError> {
         let records = self.log.read(stream, first..=upto)?;
         match missing(&records, first, upto) {
@@ -153,17 +153,18 @@ impl<L: RecordLog> RecordStore<L> {
         payloads.map(|payload| payload.map(Vec::from)).collect()
     }
 
-    /// The latest image up to a fact that can be used, and the fact that it stands at.
+    /// The latest usable image up to a fact, and the last fact in it.
     fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let snapshots = stream(StreamKind::Snapshot, pid);
-        let (mut upto, mut damage) = (upto.0, None);
+        let mut upto = upto.0;
+        let mut damage = None;
         loop {
             let Some(record) = self.log.latest(snapshots, upto)? else {
                 return Err(damage.unwrap_or_else(|| lost(snapshots, upto)));
             };
             match frame::payload(snapshots, &record) {
                 Ok(image) => return Ok((FactNumber(record.number), image.into())),
-                // An earlier image gives the same process, by more facts.
+                // An earlier image leads to the same process by more facts.
                 Err(error) => match record.number.checked_sub(1) {
                     Some(before) => (upto, damage) = (before, damage.or(Some(error))),
                     None => return Err(damage.unwrap_or(error)),
@@ -192,7 +193,7 @@ impl<L: RecordLog> RecordStore<L> {
         record.map_or(Ok(0), |record| frame::value(LAST_CHECKPOINT, &record))
     }
 
-    /// The changes of temporary files up to a commit, each with the commit that wrote it.
+    /// The changes of temporary files up to a commit, each with its commit.
     fn temp_file_changes(
         &self,
         root: Pid,
@@ -219,7 +220,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 }
 
-/// The first number between `first` and `upto` that no record has.
+/// The first number between `first` and `upto` that is missing.
 fn missing(records: &[Record], first: u64, upto: u64) -> Option<u64> {
     let mut numbers = first..=upto;
     let mut records = records.iter();
@@ -233,7 +234,7 @@ fn lost(stream: Stream, number: u64) -> StoreError {
     ))
 }
 
-/// Refuses a fact that is not among those of a process.
+/// Refuses a fact that the process does not have.
 fn check_asked(
     pid: Pid,
     asked: FactNumber,
@@ -256,7 +257,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
 
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         let mut cache = self.cache();
-        // Another owner may have written in between.
+        // Another owner may have written since the cache was filled.
         *cache = WriterCache::default();
         self.log.claim()
     }
@@ -265,7 +266,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         let mut cache = self.cache();
         let committed = self.commit_with(&mut cache, owner, batch);
         if committed.is_err() {
-            // A write that failed may have been written all the same.
+            // A failed write may still have reached the log.
             *cache = WriterCache::default();
         }
         committed
@@ -373,10 +374,10 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 }
 
-/// Adds a fact to those that were written together, or begins anew with it.
+/// Adds a fact to the facts of the same commit, or starts a new group with it.
 fn append(written: &mut Vec<Written>, fact: &Record) {
     match written.last_mut() {
-        // A birth stands for itself.
+        // A creation is a group of its own.
         Some(last)
             if last.commit == fact.commit
                 && last.last().0 + 1 == fact.number

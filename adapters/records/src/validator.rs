@@ -1,7 +1,7 @@
-//! The rules of a commit, which every store keeps: journals without gaps, births before facts,
-//! numbers that are never used again, and nothing deleted that a checkpoint needs.
+//! The rules of a commit, the same for every store: journals without gaps, creations before facts,
+//! numbers that are never reused, and no deletion of what a checkpoint needs.
 //!
-//! A store checks a whole commit before it writes any of it.
+//! A store validates a whole commit before it writes any of it.
 
 use std::collections::BTreeMap;
 
@@ -33,37 +33,36 @@ pub fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), StoreErr
 pub struct ProcessProgress {
     /// Its last fact.
     pub last: FactNumber,
-    /// The last change of the temporary files of the tree that begins with it; 0 where there is
-    /// none.
+    /// The last change of the temporary files of the tree with this root; 0 if there is none.
     pub temp_files: u64,
-    /// Whether the process is still there.
+    /// Whether the process is deleted.
     pub state: ProcessState,
 }
 
-/// Whether a process that was born is still there.
+/// Whether a process that was created still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessState {
-    /// It is.
+    /// The process exists.
     Kept,
-    /// It was deleted. Its number is never given again.
+    /// The process was deleted. Its pid is never used again.
     Deleted,
 }
 
-/// What a commit that keeps the rules comes to.
+/// The result of a valid commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedCommit {
-    /// The members of each checkpoint among its entries, in order.
+    /// The members of each checkpoint in the commit, in order.
     pub members: Vec<Vec<Member>>,
-    /// How far each process that it continues has come after it.
+    /// How far each process goes after the commit.
     pub progress: BTreeMap<Pid, ProcessProgress>,
 }
 
-/// Refuses entries that do not continue the journals. `progress_of` says how far a process has
-/// come; none for an unknown process.
+/// Refuses entries that do not continue the journals. `progress_of` returns how far a process goes;
+/// `None` for an unknown process.
 ///
 /// # Errors
-/// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of the future, and
-/// [`StoreError::Refused`] for a gap, a second birth or an oversized part.
+/// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of a fact that does
+/// not exist, and [`StoreError::Refused`] for a gap, a reused pid or an oversized part.
 pub fn check_entries(
     entries: &[Entry],
     checkpoints: StoredCheckpoints<'_>,
@@ -80,18 +79,18 @@ pub fn check_entries(
     Ok(validator.checked)
 }
 
-/// The checkpoints that a store holds.
+/// The checkpoints that a store contains.
 #[derive(Clone, Copy)]
 pub struct StoredCheckpoints<'a> {
-    /// The highest number that was ever given.
+    /// The highest number that was ever assigned.
     pub last: u64,
-    /// Whether there is one of this number.
+    /// Whether a checkpoint with this number exists.
     pub is_held: &'a dyn Fn(CheckpointId) -> bool,
-    /// How far a process had come at the first of them that it is in.
+    /// The earliest position of a process in any checkpoint.
     pub needs: &'a dyn Fn(Pid) -> Option<FactNumber>,
 }
 
-/// What [`StoredCheckpoints::needs`] answers for these checkpoints.
+/// Computes [`StoredCheckpoints::needs`] for these checkpoints.
 pub fn needed<'a>(
     checkpoints: impl Iterator<Item = &'a Checkpoint>,
     pid: Pid,
@@ -101,8 +100,8 @@ pub fn needed<'a>(
         .min()
 }
 
-/// Refuses to show a fact from before what is kept: the fact that a history begins at is in its
-/// image, and is gone itself.
+/// Refuses to read a fact before the start of a truncated history. The fact at which the history
+/// starts is contained in its image, and is deleted itself.
 ///
 /// # Errors
 /// [`StoreError::ForgottenFact`].
@@ -117,7 +116,7 @@ pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), 
     })
 }
 
-/// Takes from what was written together the facts that are no longer kept.
+/// Removes facts before the start of a truncated history.
 pub fn clip(written: &mut Written, since: FactNumber) {
     if since > FactNumber(0) && written.first <= since {
         let gone = since.0 + 1 - written.first.0;
@@ -125,7 +124,7 @@ pub fn clip(written: &mut Written, since: FactNumber) {
     }
 }
 
-/// Refuses a content that does not have the hash it comes with.
+/// Refuses a content whose bytes do not have the given hash.
 ///
 /// # Errors
 /// [`StoreError::Refused`].
@@ -208,7 +207,7 @@ impl CommitValidator<'_> {
         let progress = self.progress(pid)?;
         if let Some(at) = (self.checkpoints.needs)(pid) {
             return Err(refused(format!(
-                "process {pid} is in a checkpoint, at fact {at}: drop that first"
+                "process {pid} is in a checkpoint, at fact {at}: drop the checkpoint first"
             )));
         }
         self.checked.progress.insert(
@@ -232,13 +231,13 @@ impl CommitValidator<'_> {
         }
         if let Some(at) = (self.checkpoints.needs)(pid).filter(|at| *at < below) {
             return Err(refused(format!(
-                "fact {at} of process {pid} is in a checkpoint: drop that first"
+                "fact {at} of process {pid} is in a checkpoint: drop the checkpoint first"
             )));
         }
-        // What was brought by the same commit has no place yet.
+        // What the same commit added has no location yet that the truncation could refer to.
         if self.checked.progress.contains_key(&pid) {
             return Err(refused(format!(
-                "the history of process {pid} cannot be given up by a commit that goes on with it"
+                "the history of process {pid} cannot be truncated by a commit that continues it"
             )));
         }
         Ok(())
@@ -247,7 +246,7 @@ impl CommitValidator<'_> {
     fn born(&mut self, pid: Pid, image: &[u8]) -> Result<(), StoreError> {
         if self.known(pid).is_some() {
             return Err(refused(format!(
-                "process {pid} was born before: a pid is never used again"
+                "process {pid} already exists or was deleted: a pid is never reused"
             )));
         }
         self.checked.progress.insert(
@@ -266,7 +265,7 @@ impl CommitValidator<'_> {
         let last = progress.last;
         if first != last.plus(1) {
             return Err(refused(format!(
-                "process {pid} stands at fact {last}: the next is {}, but {first} was given",
+                "process {pid} is at fact {last}: the next is {}, but {first} was given",
                 last.plus(1)
             )));
         }
@@ -293,7 +292,7 @@ impl CommitValidator<'_> {
         }
         if at == FactNumber(0) {
             return Err(refused(format!(
-                "the image of process {pid} at fact 0 is the one that it was born with"
+                "the image of process {pid} at fact 0 is the one that it was created with"
             )));
         }
         check_size(&format!("the image of process {pid}"), image)
@@ -304,7 +303,7 @@ impl CommitValidator<'_> {
         let next = progress.temp_files + 1;
         if number != next {
             return Err(refused(format!(
-                "the temporary files of process {root} stand at change {}: the next is {next}, but \
+                "the temporary files of process {root} are at change {}: the next is {next}, but \
                  {number} was given",
                 progress.temp_files
             )));
@@ -334,10 +333,9 @@ fn check_size(what: &str, bytes: &[u8]) -> Result<(), StoreError> {
     )))
 }
 
-/// The error of a history that is to be given up before a fact where there is no image to begin
-/// from.
+/// The error of a truncation at a fact without an image.
 pub fn no_image(pid: Pid, below: FactNumber) -> StoreError {
     refused(format!(
-        "the history of process {pid} cannot begin at fact {below}: no image of it stands there"
+        "the history of process {pid} cannot begin at fact {below}: it has no image there"
     ))
 }

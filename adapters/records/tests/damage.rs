@@ -282,7 +282,7 @@ fn a_commit_that_was_written_and_not_acknowledged_is_neither_lost_nor_written_tw
     let again = store
         .commit(owner, Batch::durable(&next, NOW_MS))
         .unwrap_err();
-    assert!(again.to_string().contains("stands at fact 7"), "{again}");
+    assert!(again.to_string().contains("is at fact 7"), "{again}");
     commit(&store, owner, &[facts(1, 8..=8)]);
     assert_eq!(
         store

@@ -74,7 +74,7 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
     let text = refused(subject, owner, &[checkpoint(5, &[1])]).to_string();
     assert!(
         text.contains("the next checkpoint is cp:6"),
-        "a number is never used again: {text}"
+        "a number is never reused: {text}"
     );
     assert_eq!(ask(subject, |store| store.last_checkpoint().unwrap()), 5);
 }
@@ -87,7 +87,7 @@ pub(crate) fn what_a_checkpoint_needs_is_not_forgotten(subject: &mut Subject) {
     for entry in [forgotten(1), shortened(1, 4)] {
         let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
         assert!(
-            text.contains("in a checkpoint") && text.contains("drop that first"),
+            text.contains("in a checkpoint") && text.contains("drop the checkpoint first"),
             "{entry:?}: {text}"
         );
     }

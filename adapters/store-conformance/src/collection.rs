@@ -1,4 +1,4 @@
-//! Garbage collection: what a sweep drops, and what it never touches.
+//! Garbage collection: what it deletes, and what it must never touch.
 
 use std::ops::ControlFlow;
 
@@ -14,43 +14,43 @@ use dormouse_proto::id::ContentHash;
 use crate::entries::*;
 use crate::subject::*;
 
-/// Segments of whatever is live but for a little, in small steps.
+/// Collects from every part of the log with any garbage, in small steps.
 pub const THOROUGH: Bounds = Bounds {
     live_percent: 99,
     step_bytes: 400,
     close_bytes: u64::MAX,
 };
 
-/// The contents that journals refer to; by default all stay, whatever refers to them.
+/// The contents that journals reference. The default keeps all contents.
 #[derive(Clone, Debug, Default)]
 pub struct Live(Option<Vec<ContentHash>>);
 
 impl Live {
-    /// Whether a content stays.
+    /// Whether a content is kept.
     #[must_use]
     pub fn contain(&self, hash: ContentHash) -> bool {
         self.0.as_ref().is_none_or(|hashes| hashes.contains(&hash))
     }
 }
 
-/// Only these contents stay: every record of a journal refers to each of them.
+/// Keeps only these contents: every record of a journal references each of them.
 #[must_use]
 pub fn only(contents: &[&Bytes]) -> Live {
     Live(Some(contents.iter().map(|bytes| hash(bytes)).collect()))
 }
 
-/// A sweep by an inventory that is made for it.
+/// How to collect.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// The mark that it shows.
+    /// The mark of the collection.
     pub mark: MarkToken,
-    /// Whether it frees.
+    /// Whether anything is freed.
     pub purpose: Purpose,
-    /// How it divides its work.
+    /// How the work is divided.
     pub bounds: Bounds,
 }
 
-/// Takes stock, and sweeps.
+/// Takes an inventory and collects.
 ///
 /// # Errors
 /// Those of [`Store::take_stock`] and [`Store::sweep`].
@@ -91,7 +91,7 @@ pub fn sweep_as(
     )
 }
 
-/// Sweeps as thoroughly as can be, and asks `watch` before each step.
+/// Collects as thoroughly as possible, and calls `watch` before each step.
 ///
 /// # Errors
 /// Those of [`sweep_as`].
@@ -110,19 +110,19 @@ pub fn sweep_watched(
     sweep_as(store, owner, live, order, watch)
 }
 
-/// Begins a mark and sweeps as thoroughly as can be.
+/// Begins a mark and collects as thoroughly as possible.
 ///
 /// # Panics
-/// The store refuses it.
+/// If the store refuses it.
 pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
     let mark = store.begin_mark(owner).unwrap();
     sweep_watched(store, owner, mark, live, &mut go_on).unwrap()
 }
 
-/// What a sweep would do.
+/// What a collection would free.
 ///
 /// # Panics
-/// The store refuses it.
+/// If the store refuses it.
 pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
     let order = Order {
         mark: MarkToken::default(),
@@ -136,7 +136,7 @@ fn go_on(_: Step) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// A process, and contents that its commits bring.
+/// Commits two processes and twelve contents.
 fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
     write(subject, owner, &[born(1), born(2)]);
@@ -154,7 +154,7 @@ fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
     contents
 }
 
-/// Those of the contents that can be read.
+/// Those of the contents that are readable.
 fn readable<'a>(subject: &mut Subject, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
     let is_read = |bytes: &&Bytes| ask(subject, |store| read(store, hash(bytes)).is_ok());
     contents.iter().filter(is_read).collect()
@@ -179,7 +179,8 @@ pub(crate) fn a_sweep_drops_what_nothing_refers_to(subject: &mut Subject) {
     let contents = fill(subject, owner);
     let live = only(&[&contents[3], &contents[8]]);
     ask(subject, |store| {
-        // What is appended behind the contents makes room for what a log still writes to.
+        // Facts and file changes follow the contents, so that the log may still be writing to its
+        // last part.
         sweep(store, owner, &live);
     });
     for kept in [&contents[3], &contents[8]] {
@@ -191,7 +192,7 @@ pub(crate) fn a_sweep_drops_what_nothing_refers_to(subject: &mut Subject) {
         store.temp_files(dormouse_proto::id::Pid(1)).unwrap().len()
     });
     assert_eq!(files, 12);
-    // What was dropped can come back.
+    // A deleted content can be committed again.
     write(subject, owner, &[content(&contents[0])]);
     let found = ask(subject, |store| read(store, hash(&contents[0])).unwrap());
     assert_eq!(found, contents[0]);
@@ -215,7 +216,7 @@ pub(crate) fn what_a_commit_named_is_kept_from_an_earlier_mark(subject: &mut Sub
         let first = store.begin_mark(owner).unwrap();
         commit(store, owner, &[held.clone(), facts(1, 13..=13)]);
         let second = store.begin_mark(owner).unwrap();
-        // The journal that names the content may have been read for the first mark before.
+        // The first mark may have read this journal before it referenced the content.
         let refused = sweep_watched(store, owner, first, &only(&[]), &mut go_on).unwrap_err();
         assert!(
             matches!(refused, StoreError::MarkSuperseded { .. }),

@@ -1,4 +1,4 @@
-//! Contents: kept by hash, read in parts.
+//! Contents: stored by hash, read in parts.
 
 use bytes::Bytes;
 use dormouse_actors::ports::{Entry, StoreError};
@@ -77,7 +77,8 @@ pub(crate) fn contents_are_read_in_parts_and_bring_their_index(subject: &mut Sub
 
 pub(crate) fn a_content_that_is_said_to_be_held_is(subject: &mut Subject) {
     let owner = claim(subject);
-    let (one, two) = (bytes(1, 10), bytes(2, 10));
+    let one = bytes(1, 10);
+    let two = bytes(2, 10);
     let held = |bytes: &Bytes| Entry::Held { hash: hash(bytes) };
     let unknown = refused(subject, owner, &[held(&one)]);
     assert!(

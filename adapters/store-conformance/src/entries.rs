@@ -1,4 +1,5 @@
-//! Entries to write, and what is read back of them. For the suite, and for other tests of a store.
+//! Operations to commit, and what is read back of them. For the suite, and for other tests of a
+//! store.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +9,7 @@ use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 
-/// When everything happens: milliseconds since the epoch, UTC.
+/// The time of every commit: milliseconds since the epoch, UTC.
 pub const NOW_MS: u64 = 1_700_000_000_000;
 
 /// The row of a process.
@@ -17,7 +18,7 @@ pub fn row(pid: u64) -> ProcessRow {
     ProcessRow::started(Pid(pid), "worker")
 }
 
-/// A process begins.
+/// Creates a process.
 #[must_use]
 pub fn born(pid: u64) -> Entry {
     Entry::Born {
@@ -32,7 +33,7 @@ pub fn fact(pid: u64, number: u64) -> Vec<u8> {
     format!("fact {number} of {pid}").into_bytes()
 }
 
-/// The facts `numbers` of a process, in one entry.
+/// The facts `numbers` of a process, in one operation.
 #[must_use]
 pub fn facts(pid: u64, numbers: RangeInclusive<u64>) -> Entry {
     let first = FactNumber(*numbers.start());
@@ -53,7 +54,7 @@ pub fn snapshot(pid: u64, at: u64) -> Entry {
     }
 }
 
-/// A process ends.
+/// Ends a process.
 #[must_use]
 pub fn ended(pid: u64) -> Entry {
     Entry::Ended {
@@ -78,7 +79,7 @@ pub fn temp_file(root: u64, number: u64) -> Entry {
     }
 }
 
-/// What changes of temporary files say.
+/// The bytes of changes of temporary files.
 #[must_use]
 pub fn records(changes: Vec<TempFileChange>) -> Vec<Vec<u8>> {
     changes.into_iter().map(|change| change.record).collect()
@@ -103,7 +104,7 @@ pub fn exit() -> Exit {
     Exit::new(ExitStatus::Done, "all found")
 }
 
-/// A content that is like no other of another seed or length.
+/// A content that differs for each seed and length.
 #[must_use]
 pub fn bytes(seed: u8, length: usize) -> Bytes {
     (0..length)
@@ -111,7 +112,7 @@ pub fn bytes(seed: u8, length: usize) -> Bytes {
         .collect()
 }
 
-/// The name of a content.
+/// The hash of a content.
 #[must_use]
 pub fn hash(bytes: &[u8]) -> ContentHash {
     ContentHash(*blake3::hash(bytes).as_bytes())
@@ -130,7 +131,7 @@ pub fn content(bytes: &Bytes) -> Entry {
 /// All bytes of a content.
 ///
 /// # Errors
-/// Those of [`Store::content`], and [`StoreError::Damaged`] if the bytes cannot be read.
+/// Those of [`Store::content`], and [`StoreError::Damaged`] if the bytes are unreadable.
 pub fn read(store: &dyn Store, hash: ContentHash) -> Result<Bytes, StoreError> {
     let backing = store.content(hash)?;
     backing
@@ -140,23 +141,23 @@ pub fn read(store: &dyn Store, hash: ContentHash) -> Result<Bytes, StoreError> {
         })
 }
 
-/// Commits entries, durably.
+/// Commits operations, durably.
 ///
 /// # Panics
-/// The store refuses them.
+/// If the store refuses them.
 pub fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
     store
         .commit(owner, Batch::durable(entries, NOW_MS))
         .unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
 }
 
-/// A process is deleted.
+/// Deletes a process.
 #[must_use]
 pub fn forgotten(pid: u64) -> Entry {
     Entry::Forgotten { pid: Pid(pid) }
 }
 
-/// The history of a process before a fact is deleted.
+/// Deletes the history of a process before a fact.
 #[must_use]
 pub fn shortened(pid: u64, below: u64) -> Entry {
     Entry::Shortened {

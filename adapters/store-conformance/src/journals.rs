@@ -68,7 +68,7 @@ pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
     assert!(
         error
             .to_string()
-            .contains("stands at fact 3: the next is 4, but 5 was given"),
+            .contains("is at fact 3: the next is 4, but 5 was given"),
         "{error}"
     );
     check_journal(subject, 1, None, "image of 1", 0, 0);
@@ -95,12 +95,15 @@ pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
     let cases = [
         (facts(1, 4..=4), "the next is 3, but 4 was given"),
         (facts(1, 2..=2), "the next is 3, but 2 was given"),
-        (born(1), "process 1 was born before"),
+        (born(1), "process 1 already exists"),
         (facts(9, 1..=1), "no process 9"),
         (snapshot(9, 0), "no process 9"),
         (ended(9), "no process 9"),
         (snapshot(1, 3), "no fact 3"),
-        (snapshot(1, 0), "at fact 0 is the one that it was born with"),
+        (
+            snapshot(1, 0),
+            "at fact 0 is the one that it was created with",
+        ),
     ];
     for (entry, complaint) in cases {
         let error = refused(subject, owner, std::slice::from_ref(&entry));
@@ -242,7 +245,7 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
     assert_eq!((other[0].commit, change), (commits[0], commits[3]));
 }
 
-/// A history by commits: a store may show the facts of one commit in several parts.
+/// Groups a history by commits: a store may report the facts of one commit in several parts.
 fn by_commit(history: &[Written]) -> Vec<Written> {
     let mut commits: Vec<Written> = Vec::new();
     for written in history {

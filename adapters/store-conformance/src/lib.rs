@@ -1,4 +1,5 @@
-//! What every store of the kernel does, as a suite that any implementation runs.
+//! The behaviour that every store of the kernel must have, as a suite that any implementation can
+//! run.
 //!
 //! ```
 //! use dormouse_store_conformance::{Subject, check_store};
@@ -10,12 +11,13 @@
 //! });
 //! ```
 //!
-//! A durable store runs it a second time, opened anew for each operation: what was acknowledged is
-//! there then, and a token of an owner stays valid until the next claim. What the suite cannot know
-//! is how a carrier fails: kill the writer, take the power, fill the disk, and run it again.
+//! A durable store runs the suite a second time, reopened for each operation: whatever was
+//! acknowledged must be there then, and an owner's token stays valid until the next claim. The
+//! suite cannot know how a storage medium fails: kill the writer, cut the power, fill the disk, and
+//! run it again.
 //!
-//! A failure panics, and says which answer was expected. [`entries`] and [`collection`] have what
-//! the suite writes, for tests of one's own.
+//! A failure panics, and shows the expected answer. [`entries`] and [`collection`] contain what the
+//! suite writes, for tests of your own.
 
 #![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
 
@@ -31,10 +33,10 @@ mod temp_files;
 
 pub use subject::Subject;
 
-/// Runs the suite. `open` makes an empty store for each case.
+/// Runs the suite. `open` creates an empty store for each case.
 ///
 /// # Panics
-/// The store does not conform.
+/// If the store does not conform.
 pub fn check_store(mut open: impl FnMut() -> Subject) {
     for case in CASES {
         case(&mut open());

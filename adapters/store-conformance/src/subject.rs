@@ -1,13 +1,12 @@
-//! The store under test, and short ways to write to it and to ask it.
+//! The store under test, with shorthands to write and query it.
 
 use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError};
 use dormouse_proto::id::{FactNumber, Pid};
 
 use crate::entries::{NOW_MS, commit, fact};
 
-/// Runs one operation on the store under test. Between two operations anything may happen to the
-/// store that must not change an answer: it may be closed and opened again, or be looked at by
-/// somebody else.
+/// Runs one operation on the store under test. Between two operations, anything may be done that
+/// must not change an answer: closing and reopening the store, or reading it from another program.
 pub type Subject = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 pub(crate) fn ask<T>(subject: &mut Subject, question: impl Fn(&dyn Store) -> T) -> T {
@@ -32,7 +31,7 @@ pub(crate) fn refused(subject: &mut Subject, owner: OwnerToken, entries: &[Entry
     })
 }
 
-/// The journal must begin with `image` at fact `base`, and lead to fact `last`.
+/// Checks that the journal starts with `image` at fact `base`, and leads to fact `last`.
 pub(crate) fn check_journal(
     subject: &mut Subject,
     pid: u64,

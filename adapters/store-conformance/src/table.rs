@@ -1,4 +1,4 @@
-//! The process table, and who may write.
+//! The process table, and the owner.
 
 use dormouse_actors::ports::{OwnerToken, StoreError};
 use dormouse_proto::id::Pid;
@@ -7,7 +7,8 @@ use crate::entries::*;
 use crate::subject::*;
 
 pub(crate) fn only_the_newest_owner_writes(subject: &mut Subject) {
-    let (old, new) = (claim(subject), claim(subject));
+    let old = claim(subject);
+    let new = claim(subject);
     assert!(old < new);
     for stale in [old, OwnerToken(0), OwnerToken(new.0 + 1)] {
         let error = refused(subject, stale, &[born(1)]);

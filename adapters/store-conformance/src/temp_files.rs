@@ -69,15 +69,15 @@ pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
     let cases = [
         (
             temp_file(1, 1),
-            "stand at change 1: the next is 2, but 1 was given",
+            "are at change 1: the next is 2, but 1 was given",
         ),
         (
             temp_file(1, 3),
-            "stand at change 1: the next is 2, but 3 was given",
+            "are at change 1: the next is 2, but 3 was given",
         ),
         (
             temp_file(1, 0),
-            "stand at change 1: the next is 2, but 0 was given",
+            "are at change 1: the next is 2, but 0 was given",
         ),
         (temp_file(9, 1), "no process 9"),
     ];
@@ -86,7 +86,7 @@ pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
         assert!(text.contains(complaint), "{entry:?}: {text}");
     }
     let text = refused(subject, owner, &[temp_file(1, 2), temp_file(1, 4)]).to_string();
-    assert!(text.contains("stand at change 2: the next is 3"), "{text}");
+    assert!(text.contains("are at change 2: the next is 3"), "{text}");
     check_temp_files(subject, 1, 1);
     write(
         subject,

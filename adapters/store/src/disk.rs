@@ -1,12 +1,12 @@
-//! What the log and HEAD ask of a file system. A test can put another one under them: one that
-//! loses what was not synced, or fails at a chosen moment.
+//! The file operations that the log and HEAD need. Tests substitute a disk that loses unsynced
+//! writes or fails at a chosen step.
 //!
-//! The lock and the index are no part of it: the one is the operating system's, the other can be
-//! thrown away.
+//! LOCK and the index always use the real file system: the lock belongs to the operating system,
+//! and the index can be rebuilt.
 
-mod held;
-mod reading;
-mod system;
+mod memory_file;
+mod os;
+mod read_only;
 #[cfg(test)]
 pub(crate) mod volatile;
 
@@ -17,22 +17,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(crate) use held::Held;
-pub(crate) use reading::Reading;
-pub(crate) use system::System;
+pub(crate) use memory_file::MemoryFile;
+pub(crate) use os::OsDisk;
+pub(crate) use read_only::ReadOnlyDisk;
 
-/// A file system. Files are for their owner alone.
+/// A file system. Every file is accessible to its owner only.
 pub(crate) trait Disk: Debug + Send + Sync {
     /// Opens a file for reading and writing.
-    fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>>;
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// The names in a folder; none where there is no folder.
+    /// The file names in a folder; empty if the folder does not exist.
     fn names(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes a folder, and those above it, unless it is there. Its name is durable then.
+    /// Creates a folder and its parents unless it exists. Its name is durable afterwards.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// Puts a file in the place of another. Durable when the folder is synced.
+    /// Renames a file over another. The rename is durable once the folder is synced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.
@@ -41,48 +41,48 @@ pub(crate) trait Disk: Debug + Send + Sync {
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// It must be there.
+pub(crate) enum OpenMode {
+    /// The file must exist.
     Existing,
-    /// It must not be there. Its name is durable when the folder is synced.
+    /// The file must not exist. Its name is durable once the folder is synced.
     New,
-    /// It is empty, whatever was there.
+    /// The file is created, or truncated if it exists.
     Emptied,
 }
 
 /// An open file.
 pub(crate) trait DiskFile: Debug + Send + Sync {
-    /// Its bytes.
+    /// The length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Fills `buffer` from `offset` on, wholly or not at all.
+    /// Fills `buffer` from `offset` on, completely or not at all.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// Writes `parts`, one behind the other, from `offset` on.
+    /// Writes `parts` one after the other, from `offset` on.
     fn write_at(&self, offset: u64, parts: &[Bytes]) -> io::Result<()>;
 
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Cuts it, or lengthens it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Has room for `length` bytes, zeros up to there: writes within it change neither length nor
-    /// what belongs to the file, so that a sync has less to write.
+    /// Allocates `length` bytes, zero-filled. Later writes within them change neither the length
+    /// nor the allocation, so that a sync has less metadata to write.
     fn reserve(&self, length: u64) -> io::Result<()>;
 
-    /// Whether nobody else changes it, so that it can be mapped.
+    /// Whether no other program changes the file, so that it can be mapped.
     fn is_mappable(&self) -> bool {
         true
     }
 
-    /// Its first `length` bytes as memory. They must not change any more.
+    /// Maps the first `length` bytes. They must not change any more.
     fn map(&self, length: u64) -> io::Result<Bytes>;
 }
 
-/// All bytes of a file; none where there is no such file.
+/// Reads a whole file; `None` if it does not exist.
 pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match disk.open(path, How::Existing) {
+    let file = match disk.open(path, OpenMode::Existing) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
@@ -91,27 +91,26 @@ pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<
     Ok(Some(bytes))
 }
 
-/// Puts a file with these bytes in the place of `path`, durably. The one before stays whole until
-/// then. Costs two syncs.
+/// Replaces the file at `path` durably; until then the old file stays whole. Costs two syncs.
 pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
-    write_beside(disk, path, bytes)?;
-    put_in_place(disk, path)
+    write_temp(disk, path, bytes)?;
+    rename_into_place(disk, path)
 }
 
-/// The first half of [`replace`]: until the second, `path` is what it was. What an earlier try left
-/// beside it is lost.
-pub(crate) fn write_beside(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
-    let file = disk.open(&beside(path), How::Emptied)?;
+/// The first half of [`replace`]: writes the temporary file next to `path`, over what an earlier
+/// attempt left there.
+pub(crate) fn write_temp(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
+    let file = disk.open(&temp_path(path), OpenMode::Emptied)?;
     file.write_at(0, &[bytes])?;
     file.sync()
 }
 
-/// The second half of [`replace`]. Where it fails, it is not known which of the two stands there.
-pub(crate) fn put_in_place(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    disk.rename(&beside(path), path)?;
+/// The second half of [`replace`]. If it fails, either file may have the name.
+pub(crate) fn rename_into_place(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    disk.rename(&temp_path(path), path)?;
     disk.sync_folder(path.parent().unwrap_or(Path::new(".")))
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temp_path(path: &Path) -> PathBuf {
     path.with_extension("new")
 }

@@ -1,23 +1,23 @@
-//! Looking a store over: every record, with its payload, and what follows from damage; and mending
-//! what can be.
+//! Checks a store: every record with its payload, and the consequences of damage. Repairs what can
+//! be repaired.
 //!
-//! A check changes nothing, and uses the same table as an opening (`census`). A repair loses
-//! nothing that could still be read:
-//! * the index is built again;
-//! * an image that is damaged is given up where an earlier one leads to the same state;
-//! * a content that is damaged is noted as lost, so that who reads it is told at once, and kept
-//!   again when it is committed again;
-//! * HEAD is written again from its other file;
-//! * where the log ends before HEAD's mark, a new segment stands in for what is missing, and the
-//!   log goes on in it. Its first record goes on from the commit that HEAD names, so that what is
-//!   put back later fits in between;
-//! * where both files of HEAD are lost, or damage follows the last whole commit, the end of the log
-//!   is unknown. The new segment then has no predecessor in the chain, which records permanently
+//! A check changes nothing, and builds the same process table as an opening does (`log_scan`). A
+//! repair never loses anything that can still be read:
+//! * the index is rebuilt;
+//! * a damaged snapshot is dropped if an earlier one leads to the same state;
+//! * a damaged content is recorded as lost, so that a reader gets the error at once and the next
+//!   commit of the content stores it again;
+//! * HEAD is rewritten from its other file;
+//! * if the log ends before HEAD's position, a new segment takes the place of the missing end, and
+//!   the log continues in it. Its first record follows the commit that HEAD names, so that the
+//!   missing segments can still be restored later;
+//! * if both files of HEAD are lost, or damage follows the last whole commit, the end of the log is
+//!   unknown. The new segment then has no predecessor in the hash chain, which records permanently
 //!   that something may be missing before it;
-//! * all else is noted as acknowledged: it is answered as lost still, and no longer told to who did
-//!   not ask for it.
+//! * every other loss is acknowledged: it is still answered as lost, but no longer reported to
+//!   callers that did not ask for it.
 //!
-//! Segments with damage are never changed: a copy of one can still be put back.
+//! Segments with damage are never changed, so that a copy can still be restored over them.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -28,69 +28,69 @@ use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::{StoreError, Until};
 use dormouse_proto::id::Pid;
 
-use crate::census::{Census, Content, Health, Records};
-use crate::disk::{Reading, System};
-use crate::draft::Draft;
-use crate::envelope::{HEADER_BYTES, Header, StoreKey};
+use crate::disk::{OsDisk, ReadOnlyDisk};
 use crate::error::{damaged, io};
-use crate::finding::Finding;
 use crate::head::{Head, HeadFiles};
-use crate::index::Index;
+use crate::issue::Issue;
+use crate::location_index::LocationIndex;
 use crate::lock::StoreLock;
 use crate::log::{Log, segment_numbers};
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::log_scan::{Health, LogScan, ProcessRecords, ScannedContent};
 use crate::log_store::LogStore;
-use crate::mark::{Hash, Location, Mark};
+use crate::log_walk::LogEnd;
 use crate::options::Options;
-use crate::read_only::{beside_a_writer, moment};
-use crate::recover::{check_log, check_tail, is_short, keys_of};
-use crate::scan::Reached;
+use crate::read_only::{open_consistent, retry_beside_writer};
+use crate::record_builder::RecordBuilder;
+use crate::record_header::{HEADER_BYTES, RecordHeader, StoreKey};
+use crate::recovery::{check_log, check_secret, check_tail, is_truncated};
 use crate::secret::{NO_CHECK, StoreSecret, check_of};
 use crate::segment::Segment;
 
-/// The newest owner of a store whose HEAD was lost: more than any that there was.
-const EPOCH_BEHIND_ALL: u64 = 1 << 40;
+/// The epoch of a store whose HEAD was lost: higher than any epoch that was ever claimed.
+const EPOCH_AFTER_LOST_HEAD: u64 = 1 << 40;
 
-/// Whether damage is mended.
+/// Whether damage is repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// It is only reported.
+    /// Damage is only reported.
     No,
-    /// What can be mended is.
+    /// Repairable damage is repaired, and the rest is acknowledged.
     Yes,
 }
 
-/// What was found in a store.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checkup {
-    /// Records that were read.
+pub struct FsckReport {
+    /// How many records were read.
     pub records: u64,
-    /// Bytes of the log.
+    /// The size of the log.
     pub bytes: u64,
     /// The damage.
-    pub findings: Vec<Finding>,
-    /// Damage that an earlier repair has noted as acknowledged.
-    pub acknowledged: Vec<Finding>,
+    pub issues: Vec<Issue>,
+    /// Damage that an earlier repair acknowledged.
+    pub acknowledged: Vec<Issue>,
 }
 
-/// Looks over the store in `dir`, which is opened as `options` say; mends it, if so asked, after
-/// all was read. `reader` is told of every piece of a journal that can be read, perhaps more than
-/// once, so that who can decode them knows what refers to a content. Costs a pass over the whole
-/// log; a repair two or three.
+/// Checks the store in `dir`, which is opened with `options`, and repairs it afterwards if `repair`
+/// says so. `visit` receives every readable piece of a journal, possibly more than once, so that a
+/// caller that can decode them learns which contents are referenced. Costs a pass over the whole
+/// log; a repair costs two or three.
 ///
-/// Without a repair it takes no lock and changes no byte. It works while another program writes the
-/// store, of which it sees one moment, and on a read-only file system. A repair needs the lock of
-/// the store, and acknowledges what it cannot mend.
+/// Without a repair it takes no lock and changes no byte. It works on a read-only file system, and
+/// while another program writes the store, of which it sees one moment. A repair needs the store's
+/// lock, and acknowledges what it cannot repair.
 ///
 /// # Errors
-/// [`StoreError::InUse`], to repair; [`StoreError::Key`] where it is encrypted otherwise;
-/// [`StoreError::Damaged`] where log and HEAD do not belong together, or nothing tells the key of
-/// the store: nothing was changed then. [`StoreError::Io`].
+/// [`StoreError::InUse`] for a repair; [`StoreError::Key`] if the store is encrypted with another
+/// key, or is not encrypted; [`StoreError::Damaged`] if log and HEAD do not belong together, or
+/// nothing contains the key of the store: nothing is changed in these cases. [`StoreError::Io`].
 pub fn fsck(
     dir: &Path,
     options: &Options,
     repair: Repair,
-    reader: &mut dyn FnMut(Pid, Piece<'_>),
-) -> Result<Checkup, StoreError> {
+    visit: &mut dyn FnMut(Pid, Piece<'_>),
+) -> Result<FsckReport, StoreError> {
     let log = dir.join("log");
     match log.metadata() {
         Ok(found) if !found.is_dir() => {
@@ -102,326 +102,337 @@ pub fn fsck(
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(io(format!("look into {}", log.display()))(error));
         }
-        // Without a folder there is no segment.
+        // A missing log folder is reported as a log without segments.
         _ => {}
     }
-    // Who does not have the key leaves no trace, not even in LOCK.
+    // The secret is checked before the lock is taken: a caller with the wrong key changes nothing,
+    // not even LOCK.
     if let Some(head) = read_head(dir)?.best {
-        keys_of(&head, options.secret.as_ref(), dir)?;
+        check_secret(&head, options.secret.as_ref(), dir)?;
     }
     let lock = match repair {
         Repair::Yes => Some(StoreLock::take(dir)?),
         Repair::No => None,
     };
-    let seen = look_over(dir, options, reader)?;
-    let mut checkup = seen.checkup();
-    if repair == Repair::No || checkup.findings.iter().any(Finding::is_refused) {
-        return Ok(checkup);
+    let inspection = inspect(dir, options, visit)?;
+    let mut report = inspection.report();
+    if repair == Repair::No || report.issues.iter().any(Issue::blocks_repair) {
+        return Ok(report);
     }
-    let bridged = seen.bridge(dir, options.secret.as_ref())?;
-    Index::remove(&dir.join("index")).map_err(io("remove the index"))?;
-    let at_ms = seen.census.end_ms;
-    drop((seen, lock));
-    if bridged == Bridged::Yes {
-        options.clone().open(dir)?.begin_segment(at_ms)?;
+    let segment_added = inspection.add_segment(dir, options.secret.as_ref())?;
+    LocationIndex::remove(&dir.join("index")).map_err(io("remove the index"))?;
+    let at_ms = inspection.scan.end_ms;
+    drop((inspection, lock));
+    if segment_added == SegmentAdded::Yes {
+        options.clone().open(dir)?.start_segment(at_ms)?;
     }
-    let found = mend(options, dir)?;
-    // What the repair itself made visible.
-    let is_new = |finding: &Finding| !checkup.findings.contains(finding) && bridged == Bridged::Yes;
-    let new: Vec<_> = found.into_iter().filter(is_new).collect();
-    checkup
-        .findings
-        .retain(|finding| bridged == Bridged::No || !matches!(finding, Finding::Part { .. }));
-    checkup.findings.extend(new);
-    Ok(checkup)
+    let found = repair_issues(options, dir)?;
+    // Issues that became visible only by the repair.
+    if segment_added == SegmentAdded::Yes {
+        // The new segment makes the missing end visible as a lost range.
+        let new: Vec<_> = found
+            .into_iter()
+            .filter(|issue| !report.issues.contains(issue))
+            .collect();
+        report
+            .issues
+            .retain(|issue| !matches!(issue, Issue::LostRange { .. }));
+        report.issues.extend(new);
+    }
+    Ok(report)
 }
 
-/// The files of HEAD, damage to all of them being no error.
+/// Reads the files of HEAD. Damage to both is not an error here.
 fn read_head(dir: &Path) -> Result<HeadFiles, StoreError> {
-    Head::read_files(&Reading::default(), dir)
+    Head::read_files(&ReadOnlyDisk::default(), dir)
 }
 
-/// One moment of a store.
-struct Seen {
-    /// None if HEAD is lost.
+/// One consistent view of a store.
+struct Inspection {
+    /// `None` if HEAD is lost.
     head: Option<Head>,
     /// The files of HEAD that are missing or damaged.
     faulty: Vec<&'static str>,
     log: Log,
-    census: Census,
-    reached: Reached,
+    scan: LogScan,
+    end_of_log: LogEnd,
 }
 
-/// Whether a segment was begun that stands in for what is missing.
+/// Whether a segment was started in place of a missing end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bridged {
+enum SegmentAdded {
     No,
     Yes,
 }
 
-fn look_over(
+fn inspect(
     dir: &Path,
     options: &Options,
-    reader: &mut dyn FnMut(Pid, Piece<'_>),
-) -> Result<Seen, StoreError> {
+    visit: &mut dyn FnMut(Pid, Piece<'_>),
+) -> Result<Inspection, StoreError> {
     let secret = options.secret.as_ref();
-    beside_a_writer(|| {
+    retry_beside_writer(|| {
         let HeadFiles { best, faulty, .. } = read_head(dir)?;
         let (head, log) = match best {
             Some(_) => {
-                let (head, log) = moment(dir, options)?;
+                let (head, log) = open_consistent(dir, options)?;
                 (Some(head), log)
             }
             None => {
-                let keys = keys_of(&head_in(dir, secret)?, secret, dir)?;
-                let disk = Arc::new(Reading::paced(options.pace.clone()));
+                let keys = check_secret(&recover_head(dir, secret)?, secret, dir)?;
+                let disk = Arc::new(ReadOnlyDisk::paced(options.pace.clone()));
                 (None, Log::open(disk, &dir.join("log"), keys)?)
             }
         };
-        let mark = head.map_or(Mark::EMPTY, |head| head.mark);
-        let (census, reached) = match is_short(&log, mark) {
+        let position = head.map_or(LogPosition::EMPTY, |head| head.position);
+        let (scan, end_of_log) = match is_truncated(&log, position) {
             false => {
-                check_log(&log, mark)?;
-                Census::take(&log, mark, reader)?
+                check_log(&log, position)?;
+                LogScan::read(&log, position, visit)?
             }
             true => {
-                let (census, reached) = Census::take(&log, mark, reader)?;
-                if census.records == 0 {
-                    check_log(&log, mark)?;
+                let (scan, end_of_log) = LogScan::read(&log, position, visit)?;
+                if scan.records == 0 {
+                    check_log(&log, position)?;
                 }
-                (census, reached)
+                (scan, end_of_log)
             }
         };
-        let is_doubtful = head.is_some() && census.catalog.table().is_lost_behind(mark.end);
+        let is_doubtful = head.is_some() && scan.index.processes().is_lost_behind(position.end);
         Ok((
-            Seen {
+            Inspection {
                 head,
                 faulty,
                 log,
-                census,
-                reached,
+                scan,
+                end_of_log,
             },
             is_doubtful,
         ))
     })
 }
 
-impl Seen {
-    fn checkup(&self) -> Checkup {
-        let table = self.census.catalog.table();
+impl Inspection {
+    fn report(&self) -> FsckReport {
+        let table = self.scan.index.processes();
         let known = table.acknowledged();
-        let (acknowledged, rest) = findings(&self.census)
+        let (acknowledged, rest) = issues(&self.scan)
             .into_iter()
-            .partition(|finding| known.contains(&finding.clone().known_by()));
-        let head = self.faulty.iter().map(|file| Finding::Head {
+            .partition(|issue| known.contains(&issue.clone().identity()));
+        let head = self.faulty.iter().map(|file| Issue::Head {
             file: (*file).to_owned(),
         });
-        let findings = head.chain(self.end()).chain(rest).collect();
-        Checkup {
-            records: self.census.records,
+        let issues = head.chain(self.end()).chain(rest).collect();
+        FsckReport {
+            records: self.scan.records,
             bytes: self.log.bytes(),
-            findings,
+            issues,
             acknowledged,
         }
     }
 
-    /// What is wrong with the log's end.
-    fn end(&self) -> Vec<Finding> {
-        let whole = self.census.last_whole;
+    /// Issues with the end of the log.
+    fn end(&self) -> Vec<Issue> {
+        let whole = self.scan.last_whole;
         let mut found = Vec::new();
         match self.head {
-            Some(head) if is_short(&self.log, head.mark) => {
-                let commits = head.mark.commit.saturating_sub(whole.commit);
-                found.push(Finding::Short {
+            Some(head) if is_truncated(&self.log, head.position) => {
+                let commits = head.position.commit.saturating_sub(whole.commit);
+                found.push(Issue::LogTooShort {
                     end: whole.end,
-                    vouched: head.mark.end,
+                    head: head.position.end,
                     commits,
                 });
             }
-            Some(_) if !self.reached.is_doubtful => {}
-            _ => found.push(Finding::Unvouched {
+            Some(_) if !self.end_of_log.is_doubtful => {}
+            _ => found.push(Issue::UnknownEnd {
                 end: whole.end,
                 commit: whole.commit,
             }),
         }
-        if check_tail(&self.log, self.reached.good).is_err() {
+        if check_tail(&self.log, self.end_of_log.last_good).is_err() {
             let segment = self.log.numbers().last().copied().unwrap_or_default();
-            found.push(Finding::Stray {
-                end: self.reached.good.end,
+            found.push(Issue::StraySegment {
+                end: self.end_of_log.last_good.end,
                 segment,
             });
         }
         found
     }
 
-    /// Begins a new segment if the log does not end with a whole commit that HEAD knows. Writes
-    /// HEAD again if one of its files is damaged.
-    fn bridge(&self, dir: &Path, secret: Option<&StoreSecret>) -> Result<Bridged, StoreError> {
+    /// Starts a new segment if the log does not end with a whole commit that HEAD covers. Rewrites
+    /// HEAD if one of its files is damaged.
+    fn add_segment(
+        &self,
+        dir: &Path,
+        secret: Option<&StoreSecret>,
+    ) -> Result<SegmentAdded, StoreError> {
         let last = self.log.numbers().last().copied().unwrap_or_default();
         let (head, number) = match self.head {
-            Some(head) if is_short(&self.log, head.mark) => (head, Some(head.mark.end.segment + 1)),
-            Some(head) if !self.reached.is_doubtful => (head, None),
+            Some(head) if is_truncated(&self.log, head.position) => {
+                (head, Some(head.position.end.segment + 1))
+            }
+            Some(head) if !self.end_of_log.is_doubtful => (head, None),
             head => {
                 let head = match head {
                     Some(head) => head,
                     None => Head {
-                        epoch: EPOCH_BEHIND_ALL,
-                        ..head_in(dir, secret)?
+                        epoch: EPOCH_AFTER_LOST_HEAD,
+                        ..recover_head(dir, secret)?
                     },
                 };
-                let end = Location {
-                    segment: last + 1,
-                    offset: 0,
-                };
-                // No record has this hash: the chain shows that it is broken here.
-                let mark = Mark {
+                let end = Location::start_of(last + 1);
+                // No record has this hash, so the chain stays visibly broken here.
+                let position = LogPosition {
                     end,
                     last: 0,
                     chain: [0; 32],
-                    commit: self.reached.commit,
+                    commit: self.end_of_log.commit,
                 };
-                (Head { mark, ..head }, Some(last + 1))
+                (Head { position, ..head }, Some(last + 1))
             }
         };
         if let Some(number) = number {
-            let log = Log::open(Arc::new(System), &dir.join("log"), self.log.keys().clone())?;
+            let log = Log::open(Arc::new(OsDisk), &dir.join("log"), self.log.keys().clone())?;
             log.add(number)
-                .map_err(io("begin a segment behind what is lost"))?;
+                .map_err(io("start a segment after the lost range"))?;
         }
         if number.is_some() || !self.faulty.is_empty() {
-            head.write_both(&System, dir).map_err(io("write HEAD"))?;
+            head.write_both(&OsDisk, dir).map_err(io("write HEAD"))?;
         }
         Ok(if number.is_some() {
-            Bridged::Yes
+            SegmentAdded::Yes
         } else {
-            Bridged::No
+            SegmentAdded::No
         })
     }
 }
 
-/// So many losses stand in one note.
-const NOTED_AT_ONCE: usize = 1_000;
+/// The most losses in one record.
+const LOSSES_PER_RECORD: usize = 1_000;
 
-/// Notes what is lost, so that the next who asks is told at once, and who does not ask is not.
-/// Answers with what there is.
-fn mend(options: &Options, dir: &Path) -> Result<Vec<Finding>, StoreError> {
+/// Records what is lost, so that a query for it is answered at once and others are not told.
+/// Returns the issues found.
+fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError> {
     let store = options.clone().open(dir)?;
-    let mark = store.writer().mark();
-    let (census, _) = Census::take(&store.log, mark, &mut |_, _| {})?;
-    let known = census.catalog.table().acknowledged();
-    let found = findings(&census);
-    let (mut notes, mut losses) = (Vec::new(), Vec::new());
-    notes.extend(damaged_contents(&census).map(|(name, _)| Draft::content_lost(*name)));
-    for finding in &found {
-        match finding.clone().known_by() {
-            Finding::Image { pid, at } => notes.push(Draft::snapshot_dropped(pid, at)),
-            Finding::Content { .. } => {}
+    let position = store.writer().position();
+    let (scan, _) = LogScan::read(&store.log, position, &mut |_, _| {})?;
+    let known = scan.index.processes().acknowledged();
+    let found = issues(&scan);
+    let mut records = Vec::new();
+    let mut losses = Vec::new();
+    records.extend(damaged_contents(&scan).map(|(name, _)| RecordBuilder::content_lost(*name)));
+    for issue in &found {
+        match issue.clone().identity() {
+            Issue::Snapshot { pid, at } => records.push(RecordBuilder::snapshot_dropped(pid, at)),
+            Issue::Content { .. } => {}
             loss if known.contains(&loss) => {}
             loss => losses.push(loss),
         }
     }
-    for losses in losses.chunks(NOTED_AT_ONCE) {
-        notes.push(Draft::loss_noted(losses)?);
+    for losses in losses.chunks(LOSSES_PER_RECORD) {
+        records.push(RecordBuilder::losses_acknowledged(losses)?);
     }
-    store.write_notes(notes, census.end_ms)?;
+    store.write_repair_records(records, scan.end_ms)?;
     Ok(found)
 }
 
 impl LogStore {
-    /// Begins a segment in which nothing else stands yet, durably, and tells HEAD.
+    /// Starts an empty segment durably, and covers it by HEAD.
     ///
     /// # Errors
     /// As those of a commit.
-    fn begin_segment(&self, at_ms: u64) -> Result<(), StoreError> {
+    fn start_segment(&self, at_ms: u64) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        let written = writer.begin_segment(at_ms)?;
-        self.note(&writer, &written);
-        writer.settle().map_err(io("write HEAD"))
+        let written = writer.start_segment(at_ms)?;
+        self.apply_commit(&writer, &written);
+        writer.sync_head().map_err(io("write HEAD"))
     }
 
-    /// Writes notes of damage as one commit, durably.
+    /// Writes the records of a repair as one durable commit.
     ///
     /// # Errors
     /// As those of a commit.
-    pub(crate) fn write_notes(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<(), StoreError> {
+    pub(crate) fn write_repair_records(
+        &self,
+        builders: Vec<RecordBuilder>,
+        at_ms: u64,
+    ) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        if !drafts.is_empty() {
-            let finished = writer.finish(drafts, at_ms)?;
-            let written = writer.append(finished, Until::Synced)?;
-            self.note(&writer, &written);
+        if !builders.is_empty() {
+            let encoded = writer.encode(builders, at_ms)?;
+            let written = writer.append(encoded, Until::Synced)?;
+            self.apply_commit(&writer, &written);
         }
         Ok(())
     }
 }
 
-fn findings(census: &Census) -> Vec<Finding> {
-    let table = census.catalog.table();
-    let openings = census
-        .openings
+fn issues(scan: &LogScan) -> Vec<Issue> {
+    let table = scan.index.processes();
+    let damaged_starts = scan
+        .damaged_starts
         .iter()
-        .map(|segment| Finding::Opening { segment: *segment });
-    let processes = census
+        .map(|segment| Issue::SegmentStart { segment: *segment });
+    let processes = scan
         .processes
         .iter()
-        .flat_map(|(pid, records)| of_process(*pid, records));
-    let contents =
-        damaged_contents(census).map(|(_, content)| Finding::Content { hash: content.hash });
+        .flat_map(|(pid, records)| process_issues(*pid, records));
+    let contents = damaged_contents(scan).map(|(_, content)| Issue::Content { hash: content.hash });
     let losses = table
         .losses()
         .into_iter()
-        .chain(openings)
+        .chain(damaged_starts)
         .chain(table.open_ends());
     losses.chain(processes).chain(contents).collect()
 }
 
-fn damaged_contents(census: &Census) -> impl Iterator<Item = (&Hash, &Content)> {
-    census
-        .contents
+fn damaged_contents(scan: &LogScan) -> impl Iterator<Item = (&Hash, &ScannedContent)> {
+    scan.contents
         .iter()
         .filter(|(_, content)| content.health == Some(Health::Damaged))
 }
 
-/// So many lost changes of the files of a tree are named: a number in a forged header can leave out
-/// any number of them.
-const MOST_LOST_CHANGES: usize = 1_000;
+/// The most lost changes that are listed per tree: a forged header can claim any number of them.
+const MAX_LISTED_LOST_CHANGES: usize = 1_000;
 
-fn of_process(pid: Pid, records: &Records) -> Vec<Finding> {
+fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
     let mut found = Vec::new();
-    if records.images.get(&records.since) != Some(&Health::Whole) {
-        found.push(Finding::Beginning {
+    if records.snapshots.get(&records.since) != Some(&Health::Whole) {
+        found.push(Issue::FirstSnapshot {
             pid,
-            again_from: records.image_from(records.since),
+            readable_from: records.image_from(records.since),
         });
     }
     found.extend(
         records
             .damaged_images()
             .into_iter()
-            .map(|at| Finding::Image { pid, at }),
+            .map(|at| Issue::Snapshot { pid, at }),
     );
     let facts = records.lost_facts().into_iter();
-    found.extend(facts.map(|(first, last)| Finding::Facts {
+    found.extend(facts.map(|(first, last)| Issue::Facts {
         pid,
         first,
         last,
-        again_from: records.image_from(last),
+        readable_from: records.image_from(last),
     }));
     let last = records
         .temp_files
         .last_key_value()
         .map_or(0, |(number, _)| *number);
     let is_lost = |number: &u64| records.temp_files.get(number) != Some(&Health::Whole);
-    let lost = (1..=last).filter(is_lost).take(MOST_LOST_CHANGES);
-    found.extend(lost.map(|number| Finding::TempFile { root: pid, number }));
+    let lost = (1..=last).filter(is_lost).take(MAX_LISTED_LOST_CHANGES);
+    found.extend(lost.map(|number| Issue::TempFile { root: pid, number }));
     found
 }
 
-/// What stood in a HEAD that is lost. The key of the store stands in the first record of each
-/// segment, which opens with it, or with one that is made of it and the secret; a segment that was
-/// swept has no such record.
-fn head_in(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError> {
+/// Reconstructs a lost HEAD. The first record of each segment contains the store's key, and its
+/// header verifies with that key, or with one derived from the key and the secret. A compacted
+/// segment has no such record.
+fn recover_head(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError> {
     let folder = dir.join("log");
-    let numbers = segment_numbers(&System, &folder).map_err(io("look for a log"))?;
+    let numbers = segment_numbers(&OsDisk, &folder).map_err(io("look for a log"))?;
     for number in numbers.into_iter().rev() {
         let mut start = Vec::new();
         let file =
@@ -436,25 +447,22 @@ fn head_in(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreError>
         else {
             continue;
         };
-        let at = Location {
-            segment: number,
-            offset: 0,
-        };
+        let at = Location::start_of(number);
         let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
         let head = Head {
             key,
             epoch: 0,
-            mark: Mark::EMPTY,
+            position: LogPosition::EMPTY,
             check,
         };
-        let keys = keys_of(&head, secret, dir)?;
-        let opens = |bytes| matches!(Header::open(bytes, keys.headers(), at), Ok(Some(_)));
+        let keys = check_secret(&head, secret, dir)?;
+        let opens = |bytes| matches!(RecordHeader::verify(bytes, keys.headers(), at), Ok(Some(_)));
         if start.first_chunk().is_some_and(opens) {
             return Ok(head);
         }
     }
     Err(damaged(
-        "HEAD is lost, and no segment says what the key of the store was; if it is encrypted, only \
-         its own secret shows that. Put back a copy of HEAD",
+        "HEAD is lost, and no segment contains the key of the store; if the store is encrypted, \
+         only its own secret finds it. Restore a copy of HEAD",
     ))
 }

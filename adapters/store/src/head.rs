@@ -1,18 +1,18 @@
-//! HEAD: the store's key, how far the log reaches at least, and who may write.
+//! HEAD: the store's key, a lower bound of the log's end, and the current owner.
 //!
-//! It stands apart from the log, so that an older or empty log put in its place is recognised.
-//! There are two files of it, and either is enough:
-//! * `HEAD` is written to a temporary file, synced, renamed, and the folder synced, now and then:
-//!   there is always one whole HEAD.
-//! * `HEAD2` is written in place behind each commit that is on the disk, one of its two blocks
-//!   after the other, and not synced. So it is behind by nothing while the operating system lives,
-//!   and by some seconds after a loss of power. Older stores have none.
+//! HEAD is separate from the log, so that an older or empty log in its place is detected. It has
+//! two files, either of which is enough:
+//! * `HEAD` is replaced now and then: written to a temporary file, synced, renamed, and the folder
+//!   synced. There is always one whole HEAD.
+//! * `HEAD2` is overwritten in place after each synced commit, its two blocks in turn, and is not
+//!   synced. It is up to date as long as the operating system runs, and some seconds behind after a
+//!   power loss. Older stores have none.
 //!
-//! The better one counts: that of the newest owner, and of those the one that reaches further.
+//! The better file counts: the one of the newest owner, and of those the one that reaches further.
 //!
-//! A file holds two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two
-//! zeros (8), version (4), key (32), epoch (8), mark (60), the check of the secret or zeros (32),
-//! and the BLAKE3 hash of all that (32).
+//! A file contains two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two
+//! zeros (8), version (4), key (32), epoch (8), position (60), the check of the secret or zeros
+//! (32), and the BLAKE3 hash of all that (32).
 
 use std::io;
 use std::path::Path;
@@ -21,84 +21,82 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 
-use crate::disk::{Disk, DiskFile, How, read_whole, replace};
-use crate::envelope::StoreKey;
+use crate::disk::{Disk, DiskFile, OpenMode, read_whole, replace};
 use crate::error::{damaged, io as io_error};
-use crate::mark::{Hash, MOST, Mark};
-use crate::secret::{NO_CHECK, StoreSecret, check_of, drawn};
+use crate::log_position::{Hash, LogPosition, MAX_NUMBER};
+use crate::record_header::StoreKey;
+use crate::secret::{NO_CHECK, StoreSecret, check_of, random_bytes};
 
-/// The file that is replaced, and synced.
+/// The file that is replaced and synced.
 pub(crate) const HEAD: &str = "HEAD";
-/// The file that follows each commit.
+/// The file that is overwritten after each commit.
 pub(crate) const HEAD2: &str = "HEAD2";
 const MAGIC: [u8; 8] = *b"DMHEAD\0\0";
 const VERSION: u32 = 1;
-const BODY_BYTES: usize = 8 + 4 + 32 + 8 + Mark::BYTES + 32;
+const BODY_BYTES: usize = 8 + 4 + 32 + 8 + LogPosition::BYTES + 32;
 const CHECK_AT: usize = BODY_BYTES - 32;
 const BLOCK_BYTES: usize = BODY_BYTES + 32;
 
-/// What HEAD says.
+/// The content of HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// What this store's headers are signed with; where it is encrypted, what its keys are made of
-    /// together with the secret.
+    /// Authenticates this store's headers. In an encrypted store, all keys are derived from it and
+    /// the secret.
     pub(crate) key: StoreKey,
     /// The newest owner.
     pub(crate) epoch: u64,
-    /// The log is good and synced up to here, at least.
-    pub(crate) mark: Mark,
-    /// What a secret is recognised by; [`NO_CHECK`] where the store is not encrypted.
+    /// The log is good and synced at least up to here.
+    pub(crate) position: LogPosition,
+    /// Recognises a secret; [`NO_CHECK`] if the store is not encrypted.
     pub(crate) check: Hash,
 }
 
 impl Head {
-    /// Of a store that is made now, and encrypted where there is a secret.
+    /// The HEAD of a new store, which is encrypted if there is a secret.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the operating system gives no randomness.
+    /// [`StoreError::Io`] if the operating system provides no randomness.
     pub(crate) fn fresh(secret: Option<&StoreSecret>) -> Result<Self, StoreError> {
-        let key = StoreKey(drawn().map_err(io_error("draw the key of a new store"))?);
+        let key = StoreKey(random_bytes().map_err(io_error("draw the key of a new store"))?);
         let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
         Ok(Self {
             key,
             epoch: 0,
-            mark: Mark::EMPTY,
+            position: LogPosition::EMPTY,
             check,
         })
     }
 
-    /// Reads HEAD; none where there is no file of it.
+    /// Reads HEAD; `None` if neither file exists.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where no block is whole, [`StoreError::Newer`] where a later version
-    /// wrote them, [`StoreError::Io`].
+    /// [`StoreError::Damaged`] if no block is whole, [`StoreError::Newer`] if a later version wrote
+    /// them, [`StoreError::Io`].
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, StoreError> {
         let files = Self::read_files(disk, dir)?;
         match files.best {
             None if files.are_there => Err(damaged(format!(
-                "{} holds no whole block of format version {VERSION}, and no other file does. The \
-                 log beside it cannot be vouched for: put back a copy of HEAD, HEAD2 and log \
-                 together. dormouse fsck says what can be done without",
+                "{} contains no whole block of format version {VERSION}, and no other file does, so \
+                 it is unknown whether the log is whole. Restore a copy of HEAD, HEAD2 and log \
+                 together. dormouse fsck shows what can be done without one",
                 dir.join(HEAD).display()
             ))),
             best => Ok(best),
         }
     }
 
-    /// Reads the files of HEAD, whichever are there and whole.
+    /// Reads both files of HEAD, whatever their state.
     ///
     /// # Errors
-    /// [`StoreError::Newer`] where a later version wrote them, [`StoreError::Io`].
+    /// [`StoreError::Newer`] if a later version wrote them, [`StoreError::Io`].
     pub(crate) fn read_files(disk: &dyn Disk, dir: &Path) -> Result<HeadFiles, StoreError> {
-        let (first, second) = (
-            Self::in_file(disk, &dir.join(HEAD))?,
-            Self::in_file(disk, &dir.join(HEAD2))?,
-        );
+        let first = Self::in_file(disk, &dir.join(HEAD))?;
+        let second = Self::in_file(disk, &dir.join(HEAD2))?;
         let mut faulty = Vec::new();
         if !matches!(first, InFile::Whole(_)) {
             faulty.push(HEAD);
         }
-        // A store of an older version has no second one.
+        // Stores of older versions have no HEAD2, so its absence alone is no damage.
         if matches!(second, InFile::Damaged)
             || (matches!(second, InFile::Missing) && !faulty.is_empty())
         {
@@ -145,9 +143,9 @@ impl Head {
         }
     }
 
-    /// The one that says more; this one where both say the same.
+    /// The one with the newer owner, then with the later commit; `self` if both are equal.
     fn better(self, other: Self) -> Self {
-        let reach = |head: &Self| (head.epoch, head.mark.commit);
+        let reach = |head: &Self| (head.epoch, head.position.commit);
         if reach(&other) > reach(&self) {
             other
         } else {
@@ -155,15 +153,15 @@ impl Head {
         }
     }
 
-    /// Writes HEAD durably, in place of the one before. Costs two or three syncs.
+    /// Replaces HEAD durably. Costs two or three syncs.
     ///
     /// # Errors
-    /// As the operating system's; the HEAD before stays whole.
+    /// As the operating system's; the previous HEAD stays whole.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         self.write_to(disk, &dir.join(HEAD))
     }
 
-    /// Writes both files, as [`Head::write`] does.
+    /// Replaces both files, as [`Head::write`] does.
     ///
     /// # Errors
     /// As [`Head::write`].
@@ -183,7 +181,7 @@ impl Head {
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
         block[12..44].copy_from_slice(&self.key.0);
         block[44..52].copy_from_slice(&self.epoch.to_le_bytes());
-        block[52..CHECK_AT].copy_from_slice(&self.mark.to_bytes());
+        block[52..CHECK_AT].copy_from_slice(&self.position.to_bytes());
         block[CHECK_AT..BODY_BYTES].copy_from_slice(&self.check);
         let hash = blake3::hash(&block[..BODY_BYTES]);
         block[BODY_BYTES..].copy_from_slice(hash.as_bytes());
@@ -199,23 +197,23 @@ impl Head {
         Some(Self {
             key: StoreKey(body[12..44].try_into().ok()?),
             epoch: Some(u64::from_le_bytes(body[44..52].try_into().ok()?))
-                .filter(|epoch| *epoch <= MOST)?,
-            mark: Mark::from_bytes(&body[52..CHECK_AT])?,
+                .filter(|epoch| *epoch <= MAX_NUMBER)?,
+            position: LogPosition::from_bytes(&body[52..CHECK_AT])?,
             check: body[CHECK_AT..].try_into().ok()?,
         })
     }
 }
 
-/// What the files of HEAD hold.
+/// What the files of HEAD contain.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadFiles {
-    /// The better of them; none where none is whole.
+    /// The better of the two; `None` if neither is whole.
     pub(crate) best: Option<Head>,
-    /// The names of those that are missing or damaged.
+    /// The names of the files that are missing or damaged.
     pub(crate) faulty: Vec<&'static str>,
-    /// Whether the second says more than the first.
+    /// Whether HEAD2 is better than HEAD.
     pub(crate) is_behind: bool,
-    /// Whether there is any, whole or damaged.
+    /// Whether either file exists, whole or damaged.
     pub(crate) are_there: bool,
 }
 
@@ -234,31 +232,31 @@ impl InFile {
     }
 }
 
-/// The second file of HEAD, which follows each commit and is not synced.
+/// HEAD2, which is overwritten after each commit and never synced.
 #[derive(Debug)]
 pub(crate) struct SecondHead {
     file: Arc<dyn DiskFile>,
-    /// Whether the next block is the first.
+    /// Whether the next write goes to the first block.
     first_is_next: bool,
 }
 
 impl SecondHead {
-    /// Opens the file, or makes it, and writes `head` to it. Costs three syncs where it is made,
-    /// otherwise none.
+    /// Opens or creates the file, and writes `head` to it. Costs three syncs if the file is
+    /// created, otherwise none.
     ///
     /// # Errors
     /// As the operating system's.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, head: &Head) -> io::Result<Self> {
         let path = dir.join(HEAD2);
-        let file = match disk.open(&path, How::Existing) {
+        let file = match disk.open(&path, OpenMode::Existing) {
             Ok(file) if file.length()? == 2 * BLOCK_BYTES as u64 => file,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {
                 head.write_to(disk, &path)?;
-                disk.open(&path, How::Existing)?
+                disk.open(&path, OpenMode::Existing)?
             }
         };
-        // The block that is the better one stays until the other is written.
+        // The better block must survive until the other one is written.
         let mut first = [0; BLOCK_BYTES];
         file.read_at(0, &mut first)?;
         let best = Head::in_file(disk, &path)
@@ -273,7 +271,7 @@ impl SecondHead {
         Ok(second)
     }
 
-    /// Writes one block. Costs no sync.
+    /// Overwrites one block. Costs no sync.
     ///
     /// # Errors
     /// As the operating system's; the other block is whole.
@@ -294,7 +292,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::disk::System;
+    use crate::disk::OsDisk;
 
     #[test]
     fn any_one_damaged_byte_is_healed_by_the_other_block() {
@@ -303,14 +301,14 @@ mod tests {
             epoch: 4,
             ..Head::fresh(None).unwrap()
         };
-        head.write(&System, dir.path()).unwrap();
+        head.write(&OsDisk, dir.path()).unwrap();
         let good = fs::read(dir.path().join("HEAD")).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             fs::write(dir.path().join("HEAD"), bad).unwrap();
             assert_eq!(
-                Head::read(&System, dir.path()).unwrap(),
+                Head::read(&OsDisk, dir.path()).unwrap(),
                 Some(head),
                 "byte {at}"
             );
@@ -320,12 +318,12 @@ mod tests {
     #[test]
     fn damage_to_both_blocks_is_refused_and_absence_is_not_damage() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Head::read(&System, dir.path()).unwrap(), None);
+        assert_eq!(Head::read(&OsDisk, dir.path()).unwrap(), None);
         for bad in [&b""[..], b"DMHEAD", &[0; 2 * BLOCK_BYTES]] {
             fs::write(dir.path().join("HEAD"), bad).unwrap();
             assert!(
                 matches!(
-                    Head::read(&System, dir.path()),
+                    Head::read(&OsDisk, dir.path()),
                     Err(StoreError::Damaged { .. })
                 ),
                 "{} bytes",

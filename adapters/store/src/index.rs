@@ -1,511 +1,511 @@
-//! Where in the log things are.
+//! What the log contains: the process table in memory, and the locations of records on disk.
 //!
-//! It stands on a shelf that may lose keys or change values without a word. So it holds only what
-//! can be found again in the log (INDEX-1), and nothing that it says is taken on trust: locations
-//! and the mark carry keyed hashes, the process table a digest. What it does not know is believed
-//! only of an index that was built in this session.
-//!
-//! Keys, numbers big-endian: `f` pid first-fact, `s` pid fact (snapshots and births), `t` pid
-//! number (temporary files of the tree that begins with it), `c` hash: to a location and a count.
-//! `p` pid: to a line of the process table. `k` number: to a line of the checkpoints. `l` commit:
-//! to a note of losses. `m`: to the mark up to which the log is indexed, and the table's digest.
-//! Where the store is encrypted, lines are sealed under their keys, and a content goes by the name
-//! that the log has for it.
+//! Live commits and recovery apply records by the same function, so that both lead to the same
+//! index. Changes are batched in memory and answered from there until they are flushed, so that no
+//! commit waits for sled.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fs;
-use std::io;
+mod apply;
+mod backend;
+mod losses;
+
 use std::path::Path;
+use std::sync::Arc;
 
-use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+use bytes::Bytes;
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::{FactNumber, Pid};
+use dormouse_proto::record::codec::CodecError;
 
-use crate::envelope::StoreKey;
-use crate::mark::{Hash, Location, MOST, Mark};
-use crate::scan::Lost;
-use crate::secret::Keys;
-use crate::shelf::{Batch, Shelf};
-use crate::table::{Digest, Table};
+use crate::location_index::{
+    FactRun, IndexChanges, IndexEntry, IndexFault, IndexPosition, LocationIndex, RecordKey,
+};
+use crate::log::{CompactedSegments, Log};
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::log_walk::{WalkItem, walk};
+use crate::process_table::ProcessTable;
+use crate::progress::Progress;
+use crate::record_header::HEADER_BYTES;
 
-const APPLIED: &[u8] = b"m";
+use backend::{Backend, cannot_build};
 
-/// The index cannot answer, or its answer cannot be right. The cure is to build it again.
+/// The most records by which the index on disk is behind.
+const MAX_PENDING_RECORDS: usize = 1024;
+/// The most process entries that are kept decoded if the index is in memory.
+const MAX_DECODED_ENTRIES: usize = 1 << 14;
+
+/// An error while the log is applied to the index.
 #[derive(Debug, thiserror::Error)]
-#[error("the index {0}")]
-pub(crate) struct Fault(pub(crate) String);
-
-/// How far the index is, and what was found on the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Applied {
-    /// The log is indexed up to here.
-    pub(crate) mark: Mark,
-    /// The digest of the process table there.
-    pub(crate) digest: Digest,
-    /// What the segments before the mark's were like
-    /// ([`Log::lengths_before`](crate::log::Log::lengths_before)).
-    pub(crate) lengths: Hash,
-    /// The latest damage in the log up to here.
-    pub(crate) lost: Option<Lost>,
+pub(crate) enum IndexError {
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] StoreError),
+    /// The index failed. It can be rebuilt.
+    #[error(transparent)]
+    Fault(#[from] IndexFault),
 }
 
-/// Changes that are applied together.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    batch: Batch,
-    /// To be sealed when they are applied, the latest of each.
-    lines: BTreeMap<[u8; 9], Vec<u8>>,
-    contents: HashSet<Hash>,
-    records: usize,
-}
+/// Loads a record's payload, if it is needed.
+pub(crate) type PayloadOf<'a> = &'a dyn Fn() -> Result<Bytes, StoreError>;
 
-impl Changes {
-    /// How many records they tell of.
-    pub(crate) fn records(&self) -> usize {
-        self.records
-    }
-
-    /// Whether the index can be asked before it is told: they take nothing out of it.
-    pub(crate) fn can_wait(&self) -> bool {
-        !self.batch.removes()
-    }
-
-    /// Whether they tell of this content.
-    pub(crate) fn tell_of(&self, hash: Hash) -> bool {
-        self.contents.contains(&hash)
-    }
-
-    /// Facts of a process stand at a place.
-    pub(crate) fn facts(
-        &mut self,
-        pid: Pid,
-        first: FactNumber,
-        at: Location,
-        count: u64,
-        key: &StoreKey,
-    ) {
-        self.place(&numbered(b'f', pid, first), at, count, key);
-    }
-
-    /// An image of a process stands at a place.
-    pub(crate) fn image(&mut self, pid: Pid, after: FactNumber, at: Location, key: &StoreKey) {
-        self.place(&numbered(b's', pid, after), at, 1, key);
-    }
-
-    /// A change of the temporary files of a tree stands at a place.
-    pub(crate) fn temp_file(&mut self, root: Pid, number: u64, at: Location, key: &StoreKey) {
-        self.place(&numbered(b't', root, FactNumber(number)), at, 1, key);
-    }
-
-    /// A content stands at a place.
-    pub(crate) fn content(&mut self, hash: Hash, at: Location, key: &StoreKey) {
-        self.place(&content_key(hash), at, 1, key);
-        self.contents.insert(hash);
-    }
-
-    /// A content is lost, which the record at a place says.
-    pub(crate) fn content_lost(&mut self, hash: Hash, at: Location, key: &StoreKey) {
-        self.place(&content_key(hash), at, 0, key);
-        self.contents.remove(&hash);
-    }
-
-    /// An image of a process is given up.
-    pub(crate) fn no_image(&mut self, pid: Pid, after: FactNumber) {
-        self.remove(&numbered(b's', pid, after));
-    }
-
-    /// What a name stands for is gone.
-    pub(crate) fn remove(&mut self, name: &[u8]) {
-        self.batch.remove(name);
-        self.records += 1;
-    }
-
-    /// The line of a process, as [`Table::encode_changed`] encoded it.
-    pub(crate) fn line(&mut self, pid: Pid, line: Vec<u8>) {
-        self.lines.insert(line_key(pid), line);
-        self.records += 1;
-    }
-
-    /// The line of a checkpoint, as [`Table::put_checkpoint`] encoded it.
-    pub(crate) fn checkpoint(&mut self, id: CheckpointId, line: Vec<u8>) {
-        self.lines.insert(checkpoint_key(id), line);
-        self.records += 1;
-    }
-
-    /// A note of losses, as [`Table::put_note`] encoded it.
-    pub(crate) fn note(&mut self, number: u64, note: Vec<u8>) {
-        self.lines.insert(note_key(number), note);
-        self.records += 1;
-    }
-
-    fn place(&mut self, name: &[u8], at: Location, count: u64, key: &StoreKey) {
-        let mut value = Vec::with_capacity(Location::BYTES + 16);
-        value.extend(at.to_bytes());
-        value.extend(count.to_le_bytes());
-        let check = check_of(name, &value, key);
-        value.extend(check);
-        self.batch.insert(name, value);
-        self.records += 1;
-    }
-}
-
-/// What the index knows a record by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Name {
-    /// A content, or the note that it is lost.
-    Content(Hash),
-    /// Facts, by the first of them.
-    Facts(Pid, FactNumber),
-    /// An image, by the last fact in it.
-    Image(Pid, FactNumber),
-    /// A change of temporary files.
-    TempFile(Pid, u64),
-}
-
-impl Name {
-    /// The key that it stands under.
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        match self {
-            Self::Content(hash) => content_key(hash).to_vec(),
-            Self::Facts(pid, first) => numbered(b'f', pid, first).to_vec(),
-            Self::Image(pid, after) => numbered(b's', pid, after).to_vec(),
-            Self::TempFile(root, number) => numbered(b't', root, FactNumber(number)).to_vec(),
-        }
-    }
-}
-
-/// Where a name leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The record.
-    pub(crate) at: Location,
-    /// How many it holds; 0 for the note that a content is lost.
-    pub(crate) count: u64,
-}
-
-/// A record of facts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// The number of its first fact.
-    pub(crate) first: FactNumber,
-    /// How many it holds.
-    pub(crate) count: usize,
-    /// Where it stands.
-    pub(crate) at: Location,
-}
-
-impl Run {
-    /// Whether it holds this fact.
-    pub(crate) fn covers(&self, number: FactNumber) -> bool {
-        self.first <= number && number < self.first.plus(self.count)
-    }
-}
-
-/// The open index.
+/// The process table and the locations of records, at the same log position.
 #[derive(Debug)]
 pub(crate) struct Index {
-    shelf: Shelf,
-    keys: Keys,
+    processes: ProcessTable,
+    locations: Option<LocationIndex>,
+    /// Changes that are not yet written to `locations`.
+    pending: IndexChanges,
+    position: LogPosition,
+    backend: Backend,
+    /// Whether the index was built from the whole log in this session. Only then does a missing key
+    /// prove that a record does not exist: an index from disk may have lost keys.
+    is_authoritative: bool,
+    /// Entries that point into these segments are ignored.
+    compacted: Arc<CompactedSegments>,
 }
 
 impl Index {
-    /// Opens what is in `folder`, or makes it.
+    /// Opens the index in `folder` and applies the rest of the log; builds it from the log if it is
+    /// missing or wrong. Returns the position of the log's last commit.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub(crate) fn open(folder: &Path, keys: Keys) -> Result<Self, Fault> {
-        Ok(Self {
-            shelf: Shelf::open(folder)?,
-            keys,
-        })
-    }
-
-    /// One that nothing is ever told: it answers from what is waiting.
-    pub(crate) fn in_memory(keys: Keys) -> Self {
-        Self {
-            shelf: Shelf::Nothing,
-            keys,
+    /// [`StoreError::Damaged`] of the log, [`StoreError::Io`].
+    pub(crate) fn open(
+        folder: &Path,
+        log: &Log,
+        head: LogPosition,
+    ) -> Result<(Self, LogPosition), StoreError> {
+        match Self::catch_up(folder, log, head) {
+            Ok(caught_up) => Ok(caught_up),
+            Err(IndexError::Log(error)) => Err(error),
+            Err(IndexError::Fault(fault)) => {
+                tracing::info!(%fault, "building the index from the log");
+                Self::build_anywhere(&Backend::Folder(folder.to_owned()), log, head)
+            }
         }
     }
 
-    /// Removes everything in `folder`. The index that lies there must not be open.
+    /// Builds an index in memory, and writes nothing. Costs a pass over the log's headers, and
+    /// about 150 bytes of memory per record.
     ///
     /// # Errors
-    /// As the operating system's.
-    pub(crate) fn remove(folder: &Path) -> io::Result<()> {
-        match fs::remove_dir_all(folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+    /// [`StoreError::Damaged`] of the log, [`StoreError::Io`].
+    pub(crate) fn in_memory(
+        log: &Log,
+        head: LogPosition,
+    ) -> Result<(Self, LogPosition), StoreError> {
+        Self::build(&Backend::Memory, log, head)
+            .map_err(|error| cannot_build(&Backend::Memory, error))
+    }
+
+    /// Rebuilds the index from the log, which ends at `head`; in memory if its folder cannot be
+    /// written. The process table is kept: it was right before, and contains records that may have
+    /// been damaged since.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Damaged`]. There is no index afterwards, and the next
+    /// query tries again.
+    pub(crate) fn rebuild(&mut self, log: &Log, head: LogPosition) -> Result<(), StoreError> {
+        self.locations = None;
+        let (built, _) = Self::build_anywhere(&self.backend, log, head)?;
+        // Keep `self.processes`: the new table lacks what was damaged since this one was built.
+        self.locations = built.locations;
+        self.pending = built.pending;
+        self.backend = built.backend;
+        self.position = head;
+        self.is_authoritative = true;
+        if let Err(fault) = self.write_whole_table(log) {
+            self.backend.fall_back_to_memory(&fault);
+            return self.rebuild(log, head);
         }
+        Ok(())
     }
 
-    /// How far it is; none where it is new, or of another store.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    pub(crate) fn applied(&self) -> Result<Option<Applied>, Fault> {
-        let value = self.shelf.get(APPLIED, &Batch::default())?;
-        Ok(value.and_then(|bytes| Applied::from_bytes(&bytes, self.keys.headers())))
-    }
-
-    /// The process table, if it is whole.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    pub(crate) fn table(&self, applied: &Applied) -> Result<Table, Fault> {
-        let mut table = Table::load(*self.keys.headers(), applied);
-        for kind in [b'p', b'k', b'l'] {
-            // What does not open is no line, and the table not whole.
-            self.shelf.each(
-                &counted(kind, 0),
-                &counted(kind, u64::MAX),
-                &mut |name, line| {
-                    table.take(name, &self.keys.open_line(line, name).unwrap_or_default());
-                },
-            )?;
+    /// Writes every entry of the process table to an index in a folder. The index may have been
+    /// built with other entries than the table holds.
+    fn write_whole_table(&mut self, log: &Log) -> Result<(), IndexFault> {
+        self.processes.encode_changed().map_err(unencodable)?;
+        if self.backend == Backend::Memory {
+            return Ok(());
         }
-        table
-            .finish()
-            .ok_or_else(|| Fault("has a process table that is not whole".to_owned()))
+        let mut changes = IndexChanges::default();
+        for (pid, entry) in self.processes.encoded() {
+            changes.put_process(pid, entry);
+        }
+        for (id, entry) in self.processes.encoded_checkpoints() {
+            changes.put_checkpoint(id, entry.map_err(unencodable)?);
+        }
+        for (number, note) in self.processes.encoded_losses() {
+            changes.put_losses(number, note.map_err(unencodable)?);
+        }
+        let applied = self.applied(log);
+        self.locations
+            .as_mut()
+            .ok_or_else(|| IndexFault("was not built".to_owned()))?
+            .apply(changes, &applied)
     }
 
-    /// Applies `changes` with the mark that they lead to, all or nothing. Not durable, and need not
-    /// be.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    pub(crate) fn apply(&mut self, mut changes: Changes, applied: &Applied) -> Result<(), Fault> {
-        for (name, line) in changes.lines {
-            let sealed = self.keys.seal_line(line, &name);
-            changes.batch.insert(
-                &name,
-                sealed.map_err(|error| Fault(format!("cannot be sealed: {error}")))?,
+    fn catch_up(
+        folder: &Path,
+        log: &Log,
+        head: LogPosition,
+    ) -> Result<(Self, LogPosition), IndexError> {
+        let locations = LocationIndex::open(folder, log.keys().clone())?;
+        let applied = locations
+            .applied()?
+            .ok_or_else(|| IndexFault("is new, or of another store".to_owned()))?;
+        if applied.position != head && !log.contains_commit(&applied.position)? {
+            return Err(
+                IndexFault("refers to records that the log does not have".to_owned()).into(),
             );
         }
-        changes
-            .batch
-            .insert(APPLIED, applied.to_bytes(self.keys.headers()));
-        self.shelf.apply(changes.batch)
+        if applied.position.commit > head.commit && !is_whole_between(log, head, applied.position)?
+        {
+            return Err(IndexFault("refers to records that a power loss took".to_owned()).into());
+        }
+        if applied.lengths != log.lengths_before(applied.position.end.segment) {
+            return Err(IndexFault("was built from a log with other segments".to_owned()).into());
+        }
+        let processes = locations.load_processes(&applied)?;
+        if processes.lacks_something() {
+            // The missing part of the log may have been restored since, which the index cannot see.
+            return Err(IndexFault("was built from a log that was damaged".to_owned()).into());
+        }
+        let pending = IndexChanges::default();
+        let backend = Backend::Folder(folder.to_owned());
+        let position = applied.position;
+        let locations = Some(locations);
+        let compacted = log.compacted().clone();
+        let index = Self {
+            processes,
+            locations,
+            pending,
+            position,
+            backend,
+            is_authoritative: false,
+            compacted,
+        };
+        index.follow(log, head)
     }
 
-    /// Where a name leads to, with what is `waiting`.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    pub(crate) fn stands(&self, name: &Name, waiting: &Changes) -> Result<Option<Place>, Fault> {
-        let name = name.to_bytes();
-        let value = self.shelf.get(&name, &waiting.batch)?;
-        value
-            .map(|value| {
-                self.place(&name, &value)
-                    .map(|(at, count)| Place { at, count })
-            })
-            .transpose()
+    /// Builds an index from the log; in memory if its folder cannot be written, so that a store
+    /// stays usable without its index files.
+    fn build_anywhere(
+        backend: &Backend,
+        log: &Log,
+        head: LogPosition,
+    ) -> Result<(Self, LogPosition), StoreError> {
+        match Self::build(backend, log, head) {
+            Err(IndexError::Fault(fault)) if *backend != Backend::Memory => {
+                let mut backend = backend.clone();
+                backend.fall_back_to_memory(&fault);
+                Self::build(&backend, log, head).map_err(|error| cannot_build(&backend, error))
+            }
+            other => other.map_err(|error| cannot_build(backend, error)),
+        }
     }
 
-    /// The latest image of a process that stands at or before fact `upto`, and where. With what is
-    /// `waiting`, here and below.
+    fn build(
+        backend: &Backend,
+        log: &Log,
+        head: LogPosition,
+    ) -> Result<(Self, LogPosition), IndexError> {
+        let locations = Some(backend.create_empty(log.keys())?);
+        let processes = ProcessTable::new(*log.key());
+        let pending = IndexChanges::default();
+        let backend = backend.clone();
+        let position = LogPosition::EMPTY;
+        let compacted = log.compacted().clone();
+        Self {
+            processes,
+            locations,
+            pending,
+            position,
+            backend,
+            is_authoritative: true,
+            compacted,
+        }
+        .follow(log, head)
+    }
+
+    fn follow(mut self, log: &Log, head: LogPosition) -> Result<(Self, LogPosition), IndexError> {
+        let mut progress = Progress::new(log.bytes_behind(self.position.end));
+        let end = walk::<IndexError>(log, self.position, head, &mut |found| {
+            match found {
+                WalkItem::Record(at, header) => {
+                    let payload = || log.payload(at, &header).map(Bytes::from);
+                    self.apply_record(at, &header, &payload)?;
+                    progress.add(HEADER_BYTES as u64 + header.length);
+                }
+                WalkItem::LostRange(lost) => {
+                    tracing::warn!(from = %lost.from, to = %lost.to, "a range of the log is \
+                     unreadable");
+                    self.add_lost_range(lost);
+                }
+                WalkItem::Commit(position) => self.advance_to(position, log)?,
+            }
+            Ok(())
+        })?;
+        self.position = end;
+        self.flush(log)?;
+        Ok((self, end))
+    }
+
+    /// All records up to `position` are applied. Flushes when enough changes are pending.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// [`IndexFault`].
+    pub(crate) fn advance_to(
+        &mut self,
+        position: LogPosition,
+        log: &Log,
+    ) -> Result<(), IndexFault> {
+        self.position = position;
+        let is_enough = match self.backend {
+            Backend::Folder(_) => {
+                self.pending.records().max(self.processes.changed_entries()) >= MAX_PENDING_RECORDS
+            }
+            Backend::Memory => self.processes.changed_entries() >= MAX_DECODED_ENTRIES,
+        };
+        if is_enough { self.flush(log) } else { Ok(()) }
+    }
+
+    /// Whether the index can be queried while changes are pending. A pending removal has to be
+    /// flushed first, because a range query merges only additions.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.backend == Backend::Memory || self.pending.can_stay_pending()
+    }
+
+    /// Whether changes are pending.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.records() > 0 || self.processes.changed_entries() > 0
+    }
+
+    /// Writes all pending changes. If that fails, there is no index until it is rebuilt.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn flush(&mut self, log: &Log) -> Result<(), IndexFault> {
+        let outcome = self.write_pending(log);
+        if outcome.is_err() {
+            self.locations = None;
+        }
+        outcome
+    }
+
+    fn write_pending(&mut self, log: &Log) -> Result<(), IndexFault> {
+        let entries = self.processes.encode_changed().map_err(unencodable)?;
+        if self.backend == Backend::Memory {
+            return Ok(());
+        }
+        let mut changes = std::mem::take(&mut self.pending);
+        let applied = self.applied(log);
+        entries
+            .into_iter()
+            .for_each(|(pid, entry)| changes.put_process(pid, entry));
+        self.locations
+            .as_mut()
+            .ok_or_else(|| IndexFault("is being built".to_owned()))?
+            .apply(changes, &applied)
+    }
+
+    /// Simulates a failure of sled.
+    #[cfg(test)]
+    pub(crate) fn drop_locations(&mut self) {
+        self.locations = None;
+    }
+
+    /// Whether the index was built from the log since the store was opened.
+    #[cfg(test)]
+    pub(crate) fn is_authoritative(&self) -> bool {
+        self.is_authoritative
+    }
+
+    fn applied(&self, log: &Log) -> IndexPosition {
+        let position = self.position;
+        let digest = self.processes.digest();
+        let lost = self.processes.lost_ranges().last().copied();
+        IndexPosition {
+            position,
+            digest,
+            lengths: log.lengths_before(position.end.segment),
+            lost,
+        }
+    }
+
+    fn locations(&self) -> Result<&LocationIndex, IndexFault> {
+        self.locations
+            .as_ref()
+            .ok_or_else(|| IndexFault("is being built".to_owned()))
+    }
+
+    /// The process table.
+    pub(crate) fn processes(&self) -> &ProcessTable {
+        &self.processes
+    }
+
+    /// Whether the log is known to contain a content. A wrong `false` costs a second copy.
+    pub(crate) fn holds_content(&self, hash: Hash) -> bool {
+        if self.pending.adds_content(hash) {
+            return true;
+        }
+        let entry = self.content_entry(hash).ok().flatten();
+        entry.is_some_and(|entry| entry.count > 0)
+    }
+
+    /// Whether the log is known to contain a content, or to have contained it before it was lost. A
+    /// `false` may be wrong.
+    pub(crate) fn knows_content(&self, hash: Hash) -> bool {
+        self.pending.adds_content(hash) || matches!(self.content_entry(hash), Ok(Some(_)))
+    }
+
+    /// The entry of a content, or of the record that declares it lost (with a count of 0); `None`
+    /// if the log does not contain the content.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn content(&self, hash: Hash) -> Result<Option<IndexEntry>, IndexFault> {
+        let entry = self.content_entry(hash)?;
+        self.check_absence(entry.is_some())?;
+        Ok(entry)
+    }
+
+    /// The entry of a content; `None` also if an index from disk has lost it.
+    fn content_entry(&self, hash: Hash) -> Result<Option<IndexEntry>, IndexFault> {
+        let entry = self
+            .locations()?
+            .get(&RecordKey::Content(hash), &self.pending)?;
+        Ok(entry.filter(|entry| !self.compacted.contains(entry.at.segment)))
+    }
+
+    /// Whether a key points to this location.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn points_to(&self, name: &RecordKey, at: Location) -> Result<bool, IndexFault> {
+        Ok(self
+            .locations()?
+            .get(name, &self.pending)?
+            .is_some_and(|entry| entry.at == at))
+    }
+
+    /// Whether the index has an entry for a key.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn contains_key(&self, name: &RecordKey) -> Result<bool, IndexFault> {
+        Ok(self.locations()?.get(name, &self.pending)?.is_some())
+    }
+
+    /// Removes these keys if they point into compacted segments. The removal is written by the next
+    /// flush.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn remove_compacted(
+        &mut self,
+        names: &[RecordKey],
+        log: &Log,
+    ) -> Result<(), IndexFault> {
+        self.flush(log)?;
+        for name in names {
+            if self
+                .locations()?
+                .get(name, &self.pending)?
+                .is_some_and(|entry| self.compacted.contains(entry.at.segment))
+            {
+                self.pending.remove(&name.to_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// The latest image of a process at or before fact `upto`, and its location; `None` if it is
+    /// lost.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
     pub(crate) fn image(
         &self,
         pid: Pid,
         upto: FactNumber,
-        waiting: &Changes,
-    ) -> Result<Option<(FactNumber, Location)>, Fault> {
-        let name = |number| numbered(b's', pid, number);
+    ) -> Result<Option<(FactNumber, Location)>, IndexFault> {
         let entry = self
-            .shelf
-            .last(&name(FactNumber(0)), &name(upto), &waiting.batch)?;
-        entry
-            .map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0)))
-            .transpose()
+            .locations()?
+            .image(pid, upto, &self.pending)?
+            .filter(|(_, at)| !self.compacted.contains(at.segment));
+        self.check_absence(entry.is_some()).map(|()| entry)
     }
 
-    /// Where the facts of a process from `first` to `upto` stand, by rising number. The first
-    /// record may begin earlier.
+    /// The records that hold the facts of a process from `first` to `upto`; `None` if some are
+    /// lost.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// [`IndexFault`].
     pub(crate) fn facts(
         &self,
         pid: Pid,
         first: FactNumber,
         upto: FactNumber,
-        waiting: &Changes,
-    ) -> Result<Vec<Run>, Fault> {
-        let name = |number| numbered(b'f', pid, number);
-        let covering = self
-            .shelf
-            .last(&name(FactNumber(0)), &name(first), &waiting.batch)?;
-        let start = covering.map_or(Ok(first), |(name, _)| number_of(&name))?;
-        let found = self
-            .shelf
-            .range(&name(start), &name(upto), &waiting.batch)?;
-        found
-            .iter()
-            .map(|(name, value)| self.run(name, value))
-            .collect()
+    ) -> Result<Option<Vec<FactRun>>, IndexFault> {
+        let runs = self.known_facts(pid, first, upto)?;
+        Ok(losses::are_whole(&runs, first, upto).then_some(runs))
     }
 
-    /// Where the changes of a tree's temporary files stand, from the first up to number `last`;
-    /// none where some are missing.
+    /// The locations of the changes of a tree's temporary files, up to number `last`; `None` if
+    /// some are lost.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// [`IndexFault`].
     pub(crate) fn temp_files(
         &self,
         root: Pid,
         last: u64,
-        waiting: &Changes,
-    ) -> Result<Option<Vec<Location>>, Fault> {
-        let name = |number| numbered(b't', root, FactNumber(number));
-        let found = self.shelf.range(&name(1), &name(last), &waiting.batch)?;
-        // So many different numbers from 1 up to it leave no gap.
-        if found.len() as u64 != last {
-            return Ok(None);
+    ) -> Result<Option<Vec<Location>>, IndexFault> {
+        let locations = self.locations()?.temp_files(root, last, &self.pending)?;
+        let locations = locations.filter(|locations| {
+            locations
+                .iter()
+                .all(|at| !self.compacted.contains(at.segment))
+        });
+        self.check_absence(locations.is_some()).map(|()| locations)
+    }
+
+    /// Absence is authoritative only in an index that was built in this session; an index from disk
+    /// may have lost keys.
+    fn check_absence(&self, known: bool) -> Result<(), IndexFault> {
+        if known || self.is_authoritative {
+            Ok(())
+        } else {
+            Err(IndexFault("may have lost something".to_owned()))
         }
-        found
-            .iter()
-            .map(|(name, value)| Ok(self.place(name, value)?.0))
-            .collect::<Result<_, _>>()
-            .map(Some)
     }
+}
 
-    /// Changes the value of the last key of a kind, or loses the key, as damage to sled's file can.
-    #[cfg(test)]
-    pub(crate) fn damage_last(&mut self, kind: u8, damage: fn(Vec<u8>) -> Option<Vec<u8>>) {
-        let last = self.shelf.last(&[kind], &[kind + 1], &Batch::default());
-        let (key, value) = last.expect("it can be read").expect("there is such a key");
-        let mut batch = Batch::default();
-        match damage(value) {
-            Some(value) => batch.insert(&key, value),
-            None => batch.remove(&key),
+/// Whether the log is whole from `head` to `position`. After HEAD's position, a power loss may have
+/// lost a commit and kept later ones.
+fn is_whole_between(
+    log: &Log,
+    head: LogPosition,
+    position: LogPosition,
+) -> Result<bool, StoreError> {
+    let mut reached = false;
+    let mut lost = false;
+    walk(log, head, head, &mut |found| {
+        match found {
+            WalkItem::Commit(at) => reached |= at == position,
+            WalkItem::LostRange(_) => lost |= !reached,
+            WalkItem::Record(..) => {}
         }
-        self.shelf.apply(batch).expect("it can be changed");
-    }
-
-    fn run(&self, name: &[u8], value: &[u8]) -> Result<Run, Fault> {
-        let (at, count) = self.place(name, value)?;
-        let first = number_of(name)?;
-        let count = usize::try_from(count)
-            .ok()
-            .filter(|_| count <= MOST && first.0 <= MOST);
-        let count = count.ok_or_else(|| Fault("holds an impossible count".to_owned()))?;
-        Ok(Run { first, count, at })
-    }
-
-    /// A value is location (12), count (8), and the first 8 bytes of a keyed hash over the key and
-    /// that.
-    fn place(&self, name: &[u8], value: &[u8]) -> Result<(Location, u64), Fault> {
-        let read = || {
-            let (place, check) = value.split_last_chunk::<8>()?;
-            let (at, count) = place.split_last_chunk::<8>()?;
-            let whole = check_of(name, place, self.keys.headers()) == *check;
-            Location::from_bytes(at)
-                .filter(|_| whole)
-                .map(|at| (at, u64::from_le_bytes(*count)))
-        };
-        read().ok_or_else(|| Fault("holds a value that does not match its hash".to_owned()))
-    }
+        Ok::<_, StoreError>(())
+    })?;
+    Ok(reached && !lost)
 }
 
-impl Applied {
-    /// Mark (60), digest (32), lengths (32), lost from, to and up to which commit (32, if any), and
-    /// the keyed hash of that (32).
-    fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
-        let mut bytes = self.mark.to_bytes().to_vec();
-        self.digest
-            .0
-            .iter()
-            .for_each(|word| bytes.extend(word.to_le_bytes()));
-        bytes.extend(self.lengths);
-        if let Some(lost) = self.lost {
-            bytes.extend(lost.from.to_bytes());
-            bytes.extend(lost.to.to_bytes());
-            bytes.extend(lost.upto.to_le_bytes());
-        }
-        let hash = blake3::keyed_hash(&key.0, &bytes);
-        bytes.extend(hash.as_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8], key: &StoreKey) -> Option<Self> {
-        let (body, hash) = bytes.split_last_chunk::<32>()?;
-        if blake3::keyed_hash(&key.0, body) != *hash {
-            return None;
-        }
-        let (mark, rest) = body.split_at_checked(Mark::BYTES)?;
-        let (digest, rest) = rest.split_at_checked(32)?;
-        let (lengths, lost) = rest.split_first_chunk::<32>()?;
-        let mut words = [0; 4];
-        words
-            .iter_mut()
-            .zip(digest.as_chunks().0)
-            .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
-        let read_lost = || {
-            let (from, rest) = lost.split_at_checked(Location::BYTES)?;
-            let (to, upto) = rest.split_at_checked(Location::BYTES)?;
-            let upto = u64::from_le_bytes(upto.try_into().ok()?);
-            Some(Lost {
-                from: Location::from_bytes(from)?,
-                to: Location::from_bytes(to)?,
-                since: 0,
-                upto,
-            })
-        };
-        let lost = read_lost();
-        Some(Self {
-            mark: Mark::from_bytes(mark)?,
-            digest: Digest(words),
-            lengths: *lengths,
-            lost,
-        })
-    }
+fn unencodable(error: CodecError) -> IndexFault {
+    IndexFault(format!(
+        "cannot take an entry of the process table: {error}"
+    ))
 }
 
-fn numbered(kind: u8, pid: Pid, number: FactNumber) -> [u8; 17] {
-    let mut key = [kind; 17];
-    key[1..9].copy_from_slice(&pid.0.to_be_bytes());
-    key[9..].copy_from_slice(&number.0.to_be_bytes());
-    key
-}
-
-/// The key of a line of the process table.
-pub(crate) fn line_key(pid: Pid) -> [u8; 9] {
-    counted(b'p', pid.0)
-}
-
-/// The key of a line of the checkpoints.
-pub(crate) fn checkpoint_key(id: CheckpointId) -> [u8; 9] {
-    counted(b'k', id.0)
-}
-
-/// The key of a note of losses.
-pub(crate) fn note_key(number: u64) -> [u8; 9] {
-    counted(b'l', number)
-}
-
-fn counted(kind: u8, number: u64) -> [u8; 9] {
-    let mut key = [kind; 9];
-    key[1..].copy_from_slice(&number.to_be_bytes());
-    key
-}
-
-fn content_key(hash: Hash) -> [u8; 33] {
-    let mut key = [b'c'; 33];
-    key[1..].copy_from_slice(&hash);
-    key
-}
-
-fn number_of(key: &[u8]) -> Result<FactNumber, Fault> {
-    let number = key
-        .split_last_chunk::<8>()
-        .map(|(_, bytes)| FactNumber(u64::from_be_bytes(*bytes)));
-    number.ok_or_else(|| Fault("holds a key of the wrong length".to_owned()))
-}
-
-fn check_of(name: &[u8], value: &[u8], key: &StoreKey) -> [u8; 8] {
-    let mut hasher = blake3::Hasher::new_keyed(&key.0);
-    let hash = hasher.update(name).update(value).finalize();
-    *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
-}
+#[cfg(test)]
+mod tests;

@@ -1,35 +1,34 @@
-//! The durable store of the kernel: one append-only log that is the truth, and an index that can be
-//! thrown away.
+//! The durable store of the kernel: an append-only log, and an index that can be rebuilt from it.
 //!
 //! ```text
 //! DIR/LOCK              who has the store open (one writer, by file lock)
-//! DIR/HEAD, DIR/HEAD2   the store's key, how far the log reaches at least, who may write
-//! DIR/log/00000001.seg  records in envelopes, chained by hash; only appended to, or swept and replaced by one record
-//! DIR/index/            where in the log things are (sled): derived, checked, rebuilt when in doubt
+//! DIR/HEAD, DIR/HEAD2   the store's key, a lower bound of the log's end, the current owner
+//! DIR/log/00000001.seg  records, chained by hash; a segment is only appended to, or replaced by a stub when it is compacted
+//! DIR/index/            the locations of records (sled): derived, verified, rebuilt if in doubt
 //! ```
 //!
-//! * **LOG-1** what was acknowledged is in the log, synced, before anyone hears of it.
-//! * **LOG-2** a commit is found again wholly or not at all.
-//! * **LOG-3** nothing that HEAD vouches for is ever cut from the log: damage there is reported by
-//!   name.
-//! * **INDEX-1** the index holds nothing that the log lacks. Deleting it between any two operations
-//!   changes no answer.
+//! * **LOG-1** a commit is in the log, and synced if the caller asked for that, before it is
+//!   acknowledged.
+//! * **LOG-2** after a crash, a commit is there completely or not at all.
+//! * **LOG-3** what HEAD covers is never cut from the log: damage there is reported by name.
+//! * **INDEX-1** the index contains nothing that the log lacks. Deleting it between any two
+//!   operations changes no answer.
 //! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash
-//!   before it is given out.
-//! * **SWEEP-1** a sweep changes no answer but that nothing is known of contents to which nothing
-//!   refers. A crash at any moment of it leaves each segment either as it was or swept, and of what
-//!   is live at least one copy.
-//! * **SEAL-1** of what an encrypted store holds, no byte in its folder tells anything to who does
-//!   not have the secret, but kinds, numbers, times and lengths of records.
-//! * **LOOK-1** who opens a store for reading only changes nothing in its folder, and takes nothing
-//!   for damage that a writer is just doing.
+//!   before it is returned.
+//! * **SWEEP-1** a compaction changes no answer, except that unreferenced contents become unknown.
+//!   A crash at any moment leaves each segment either unchanged or compacted, and at least one copy
+//!   of each live record.
+//! * **SEAL-1** without the secret, the folder of an encrypted store reveals only kinds, numbers,
+//!   times and lengths of records.
+//! * **LOOK-1** opening a store for reading changes nothing in its folder, and a write in progress
+//!   is never taken for damage.
 //!
-//! This crate never decodes a fact or an image, never looks at a clock, and starts no thread of its
-//! own (sled has one). A panic of sled is caught, and the index is built again, in memory if its
-//! folder does not take it. The program's panic hook sees the panic first, and this crate never
-//! replaces it: a hook that reports panics asks [`catches_panic_here`]. The bytes of a record are
-//! described in the module `envelope`, those of a whole store in `docs/format.md`, the way back
-//! after a crash in `scan`.
+//! This crate never decodes a fact or an image, never reads a clock, and starts no thread of its
+//! own (sled has one). A panic of sled is caught, and the index is rebuilt, in memory if its folder
+//! cannot be written. The program's panic hook runs before the panic is caught, and this crate
+//! never replaces the hook: a hook that reports panics calls [`catches_panic_here`]. The module
+//! `record_header` describes the bytes of a record, `docs/format.md` those of a whole store, and
+//! `log_walk` the recovery after a crash.
 //!
 //! ```
 //! use dormouse_actors::ports::{Batch, Entry, Store};
@@ -46,53 +45,55 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod answered;
-mod catalog;
-mod census;
+mod append_file;
+mod commit;
+mod compaction;
 mod disk;
-mod draft;
-mod envelope;
 mod error;
-mod finding;
 mod fsck;
 mod head;
+mod header_window;
 mod index;
+mod inventory_pass;
+mod issue;
+mod kv;
+mod liveness;
+mod location_index;
 mod lock;
 mod log;
+mod log_position;
+mod log_scan;
 mod log_store;
-mod lookup;
-mod map;
-mod mark;
+mod log_walk;
+mod mmap;
 mod options;
 mod pace;
 mod packed;
+mod payload;
+mod process_table;
 mod progress;
+mod queries;
 mod quota;
 mod read_only;
-mod reader;
-mod recover;
-mod scan;
+mod record_builder;
+mod record_header;
+mod record_read;
+mod recovery;
 mod search;
 mod secret;
 mod segment;
-mod shelf;
-mod stock;
-mod stored;
-mod sweep;
-mod table;
-mod tail;
-mod window;
+mod stored_content;
 mod writer;
 
 #[cfg(test)]
 mod power_tests;
 
 pub use dormouse_records::MemoryStore;
-pub use finding::Finding;
-pub use fsck::{Checkup, Repair, fsck};
+pub use fsck::{FsckReport, Repair, fsck};
+pub use issue::Issue;
+pub use kv::catches_panic_here;
+pub use log_position::Location;
 pub use log_store::LogStore;
-pub use mark::Location;
 pub use options::Options;
 pub use packed::Compression;
-pub use secret::{NotASecret, StoreSecret};
-pub use shelf::catches_panic_here;
+pub use secret::{InvalidSecret, StoreSecret};

@@ -1,7 +1,7 @@
-//! The LOCK file: one program at a time has the store open.
+//! The LOCK file: only one program at a time has the store open for writing.
 //!
-//! The lock is the operating system's and goes away with its holder, however that ends. The text in
-//! the file only says who the holder is; nobody decides anything by it.
+//! The operating system releases the lock when its holder ends, for whatever reason. The text in
+//! the file names the holder in error messages, and decides nothing.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -12,23 +12,23 @@ use dormouse_actors::ports::StoreError;
 
 use crate::error::io;
 
-/// The lock, for as long as the value lives.
+/// The lock, held until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     file: File,
 }
 
 impl Drop for StoreLock {
-    /// Closing the file is not enough: a program that is just being started elsewhere in this
-    /// process holds a copy of the handle until it runs, and with it the lock.
+    /// Closing the file is not enough: a child that this program is forking elsewhere holds a copy
+    /// of the file descriptor until it calls exec, and with it the lock.
     fn drop(&mut self) {
-        // Where this fails, closing the file gives the lock back a moment later.
+        // If unlocking fails, closing the file releases the lock a moment later.
         let _ = self.file.unlock();
     }
 }
 
 impl StoreLock {
-    /// Takes the lock of the store in `dir` at once.
+    /// Takes the lock of the store in `dir`, without waiting.
     ///
     /// # Errors
     /// [`StoreError::InUse`] with the holder's process number, [`StoreError::Io`].

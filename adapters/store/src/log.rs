@@ -1,7 +1,7 @@
-//! The segments of a store, as one thing to read from.
+//! All segments of a store, read as one log.
 //!
-//! It says what stands at a place, checked. It never writes into a segment, though it may put
-//! another in its place, and knows nothing of what records mean.
+//! Every read is checked. The log never writes into a segment, though it may replace one, and does
+//! not know what records mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,13 +11,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 
-use crate::disk::{Disk, put_in_place, write_beside};
-use crate::envelope::{Coding, HEADER_BYTES, Header, Kind, Part, Sealed, StoreKey};
+use crate::disk::{Disk, rename_into_place, write_temp};
 use crate::error::{damaged, io as io_error};
-use crate::mark::{Hash, Location, Mark};
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::record_header::{
+    CheckedHeader, Encoding, HEADER_BYTES, PayloadPart, RecordHeader, RecordKind, StoreKey,
+};
 use crate::secret::Keys;
 use crate::segment::Segment;
-use crate::stored::Stored;
+use crate::stored_content::StoredContent;
 
 /// All segments, open.
 #[derive(Debug)]
@@ -26,23 +28,23 @@ pub(crate) struct Log {
     folder: PathBuf,
     keys: Keys,
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
-    swept: Arc<SweptSegments>,
+    compacted: Arc<CompactedSegments>,
 }
 
-/// The numbers of the segments that were swept. A place in one of them is nobody's any more.
+/// The numbers of the compacted segments. A location inside one of them is no longer valid.
 #[derive(Debug, Default)]
-pub(crate) struct SweptSegments(RwLock<BTreeSet<u32>>);
+pub(crate) struct CompactedSegments(RwLock<BTreeSet<u32>>);
 
-impl SweptSegments {
-    /// Whether this one was.
-    pub(crate) fn contain(&self, segment: u32) -> bool {
+impl CompactedSegments {
+    /// Whether this segment is compacted.
+    pub(crate) fn contains(&self, segment: u32) -> bool {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .contains(&segment)
     }
 
-    /// Whether one of them is this one or a later one.
+    /// Whether this segment or a later one is compacted.
     pub(crate) fn reach_to(&self, segment: u32) -> bool {
         self.0
             .read()
@@ -52,7 +54,8 @@ impl SweptSegments {
             .is_some()
     }
 
-    /// How many there are: rises when something that was read may have been moved meanwhile.
+    /// How many segments are compacted. If the count rises during a read, the records that were
+    /// read may have been moved.
     pub(crate) fn count(&self) -> usize {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -85,18 +88,15 @@ impl Log {
             folder: folder.to_owned(),
             keys,
             segments,
-            swept: Arc::default(),
+            compacted: Arc::default(),
         };
         for number in log.numbers() {
             if log
-                .header(Location {
-                    segment: number,
-                    offset: 0,
-                })?
-                .is_some_and(|it| it.header.kind == Kind::Swept)
+                .header(Location::start_of(number))?
+                .is_some_and(|it| it.header.kind == RecordKind::SegmentCompacted)
             {
-                log.swept.add(number);
-                log.hold(number).map_err(io_error(format!(
+                log.compacted.add(number);
+                log.keep_in_memory(number).map_err(io_error(format!(
                     "read what is left of segment {number:08}"
                 )))?;
             }
@@ -104,12 +104,12 @@ impl Log {
         Ok(log)
     }
 
-    /// The segments that were swept.
-    pub(crate) fn swept(&self) -> &Arc<SweptSegments> {
-        &self.swept
+    /// The compacted segments.
+    pub(crate) fn compacted(&self) -> &Arc<CompactedSegments> {
+        &self.compacted
     }
 
-    /// The bytes of all segments.
+    /// The size of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments
             .read()
@@ -119,8 +119,8 @@ impl Log {
             .sum()
     }
 
-    /// A hash over the numbers and lengths of the segments before this one, to which nothing is
-    /// written any more. Another one says that one of them was lost, cut, swept or put back.
+    /// A hash over the numbers and lengths of all segments before this one, which are no longer
+    /// written. It changes if one of them is lost, truncated, compacted or restored.
     pub(crate) fn lengths_before(&self, number: u32) -> Hash {
         let mut hasher = blake3::Hasher::new();
         for (number, segment) in self
@@ -136,7 +136,7 @@ impl Log {
         *hasher.finalize().as_bytes()
     }
 
-    /// The bytes of all segments behind a place.
+    /// The bytes after a location, to the log's end.
     pub(crate) fn bytes_behind(&self, place: Location) -> u64 {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         let behind = segments
@@ -146,37 +146,37 @@ impl Log {
         behind.saturating_sub(place.offset)
     }
 
-    /// Writes what will stand in place of a segment beside it, durably. Replaces what an earlier
-    /// try left there.
+    /// Writes the stub of a segment to a temporary file next to it, durably, over what an earlier
+    /// attempt left there.
     ///
     /// # Errors
-    /// As the operating system's; the segment is as it was.
+    /// As the operating system's; the segment is unchanged.
     pub(crate) fn write_stub(&self, number: u32, record: &[u8]) -> io::Result<()> {
-        write_beside(
+        write_temp(
             &*self.disk,
             &self.path_of(number),
             Bytes::copy_from_slice(record),
         )
     }
 
-    /// Puts what [`Log::write_stub`] wrote in place of a segment. Who holds the old one can still
-    /// read it. Places in it are nobody's from here on.
+    /// Replaces a segment by the stub that [`Log::write_stub`] wrote. Readers that hold the old
+    /// segment can still read it. Locations in it are invalid from here on.
     ///
     /// # Errors
-    /// As the operating system's. Which of the two stands there is unknown then.
+    /// As the operating system's. Either file may have the name then.
     pub(crate) fn replace(&self, number: u32) -> io::Result<()> {
-        put_in_place(&*self.disk, &self.path_of(number))?;
+        rename_into_place(&*self.disk, &self.path_of(number))?;
         let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
-        self.swept.add(number);
+        self.compacted.add(number);
         self.segments
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(number, stub);
-        self.hold(number)
+        self.keep_in_memory(number)
     }
 
-    /// Keeps what is left of a swept segment in memory, and closes its file.
-    fn hold(&self, number: u32) -> io::Result<()> {
+    /// Keeps the stub of a compacted segment in memory, and closes its file.
+    fn keep_in_memory(&self, number: u32) -> io::Result<()> {
         let mut segments = self
             .segments
             .write()
@@ -185,7 +185,7 @@ impl Log {
             .get_mut(&number)
             .filter(|segment| segment.end() == HEADER_BYTES as u64)
         {
-            *segment = Arc::new(segment.held()?);
+            *segment = Arc::new(segment.to_memory()?);
         }
         Ok(())
     }
@@ -194,17 +194,17 @@ impl Log {
         self.folder.join(Segment::file_name(number))
     }
 
-    /// The key that its headers are signed with.
+    /// The key that authenticates headers.
     pub(crate) fn key(&self) -> &StoreKey {
         self.keys.headers()
     }
 
-    /// The keys that it is written with.
+    /// The keys of the store.
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// The numbers of its segments, rising.
+    /// The numbers of the segments, ascending.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         self.segments
             .read()
@@ -223,21 +223,21 @@ impl Log {
             .cloned()
     }
 
-    /// The segment that a place is in.
+    /// The segment that contains a location.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] where it is gone.
-    pub(crate) fn known_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
+    /// [`StoreError::Damaged`] if the segment is gone.
+    pub(crate) fn require_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
         self.segment(at.segment).ok_or_else(|| missing(at))
     }
 
-    /// Makes the segment `number`, with a durable name.
+    /// Creates the segment `number`, with a durable name.
     ///
     /// # Errors
     /// As the operating system's.
     pub(crate) fn add(&self, number: u32) -> io::Result<Arc<Segment>> {
         let segment = match Segment::create(&*self.disk, &self.folder, number) {
-            // An earlier try got this far and no further.
+            // An earlier attempt failed after it created the file.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let left_over = Segment::open(&*self.disk, &self.folder, number)?;
                 left_over.cut_tail(0)?;
@@ -254,13 +254,13 @@ impl Log {
         Ok(segment)
     }
 
-    /// The header at a place; none where no record of this store starts there, or the record is cut
-    /// off.
+    /// The header at a location; `None` if no record of this store starts there, or the record is
+    /// cut off.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the disk does not answer, which is not the same as damage.
-    /// [`StoreError::Newer`] where a later version wrote it.
-    pub(crate) fn header(&self, at: Location) -> Result<Option<Sealed>, StoreError> {
+    /// [`StoreError::Io`] if the disk fails, which is not the same as damage. [`StoreError::Newer`]
+    /// if a later version wrote the record.
+    pub(crate) fn header(&self, at: Location) -> Result<Option<CheckedHeader>, StoreError> {
         let Some(segment) = self.segment(at.segment) else {
             return Ok(None);
         };
@@ -272,7 +272,7 @@ impl Log {
         self.open_header(&bytes, at)
     }
 
-    /// The header at a place, of which these bytes were read; none as for [`Log::header`].
+    /// Verifies the bytes of a header; `None` as for [`Log::header`].
     ///
     /// # Errors
     /// [`StoreError::Newer`].
@@ -280,39 +280,44 @@ impl Log {
         &self,
         bytes: &[u8; HEADER_BYTES],
         at: Location,
-    ) -> Result<Option<Sealed>, StoreError> {
+    ) -> Result<Option<CheckedHeader>, StoreError> {
         let newer = |unknown| StoreError::Newer {
             what: format!("{unknown} at {at}"),
         };
         let end = self.segment(at.segment).map_or(0, |segment| segment.end());
-        let fits = |sealed: &Sealed| {
+        let fits = |checked: &CheckedHeader| {
             payload_start(at)
-                .checked_add(sealed.header.length)
+                .checked_add(checked.header.length)
                 .is_some_and(|it| it <= end)
         };
-        Ok(Header::open(bytes, self.key(), at)
+        Ok(RecordHeader::verify(bytes, self.key(), at)
             .map_err(newer)?
             .filter(fits))
     }
 
-    /// Whether the commit that a mark names stands in the log as it says.
+    /// Whether the log contains the commit that ends at this position.
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn holds(&self, mark: &Mark) -> Result<bool, StoreError> {
-        let same = |found: Sealed| {
-            found.hash == mark.chain && end_of(mark.last_record(), &found.header) == mark.end
+    pub(crate) fn contains_commit(&self, position: &LogPosition) -> Result<bool, StoreError> {
+        let same = |found: CheckedHeader| {
+            found.hash == position.chain
+                && record_end(position.last_record(), &found.header) == position.end
         };
-        Ok(mark.is_empty() || self.header(mark.last_record())?.is_some_and(same))
+        Ok(position.is_empty() || self.header(position.last_record())?.is_some_and(same))
     }
 
-    /// The payload of a record that is not a content, checked. Costs one read and one hash, and the
-    /// opening where it is sealed.
+    /// The payload of a record other than a content, checked. Costs one read and one hash, and a
+    /// decryption if the payload is encrypted.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
-    pub(crate) fn payload(&self, at: Location, header: &Header) -> Result<Vec<u8>, StoreError> {
-        let segment = self.known_segment(at)?;
+    pub(crate) fn payload(
+        &self,
+        at: Location,
+        header: &RecordHeader,
+    ) -> Result<Vec<u8>, StoreError> {
+        let segment = self.require_segment(at)?;
         let length = usize::try_from(header.length).map_err(|_| missing(at))?;
         let mut bytes = vec![0; length];
         segment
@@ -320,28 +325,28 @@ impl Log {
             .map_err(cannot_read(at))?;
         let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
         let opened = whole.then(|| self.open_payload(header, bytes)).flatten();
-        opened.ok_or_else(|| unlike_its_hash(at))
+        opened.ok_or_else(|| hash_mismatch(at))
     }
 
-    /// The payload of a record that is not a content, as it was before it was sealed; none where it
-    /// cannot be opened.
-    pub(crate) fn open_payload(&self, header: &Header, stored: Vec<u8>) -> Option<Vec<u8>> {
-        if header.coding == Coding::PLAIN {
+    /// Decrypts the payload of a record other than a content; `None` if it does not open.
+    pub(crate) fn open_payload(&self, header: &RecordHeader, stored: Vec<u8>) -> Option<Vec<u8>> {
+        if header.encoding == Encoding::PLAIN {
             Some(stored)
         } else {
-            self.keys.open(&stored, &header.bound(Part::Whole, 0))
+            self.keys
+                .open(&stored, &header.associated_data(PayloadPart::Whole, 0))
         }
     }
 
-    /// Whether a record's payload is whole, a content's list of chunks included.
+    /// Whether a record's payload is undamaged, including the list of chunks of a content.
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub(crate) fn is_whole(&self, at: Location, header: &Header) -> Result<bool, StoreError> {
-        if header.kind == Kind::Content {
-            return Stored::is_whole(self, at, header);
+    pub(crate) fn is_whole(&self, at: Location, header: &RecordHeader) -> Result<bool, StoreError> {
+        if header.kind == RecordKind::Content {
+            return StoredContent::is_whole(self, at, header);
         }
-        if header.kind.is_bare() {
+        if header.kind.has_no_payload() {
             return Ok(true);
         }
         match self.payload(at, header) {
@@ -352,7 +357,7 @@ impl Log {
 }
 
 /// The first byte after the record at `at`.
-pub(crate) fn end_of(at: Location, header: &Header) -> Location {
+pub(crate) fn record_end(at: Location, header: &RecordHeader) -> Location {
     Location {
         offset: payload_start(at) + header.length,
         ..at
@@ -363,7 +368,7 @@ fn payload_start(at: Location) -> u64 {
     at.offset + HEADER_BYTES as u64
 }
 
-/// A segment that ends too early has been damaged; anything else is the disk's fault and may pass.
+/// A segment that is too short was damaged; any other error is the disk's and may be temporary.
 pub(crate) fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError {
     move |error| match error.kind() {
         io::ErrorKind::UnexpectedEof => missing(at),
@@ -377,14 +382,14 @@ fn missing(at: Location) -> StoreError {
     ))
 }
 
-pub(crate) fn unlike_its_hash(at: Location) -> StoreError {
+pub(crate) fn hash_mismatch(at: Location) -> StoreError {
     damaged(format!(
-        "the record at {at} does not match its hash. What it held is lost; everything else can \
+        "the record at {at} does not match its hash. Its content is lost; everything else can \
          still be read"
     ))
 }
 
-/// The numbers of the segments in a folder, rising; none where there is no folder.
+/// The numbers of the segments in a folder, ascending; empty if the folder does not exist.
 pub(crate) fn segment_numbers(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u32>> {
     let mut numbers: Vec<_> = disk
         .names(folder)?

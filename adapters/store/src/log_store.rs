@@ -1,110 +1,101 @@
-//! The store on disk: the port's operations over writer, catalog and log.
+//! The store on disk: implements the port with a writer, an index and the log.
 //!
-//! Commits are one after the other, behind one lock; reads take no part in it and wait only while
-//! the catalog is updated in memory. No lock is held while contents or facts are read.
+//! Commits are serialised by the writer's lock. Reads do not take that lock, and wait only while
+//! the index is updated in memory. No lock is held while contents or facts are read.
 
-use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bytes::Bytes;
 use dormouse_actors::ports::{
-    Batch, BlobReader, Entry, History, Journal, Listing, MarkToken, OwnerToken, Purpose,
-    StockTaken, StockTaking, Store, StoreError, Sweep, Swept, TempFileChange, Until,
+    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, Purpose, StockTaken,
+    StockTaking, Store, StoreError, Sweep, Swept, TempFileChange, Until,
 };
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
 
-use crate::catalog::{Catalog, CatalogError};
+use crate::compaction::Compaction;
 use crate::disk::Disk;
-use crate::draft::Draft;
 use crate::error::io;
-use crate::index::Fault;
+use crate::index::Index;
+use crate::inventory_pass::{InventoryPass, next_store_instance};
+use crate::location_index::IndexFault;
 use crate::lock::StoreLock;
-use crate::log::{Log, unlike_its_hash};
-use crate::mark::Mark;
+use crate::log::Log;
 use crate::options::Options;
 use crate::quota::Quota;
-use crate::recover;
-use crate::stock::{Pass, number_of_a_store};
-use crate::stored::Suspects;
-use crate::sweep::Sweeper;
-use crate::table::{Line, row_is_lost};
-use crate::writer::{Placed, Writer};
+use crate::recovery;
+use crate::stored_content::CorruptContents;
+use crate::writer::Writer;
 use dormouse_records::GcPins;
-use dormouse_records::chunks::Chunks;
-use dormouse_records::validator::{
-    StoredCheckpoints, check_entries, check_name, check_owner, needed, no_image,
-};
+use dormouse_records::validator::check_owner;
 
-/// A durable store in a folder. One at a time has it open, in this and all other processes of the
-/// system.
+/// A durable store in a folder. Only one `LogStore` can have the folder open for writing, across
+/// all processes of the system.
 #[derive(Debug)]
 pub struct LogStore {
     dir: PathBuf,
-    /// The same, as an absolute path.
+    /// `dir` as an absolute path.
     folder: PathBuf,
     pub(crate) log: Arc<Log>,
-    catalog: RwLock<Catalog>,
+    index: RwLock<Index>,
     writer: Mutex<Writer>,
-    pub(crate) suspects: Arc<Suspects>,
-    /// Contents that commits brought or spared since the mark began, while there is one. Changed
-    /// only by who holds the writer.
+    pub(crate) corrupt_contents: Arc<CorruptContents>,
+    /// Contents that commits referenced since the GC mark began. Changed only under the writer's
+    /// lock.
     pub(crate) gc_pins: GcPins,
     pub(crate) quota: Quota,
-    /// Tells it from every other that this program opens.
-    pub(crate) number: u64,
-    /// None where it is only read.
+    /// Distinguishes this store from every other that this program opens.
+    pub(crate) instance: u64,
+    /// `None` if the store is read-only.
     _lock: Option<StoreLock>,
 }
 
 impl LogStore {
-    /// Opens the store in `dir`; makes the folder and the store where there is none. Costs a pass
-    /// over the headers that came since the index was last written; over all headers if the index
-    /// is missing or cannot be right, or if the log was damaged when the index was built.
+    /// Opens the store in `dir`, and creates folder and store if they do not exist. Costs a pass
+    /// over the headers written since the index was last flushed; over all headers if the index is
+    /// missing or wrong, or if the log was damaged when the index was built.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] while someone else has it open. [`StoreError::Key`] where it is
-    /// encrypted with another key, or is not. [`StoreError::Damaged`] where log and HEAD do not
-    /// belong together: an older, empty or foreign log was put in place. [`StoreError::Newer`],
-    /// [`StoreError::Io`].
+    /// [`StoreError::InUse`] while another store has the folder open. [`StoreError::Key`] if it is
+    /// encrypted with another key, or not encrypted. [`StoreError::Damaged`] if log and HEAD do not
+    /// belong together: the log was replaced by an older, empty or foreign one.
+    /// [`StoreError::Newer`], [`StoreError::Io`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().open(dir)
     }
 
-    /// Opens the store in `dir` to look into it, beside whoever writes it, or beside nobody. Takes
-    /// no lock and writes nothing. Its answers are those of the moment of opening: what stands in
-    /// the log up to its last whole commit, whether the writer was told already that it is durable
-    /// or not. Claims and commits are refused as [`StoreError::ReadOnly`].
+    /// Opens the store in `dir` for reading, whether or not another program writes it. Takes no
+    /// lock and writes nothing. Answers show the moment of opening: the log up to its last whole
+    /// commit, synced or not. Claims and commits fail as [`StoreError::ReadOnly`].
     ///
-    /// Costs a pass over all headers of the log, 1 to 2 microseconds for each record, and some 150
-    /// bytes of memory for each. A segment that is swept meanwhile stays readable here, and takes
-    /// its room until this is dropped.
+    /// Costs a pass over all headers of the log: 1 to 2 microseconds and about 150 bytes of memory
+    /// per record. A segment that is compacted in the meantime stays readable here, and occupies
+    /// its space until this store is dropped.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of kind `NotFound` where there is no store, otherwise as
-    /// [`LogStore::open`]; never [`StoreError::InUse`].
+    /// [`StoreError::Io`] of kind `NotFound` if there is no store, otherwise as [`LogStore::open`];
+    /// never [`StoreError::InUse`].
     pub fn read_only(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Options::default().read_only(dir)
     }
 
-    /// How to open a store otherwise than [`LogStore::open`] does.
+    /// Options to open a store with.
     #[must_use]
     pub fn options() -> Options {
         Options::default()
     }
 
-    /// The store on a disk that may be another than the operating system's.
+    /// Opens the store on any [`Disk`].
     pub(crate) fn open_on(
         disk: Arc<dyn Disk>,
         dir: &Path,
         options: &Options,
     ) -> Result<Self, StoreError> {
-        let opened = recover::open(disk, dir, options)?;
+        let opened = recovery::open(disk, dir, options)?;
         let mut store = Self::of(
             dir,
             opened.log,
-            opened.catalog,
+            opened.index,
             opened.writer,
             Some(opened.lock),
         );
@@ -115,7 +106,7 @@ impl LogStore {
     pub(crate) fn of(
         dir: &Path,
         log: Arc<Log>,
-        catalog: Catalog,
+        index: Index,
         writer: Writer,
         lock: Option<StoreLock>,
     ) -> Self {
@@ -123,12 +114,12 @@ impl LogStore {
             dir: dir.to_owned(),
             folder: std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
             log,
-            catalog: RwLock::new(catalog),
+            index: RwLock::new(index),
             writer: Mutex::new(writer),
-            suspects: Arc::default(),
+            corrupt_contents: Arc::default(),
             gc_pins: GcPins::default(),
             quota: Quota::default(),
-            number: number_of_a_store(),
+            instance: next_store_instance(),
             _lock: lock,
         }
     }
@@ -140,239 +131,67 @@ impl LogStore {
     }
 
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic in the middle of a write has left the writer failed, which is all that the next
-        // one needs to know.
+        // A panic during a write leaves the writer poisoned, which is all that the next caller
+        // needs to know.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
-        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the catalog; where its index cannot answer, builds it again and asks once more.
-    pub(crate) fn ask<T>(
+    /// Queries the index. If the index cannot answer, rebuilds it and queries once more.
+    pub(crate) fn query_index<T>(
         &self,
-        question: impl Fn(&Catalog) -> Result<T, Fault>,
+        query: impl Fn(&Index) -> Result<T, IndexFault>,
     ) -> Result<T, StoreError> {
         let fault = match self
-            .ready_catalog()
-            .and_then(|()| question(&self.catalog()))
+            .flush_index_for_reading()
+            .and_then(|()| query(&self.index()))
         {
             Ok(answer) => return Ok(answer),
             Err(fault) => fault,
         };
-        tracing::info!(%fault, "building the index again");
+        tracing::info!(%fault, "rebuilding the index");
         let end = self.writer();
-        let mut catalog = self.catalog_mut();
-        catalog.rebuild(&self.log, end.mark())?;
-        question(&catalog).map_err(|fault| io("ask its index")(std::io::Error::other(fault)))
+        let mut index = self.index_mut();
+        index.rebuild(&self.log, end.position())?;
+        query(&index).map_err(|fault| io("query its index")(std::io::Error::other(fault)))
     }
 
-    /// Reads something, and once more where what it is about may have been moved meanwhile.
-    fn reading<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Repeats a read if a segment was compacted during it: the records may have been moved.
+    fn retry_if_moved<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
-            let swept = self.log.swept().count();
+            let compacted = self.log.compacted().count();
             match read() {
                 Err(StoreError::Damaged { .. } | StoreError::Lost { .. })
-                    if self.log.swept().count() != swept => {}
+                    if self.log.compacted().count() != compacted => {}
                 other => return other,
             }
         }
     }
 
-    /// Tells the index what has to be told before it is asked.
-    fn ready_catalog(&self) -> Result<(), Fault> {
-        if self.catalog().can_be_asked() {
+    /// Flushes the index if pending changes would hide an answer.
+    fn flush_index_for_reading(&self) -> Result<(), IndexFault> {
+        if self.index().is_readable() {
             Ok(())
         } else {
-            self.settle_catalog()
+            self.flush_index()
         }
     }
 
-    /// Tells the index what it has yet to be told.
-    pub(crate) fn settle_catalog(&self) -> Result<(), Fault> {
-        if self.catalog().is_ahead() {
-            self.catalog_mut().settle(&self.log)
+    /// Flushes the pending changes of the index.
+    pub(crate) fn flush_index(&self) -> Result<(), IndexFault> {
+        if self.index().has_pending() {
+            self.index_mut().flush(&self.log)
         } else {
             Ok(())
         }
     }
-
-    /// The records that `entries` need, after all rules were checked.
-    fn drafts(&self, Batch { entries, at_ms, .. }: Batch<'_>) -> Result<Vec<Draft>, StoreError> {
-        let is_held = |id: CheckpointId| {
-            self.catalog()
-                .table()
-                .checkpoint_line(id)
-                .is_some_and(|line| line.is_held())
-        };
-        let needs = |pid: Pid| needed(self.catalog().table().checkpoints(), pid);
-        let checkpoints = StoredCheckpoints {
-            last: self.catalog().table().last_checkpoint(),
-            is_held: &is_held,
-            needs: &needs,
-        };
-        let progress_of = |pid: Pid| {
-            let catalog = self.catalog();
-            catalog.table().line(pid).as_ref().map(Line::progress)
-        };
-        let checked = check_entries(entries, checkpoints, progress_of)?;
-        let mut members = checked.members.into_iter();
-        let (mut drafts, mut fresh, mut last) = (Vec::new(), HashSet::new(), HashMap::new());
-        for entry in entries {
-            if let Entry::Facts { pid, first, facts } = entry {
-                last.insert(
-                    *pid,
-                    FactNumber((first.0 + facts.len() as u64).saturating_sub(1)),
-                );
-            }
-            match entry {
-                Entry::Ended { pid, exit } => {
-                    let stands_at = || progress_of(*pid).map_or(FactNumber(0), |known| known.last);
-                    let last = last.get(pid).copied().unwrap_or_else(stands_at);
-                    drafts.push(Draft::ended(*pid, exit, last)?);
-                }
-                Entry::Content { hash, bytes, index } => {
-                    drafts.extend(self.content_draft(*hash, bytes, index, &mut fresh)?);
-                }
-                Entry::Checkpoint {
-                    id,
-                    label,
-                    of,
-                    root,
-                    scope,
-                    ..
-                } => {
-                    let (id, of, root, scope, label) = (*id, *of, *root, *scope, label.clone());
-                    let (members, commit) =
-                        (members.next().unwrap_or_default(), CommitNumber::default());
-                    let checkpoint = Checkpoint {
-                        id,
-                        label,
-                        of,
-                        root,
-                        scope,
-                        members,
-                        commit,
-                        at_ms,
-                    };
-                    drafts.push(Draft::checkpoint(&checkpoint)?);
-                }
-                Entry::Held { hash } => self.check_held(*hash, &fresh)?,
-                Entry::Shortened { pid, below } => drafts.push(self.shortened_draft(*pid, *below)?),
-                _ => drafts.extend(Draft::entry(entry)?),
-            }
-        }
-        Ok(drafts)
-    }
-
-    /// Refuses a content that is not held, and was not lost.
-    fn check_held(
-        &self,
-        hash: ContentHash,
-        fresh: &HashSet<ContentHash>,
-    ) -> Result<(), StoreError> {
-        let name = self.log.keys().name(hash);
-        self.gc_pins.pin(name);
-        let catalog = self.catalog();
-        // What was lost by damage can be referred to: everything else about who does goes on.
-        let held = fresh.contains(&hash)
-            || catalog.knows_content(name)
-            || !catalog.table().lost().is_empty();
-        if held {
-            Ok(())
-        } else {
-            Err(StoreError::UnknownContent(hash))
-        }
-    }
-
-    /// The record of a history that is shortened: it takes the place of the birth, so the row
-    /// stands in it.
-    fn shortened_draft(&self, pid: Pid, below: FactNumber) -> Result<Draft, StoreError> {
-        let line = self.line(pid)?;
-        if below < line.since() {
-            return Err(StoreError::ForgottenFact {
-                pid,
-                asked: below,
-                since: line.since(),
-            });
-        }
-        let catalog = self.catalog();
-        if catalog
-            .image(pid, below)
-            .ok()
-            .flatten()
-            .is_none_or(|(at, _)| at != below)
-        {
-            return Err(no_image(pid, below));
-        }
-        Draft::shortened(&line.row().ok_or_else(|| row_is_lost(pid))?, below)
-    }
-
-    /// The record of a content; none where the log holds it, or an earlier entry of the commit
-    /// brings it.
-    fn content_draft(
-        &self,
-        hash: ContentHash,
-        bytes: &Bytes,
-        index: &Bytes,
-        fresh: &mut HashSet<ContentHash>,
-    ) -> Result<Option<Draft>, StoreError> {
-        let name = self.log.keys().name(hash);
-        self.gc_pins.pin(name);
-        let held = self.catalog().holds_content(name) && !self.suspects.lock().contains(&name);
-        if held || fresh.contains(&hash) {
-            return Ok(None);
-        }
-        let chunks = Chunks::of(bytes);
-        check_name(hash, &chunks)?;
-        fresh.insert(hash);
-        Ok(Some(Draft::content(hash, bytes, index, &chunks)))
-    }
-
-    /// Brings the catalog up to a commit that is durable. What fails here is mended by building the
-    /// index again.
-    pub(crate) fn note(&self, writer: &Writer, written: &[Placed]) {
-        let mut catalog = self.catalog_mut();
-        let noted = note_all(&mut catalog, &self.log, written, writer.mark());
-        if let Err(fault) = noted {
-            tracing::warn!(%fault, "the index did not take a commit and will be built again");
-        }
-        let mut suspects = self.suspects.lock();
-        if !suspects.is_empty() {
-            for record in written {
-                suspects.remove(&record.header.payload);
-            }
-        }
-    }
-}
-
-fn brought(entries: &[Entry], wanted: ContentHash) -> bool {
-    entries
-        .iter()
-        .any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
-}
-
-fn note_all(
-    catalog: &mut Catalog,
-    log: &Log,
-    written: &[Placed],
-    end: Mark,
-) -> Result<(), CatalogError> {
-    for record in written {
-        let payload = || {
-            let opened = log.open_payload(&record.header, record.payload.concat());
-            opened
-                .map(Bytes::from)
-                .ok_or_else(|| unlike_its_hash(record.at))
-        };
-        catalog.note(record.at, &record.header, &payload)?;
-    }
-    Ok(catalog.reach(end, log)?)
 }
 
 impl Store for LogStore {
@@ -386,31 +205,31 @@ impl Store for LogStore {
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        writer.check_alive()?;
+        writer.check_writable()?;
         check_owner(owner, writer.owner())?;
-        self.settle_for(&writer, batch.entries)?;
-        let drafts = self.drafts(batch)?;
-        if drafts.is_empty() {
+        self.prepare_index(&writer, batch.entries)?;
+        let builders = self.build_records(batch)?;
+        if builders.is_empty() {
             return if batch.until == Until::Synced {
                 writer.sync()
             } else {
                 Ok(())
             };
         }
-        let finished = writer.finish(drafts, batch.at_ms)?;
+        let encoded = writer.encode(builders, batch.at_ms)?;
         self.quota
-            .check(self.log.bytes(), finished.length(), batch.entries)?;
-        let written = writer.append(finished, batch.until)?;
-        self.note(&writer, &written);
+            .check(self.log.bytes(), encoded.length(), batch.entries)?;
+        let written = writer.append(encoded, batch.until)?;
+        self.apply_commit(&writer, &written);
         Ok(())
     }
 
     fn processes(&self) -> Result<Listing, StoreError> {
-        Ok(self.catalog().table().listing())
+        Ok(self.index().processes().listing())
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.reading(|| self.read_journal(pid, upto))
+        self.retry_if_moved(|| self.read_journal(pid, upto))
     }
 
     fn facts(
@@ -419,31 +238,33 @@ impl Store for LogStore {
         first: FactNumber,
         upto: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.reading(|| self.read_facts(pid, first, upto))
+        self.retry_if_moved(|| self.read_facts(pid, first, upto))
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.reading(|| self.read_history(pid))
+        self.retry_if_moved(|| self.read_history(pid))
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
-        Ok(self.catalog().table().checkpoints().cloned().collect())
+        Ok(self.index().processes().checkpoints().cloned().collect())
     }
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
-        Ok(self.catalog().table().last_checkpoint())
+        Ok(self.index().processes().last_checkpoint())
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
-        let opened = self.reading(|| self.open_content(hash));
+        let opened = self.retry_if_moved(|| self.open_content(hash));
         if matches!(opened, Err(StoreError::Damaged { .. })) {
-            self.suspects.lock().insert(self.log.keys().name(hash));
+            self.corrupt_contents
+                .lock()
+                .insert(self.log.keys().name(hash));
         }
         Ok(Arc::new(opened?))
     }
 
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {
-        self.reading(|| self.read_temp_files(root, CommitNumber(u64::MAX)))
+        self.retry_if_moved(|| self.read_temp_files(root, CommitNumber(u64::MAX)))
     }
 
     fn temp_files_by(
@@ -451,12 +272,12 @@ impl Store for LogStore {
         root: Pid,
         commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        self.reading(|| self.read_temp_files(root, commit))
+        self.retry_if_moved(|| self.read_temp_files(root, commit))
     }
 
     fn begin_mark(&self, owner: OwnerToken) -> Result<MarkToken, StoreError> {
         let writer = self.writer();
-        writer.check_alive()?;
+        writer.check_writable()?;
         check_owner(owner, writer.owner())?;
         Ok(self.gc_pins.begin())
     }
@@ -466,56 +287,24 @@ impl Store for LogStore {
     }
 
     fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        Pass::new(self, order).run()
+        InventoryPass::new(self, order).run()
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
         if sweep.purpose == Purpose::Free {
             check_owner(owner, self.writer().owner())?;
         }
-        Sweeper::new(self, owner, sweep)?.run()
+        Compaction::new(self, owner, sweep)?.run()
     }
 }
-
-impl LogStore {
-    /// What a commit gives up, or says to be held where that is not known, is looked for in the
-    /// index, which must know everything then. A content that it does not know is believed to be
-    /// unknown only once it was built anew.
-    fn settle_for(&self, writer: &Writer, entries: &[Entry]) -> Result<(), StoreError> {
-        let is_doubtful = |hash: &ContentHash| {
-            !self.catalog().knows_content(self.log.keys().name(*hash)) && !brought(entries, *hash)
-        };
-        let asks = |entry: &Entry| match entry {
-            Entry::Shortened { .. } => true,
-            Entry::Held { hash } => is_doubtful(hash),
-            _ => false,
-        };
-        if !entries.iter().any(asks) {
-            return Ok(());
-        }
-        let cannot_say = |entry: &Entry| match entry {
-            Entry::Held { hash } => {
-                is_doubtful(hash) && self.catalog().content(self.log.keys().name(*hash)).is_err()
-            }
-            _ => false,
-        };
-        if self.settle_catalog().is_err() || entries.iter().any(cannot_say) {
-            return self.catalog_mut().rebuild(&self.log, writer.mark());
-        }
-        Ok(())
-    }
-}
-
 impl Drop for LogStore {
-    /// Leaves HEAD at the log's end, so that from now on any change of the log is noticed, and the
-    /// index with it.
+    /// Leaves HEAD at the log's end, so that any later change of the log is detected.
     fn drop(&mut self) {
-        if let Err(fault) = self.settle_catalog() {
-            tracing::warn!(%fault, "the index was not brought up to the log when the store was \
-                 closed");
+        if let Err(fault) = self.flush_index() {
+            tracing::warn!(%fault, "cannot flush the index while closing the store");
         }
         if let Err(error) = self.writer().close() {
-            tracing::warn!(%error, "HEAD was not written when the store was closed");
+            tracing::warn!(%error, "cannot write HEAD while closing the store");
         }
     }
 }

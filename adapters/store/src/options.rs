@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 
-use crate::disk::System;
+use crate::disk::OsDisk;
 use crate::log_store::LogStore;
 use crate::pace::Pace;
 use crate::packed::Compression;
@@ -26,7 +26,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let (quota, pace) = (Quota::default(), Pace::default());
+        let quota = Quota::default();
+        let pace = Pace::default();
         Self {
             segment_bytes: 256 << 20,
             quota,
@@ -38,8 +39,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The length in bytes at which a new segment is begun (default 256 MiB). A commit larger than
-    /// that gets a segment of its own. May differ from one opening to the next.
+    /// The length in bytes at which a new segment is started (default 256 MiB). A larger commit
+    /// gets a segment of its own. May differ between openings.
     #[must_use]
     pub fn segment_bytes(self, bytes: u64) -> Self {
         Self {
@@ -48,12 +49,12 @@ impl Options {
         }
     }
 
-    /// The most bytes that the log may have; without a bound until said otherwise. A commit that
-    /// would exceed it is refused as [`StoreError::Full`], and nothing is lost: it can be made
-    /// again when there is room. Ends of processes, and what gives something up, may exceed it by a
-    /// 64th. A sweep may for a while exceed it by what is live in one segment; where more than
-    /// three quarters are used, it empties segments of which a tenth is garbage, whatever it was
-    /// told to leave. The index, which can be thrown away, is not counted.
+    /// The most bytes that the log may have; unlimited by default. A commit that would exceed the
+    /// quota fails as [`StoreError::Full`], and nothing is lost: it can be retried once there is
+    /// space. Ends and deletions may exceed the quota by 1/64. A compaction may exceed it
+    /// temporarily by the live bytes of one segment; if more than three quarters are used, it
+    /// compacts every segment of which a tenth is garbage, whatever its bounds say. The index does
+    /// not count, because it can be deleted.
     #[must_use]
     pub fn quota_bytes(self, bytes: u64) -> Self {
         Self {
@@ -62,9 +63,8 @@ impl Options {
         }
     }
 
-    /// Whether contents are compressed when they are written; they are not, until said otherwise.
-    /// May differ from one opening to the next: what is there stays as it is, and is read either
-    /// way.
+    /// Whether contents are compressed when they are written; not by default. May differ between
+    /// openings: existing contents stay as they are, and both forms can be read.
     #[must_use]
     pub fn compression(self, compression: Compression) -> Self {
         Self {
@@ -73,12 +73,11 @@ impl Options {
         }
     }
 
-    /// What a new store is to be encrypted with, and what an encrypted one is opened with; a store
-    /// stays as it was made. All that is said, done and called somehow is sealed, in the log and in
-    /// the index. What can still be seen is how much there is, when it was written and of which
-    /// process it is: kinds, numbers, times and lengths of records. Costs a pass of
-    /// XChaCha20-Poly1305 over what is written and what is read, and 40 bytes for each record and
-    /// each 64 KiB of a content.
+    /// The key that a new store is encrypted with, and an encrypted store is opened with. A store
+    /// stays encrypted or unencrypted as it was created. Payloads and names are encrypted, in the
+    /// log and in the index. Without the key, only kinds, numbers, times and lengths of records are
+    /// visible, and which process each belongs to. Costs a pass of XChaCha20-Poly1305 over
+    /// everything written and read, and 40 bytes for each record and each 64 KiB of a content.
     #[must_use]
     pub fn key(self, secret: StoreSecret) -> Self {
         Self {
@@ -87,11 +86,10 @@ impl Options {
         }
     }
 
-    /// Asked before so many bytes are read from a store that is open for reading only, and by
-    /// [`fsck`](crate::fsck()) while it looks: it may wait, so that reading leaves the disk to
-    /// others, and may break off. What is read fails as [`StoreError::Io`] of kind `Interrupted`
-    /// then. At most 1 MiB is read at once. A store that is open for writing is read without
-    /// asking.
+    /// Calls `ask` with the number of bytes before each read of a read-only store, and of
+    /// [`fsck`](crate::fsck()). `ask` may wait, to throttle reading, and may break off: the read
+    /// fails as [`StoreError::Io`] of kind `Interrupted` then. One read is at most 1 MiB. A store
+    /// that is open for writing does not call it.
     #[must_use]
     pub fn pace(self, ask: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self {
@@ -109,7 +107,7 @@ impl Options {
         Ok(LogStore::of(
             dir.as_ref(),
             opened.log,
-            opened.catalog,
+            opened.index,
             opened.writer,
             None,
         ))
@@ -120,6 +118,6 @@ impl Options {
     /// # Errors
     /// As [`LogStore::open`].
     pub fn open(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
-        LogStore::open_on(Arc::new(System), dir.as_ref(), &self)
+        LogStore::open_on(Arc::new(OsDisk), dir.as_ref(), &self)
     }
 }

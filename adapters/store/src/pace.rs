@@ -1,29 +1,29 @@
-//! How fast a store is read, and whether reading goes on.
+//! Throttles the reading of a store, and cancels it.
 //!
-//! This crate has no clock and does not sleep: it asks before each read, and the caller answers
-//! when it is time.
+//! This crate has no clock and does not sleep: it calls a function of the caller before each read,
+//! and the caller returns when the read may start.
 
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// What is asked before bytes of a store are read.
+/// Called before bytes of a store are read.
 #[derive(Clone, Default)]
 pub(crate) struct Pace(Option<Arc<Ask>>);
 
 type Ask = dyn Fn(u64) -> ControlFlow<()> + Send + Sync;
 
 impl Pace {
-    /// One that asks this.
+    /// Calls `ask` before each read.
     pub(crate) fn of(ask: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(ask)))
     }
 
-    /// Asks to read so many bytes, and waits for the answer.
+    /// Waits until this many bytes may be read.
     ///
     /// # Errors
-    /// Of kind `Interrupted` if reading is to end.
+    /// Of kind `Interrupted` if reading is cancelled.
     pub(crate) fn ask(&self, bytes: u64) -> io::Result<()> {
         match self
             .0

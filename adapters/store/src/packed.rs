@@ -1,17 +1,16 @@
-//! A content that is compressed or encrypted, as it stands in its record.
+//! The payload of a content that is compressed or encrypted.
 //!
 //! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The
-//! payload is a directory, the index where there is one, and the chunks; encrypted, each of these
-//! is sealed on its own, under its part and its number.
+//! payload consists of a directory, the index if there is one, and the chunks. In an encrypted
+//! store, each of these is sealed on its own, under its part and its number.
 //!
-//! * directory: the content's hash (32); for each chunk the length (4) that it has compressed, or
-//!   its own where it is kept as it is; the chaining values (32 each) where there are several
-//!   chunks.
-//! * index: the BLAKE3 of the index (32) and the index.
-//! * chunk: compressed by zstd as one frame, or as it is where its length in the directory is its
-//!   own.
+//! * Directory: the content's hash (32); for each chunk its stored length (4), which equals the
+//!   chunk's own length if it is not compressed; the chaining values (32 each) if there is more
+//!   than one chunk.
+//! * Index: the BLAKE3 of the index (32) and the index.
+//! * Chunk: one zstd frame, or the chunk as it is if the directory contains its own length.
 //!
-//! What is unpacked is checked against the content's hash like any other, by whoever asked for it.
+//! The caller checks the unpacked bytes against the content's hash, as for any other content.
 
 use std::io;
 
@@ -19,43 +18,43 @@ use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::ContentHash;
 
-use crate::envelope::{HEADER_BYTES, Header, Part};
 use crate::error::io as io_error;
-use crate::log::{Log, cannot_read, unlike_its_hash};
-use crate::mark::Location;
+use crate::log::{Log, cannot_read, hash_mismatch};
+use crate::log_position::Location;
+use crate::record_header::{HEADER_BYTES, PayloadPart, RecordHeader};
 use crate::secret::{Keys, SEAL_BYTES};
 use crate::segment::Segment;
 use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// Whether contents are compressed when they are written. What was written is read either way.
+/// Whether contents are compressed when they are written. Both forms can always be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// They are kept as they are.
+    /// Contents are stored as they are.
     #[default]
     None,
-    /// By zstd at this level, 1 (fast) to 22 (small), each 64 KiB on its own. A content is kept
-    /// compressed only where that saves at least an eighth of it. Costs a pass of zstd when it is
-    /// written, and one over each part that is read.
+    /// zstd at this level, from 1 (fast) to 22 (small), for each 64 KiB on its own. A content is
+    /// stored compressed only if that saves at least an eighth of it. Costs a pass of zstd when the
+    /// content is written, and one over each part that is read.
     Zstd(i32),
 }
 
-/// A content that is not in the log yet.
+/// A content that is about to be written.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
-    /// Its own hash.
+    /// The content's hash.
     pub(crate) hash: ContentHash,
-    /// Its chaining values, if it has several chunks.
+    /// The chaining values; empty for a content of one chunk.
     pub(crate) list: Bytes,
-    /// Its index; empty where it has none.
+    /// The content's index; may be empty.
     pub(crate) index: Bytes,
-    /// Itself.
+    /// The content.
     pub(crate) bytes: Bytes,
 }
 
 impl Unpacked {
-    /// The parts of its payload where it is neither compressed nor encrypted. Shares its bytes.
+    /// The payload of a content that is neither compressed nor encrypted. Shares its bytes.
     pub(crate) fn plain(self) -> Vec<Bytes> {
         if self.index.is_empty() {
             return vec![self.list, self.bytes];
@@ -64,8 +63,8 @@ impl Unpacked {
         vec![self.list, check, self.index, self.bytes]
     }
 
-    /// Its chunks compressed; none where that does not save an eighth of it. Gives up as soon as
-    /// that is certain.
+    /// The compressed chunks; `None` if they do not save an eighth. Stops as soon as that is
+    /// certain.
     ///
     /// # Errors
     /// As zstd's.
@@ -74,7 +73,8 @@ impl Unpacked {
             return Ok(None);
         };
         let worth = self.bytes.len() - self.bytes.len().div_ceil(8);
-        let (mut chunks, mut length) = (Vec::new(), 0);
+        let mut chunks = Vec::new();
+        let mut length = 0;
         let mut zstd = zstd::bulk::Compressor::new(level)?;
         for start in (0..self.bytes.len()).step_by(CHUNK_BYTES) {
             let chunk = self
@@ -95,43 +95,45 @@ impl Unpacked {
         Ok((!chunks.is_empty()).then_some(chunks))
     }
 
-    /// The parts of its payload under `header`, which says how they are coded. `chunks` are
-    /// compressed if it says so.
+    /// The payload under `header`, whose encoding it follows. `chunks` are already compressed if
+    /// the header says so.
     ///
     /// # Errors
-    /// Where the operating system gives no randomness.
+    /// If the operating system provides no randomness.
     pub(crate) fn pack(
         &self,
         chunks: &[Bytes],
-        header: &Header,
+        header: &RecordHeader,
         keys: &Keys,
     ) -> io::Result<Vec<Bytes>> {
         let part = |bytes: Bytes, part, number| -> io::Result<Bytes> {
-            let encrypted = header.coding.is_encrypted();
+            let encrypted = header.encoding.is_encrypted();
             if encrypted {
-                Ok(keys.seal(&bytes, &header.bound(part, number))?.into())
+                Ok(keys
+                    .seal(&bytes, &header.associated_data(part, number))?
+                    .into())
             } else {
                 Ok(bytes)
             }
         };
         let mut directory = self.hash.0.to_vec();
-        // A chunk is at most 64 KiB long.
+        // The cast is lossless: a chunk has at most 64 KiB.
         chunks
             .iter()
             .for_each(|chunk| directory.extend((chunk.len() as u32).to_le_bytes()));
         directory.extend_from_slice(&self.list);
-        let mut parts = vec![part(directory.into(), Part::Directory, 0)?];
+        let mut parts = vec![part(directory.into(), PayloadPart::Directory, 0)?];
         if header.first > 0 {
             let index = [blake3::hash(&self.index).as_bytes(), &self.index[..]].concat();
-            parts.push(part(index.into(), Part::Index, 0)?);
+            parts.push(part(index.into(), PayloadPart::Index, 0)?);
         }
         for (number, chunk) in (0..).zip(chunks) {
-            parts.push(part(chunk.clone(), Part::Chunk, number)?);
+            parts.push(part(chunk.clone(), PayloadPart::Chunk, number)?);
         }
         Ok(parts)
     }
 
-    /// Its chunks as they are.
+    /// The uncompressed chunks.
     pub(crate) fn chunks(&self) -> Vec<Bytes> {
         let starts = (0..self.bytes.len()).step_by(CHUNK_BYTES);
         starts
@@ -147,17 +149,17 @@ impl Unpacked {
 #[derive(Debug)]
 pub(crate) struct Packed {
     at: Location,
-    header: Header,
+    header: RecordHeader,
     keys: Keys,
-    /// Bytes from the start of the segment.
+    /// Where the index starts, from the start of the segment.
     index: u64,
-    /// Where each chunk starts, and the last ends.
+    /// Where each chunk starts, and the last one ends.
     starts: Vec<u64>,
 }
 
 impl Packed {
-    /// The content whose record stands at `at`, with its hash and the list of its chunks. Costs a
-    /// read of its directory.
+    /// Opens the content whose record is at `at`. Returns its hash and list of chunks as well.
+    /// Costs a read of the directory.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -165,18 +167,19 @@ impl Packed {
         log: &Log,
         segment: &Segment,
         at: Location,
-        header: &Header,
+        header: &RecordHeader,
     ) -> Result<(Self, ContentHash, Chunks), StoreError> {
-        let seal = if header.coding.is_encrypted() {
+        let seal = if header.encoding.is_encrypted() {
             SEAL_BYTES
         } else {
             0
         };
         let start = at.offset + HEADER_BYTES as u64;
-        let (chunks, list) = (header.count.div_ceil(CHUNK), 32 * list_length(header.count));
+        let chunks = header.count.div_ceil(CHUNK);
+        let list = 32 * list_length(header.count);
         let length = 32 + 4 * chunks + list + seal;
         if length > header.length {
-            return Err(unlike_its_hash(at));
+            return Err(hash_mismatch(at));
         }
         let index = start + length;
         let mut packed = Self {
@@ -186,13 +189,13 @@ impl Packed {
             index,
             starts: Vec::new(),
         };
-        let directory = packed.part(segment, start..index, Part::Directory, 0)?;
+        let directory = packed.part(segment, start..index, PayloadPart::Directory, 0)?;
         let (hash, rest) = directory
             .split_first_chunk::<32>()
-            .ok_or_else(|| unlike_its_hash(at))?;
+            .ok_or_else(|| hash_mismatch(at))?;
         let (lengths, list) = rest
             .split_at_checked(4 * chunks as usize)
-            .ok_or_else(|| unlike_its_hash(at))?;
+            .ok_or_else(|| hash_mismatch(at))?;
         let mut next = index
             + if header.first == 0 {
                 0
@@ -204,32 +207,33 @@ impl Packed {
             next += u64::from(u32::from_le_bytes(*length)) + seal;
             packed.starts.push(next);
         }
-        let (hash, list) = (ContentHash(*hash), Chunks::from_list(list, header.count));
+        let hash = ContentHash(*hash);
+        let list = Chunks::from_list(list, header.count);
         let adds_up = next == start + header.length && log.keys().name(hash) == header.payload;
         if !adds_up || (!list.is_empty() && list.name() != hash.0) {
-            return Err(unlike_its_hash(at));
+            return Err(hash_mismatch(at));
         }
         Ok((packed, hash, list))
     }
 
-    /// A chunk, unpacked. It was not checked against its hash.
+    /// Unpacks a chunk. It is not checked against its hash.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub(crate) fn chunk(&self, segment: &Segment, chunk: u64) -> Result<Vec<u8>, StoreError> {
         let [start, end] = self.starts[chunk as usize..][..2] else {
-            return Err(unlike_its_hash(self.at));
+            return Err(hash_mismatch(self.at));
         };
-        let packed = self.part(segment, start..end, Part::Chunk, chunk)?;
+        let packed = self.part(segment, start..end, PayloadPart::Chunk, chunk)?;
         let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
-        if packed.len() == length || !self.header.coding.is_compressed() {
+        if packed.len() == length || !self.header.encoding.is_compressed() {
             return Ok(packed);
         }
-        // No more than a chunk is made of it, whatever it says of itself.
-        zstd::bulk::decompress(&packed, length).map_err(|_| unlike_its_hash(self.at))
+        // The limit protects against a frame that claims to be larger than a chunk.
+        zstd::bulk::decompress(&packed, length).map_err(|_| hash_mismatch(self.at))
     }
 
-    /// The hash of the index, and the index; none where there is none.
+    /// The hash of the index, followed by the index; `None` if there is no index.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -237,7 +241,7 @@ impl Packed {
         if self.header.first == 0 {
             return Ok(None);
         }
-        self.part(segment, self.index..self.starts[0], Part::Index, 0)
+        self.part(segment, self.index..self.starts[0], PayloadPart::Index, 0)
             .map(Some)
     }
 
@@ -245,26 +249,26 @@ impl Packed {
         &self,
         segment: &Segment,
         place: std::ops::Range<u64>,
-        part: Part,
+        part: PayloadPart,
         number: u64,
     ) -> Result<Vec<u8>, StoreError> {
         if place.start > place.end || place.end > segment.end() {
-            return Err(unlike_its_hash(self.at));
+            return Err(hash_mismatch(self.at));
         }
         let mut bytes = vec![0; (place.end - place.start) as usize];
         segment
             .read(place.start, &mut bytes)
             .map_err(cannot_read(self.at))?;
-        if !self.header.coding.is_encrypted() {
+        if !self.header.encoding.is_encrypted() {
             return Ok(bytes);
         }
         self.keys
-            .open(&bytes, &self.header.bound(part, number))
-            .ok_or_else(|| unlike_its_hash(self.at))
+            .open(&bytes, &self.header.associated_data(part, number))
+            .ok_or_else(|| hash_mismatch(self.at))
     }
 }
 
 /// The error of a content that cannot be packed.
 pub(crate) fn cannot_pack(error: io::Error) -> StoreError {
-    io_error("compress or seal what is committed")(error)
+    io_error("compress or encrypt a commit")(error)
 }

@@ -1,5 +1,5 @@
-//! The store on a disk that loses power, or fails a step: what was acknowledged as synced is there,
-//! and what is there is a beginning of what was committed, in order.
+//! Power losses and failed steps: every commit acknowledged as synced must survive, and what
+//! survives must be a prefix of the commits.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::{LogStore, MemoryStore};
 const PIDS: u64 = 3;
 const COMMITS: u64 = 24;
 
-/// The same numbers for the same seed.
+/// A seeded pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -48,7 +48,7 @@ fn trials(default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-/// The contents of all commits with their hashes, made once: every trial needs each several times.
+/// The contents of all commits with their hashes, computed once because every trial needs them.
 static CONTENTS: LazyLock<Vec<(ContentHash, Bytes)>> = LazyLock::new(|| {
     let content = |number: u64| {
         let length = if number.is_multiple_of(5) {
@@ -67,12 +67,12 @@ static CONTENTS: LazyLock<Vec<(ContentHash, Bytes)>> = LazyLock::new(|| {
     (0..=COMMITS).map(content).collect()
 });
 
-/// The content that commit `number` brings.
+/// The content of commit `number`.
 fn content(number: u64) -> &'static (ContentHash, Bytes) {
     &CONTENTS[number as usize]
 }
 
-/// Commit `number`, from 1. Each brings a fact of process 1, so that these count the commits.
+/// Commit `number`, from 1. Each adds a fact to process 1, so that its facts count the commits.
 fn entries(number: u64) -> Vec<Entry> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
     let born = |pid| Entry::Born {
@@ -107,7 +107,9 @@ fn entries(number: u64) -> Vec<Entry> {
             at: FactNumber(number),
             image: vec![9; 60],
         });
-        let (id, of, scope) = (CheckpointId(number), Pid(1), Scope::Tree);
+        let id = CheckpointId(number);
+        let of = Pid(1);
+        let scope = Scope::Tree;
         let members = (1..=PIDS).map(Pid).collect();
         entries.push(Entry::Checkpoint {
             id,
@@ -121,7 +123,7 @@ fn entries(number: u64) -> Vec<Entry> {
     entries
 }
 
-/// Lock and index only: where there is memory for them, no disk is waited for.
+/// Contains only LOCK and the index, so it is kept in memory where possible.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -138,7 +140,7 @@ fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreE
     Ok((store, owner))
 }
 
-/// How many commits the store holds; they must be the first ones, whole.
+/// How many commits the store contains. They must be whole, and the first ones.
 fn check(store: &LogStore, case: &str) -> u64 {
     let held = match store.journal(Pid(1), None) {
         Err(StoreError::UnknownProcess(_)) => 0,
@@ -159,8 +161,8 @@ fn check(store: &LogStore, case: &str) -> u64 {
         right.processes().unwrap(),
         "{case}"
     );
-    // What a sweep moves takes numbers of commits as well; the times tell them apart.
-    let told = |store: &dyn Store, pid| -> Vec<_> {
+    // Compaction takes commit numbers as well, so commits are recognised by their times.
+    let times = |store: &dyn Store, pid| -> Vec<_> {
         let history = store.history(pid).unwrap().written;
         assert!(
             history.is_sorted_by(|one, other| one.commit <= other.commit),
@@ -196,7 +198,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
                 "{case}"
             );
         }
-        assert_eq!(told(store, pid), told(&right, pid), "{case}");
+        assert_eq!(times(store, pid), times(&right, pid), "{case}");
         assert_eq!(files(store, pid), files(&right, pid), "{case}");
     }
     assert_eq!(checkpoints(store), checkpoints(&right), "{case}");
@@ -215,18 +217,19 @@ fn check(store: &LogStore, case: &str) -> u64 {
     held
 }
 
-/// Moves all that stands before the last segment, or closes that first, in small steps.
+/// Compacts every segment before the last, or closes that one first, in small steps.
 fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
     let mark = store.begin_mark(owner)?;
-    let (inventory, forgotten) = (&mut Inventory::default(), &Forgotten::default());
+    let inventory = &mut Inventory::default();
+    let forgotten = &Forgotten::default();
     let bounds = Bounds {
         live_percent: 100,
         step_bytes: 50_000,
         close_bytes,
     };
-    let (contents, purpose, watch) = (Contents::All, Purpose::Free, &mut |_| {
-        ControlFlow::Continue(())
-    });
+    let contents = Contents::All;
+    let purpose = Purpose::Free;
+    let watch = &mut |_| ControlFlow::Continue(());
     store.sweep(
         owner,
         Sweep {
@@ -241,15 +244,14 @@ fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept,
     )
 }
 
-/// Whether sweeps come between commits.
+/// Whether compactions run between commits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sweeps {
     Some,
     None,
 }
 
-/// Commits from `from` on until all are made or one fails. Answers with how many are known to be
-/// synced.
+/// Commits from `from` on until all are made or one fails. Returns how many are known to be synced.
 fn work(
     store: &LogStore,
     owner: OwnerToken,
@@ -275,7 +277,10 @@ fn work(
         if sweeps == Sweeps::Some && dice.below(6) == 0 {
             let close_bytes = if dice.below(4) == 0 { 0 } else { u64::MAX };
             match sweep(store, owner, close_bytes) {
-                Ok(swept) => assert!(swept.damaged_parts.is_empty(), "commit {number}: {swept:?}"),
+                Ok(report) => assert!(
+                    report.damaged_parts.is_empty(),
+                    "commit {number}: {report:?}"
+                ),
                 Err(error) => return (synced, Err(error)),
             }
         }
@@ -288,7 +293,8 @@ fn work(
 
 #[test]
 fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
-    let (seed, trials) = (seed(), trials(1_000));
+    let seed = seed();
+    let trials = trials(1_000);
     std::thread::scope(|threads| {
         for half in 0..2 {
             threads.spawn(move || lose_power(seed, &(half..trials).step_by(2).collect::<Vec<_>>()));
@@ -298,7 +304,8 @@ fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
 
 fn lose_power(seed: u64, trials: &[u64]) {
     let count = trials.len();
-    let (mut lost_tails, mut full_runs) = (0, 0);
+    let mut lost_tails = 0;
+    let mut full_runs = 0;
     for trial in trials {
         let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
         let sweeps = if trial.is_multiple_of(5) {
@@ -306,7 +313,8 @@ fn lose_power(seed: u64, trials: &[u64]) {
         } else {
             Sweeps::None
         };
-        let (disk, folder) = (Volatile::default(), folder());
+        let disk = Volatile::default();
+        let folder = folder();
         let cut = 1 + dice.below(if sweeps == Sweeps::Some { 240 } else { 120 }) as u64;
         disk.fail_at(cut, Fault::Power);
         let mut synced = 0;
@@ -316,7 +324,7 @@ fn lose_power(seed: u64, trials: &[u64]) {
         full_runs += usize::from(!disk.has_failed());
         let disk = disk.after_power_loss(&mut |limit| dice.below(limit));
         if dice.below(2) == 0 {
-            // What an index kept that the log lost, or lost altogether, changes nothing.
+            // An index that is newer than the log, or missing altogether, must change no answer.
             std::fs::remove_dir_all(folder.path().join("index")).ok();
         }
         let case = format!("seed {seed}, trial {trial}, cut at step {cut}");
@@ -328,7 +336,7 @@ fn lose_power(seed: u64, trials: &[u64]) {
             "{case}: {synced} commits were synced, {held} are there"
         );
         lost_tails += usize::from(held < COMMITS);
-        // It goes on where it is.
+        // The store continues on the same disk.
         let (_, done) = work(&store, owner, held + 1, sweeps, &mut dice);
         done.unwrap_or_else(|error| panic!("{case}: {error}"));
         assert_eq!(check(&store, &case), COMMITS, "{case}");
@@ -342,7 +350,8 @@ fn lose_power(seed: u64, trials: &[u64]) {
 #[test]
 fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
     for last in 1..=COMMITS {
-        let (disk, place) = (Volatile::default(), folder());
+        let disk = Volatile::default();
+        let place = folder();
         disk.reserve_in_part();
         let (store, owner) = open(&disk, place.path()).unwrap();
         (1..=last).for_each(|number| {
@@ -350,7 +359,7 @@ fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
                 .commit(owner, Batch::durable(&entries(number), number))
                 .unwrap()
         });
-        // Killed, and nothing that was written is lost.
+        // After a kill, nothing that was written is lost.
         let killed = disk.after_power_loss(&mut |sides| usize::from(sides == 3));
         drop(store);
         let (store, _) = open(&killed, place.path()).unwrap();
@@ -361,7 +370,8 @@ fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
 #[test]
 fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
     let steps = {
-        let (disk, folder) = (Volatile::default(), folder());
+        let disk = Volatile::default();
+        let folder = folder();
         let (store, owner) = open(&disk, folder.path()).unwrap();
         work(&store, owner, 1, Sweeps::Some, &mut Dice(0))
             .1
@@ -382,11 +392,13 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
 }
 
 fn fail_at(step: u64, steps: u64) {
-    let (disk, folder) = (Volatile::default(), folder());
+    let disk = Volatile::default();
+    let folder = folder();
     disk.fail_at(step, Fault::Once(std::io::ErrorKind::StorageFull));
     let case = format!("step {step} of {steps} fails");
     let mut opened = open(&disk, folder.path());
-    let (mut synced, mut told) = (0, u32::from(opened.is_err()));
+    let mut synced = 0;
+    let mut errors = u32::from(opened.is_err());
     for _ in 0..4 {
         let (store, owner) = match opened {
             Ok(opened) => opened,
@@ -399,11 +411,11 @@ fn fail_at(step: u64, steps: u64) {
         );
         let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
         synced = now;
-        told += u32::from(outcome.is_err());
+        errors += u32::from(outcome.is_err());
         if matches!(outcome, Err(StoreError::Io { .. }))
             && store.commit(owner, Batch::durable(&[], 0)).is_ok()
         {
-            // A write that was undone: the same store takes the next.
+            // After a write that was rolled back, the same store accepts the next.
             assert!(check(&store, &case) >= synced, "{case}");
         }
         drop(store);
@@ -418,7 +430,7 @@ fn fail_at(step: u64, steps: u64) {
         "{case}"
     );
     assert!(
-        told <= 1,
-        "{case}: one fault is told once, not {told} times"
+        errors <= 1,
+        "{case}: one fault is reported once, not {errors} times"
     );
 }

@@ -1,38 +1,38 @@
-//! How far a long pass over the log has come, told in tenths.
+//! Reports the progress of a long pass over the log, in steps of a tenth.
 
-/// Shorter passes are over before anyone wonders.
+/// Shorter passes end too soon to be reported.
 const WORTH_TELLING: u64 = 64 << 20;
 
-/// A pass over so many bytes.
+/// A pass over `total` bytes.
 #[derive(Debug)]
 pub(crate) struct Progress {
     total: u64,
     done: u64,
-    told: u64,
+    reported: u64,
 }
 
 impl Progress {
-    /// A pass that begins.
-    pub(crate) fn over(total: u64) -> Self {
+    /// Starts a pass.
+    pub(crate) fn new(total: u64) -> Self {
         Self {
             total,
             done: 0,
-            told: 0,
+            reported: 0,
         }
     }
 
-    /// So many bytes more are behind it. Tells of each tenth.
-    pub(crate) fn passed(&mut self, bytes: u64) {
-        if let Some(percent) = self.news(bytes) {
+    /// Adds bytes that were processed. Logs each tenth.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        if let Some(percent) = self.next_report(bytes) {
             tracing::info!("reading the log into the index: {percent} %");
         }
     }
 
-    fn news(&mut self, bytes: u64) -> Option<u64> {
+    fn next_report(&mut self, bytes: u64) -> Option<u64> {
         self.done += bytes;
         let tenths = 10 * self.done.min(self.total) / self.total.max(1);
-        let is_news = self.total >= WORTH_TELLING && tenths > self.told;
-        self.told = self.told.max(tenths);
+        let is_news = self.total >= WORTH_TELLING && tenths > self.reported;
+        self.reported = self.reported.max(tenths);
         is_news.then_some(10 * tenths)
     }
 }
@@ -43,17 +43,20 @@ mod tests {
 
     #[test]
     fn each_tenth_of_a_long_pass_is_told_once() {
-        let told = |total: u64, step: u64| {
-            let mut progress = Progress::over(total);
+        let reported = |total: u64, step: u64| {
+            let mut progress = Progress::new(total);
             (0..total / step + 2)
-                .filter_map(|_| progress.news(step))
+                .filter_map(|_| progress.next_report(step))
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            told(WORTH_TELLING, WORTH_TELLING / 100),
+            reported(WORTH_TELLING, WORTH_TELLING / 100),
             [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
         );
-        assert_eq!(told(WORTH_TELLING, WORTH_TELLING / 3), [30, 60, 90, 100]);
-        assert!(told(WORTH_TELLING - 1, 1 << 20).is_empty());
+        assert_eq!(
+            reported(WORTH_TELLING, WORTH_TELLING / 3),
+            [30, 60, 90, 100]
+        );
+        assert!(reported(WORTH_TELLING - 1, 1 << 20).is_empty());
     }
 }

@@ -1,27 +1,24 @@
-//! How much a log may hold.
-//!
-//! It only compares numbers; what is refused, and what becomes of it, is said by the port.
+//! Limits the size of the log. Compares numbers only.
 
 use dormouse_actors::ports::{Entry, StoreError};
 
-/// The most bytes of a log.
+/// The most bytes of a log; unlimited by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quota(Option<u64>);
 
 impl Quota {
-    /// So many.
+    /// A limit in bytes.
     pub(crate) fn of(bytes: u64) -> Self {
         Self(Some(bytes))
     }
 
-    /// Whether so much of it is used that garbage is worth more than the work of moving what is
-    /// live.
+    /// Whether so much of the quota is used that compaction should reclaim even little garbage.
     pub(crate) fn is_tight(self, used: u64) -> bool {
         self.0.is_some_and(|quota| used > quota - quota / 4)
     }
 
-    /// Refuses a commit that does not fit. What ends a process or gives something up may use the
-    /// reserve: a store that is full must be able to become less so.
+    /// Refuses a commit that does not fit. An end or a deletion may use a reserve, because a full
+    /// store must be able to shrink.
     ///
     /// # Errors
     /// [`StoreError::Full`].
@@ -69,14 +66,12 @@ mod tests {
 
     #[test]
     fn the_reserve_is_for_what_makes_room() {
-        let (small, forgets) = (
-            Entry::Facts {
-                pid: Pid(1),
-                first: Default::default(),
-                facts: vec![],
-            },
-            Entry::Forgotten { pid: Pid(1) },
-        );
+        let small = Entry::Facts {
+            pid: Pid(1),
+            first: Default::default(),
+            facts: vec![],
+        };
+        let forgets = Entry::Forgotten { pid: Pid(1) };
         let quota = Quota::of(6400);
         let cases = [
             (6300, 100, true, true),

@@ -1,14 +1,15 @@
-//! Opening a store to look into it, beside whoever writes it. It takes no lock and changes nothing.
+//! Opens a store for reading while another program may be writing it. Takes no lock and changes
+//! nothing.
 //!
-//! What the writer does meanwhile must not look like damage:
-//! * HEAD is read before the log, so that the log reaches as far as HEAD says, and again after it:
-//!   where HEAD has come to another segment, or there are other segments, the opening begins anew.
-//!   So what a sweep moves out of one segment is in another that was opened after it, and the
-//!   segment that HEAD speaks of was not swept.
-//! * An open segment stays what it was: it is read up to the length that it had, and its file lives
-//!   on when another takes its name. Nothing is mapped, since the writer may cut off what it failed
-//!   to write.
-//! * What stands behind the last whole commit is on its way and no concern of ours. It is not cut.
+//! What the writer does in the meantime must not look like damage:
+//! * HEAD is read before the log, so that the log reaches HEAD's position, and again after it: if
+//!   HEAD has moved to another segment, or the set of segments has changed, the opening starts
+//!   again. Therefore a record that a compaction moved out of one segment is found in another that
+//!   was opened later, and HEAD's segment was not compacted.
+//! * An open segment does not change: it is read up to the length that it had, and its file stays
+//!   accessible when another file takes its name. Nothing is mapped, because the writer may
+//!   truncate a failed write.
+//! * What follows the last whole commit may be a commit in progress. It is ignored, and not cut.
 
 use std::io;
 use std::path::Path;
@@ -16,58 +17,57 @@ use std::sync::Arc;
 
 use dormouse_actors::ports::StoreError;
 
-use crate::catalog::Catalog;
-use crate::disk::{Disk, Reading};
+use crate::disk::{Disk, ReadOnlyDisk};
 use crate::error::io as io_error;
 use crate::head::Head;
+use crate::index::Index;
 use crate::log::{Log, segment_numbers};
-use crate::mark::Location;
+use crate::log_position::Location;
 use crate::options::Options;
-use crate::recover::{check_log, check_tail, keys_of};
+use crate::recovery::{check_log, check_secret, check_tail};
 use crate::segment::Segment;
 use crate::writer::Writer;
 
-/// A writer begins a segment now and then, not all the time.
+/// A writer starts a segment now and then, so a consistent view is soon found.
 const ATTEMPTS: usize = 64;
-/// So often damage that nobody vouches for is looked at again.
+/// How often a look is repeated if it saw damage after HEAD's position.
 const DOUBTED: usize = 4;
 
-/// A store that is only read.
+/// A store opened for reading.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) log: Arc<Log>,
-    pub(crate) catalog: Catalog,
-    /// It refuses everything.
+    pub(crate) index: Index,
+    /// Refuses every write.
     pub(crate) writer: Writer,
 }
 
 /// Opens the store in `dir` as it is at this moment.
 ///
 /// # Errors
-/// [`StoreError::Io`] of kind `NotFound` where there is none, [`StoreError::Key`],
+/// [`StoreError::Io`] of kind `NotFound` if there is none, [`StoreError::Key`],
 /// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
-    beside_a_writer(|| {
-        let (opened, vouched) = open_once(dir, options)?;
-        let is_doubtful = opened.catalog.table().is_lost_behind(vouched);
-        Ok((opened, is_doubtful))
+    retry_beside_writer(|| {
+        let (opened, head_end) = open_once(dir, options)?;
+        let may_be_in_progress = opened.index.processes().is_lost_behind(head_end);
+        Ok((opened, may_be_in_progress))
     })
 }
 
-/// Looks again while what a writer does meanwhile may be in the way. `look` returns what it saw,
-/// and whether there is damage behind HEAD's mark: what was written during the look can seem
-/// damaged, but not again and again.
+/// Repeats `look` while a writer may have interfered. `look` returns what it saw, and whether there
+/// is damage after HEAD's position: a commit in progress can look damaged, but not repeatedly.
 ///
 /// # Errors
 /// As `look`.
-pub(crate) fn beside_a_writer<T>(
+pub(crate) fn retry_beside_writer<T>(
     mut look: impl FnMut() -> Result<(T, bool), StoreError>,
 ) -> Result<T, StoreError> {
     let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
         match look() {
-            // The writer gave back room behind the end of a segment during the look.
+            // The writer truncated reserved space at the end of a segment during the look.
             Err(StoreError::Io { source, .. })
                 if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
             Ok((_, true)) if attempts > ATTEMPTS - DOUBTED => {}
@@ -76,48 +76,41 @@ pub(crate) fn beside_a_writer<T>(
     }
 }
 
-/// The moment, and what HEAD vouches for in it.
+/// Opens the store once. Returns HEAD's position as well.
 fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreError> {
-    let (head, log) = moment(dir, options)?;
-    check_log(&log, head.mark)?;
-    let (catalog, mark) = Catalog::in_memory(&log, head.mark)?;
-    check_tail(&log, mark)?;
+    let (head, log) = open_consistent(dir, options)?;
+    check_log(&log, head.position)?;
+    let (index, position) = Index::in_memory(&log, head.position)?;
+    check_tail(&log, position)?;
     let last = || log.segment(log.numbers().last().copied()?);
-    // Whoever made the store came no further than HEAD if there is none.
-    let none = || Arc::new(Segment::empty(mark.end.segment));
+    // Without a segment, the store was created and nothing written yet.
+    let none = || Arc::new(Segment::empty(position.end.segment));
     let segment = log
-        .segment(mark.end.segment)
+        .segment(position.end.segment)
         .or_else(last)
         .unwrap_or_else(none);
-    if segment.number() == mark.end.segment {
-        // Behind it stands room that a writer has reserved, or what it is about to commit.
-        segment.acknowledge(mark.end.offset);
+    if segment.number() == position.end.segment {
+        // The rest of the segment is reserved space, or a commit in progress.
+        segment.acknowledge(position.end.offset);
     }
     let log = Arc::new(log);
-    let vouched = head.mark.end;
-    let writer = Writer::reading(
+    let head_end = head.position.end;
+    let writer = Writer::read_only(
         dir.to_owned(),
         Arc::clone(&log),
         segment,
-        Head { mark, ..head },
+        Head { position, ..head },
         options,
     );
-    Ok((
-        Opened {
-            log,
-            catalog,
-            writer,
-        },
-        vouched,
-    ))
+    Ok((Opened { log, index, writer }, head_end))
 }
 
 /// HEAD, and the segments that belong to it.
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(Reading::paced(options.pace.clone()));
+pub(crate) fn open_consistent(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::paced(options.pace.clone()));
     let folder = dir.join("log");
     let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
     let numbers = || {
@@ -129,21 +122,24 @@ pub(crate) fn moment(dir: &Path, options: &Options) -> Result<(Head, Log), Store
         let log = Log::open(
             Arc::clone(&disk),
             &folder,
-            keys_of(&head, options.secret.as_ref(), dir)?,
+            check_secret(&head, options.secret.as_ref(), dir)?,
         )?;
-        if read_head()?.mark.end.segment == head.mark.end.segment && numbers()? == log.numbers() {
+        if read_head()?.position.end.segment == head.position.end.segment
+            && numbers()? == log.numbers()
+        {
             return Ok((head, log));
         }
     }
     let doing = format!(
-        "look into {}: whoever writes it begins a segment each moment. Try again",
+        "look into {}: its writer keeps starting segments. Try again",
         dir.display()
     );
     Err(io_error(doing)(io::ErrorKind::WouldBlock.into()))
 }
 
 fn no_store(dir: &Path) -> StoreError {
-    io_error(format!("look into {}: nothing stands in it", dir.display()))(
-        io::ErrorKind::NotFound.into(),
-    )
+    io_error(format!(
+        "look into {}: it is empty or does not exist",
+        dir.display()
+    ))(io::ErrorKind::NotFound.into())
 }

@@ -1,23 +1,24 @@
-//! Finding the next record behind damage.
+//! Finds the next record after damage.
 
 use std::io::ErrorKind;
 
 use dormouse_actors::ports::StoreError;
 use memchr::memmem;
 
-use crate::envelope::{HEADER_BYTES, MAGIC};
 use crate::error::io;
 use crate::log::Log;
-use crate::mark::Location;
+use crate::log_position::Location;
+use crate::record_header::{HEADER_BYTES, MAGIC};
 use crate::segment::Segment;
 
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// The first place at or behind `from` where a header opens. Costs a pass over what is skipped.
+/// The first location at or after `from` where a header verifies. Costs a pass over the skipped
+/// bytes.
 ///
 /// # Errors
 /// [`StoreError::Io`].
-pub(crate) fn header_from(log: &Log, from: Location) -> Result<Option<Location>, StoreError> {
+pub(crate) fn next_header(log: &Log, from: Location) -> Result<Option<Location>, StoreError> {
     if log.header(from)?.is_some() {
         return Ok(Some(from));
     }
@@ -66,9 +67,9 @@ fn header_in(
     Ok(None)
 }
 
-/// The bytes from `offset` on, at most a window of them; none where there are too few for a header.
-/// A segment can be shorter than it was when it was opened: a writer gives back the room behind its
-/// end, and no record was in that room.
+/// Reads at most one window from `offset` on; `None` if too few bytes are left for a header. The
+/// segment may be shorter than when it was opened, because a writer truncates reserved space. That
+/// space never contained a record.
 fn window(segment: &Segment, offset: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let mut length = WINDOW_BYTES.min(segment.end() - offset);
     while length >= HEADER_BYTES as u64 {

@@ -1,12 +1,11 @@
-//! The host's secret, and the keys that a store makes of it.
+//! The host's secret, and the keys that are derived from it.
 //!
-//! Secret and salt give four keys that tell nothing of one another: for payloads, for lines of the
-//! index, for the names of contents, and for headers. The salt is drawn for each store and stands
-//! in HEAD, so that two stores of one secret have no key in common. No key is written anywhere;
-//! HEAD holds a check, by which a wrong secret is told from damage.
+//! Secret and salt give four independent keys: for payloads, index entries, names of contents, and
+//! headers. The salt is random for each store and part of HEAD, so that two stores with one secret
+//! share no key. No key is ever written; HEAD contains a check value, which distinguishes a wrong
+//! secret from damage.
 //!
-//! A sealed text is a nonce (24, drawn for each), the text under XChaCha20-Poly1305, and the tag
-//! (16).
+//! A sealed text is a random nonce (24), the text under XChaCha20-Poly1305, and the tag (16).
 
 use std::fmt;
 use std::io;
@@ -18,40 +17,38 @@ use dormouse_actors::ports::KeyFault;
 use dormouse_proto::id::ContentHash;
 use zeroize::Zeroizing;
 
-use crate::envelope::StoreKey;
-use crate::mark::Hash;
+use crate::log_position::Hash;
+use crate::record_header::StoreKey;
 
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
-/// What sealing adds to a text.
+/// How many bytes sealing adds.
 pub(crate) const SEAL_BYTES: u64 = (NONCE_BYTES + TAG_BYTES) as u64;
-/// The check of a store that is not encrypted.
+/// The check value of a store that is not encrypted.
 pub(crate) const NO_CHECK: Hash = [0; 32];
 
-/// What a store is encrypted with: 32 bytes that the host keeps, and that nobody can guess. Whoever
-/// loses them has lost the store. They are wiped from memory when the value is dropped, and never
-/// shown.
+/// The secret of an encrypted store: 32 random bytes that the host keeps. Without them the store is
+/// unreadable. They are wiped from memory on drop, and never printed.
 #[derive(Clone)]
 pub struct StoreSecret(Zeroizing<[u8; 32]>);
 
 impl StoreSecret {
-    /// Of bytes that were drawn at random. A password is no secret of this kind: make one of it
-    /// with a function that is made for that.
+    /// A secret of 32 random bytes. For a password, derive the bytes by a password hash first.
     #[must_use]
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Reads one as people keep it: 64 hexadecimal digits, white space around them apart, or the 32
-    /// bytes themselves. What was read is wiped.
+    /// Parses a secret: 64 hexadecimal digits, with optional white space around them, or the 32
+    /// bytes themselves. The input is wiped.
     ///
     /// # Errors
-    /// [`NotASecret`], which tells nothing of what was read; also for 32 bytes of text, which
-    /// nobody has drawn at random.
-    pub fn read(text: Vec<u8>) -> Result<Self, NotASecret> {
+    /// [`InvalidSecret`], which reveals nothing of the input; also for 32 bytes of printable text,
+    /// which are not random.
+    pub fn read(text: Vec<u8>) -> Result<Self, InvalidSecret> {
         let text = Zeroizing::new(text);
-        let not_one = NotASecret { bytes: text.len() };
+        let not_one = InvalidSecret { bytes: text.len() };
         if let Ok(bytes) = <[u8; 32]>::try_from(&text[..]) {
             let is_text = bytes
                 .iter()
@@ -89,14 +86,13 @@ impl StoreSecret {
     }
 }
 
-/// What was to be a secret and is none.
+/// The input is not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{bytes} bytes were given that are no key. A key is 32 bytes that were drawn at random, \
-     written as 64 hexadecimal digits or as they are. `openssl rand -hex 32` makes one; a password \
-     is none"
+    "the {bytes} bytes given are not a key. A key is 32 random bytes, written as 64 hexadecimal \
+     digits or as they are. `openssl rand -hex 32` makes one; a password is not a key"
 )]
-pub struct NotASecret {
+pub struct InvalidSecret {
     bytes: usize,
 }
 
@@ -106,7 +102,8 @@ impl fmt::Debug for StoreSecret {
     }
 }
 
-/// What the records of a store are signed with, and sealed where it is encrypted.
+/// The keys of a store: they authenticate headers, and encrypt payloads and entries if the store is
+/// encrypted.
 #[derive(Clone)]
 pub(crate) struct Keys {
     headers: StoreKey,
@@ -115,7 +112,7 @@ pub(crate) struct Keys {
 
 struct Cipher {
     payloads: XChaCha20Poly1305,
-    lines: XChaCha20Poly1305,
+    entries: XChaCha20Poly1305,
     names: Zeroizing<Hash>,
 }
 
@@ -130,10 +127,10 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Of a store whose HEAD holds this salt and this check.
+    /// The keys of a store whose HEAD contains this salt and check value.
     ///
     /// # Errors
-    /// [`KeyFault`] where the secret is not the one that the store was made with.
+    /// [`KeyFault`] if the secret is not the one that the store was created with.
     pub(crate) fn of(
         salt: StoreKey,
         check: &Hash,
@@ -148,7 +145,7 @@ impl Keys {
         }
     }
 
-    /// Of a store that is not encrypted.
+    /// The keys of a store that is not encrypted.
     pub(crate) fn plain(key: StoreKey) -> Self {
         Self {
             headers: key,
@@ -159,34 +156,32 @@ impl Keys {
     fn sealing(StoreKey(salt): StoreKey, secret: &StoreSecret) -> Self {
         let key = |purpose| secret.key(&salt, purpose);
         let cipher = |purpose| XChaCha20Poly1305::new((&*key(purpose)).into());
-        let (payloads, lines) = (
-            cipher("dormouse store 1, payloads"),
-            cipher("dormouse store 1, lines of the index"),
-        );
+        let payloads = cipher("dormouse store 1, payloads");
+        let entries = cipher("dormouse store 1, lines of the index");
         let names = key("dormouse store 1, names of contents");
         let headers = StoreKey(*key("dormouse store 1, headers"));
         Self {
             headers,
             cipher: Some(Arc::new(Cipher {
                 payloads,
-                lines,
+                entries,
                 names,
             })),
         }
     }
 
-    /// What headers, and the values of the index, are signed with.
+    /// The key that authenticates headers and index entries.
     pub(crate) fn headers(&self) -> &StoreKey {
         &self.headers
     }
 
-    /// Whether payloads are sealed.
+    /// Whether the store is encrypted.
     pub(crate) fn are_sealing(&self) -> bool {
         self.cipher.is_some()
     }
 
-    /// What the log and the index call a content. Where they are encrypted it does not tell the
-    /// content's hash, by which one could recognise a content that one knows.
+    /// The name of a content in the log and the index. In an encrypted store it does not reveal the
+    /// content's hash, which would show whether the store contains a known content.
     pub(crate) fn name(&self, content: ContentHash) -> Hash {
         match &self.cipher {
             None => content.0,
@@ -194,81 +189,80 @@ impl Keys {
         }
     }
 
-    /// A payload, or a part of one, as it stands in the log. `bound` is what it is only good
-    /// together with.
+    /// Encrypts a payload, or a part of one. It opens only with the same `associated_data`.
     ///
     /// # Errors
-    /// Where the operating system gives no randomness.
-    pub(crate) fn seal(&self, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
+    /// If the operating system provides no randomness.
+    pub(crate) fn seal(&self, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
             || Ok(text.to_vec()),
-            |cipher| seal(&cipher.payloads, text, bound),
+            |cipher| seal(&cipher.payloads, text, associated_data),
         )
     }
 
-    /// The reverse of [`Keys::seal`]; none where the text or what it is bound to is another.
-    pub(crate) fn open(&self, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
+    /// The reverse of [`Keys::seal`]; `None` if the text or the associated data differ.
+    pub(crate) fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
         self.cipher
             .as_ref()
-            .and_then(|cipher| open(&cipher.payloads, sealed, bound))
+            .and_then(|cipher| open(&cipher.payloads, sealed, associated_data))
     }
 
-    /// A line as it stands in the index under `name`.
+    /// Encrypts an entry of the index under its key `name`.
     ///
     /// # Errors
-    /// Where the operating system gives no randomness.
-    pub(crate) fn seal_line(&self, line: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
+    /// If the operating system provides no randomness.
+    pub(crate) fn seal_entry(&self, entry: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
         match &self.cipher {
-            None => Ok(line),
-            Some(cipher) => seal(&cipher.lines, &line, name),
+            None => Ok(entry),
+            Some(cipher) => seal(&cipher.entries, &entry, name),
         }
     }
 
-    /// The reverse of [`Keys::seal_line`]; none where the index holds something else there.
-    pub(crate) fn open_line(&self, line: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    /// The reverse of [`Keys::seal_entry`]; `None` if the entry was written under another key.
+    pub(crate) fn open_entry(&self, entry: &[u8], name: &[u8]) -> Option<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
-            || Some(line.to_vec()),
-            |cipher| open(&cipher.lines, line, name),
+            || Some(entry.to_vec()),
+            |cipher| open(&cipher.entries, entry, name),
         )
     }
 }
 
-/// What HEAD holds of a secret: enough to recognise it, and no help in finding it.
+/// The check value of a secret: enough to recognise the secret, and no help in finding it.
 pub(crate) fn check_of(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
     *secret.key(&salt, "dormouse store 1, check of the secret")
 }
 
-/// Random bytes of the operating system.
+/// Random bytes from the operating system.
 ///
 /// # Errors
-/// Where it gives none.
-pub(crate) fn drawn<const N: usize>() -> io::Result<[u8; N]> {
+/// If it provides none.
+pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::getrandom(&mut bytes)?;
     Ok(bytes)
 }
 
-fn seal(cipher: &XChaCha20Poly1305, text: &[u8], bound: &[u8]) -> io::Result<Vec<u8>> {
-    let nonce = drawn::<NONCE_BYTES>()?;
+fn seal(cipher: &XChaCha20Poly1305, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
+    let nonce = random_bytes::<NONCE_BYTES>()?;
     let text = cipher.encrypt(
         &XNonce::from(nonce),
         Payload {
             msg: text,
-            aad: bound,
+            aad: associated_data,
         },
     );
-    let text = text.map_err(|_| io::Error::other("a text is too long to be sealed"))?;
+    let text = text.map_err(|_| io::Error::other("a text is too long to be encrypted"))?;
     Ok([&nonce[..], &text].concat())
 }
 
-fn open(cipher: &XChaCha20Poly1305, sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
+fn open(cipher: &XChaCha20Poly1305, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
     let (nonce, text) = sealed.split_first_chunk::<NONCE_BYTES>()?;
     cipher
         .decrypt(
             &XNonce::from(*nonce),
             Payload {
                 msg: text,
-                aad: bound,
+                aad: associated_data,
             },
         )
         .ok()
@@ -299,8 +293,8 @@ mod tests {
             (keys(1, StoreKey([4; 32])), b"bound"),
             (keys(1, SALT), b"other"),
         ];
-        for (keys, bound) in others {
-            assert_eq!(keys.open(&sealed, bound), None);
+        for (keys, associated_data) in others {
+            assert_eq!(keys.open(&sealed, associated_data), None);
         }
         for bit in 0..sealed.len() * 8 {
             let mut flipped = sealed.clone();
@@ -308,9 +302,9 @@ mod tests {
             assert_eq!(keys(1, SALT).open(&flipped, b"bound"), None, "bit {bit}");
         }
         assert_eq!(
-            keys(1, SALT).open_line(&sealed, b"bound"),
+            keys(1, SALT).open_entry(&sealed, b"bound"),
             None,
-            "lines have a key of their own"
+            "entries have a key of their own"
         );
     }
 

@@ -1,7 +1,7 @@
 //! One file of the log.
 //!
-//! A segment is appended to and read at the same time: readers see only what lies before its
-//! acknowledged end. Behind it the file may have room that is reserved, which is zeros.
+//! A segment is read while it is appended to: readers see only what precedes its acknowledged end.
+//! The file may be longer, with reserved space of zeros.
 
 use std::io;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::disk::{Disk, DiskFile, Held, How};
-use crate::envelope::HEADER_BYTES;
-use crate::tail::Tail;
+use crate::append_file::AppendFile;
+use crate::disk::{Disk, DiskFile, MemoryFile, OpenMode};
+use crate::record_header::HEADER_BYTES;
 
-/// Small commits share what reserving costs.
+/// Space is reserved for several small commits at once.
 const RESERVED_BYTES: u64 = 256 << 10;
 
 /// An open segment.
@@ -24,37 +24,38 @@ pub(crate) struct Segment {
     number: u32,
     file: Arc<dyn DiskFile>,
     end: AtomicU64,
-    /// The length of the file, with what is reserved.
+    /// The length of the file, including reserved space.
     length: AtomicU64,
     mapped: Mutex<Bytes>,
 }
 
 impl Segment {
-    /// The name of a segment's file.
+    /// The file name of a segment.
     pub(crate) fn file_name(number: u32) -> String {
         format!("{number:08}.seg")
     }
 
-    /// The number in a segment's file name; none for other files.
+    /// The number in a segment's file name; `None` for other files.
     pub(crate) fn number_in(name: &str) -> Option<u32> {
         let number = name.strip_suffix(".seg")?.parse().ok()?;
         (Self::file_name(number) == name).then_some(number)
     }
 
-    /// Opens the segment `number` in the log's folder, with all its bytes.
+    /// Opens an existing segment. All of its bytes are readable.
     pub(crate) fn open(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(disk, folder, number, How::Existing)
+        Self::with(disk, folder, number, OpenMode::Existing)
     }
 
-    /// Makes the segment `number`. Its name is not durable before the folder is synced.
+    /// Creates a segment. Its name is durable once the folder is synced.
     pub(crate) fn create(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(disk, folder, number, How::New)
+        Self::with(disk, folder, number, OpenMode::New)
     }
 
-    fn with(disk: &dyn Disk, folder: &Path, number: u32, how: How) -> io::Result<Self> {
+    fn with(disk: &dyn Disk, folder: &Path, number: u32, how: OpenMode) -> io::Result<Self> {
         let file = disk.open(&folder.join(Self::file_name(number)), how)?;
         let length = file.length()?;
-        let (end, length) = (AtomicU64::new(length), AtomicU64::new(length));
+        let end = AtomicU64::new(length);
+        let length = AtomicU64::new(length);
         Ok(Self {
             number,
             file,
@@ -64,56 +65,54 @@ impl Segment {
         })
     }
 
-    /// The same, closed: it is kept in memory. For what is left of a segment that was swept.
-    pub(crate) fn held(&self) -> io::Result<Self> {
+    /// Copies the stub of a compacted segment to memory, so that its file can be closed.
+    pub(crate) fn to_memory(&self) -> io::Result<Self> {
         let mut bytes = vec![0; HEADER_BYTES];
         self.read(0, &mut bytes)?;
         Ok(Self::in_memory(self.number, bytes.into()))
     }
 
-    /// A segment that is not there yet: who only reads makes no file.
+    /// A segment without a file, for a read-only store that has no segment yet.
     pub(crate) fn empty(number: u32) -> Self {
         Self::in_memory(number, Bytes::new())
     }
 
     fn in_memory(number: u32, bytes: Bytes) -> Self {
-        let (end, length) = (
-            AtomicU64::new(bytes.len() as u64),
-            AtomicU64::new(bytes.len() as u64),
-        );
+        let end = AtomicU64::new(bytes.len() as u64);
+        let length = AtomicU64::new(bytes.len() as u64);
         Self {
             number,
-            file: Arc::new(Held(bytes)),
+            file: Arc::new(MemoryFile(bytes)),
             end,
             length,
             mapped: Mutex::default(),
         }
     }
 
-    /// Its number.
+    /// The number of the segment, from 1.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// The bytes that readers may see.
+    /// The acknowledged end: readers see the bytes before it.
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Shows readers what was appended and synced.
+    /// Moves the end that readers see.
     pub(crate) fn acknowledge(&self, end: u64) {
         self.end.store(end, Ordering::Release);
     }
 
-    /// Drops what lies behind `end`, durably. Only recovery does this, before anyone reads.
+    /// Drops the bytes past `end`, durably. Only recovery does this, before anyone reads.
     pub(crate) fn cut_tail(&self, end: u64) -> io::Result<()> {
         self.acknowledge(end);
         self.roll_back(end)?;
         self.file.sync()
     }
 
-    /// Reserves room where `bytes` more do not fit into what is reserved, for the commits behind
-    /// them as well, but not beyond `limit`. A disk that cannot is written without.
+    /// Reserves space if `bytes` more do not fit, also for the commits after them, but not past
+    /// `limit`. Reserving is best effort.
     pub(crate) fn reserve(&self, bytes: u64, limit: u64) {
         let wanted = self.end() + bytes;
         let length = limit.min(wanted + RESERVED_BYTES);
@@ -123,14 +122,14 @@ impl Segment {
         {
             return;
         }
-        // What fails half-way may have made it longer.
+        // A failed reservation may have extended the file.
         self.length.fetch_max(length, Ordering::AcqRel);
         if let Err(error) = self.file.reserve(length) {
-            tracing::debug!(%error, "no room was reserved");
+            tracing::debug!(%error, "cannot reserve space");
         }
     }
 
-    /// Whether there is room behind the end.
+    /// Whether there is reserved space after the end.
     pub(crate) fn is_reserved(&self) -> bool {
         self.length.load(Ordering::Acquire) > self.end()
     }
@@ -143,20 +142,20 @@ impl Segment {
         }
     }
 
-    /// Whether [`Segment::slice`] gives memory that stays as it is: not beside a writer, who may
-    /// cut off what it failed to write.
+    /// Whether [`Segment::slice`] returns memory that never changes. Not in a read-only store,
+    /// where the writer may truncate a failed write.
     pub(crate) fn is_mappable(&self) -> bool {
         self.file.is_mappable()
     }
 
-    /// A range of it as memory, where that can be had. Costs nothing where the range was mapped
-    /// before, otherwise one map of the segment.
+    /// A range of the segment, mapped. Maps the whole segment if the range is not mapped yet.
     pub(crate) fn slice(&self, range: Range<u64>) -> io::Result<Bytes> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if (mapped.len() as u64) < range.end {
             *mapped = self.file.map(self.end())?;
         }
-        let (start, end) = (range.start as usize, range.end as usize);
+        let start = range.start as usize;
+        let end = range.end as usize;
         if end <= mapped.len() {
             Ok(mapped.slice(start..end))
         } else {
@@ -165,10 +164,10 @@ impl Segment {
     }
 }
 
-impl Tail for Segment {
+impl AppendFile for Segment {
     fn append(&self, at: u64, parts: &[Bytes]) -> io::Result<()> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        // What fails may have made it longer as well.
+        // A failed write may have extended the file.
         self.length.fetch_max(at + bytes, Ordering::AcqRel);
         self.file.write_at(at, parts)
     }

@@ -1,6 +1,6 @@
-//! The one writer: gives records their place in the log and makes them durable.
+//! The only writer of the log: assigns locations to records and makes them durable.
 //!
-//! It keeps LOG-1 and LOG-2. It knows nothing of journals; what it is given has passed the rules.
+//! It keeps LOG-1 and LOG-2. It does not know journals; its records have been validated.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,42 +9,42 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::{OwnerToken, StoreError, Until};
 
-use crate::disk::{Disk, Reading};
-use crate::draft::{Coder, Draft, Record, Stamp};
-use crate::envelope::{Header, Turn};
+use crate::append_file::{AppendError, AppendFile as _, append, cut, sync};
+use crate::disk::{Disk, ReadOnlyDisk};
 use crate::error::io as io_error;
 use crate::head::{Head, SecondHead};
-use crate::log::{Log, end_of};
-use crate::mark::{Location, Mark};
+use crate::log::{Log, record_end};
+use crate::log_position::{Location, LogPosition};
 use crate::options::Options;
+use crate::record_builder::{CommitHeader, EncodedRecord, Encoder, RecordBuilder};
+use crate::record_header::{PlaceInCommit, RecordHeader};
 use crate::segment::Segment;
-use crate::tail::{Failure, Tail as _, append, cut, sync};
 
-/// Commits after which HEAD is written again.
+/// How many commits there may be before HEAD is written again.
 const HEAD_COMMITS: u64 = 1024;
 
-/// A record that was made durable.
+/// A record that was written.
 #[derive(Debug)]
-pub(crate) struct Placed {
-    /// Where.
+pub(crate) struct WrittenRecord {
+    /// Its location.
     pub(crate) at: Location,
     /// Its header.
-    pub(crate) header: Header,
+    pub(crate) header: RecordHeader,
     /// Its payload, in parts.
     pub(crate) payload: Vec<Bytes>,
 }
 
-/// The records of the next commit.
+/// The encoded records of the next commit.
 #[derive(Debug)]
-pub(crate) struct Finished {
-    records: Vec<Record>,
-    stamp: Stamp,
+pub(crate) struct EncodedBatch {
+    records: Vec<EncodedRecord>,
+    commit_header: CommitHeader,
 }
 
-impl Finished {
-    /// The bytes that they take in the log.
+impl EncodedBatch {
+    /// The bytes that the records take in the log.
     pub(crate) fn length(&self) -> u64 {
-        self.records.iter().map(Record::length).sum()
+        self.records.iter().map(EncodedRecord::length).sum()
     }
 }
 
@@ -56,30 +56,30 @@ pub(crate) struct Writer {
     log: Arc<Log>,
     segment: Arc<Segment>,
     segment_bytes: u64,
-    coder: Coder,
-    /// As it stands on disk; its mark is at or before the log's end.
+    encoder: Encoder,
+    /// HEAD as it is on disk; its position is at or before the log's end.
     head: Head,
-    /// None where it cannot be written: HEAD is enough.
+    /// `None` if HEAD2 cannot be written: HEAD alone is enough.
     second: Option<SecondHead>,
-    mark: Mark,
-    /// The latest commit that is known to be on the disk.
+    position: LogPosition,
+    /// The latest commit known to be on the disk.
     synced: u64,
-    /// Why nothing may be written. Set while a write is under way, so that a panic in it is final
-    /// as well.
-    failed: Option<Halt>,
+    /// Why writes are refused. Set while a write is in progress, so that a panic in it poisons the
+    /// writer.
+    poisoned: Option<Poisoned>,
 }
 
-/// Why nothing may be written.
+/// Why a writer refuses to write.
 #[derive(Clone, Debug)]
-enum Halt {
-    /// What the disk holds is not known any more.
+enum Poisoned {
+    /// The content of the disk is unknown.
     Failed(String),
-    /// It was never to be written.
-    Reading,
+    /// The store was opened for reading.
+    ReadOnly,
 }
 
 impl Writer {
-    /// Goes on behind `mark`, in `segment`.
+    /// Continues after `head`'s position, in `segment`.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
@@ -88,9 +88,11 @@ impl Writer {
         head: Head,
         options: &Options,
     ) -> Self {
-        let (mark, synced, failed, segment_bytes) =
-            (head.mark, head.mark.commit, None, options.segment_bytes);
-        let coder = Coder {
+        let position = head.position;
+        let synced = head.position.commit;
+        let poisoned = None;
+        let segment_bytes = options.segment_bytes;
+        let encoder = Encoder {
             keys: log.keys().clone(),
             compression: options.compression,
         };
@@ -100,16 +102,16 @@ impl Writer {
             log,
             segment,
             segment_bytes,
-            coder,
+            encoder,
             head,
             second: None,
-            mark,
+            position,
             synced,
-            failed,
+            poisoned,
         }
     }
 
-    /// From here on the second file of HEAD follows.
+    /// Updates HEAD2 after each commit from here on.
     pub(crate) fn with_second_head(mut self) -> Self {
         let second = SecondHead::open(&*self.disk, &self.dir, &self.head);
         self.second = second
@@ -118,8 +120,8 @@ impl Writer {
         self
     }
 
-    /// One that writes nothing and knows where the log ends.
-    pub(crate) fn reading(
+    /// A writer that refuses every write, and knows where the log ends.
+    pub(crate) fn read_only(
         dir: PathBuf,
         log: Arc<Log>,
         segment: Arc<Segment>,
@@ -127,9 +129,9 @@ impl Writer {
         options: &Options,
     ) -> Self {
         Self {
-            failed: Some(Halt::Reading),
+            poisoned: Some(Poisoned::ReadOnly),
             ..Self::new(
-                Arc::new(Reading::default()),
+                Arc::new(ReadOnlyDisk::default()),
                 dir,
                 log,
                 segment,
@@ -145,20 +147,20 @@ impl Writer {
     }
 
     /// The end of the log.
-    pub(crate) fn mark(&self) -> Mark {
-        self.mark
+    pub(crate) fn position(&self) -> LogPosition {
+        self.position
     }
 
-    /// Makes a new owner, durably.
+    /// Registers a new owner, durably.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Failed`]; the owner is the one before then.
+    /// [`StoreError::Io`], [`StoreError::Failed`]; the previous owner stays valid then.
     pub(crate) fn claim(&mut self) -> Result<OwnerToken, StoreError> {
-        self.check_alive()?;
+        self.check_writable()?;
         self.sync()?;
         let head = Head {
             epoch: self.head.epoch + 1,
-            mark: self.mark,
+            position: self.position,
             ..self.head
         };
         self.write_head(head)
@@ -166,63 +168,71 @@ impl Writer {
         Ok(self.owner())
     }
 
-    /// Refuses to go on after a failed sync, and to begin where everything is only read.
+    /// Refuses to write after a failed sync, and in a read-only store.
     ///
     /// # Errors
     /// [`StoreError::Failed`], [`StoreError::ReadOnly`].
-    pub(crate) fn check_alive(&self) -> Result<(), StoreError> {
-        match &self.failed {
+    pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
+        match &self.poisoned {
             None => Ok(()),
-            Some(Halt::Failed(why)) => Err(StoreError::Failed(why.clone())),
-            Some(Halt::Reading) => Err(StoreError::ReadOnly {
+            Some(Poisoned::Failed(why)) => Err(StoreError::Failed(why.clone())),
+            Some(Poisoned::ReadOnly) => Err(StoreError::ReadOnly {
                 path: self.dir.display().to_string(),
             }),
         }
     }
 
-    /// Makes of `drafts` what will stand in the log as the next commit. Costs the compression of
-    /// contents and the encryption.
+    /// Encodes the records of the next commit. Costs the compression of contents and the
+    /// encryption.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the operating system gives no randomness.
-    pub(crate) fn finish(&self, drafts: Vec<Draft>, at_ms: u64) -> Result<Finished, StoreError> {
-        let stamp = Stamp {
-            commit: self.mark.commit + 1,
+    /// [`StoreError::Io`] if the operating system provides no randomness.
+    pub(crate) fn encode(
+        &self,
+        builders: Vec<RecordBuilder>,
+        at_ms: u64,
+    ) -> Result<EncodedBatch, StoreError> {
+        let commit_header = CommitHeader {
+            commit: self.position.commit + 1,
             at_ms,
         };
-        let finish = |draft: Draft| draft.finish(&self.coder, stamp);
-        Ok(Finished {
-            records: drafts
+        let encode = |builder: RecordBuilder| builder.encode(&self.encoder, commit_header);
+        Ok(EncodedBatch {
+            records: builders
                 .into_iter()
-                .map(finish)
+                .map(encode)
                 .collect::<Result<Vec<_>, _>>()?,
-            stamp,
+            commit_header,
         })
     }
 
-    /// Writes what was finished last as one commit. Costs one write, one fdatasync where it is to
-    /// survive the power, and some more at the end of a segment.
+    /// Writes an encoded batch as one commit. Costs one write, one fdatasync if it must survive a
+    /// power loss, and some more at the end of a segment.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
     pub(crate) fn append(
         &mut self,
-        finished: Finished,
+        encoded: EncodedBatch,
         until: Until,
-    ) -> Result<Vec<Placed>, StoreError> {
-        self.check_alive()?;
-        self.make_room(finished.length())?;
-        let Finished { mut records, stamp } = finished;
+    ) -> Result<Vec<WrittenRecord>, StoreError> {
+        self.check_writable()?;
+        self.make_room(encoded.length())?;
+        let EncodedBatch {
+            mut records,
+            commit_header,
+        } = encoded;
         if self.segment.end() == 0 {
             records.insert(
                 0,
-                Draft::opened(self.segment.number(), &self.head.key).finish(&self.coder, stamp)?,
+                RecordBuilder::opened(self.segment.number(), &self.head.key)
+                    .encode(&self.encoder, commit_header)?,
             );
         }
-        let (parts, written, mark) = self.frame(records);
+        let (parts, written, position) = self.frame(records);
         let end = self.segment.end();
         self.segment
-            .reserve(mark.end.offset - end, self.segment_bytes);
+            .reserve(position.end.offset - end, self.segment_bytes);
         self.attempt(
             "append a commit to the log; nothing of it was written",
             |segment| append(segment, end, &parts),
@@ -231,128 +241,127 @@ impl Writer {
             self.attempt("sync a commit; nothing of it counts", |segment| {
                 sync(segment, end)
             })?;
-            self.synced = mark.commit;
+            self.synced = position.commit;
         }
-        self.advance(mark);
-        self.follow();
+        self.advance(position);
+        self.update_second_head();
         Ok(written)
     }
 
-    /// Begins a new segment with a commit that holds nothing else, so that the one before it can be
-    /// swept.
+    /// Starts a new segment with an empty commit, so that the previous segment can be compacted.
     ///
     /// # Errors
     /// As [`Writer::append`].
-    pub(crate) fn begin_segment(&mut self, at_ms: u64) -> Result<Vec<Placed>, StoreError> {
-        self.check_alive()?;
+    pub(crate) fn start_segment(&mut self, at_ms: u64) -> Result<Vec<WrittenRecord>, StoreError> {
+        self.check_writable()?;
         if self.segment.end() > 0 {
             self.next_segment()?;
         }
-        let nothing = self.finish(Vec::new(), at_ms)?;
+        let nothing = self.encode(Vec::new(), at_ms)?;
         self.append(nothing, Until::Written)
     }
 
-    /// Makes durable what was only written. Costs one fdatasync, or nothing.
+    /// Syncs what was only written. Costs one fdatasync, or nothing.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`].
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
-        self.check_alive()?;
-        if self.synced < self.mark.commit {
-            // What was acknowledged is not cut off: whether it is on the disk is for the next
-            // opening to find out.
+        self.check_writable()?;
+        if self.synced < self.position.commit {
+            // If this sync fails, acknowledged commits are not cut off: the next opening finds out
+            // whether they reached the disk.
             let end = self.segment.end();
             self.attempt("sync what was written", |segment| sync(segment, end))?;
-            self.synced = self.mark.commit;
-            self.follow();
+            self.synced = self.position.commit;
+            self.update_second_head();
         }
         Ok(())
     }
 
-    /// Tells the second file of HEAD how far the log reaches, if all of it is on the disk.
-    fn follow(&mut self) {
+    /// Updates HEAD2, if the whole log is on the disk.
+    fn update_second_head(&mut self) {
         let head = Head {
-            mark: self.mark,
+            position: self.position,
             ..self.head
         };
-        if self.synced == self.mark.commit
+        if self.synced == self.position.commit
             && let Some(second) = &mut self.second
             && let Err(error) = second.write(&head)
         {
-            // It is a lower bound as HEAD is, and may stay behind.
-            tracing::warn!(%error, "HEAD2 is not written any more");
+            // HEAD2 is a lower bound, so it may stay behind.
+            tracing::warn!(%error, "HEAD2 is no longer written");
             self.second = None;
         }
     }
 
-    /// Takes no more commits: what the disk holds is not known any more.
-    pub(crate) fn give_up(&mut self, why: String) {
-        self.failed = Some(Halt::Failed(why));
+    /// Refuses all later writes, because the content of the disk is unknown.
+    pub(crate) fn poison(&mut self, why: String) {
+        self.poisoned = Some(Poisoned::Failed(why));
     }
 
-    /// What HEAD vouches for.
-    pub(crate) fn vouched(&self) -> Mark {
-        self.head.mark
+    /// HEAD's position.
+    pub(crate) fn head_position(&self) -> LogPosition {
+        self.head.position
     }
 
-    /// Takes a step after which, if it fails without a trace being undone, nothing more may be
-    /// written. A panic in it counts as such a failure.
+    /// Performs a step that poisons the writer if it fails without being undone, or panics.
     fn attempt(
         &mut self,
         doing: &str,
-        step: impl FnOnce(&Segment) -> Result<(), Failure>,
+        step: impl FnOnce(&Segment) -> Result<(), AppendError>,
     ) -> Result<(), StoreError> {
-        self.failed = Some(Halt::Failed("a commit was broken off".to_owned()));
+        self.poisoned = Some(Poisoned::Failed("a commit was interrupted".to_owned()));
         let outcome = step(&self.segment);
-        self.failed = match &outcome {
-            Err(Failure::Unknown(error)) => Some(Halt::Failed(error.to_string())),
+        self.poisoned = match &outcome {
+            Err(AppendError::Unknown(error)) => Some(Poisoned::Failed(error.to_string())),
             _ => None,
         };
         outcome.map_err(|failure| match failure {
-            Failure::RolledBack(error) | Failure::Unknown(error) => io_error(doing)(error),
+            AppendError::RolledBack(error) | AppendError::Unknown(error) => io_error(doing)(error),
         })
     }
 
-    /// Gives room back that was reserved, and writes HEAD at the end of the log.
+    /// Truncates reserved space, and writes HEAD at the end of the log.
     ///
     /// # Errors
     /// As the operating system's.
     pub(crate) fn close(&mut self) -> io::Result<()> {
-        if self.failed.is_none() && self.segment.is_reserved() {
+        if self.poisoned.is_none() && self.segment.is_reserved() {
             self.segment.roll_back(self.segment.end())?;
         }
-        self.settle()
+        self.sync_head()
     }
 
-    /// Writes HEAD at the end of the log, unless it says so already.
+    /// Writes HEAD at the end of the log, unless it is there already.
     ///
     /// # Errors
     /// As the operating system's.
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
-        if self.failed.is_some() || self.head.mark == self.mark {
+    pub(crate) fn sync_head(&mut self) -> io::Result<()> {
+        if self.poisoned.is_some() || self.head.position == self.position {
             return Ok(());
         }
-        // HEAD vouches for nothing that a loss of power could take.
+        // HEAD must not cover what a power loss could still take, so the log is synced first.
         self.sync().map_err(io::Error::other)?;
         self.write_head(Head {
-            mark: self.mark,
+            position: self.position,
             ..self.head
         })
     }
 
-    fn advance(&mut self, mark: Mark) {
-        self.segment.acknowledge(mark.end.offset);
-        self.mark = mark;
-        if mark.commit - self.head.mark.commit >= HEAD_COMMITS
-            && let Err(error) = self.settle()
+    fn advance(&mut self, position: LogPosition) {
+        self.segment.acknowledge(position.end.offset);
+        self.position = position;
+        if position.commit - self.head.position.commit >= HEAD_COMMITS
+            && let Err(error) = self.sync_head()
         {
-            // HEAD is a lower bound: an older one is as true, and the commit itself is durable.
+            // HEAD is a lower bound: an older one is correct as well, and the commit itself is
+            // durable.
             tracing::warn!(%error, "HEAD was not written");
         }
     }
 
-    /// Begins a new segment where `bytes` more would make this one too long. HEAD goes first, so
-    /// that a torn tail can only ever be in the last segment.
+    /// Starts a new segment if `bytes` more would make this one too long. HEAD is written first, so
+    /// that only the last segment can have a torn tail.
     fn make_room(&mut self, bytes: u64) -> Result<(), StoreError> {
         let end = self.segment.end();
         if end == 0 || end + bytes <= self.segment_bytes {
@@ -362,9 +371,9 @@ impl Writer {
     }
 
     fn next_segment(&mut self) -> Result<(), StoreError> {
-        self.settle()
+        self.sync_head()
             .map_err(io_error("write HEAD at the end of a segment"))?;
-        // Behind the end of a segment stands the next one, and nothing else.
+        // The next segment follows directly, so reserved space is cut off.
         let end = self.segment.end();
         if self.segment.is_reserved() {
             self.attempt("end a segment of the log", |segment| cut(segment, end))?;
@@ -377,47 +386,49 @@ impl Writer {
         Ok(())
     }
 
-    fn frame(&self, records: Vec<Record>) -> (Vec<Bytes>, Vec<Placed>, Mark) {
-        let (count, commit) = (records.len(), self.mark.commit + 1);
+    fn frame(&self, records: Vec<EncodedRecord>) -> (Vec<Bytes>, Vec<WrittenRecord>, LogPosition) {
+        let count = records.len();
+        let commit = self.position.commit + 1;
         let mut at = Location {
             segment: self.segment.number(),
             offset: self.segment.end(),
         };
-        let mut mark = Mark {
+        let mut position = LogPosition {
             commit,
-            ..self.mark
+            ..self.position
         };
-        let (mut parts, mut written) = (Vec::new(), Vec::new());
+        let mut parts = Vec::new();
+        let mut written = Vec::new();
         for (index, record) in records.into_iter().enumerate() {
-            let turn = if index + 1 == count {
-                Turn::Last
+            let place = if index + 1 == count {
+                PlaceInCommit::Last
             } else {
-                Turn::More
+                PlaceInCommit::More
             };
-            let (header, payload) = record.place(turn, mark.chain, self.synced);
-            let (bytes, chain) = header.seal(self.log.key(), at);
+            let (header, payload) = record.link(place, position.chain, self.synced);
+            let (bytes, chain) = header.sign(self.log.key(), at);
             parts.push(Bytes::copy_from_slice(&bytes));
             parts.extend(payload.iter().cloned());
-            mark = Mark {
-                end: end_of(at, &header),
+            position = LogPosition {
+                end: record_end(at, &header),
                 last: at.offset,
                 chain,
                 commit,
             };
-            written.push(Placed {
+            written.push(WrittenRecord {
                 at,
                 header,
                 payload,
             });
-            at = mark.end;
+            at = position.end;
         }
-        (parts, written, mark)
+        (parts, written, position)
     }
 
     fn write_head(&mut self, head: Head) -> io::Result<()> {
         head.write(&*self.disk, &self.dir)?;
         self.head = head;
-        self.follow();
+        self.update_second_head();
         Ok(())
     }
 }

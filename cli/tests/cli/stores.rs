@@ -172,7 +172,7 @@ fn a_folder_that_is_no_store_is_not_called_damaged() {
     }
     let (code, said) = dormouse("fsck", &store, None);
     assert!(
-        code == 3 && said.contains("nothing vouches for what stood behind commit"),
+        code == 3 && said.contains("it is unknown whether more followed commit"),
         "{said}"
     );
     let (code, said) = dormouse("fsck --repair", &store, None);

@@ -1,8 +1,8 @@
-//! A disk with a cache that forgets: what was not synced may be lost, torn, or there all the same
-//! when the power goes. It can also fail at a chosen step. For tests.
+//! A disk for tests, with a write cache: after a power loss, unsynced writes may be lost, torn or
+//! complete. It can also fail at a chosen step.
 //!
-//! Writes survive by sectors, in any combination; lengths and names on their own. That is harsher
-//! than most file systems.
+//! Writes survive by sectors, in any combination; lengths and names survive independently. That is
+//! harsher than most file systems.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Disk, DiskFile, How};
+use super::{Disk, DiskFile, OpenMode};
 
 const SECTOR: usize = 512;
 
-/// The disk.
+/// A simulated disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Volatile(Arc<Mutex<Held>>);
 
@@ -25,30 +25,30 @@ struct Held {
     names: BTreeMap<PathBuf, File>,
     durable_names: BTreeMap<PathBuf, File>,
     steps: u64,
-    /// The step at which it fails, and what happens there.
+    /// The step that fails, and how.
     fault: Option<(u64, Fault)>,
     failed: bool,
-    /// Reserving fails, once it has made the file as long as it was to be.
+    /// Reserving fails after the file has been extended.
     reserves_in_part: bool,
 }
 
-/// What goes wrong.
+/// A simulated failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// One step fails, and what it was to do is half done.
+    /// One step fails half-way.
     Once(io::ErrorKind),
-    /// The power is gone: this step is half done, and every one after it fails.
+    /// The power fails: this step is done half-way, and every later one fails.
     Power,
 }
 
 type File = Arc<Mutex<Bytestore>>;
 
-/// The bytes of a file, as they are seen and as they are on the platter.
+/// The bytes of a file, in the cache and on the platter.
 #[derive(Clone, Debug, Default)]
 struct Bytestore {
     seen: Vec<u8>,
     synced: Vec<u8>,
-    /// Ranges that were written since the last sync.
+    /// Ranges written since the last sync.
     dirty: Vec<Range<usize>>,
 }
 
@@ -57,12 +57,12 @@ impl Volatile {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many steps that change something were asked for.
+    /// How many changing steps were requested.
     pub(crate) fn steps(&self) -> u64 {
         self.held().steps
     }
 
-    /// Fails at step `number`, counted from 1 and from the disk's beginning.
+    /// Fails at step `number`, counted from 1 since the disk was created.
     pub(crate) fn fail_at(&self, number: u64, fault: Fault) {
         self.held().fault = Some((number, fault));
     }
@@ -72,21 +72,22 @@ impl Volatile {
         self.held().reserves_in_part = true;
     }
 
-    /// Whether the fault has come.
+    /// Whether the fault has occurred.
     pub(crate) fn has_failed(&self) -> bool {
         self.held().failed
     }
 
-    /// The power goes: what was not synced is kept or lost as `dice` says. What is left is as a
-    /// machine finds it that starts.
+    /// Simulates a power loss: `dice` decides which unsynced writes survive. Returns the disk that
+    /// the restarted machine finds.
     pub(crate) fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
         let held = self.held();
         let mut names = BTreeMap::new();
-        // A name that was changed is on the platter as it was, or as it is.
+        // A name that was changed but not synced has its old or its new file.
         let paths: std::collections::BTreeSet<_> =
             held.names.keys().chain(held.durable_names.keys()).collect();
         for path in paths {
-            let (new, old) = (held.names.get(path), held.durable_names.get(path));
+            let new = held.names.get(path);
+            let old = held.durable_names.get(path);
             let is_same = matches!((new, old), (Some(new), Some(old)) if Arc::ptr_eq(new, old));
             let kept = if is_same || dice(2) == 0 { new } else { old };
             if let Some(file) = kept {
@@ -105,7 +106,7 @@ impl Volatile {
         })))
     }
 
-    /// Counts a step; answers how much of it is to be done.
+    /// Counts a step, and fails it if it is the chosen one.
     fn step(&self) -> Result<(), Fault> {
         let mut held = self.held();
         held.steps += 1;
@@ -142,7 +143,7 @@ impl Bytestore {
         if self.seen.len() < offset {
             self.seen.resize(offset, 0);
         }
-        // To append is what is mostly done, and a copy of memory where it is said to be one.
+        // Most writes append, and `extend_from_slice` is much faster than `resize` and a copy.
         let over = bytes.len().min(self.seen.len() - offset);
         self.seen[offset..offset + over].copy_from_slice(&bytes[..over]);
         self.seen.extend_from_slice(&bytes[over..]);
@@ -156,10 +157,8 @@ impl Bytestore {
 
     fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
         let mut left = self.synced.clone();
-        let (shorter, longer) = (
-            left.len().min(self.seen.len()),
-            left.len().max(self.seen.len()),
-        );
+        let shorter = left.len().min(self.seen.len());
+        let longer = left.len().max(self.seen.len());
         let length = match dice(3) {
             0 => left.len(),
             1 => self.seen.len(),
@@ -188,13 +187,13 @@ impl Bytestore {
 }
 
 impl Disk for Volatile {
-    fn open(&self, path: &Path, how: How) -> io::Result<Arc<dyn DiskFile>> {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let known = self.held().names.get(path).cloned();
         let file = match (how, known) {
-            (How::Existing, None) => return Err(io::ErrorKind::NotFound.into()),
-            (How::New, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (How::Existing, Some(file)) => file,
-            (How::Emptied, Some(file)) => {
+            (OpenMode::Existing, None) => return Err(io::ErrorKind::NotFound.into()),
+            (OpenMode::New, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (OpenMode::Existing, Some(file)) => file,
+            (OpenMode::Emptied, Some(file)) => {
                 self.step()?;
                 file.lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -202,7 +201,7 @@ impl Disk for Volatile {
                     .clear();
                 file
             }
-            (How::New | How::Emptied, None) => {
+            (OpenMode::New | OpenMode::Emptied, None) => {
                 self.step()?;
                 let file = File::default();
                 self.held().names.insert(path.to_owned(), file.clone());
@@ -296,7 +295,7 @@ impl DiskFile for Open {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // A sync that fails may have lost the pages: they are neither clean nor written again.
+        // A failed sync may have dropped the pages: they stay dirty here, and no retry writes them.
         self.disk.step()?;
         self.bytes().sync();
         Ok(())
@@ -308,7 +307,7 @@ impl DiskFile for Open {
         Ok(())
     }
 
-    /// No step: nobody is told where it fails.
+    /// Reserving is best effort, so it does not count as a step that can fail.
     fn reserve(&self, length: u64) -> io::Result<()> {
         if self.disk.is_off() {
             return Err(Fault::Power.into());

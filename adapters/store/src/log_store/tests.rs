@@ -1,19 +1,21 @@
 use std::ops::ControlFlow;
 
+use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
-use dormouse_actors::ports::{Bounds, Contents, Forgotten};
+use dormouse_actors::ports::{Bounds, Contents, Entry, Forgotten};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
-use crate::disk::System;
-use crate::finding::Finding;
+use crate::disk::OsDisk;
 use crate::head::Head;
-use crate::index::{Index, Name};
+use crate::issue::Issue;
+use crate::location_index::{LocationIndex, RecordKey};
+use crate::record_builder::RecordBuilder;
 use crate::secret::Keys;
 
 const CONTENT: &[u8] = b"content";
 
-/// A process with three facts, two images and a change of temporary files, and a content.
+/// Commits a process with three facts, two images and a change of temporary files, and a content.
 fn fill(store: &LogStore) -> OwnerToken {
     let owner = store.claim().unwrap();
     let row = ProcessRow::started(Pid(1), "p");
@@ -48,7 +50,8 @@ fn fill(store: &LogStore) -> OwnerToken {
             ),
         )
         .unwrap();
-    let (hash, bytes) = (name_of(CONTENT), Bytes::from_static(CONTENT));
+    let hash = name_of(CONTENT);
+    let bytes = Bytes::from_static(CONTENT);
     let temp_file = Entry::TempFile {
         root: Pid(1),
         number: 1,
@@ -74,13 +77,13 @@ fn fill(store: &LogStore) -> OwnerToken {
     owner
 }
 
-/// What becomes of a value; none where its key is lost.
+/// Changes a value; `None` removes its key.
 type Damage = fn(Vec<u8>) -> Option<Vec<u8>>;
 
-/// Damages the index of a store that is closed.
+/// Damages the index of a closed store.
 fn damage_last(folder: &Path, kind: u8, damage: Damage) {
-    let keys = Keys::plain(Head::read(&System, folder).unwrap().unwrap().key);
-    Index::open(&folder.join("index"), keys)
+    let keys = Keys::plain(Head::read(&OsDisk, folder).unwrap().unwrap().key);
+    LocationIndex::open(&folder.join("index"), keys)
         .unwrap()
         .damage_last(kind, damage);
 }
@@ -118,9 +121,9 @@ fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = fill(&store);
-    store.catalog_mut().lose_index();
+    store.index_mut().drop_locations();
     check_filled(&store, "lost after commits");
-    store.catalog_mut().lose_index();
+    store.index_mut().drop_locations();
     let fact = Entry::Facts {
         pid: Pid(1),
         first: FactNumber(4),
@@ -138,21 +141,24 @@ fn a_store_that_was_closed_is_opened_with_the_index_that_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     fill(&store);
-    let loss = Finding::TempFile {
+    let loss = Issue::TempFile {
         root: Pid(1),
         number: 9,
     };
     store
-        .write_notes(vec![Draft::loss_noted(&[loss]).unwrap()], 0)
+        .write_repair_records(
+            vec![RecordBuilder::losses_acknowledged(&[loss]).unwrap()],
+            0,
+        )
         .unwrap();
-    assert!(store.catalog().is_built_here(), "there was none");
+    assert!(store.index().is_authoritative(), "there was none");
     drop(store);
     for _ in 0..2 {
         let store = LogStore::open(folder.path()).unwrap();
-        assert!(!store.catalog().is_built_here());
+        assert!(!store.index().is_authoritative());
         check_filled(&store, "opened again");
         assert!(
-            !store.catalog().is_built_here(),
+            !store.index().is_authoritative(),
             "it knew all that was asked"
         );
         let owner = store.claim().unwrap();
@@ -199,7 +205,8 @@ fn large_contents_are_served_from_the_map_of_their_segment() {
         )
         .unwrap();
     let read = || store.content(hash).unwrap().slice(0..300_000).unwrap();
-    let (first, second) = (read(), read());
+    let first = read();
+    let second = read();
     assert_eq!(
         first.as_ptr(),
         second.as_ptr(),
@@ -255,21 +262,24 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
                 (FactNumber(0), vec![1]),
                 "{case}"
             );
-            let stands = store
-                .ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1))))
+            let is_indexed = store
+                .query_index(|index| index.contains_key(&RecordKey::Image(Pid(1), FactNumber(1))))
                 .unwrap();
-            assert!(!stands, "{case}: the index has it");
+            assert!(!is_indexed, "{case}: the index has it");
         };
         let store = LogStore::open(folder.path()).unwrap();
         fill(&store);
-        // The index on the disk is told of it, so that a note that waits has to take it out.
-        store.settle_catalog().unwrap();
+        // Flush first, so that the drop has to remove the key from the index on disk.
+        store.flush_index().unwrap();
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(1));
         store
-            .write_notes(vec![Draft::snapshot_dropped(Pid(1), FactNumber(1))], 0)
+            .write_repair_records(
+                vec![RecordBuilder::snapshot_dropped(Pid(1), FactNumber(1))],
+                0,
+            )
             .unwrap();
         check(&store, "at once");
-        store.catalog_mut().lose_index();
+        store.index_mut().drop_locations();
         check(&store, "with an index that is built again");
         drop(store);
         if !with_index {
@@ -306,11 +316,9 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
         )
         .unwrap();
     let mark = store.begin_mark(owner).unwrap();
-    let (inventory, forgotten, watch) = (
-        &mut Inventory::default(),
-        &Forgotten::default(),
-        &mut |_| ControlFlow::Continue(()),
-    );
+    let inventory = &mut Inventory::default();
+    let forgotten = &Forgotten::default();
+    let watch = &mut |_| ControlFlow::Continue(());
     let bounds = Bounds {
         live_percent: 99,
         ..Bounds::default()
@@ -326,19 +334,21 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
     };
     assert!(store.sweep(owner, order).unwrap().freed_parts > 0);
     let names = [
-        Name::Image(Pid(1), FactNumber(0)),
-        Name::Facts(Pid(1), FactNumber(1)),
+        RecordKey::Image(Pid(1), FactNumber(0)),
+        RecordKey::Facts(Pid(1), FactNumber(1)),
     ];
     let check = |store: &LogStore, case: &str| {
         for name in names {
             assert!(
-                !store.ask(|catalog| catalog.leads_somewhere(&name)).unwrap(),
+                !store
+                    .query_index(|index| index.contains_key(&name))
+                    .unwrap(),
                 "{case}: {name:?}"
             );
         }
         assert!(
             store
-                .ask(|catalog| catalog.leads_somewhere(&Name::Image(Pid(1), FactNumber(1))))
+                .query_index(|index| index.contains_key(&RecordKey::Image(Pid(1), FactNumber(1))))
                 .unwrap(),
             "{case}"
         );

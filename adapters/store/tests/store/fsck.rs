@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use dormouse_actors::ports::{Entry, Store, StoreError};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
-use dormouse_store::{Finding, LogStore, Options, Repair, fsck};
+use dormouse_store::{Issue, LogStore, Options, Repair, fsck};
 
 use crate::support::*;
 
@@ -48,8 +48,8 @@ fn damage(folder: &Path, text: &[u8]) {
 }
 
 fn check(folder: &Path, repair: Repair) -> Result<Vec<String>, StoreError> {
-    let checkup = fsck(folder, &LogStore::options(), repair, &mut |_, _| {})?;
-    Ok(checkup.findings.iter().map(Finding::to_string).collect())
+    let report = fsck(folder, &LogStore::options(), repair, &mut |_, _| {})?;
+    Ok(report.issues.iter().map(Issue::to_string).collect())
 }
 
 fn state(folder: &Path) -> Vec<Vec<u8>> {
@@ -64,14 +64,14 @@ fn a_store_that_is_whole_is_said_to_be() {
     fill(folder.path());
     let before = state(folder.path());
     let mut pieces = 0;
-    let checkup = fsck(
+    let report = fsck(
         folder.path(),
         &LogStore::options(),
         Repair::No,
         &mut |_, _| pieces += 1,
     )
     .unwrap();
-    assert!(checkup.findings.is_empty(), "{checkup:?}");
+    assert!(report.issues.is_empty(), "{report:?}");
     assert_eq!(
         pieces,
         2 + 11 + 2 + 1,
@@ -98,15 +98,15 @@ fn damage_is_reported_by_process_and_by_content() {
     let cases: [(&[u8], String); 6] = [
         (
             b"fact 5 of 1",
-            "process 1: facts 5-5 are lost, it can be read up to 4 and from 9 on".to_owned(),
+            "process 1: facts 5-5 are lost; it can be read up to 4 and from 9 on".to_owned(),
         ),
         (
             b"fact 10 of 1",
-            "process 1: facts 10-10 are lost, it can be read up to 9".to_owned(),
+            "process 1: facts 10-10 are lost; it can be read up to 9".to_owned(),
         ),
         (
             b"image of 1 at 9",
-            "process 1: its snapshot at fact 9 is damaged, and is replayed from an earlier one"
+            "process 1: its snapshot at fact 9 is damaged; it is replayed from an earlier one"
                 .to_owned(),
         ),
         (b"image of 2", "process 2: ".to_owned()),
@@ -167,7 +167,7 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
         }
         let error = read(&LogStore::open(folder.path()).unwrap(), hash(&held)).unwrap_err();
-        assert!(error.to_string().contains("is given up"), "{error}");
+        assert!(error.to_string().contains("is lost"), "{error}");
     }
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -197,7 +197,7 @@ fn one_file_of_head_is_enough_and_the_other_is_written_again() {
             let is_found = lost == "HEAD" || damage.is_some();
             assert_eq!(
                 found,
-                vec![format!("{lost}: it is missing or damaged"); usize::from(is_found)]
+                vec![format!("{lost}: missing or damaged"); usize::from(is_found)]
             );
             assert_eq!(
                 LogStore::read_only(folder.path())
@@ -327,8 +327,8 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
     let mut log = fs::read(&segment).unwrap();
     *log.last_mut().unwrap() ^= 1;
     fs::write(&segment, log).unwrap();
-    let check = |options: &Options, repair| -> Result<Vec<Finding>, StoreError> {
-        Ok(fsck(folder.path(), options, repair, &mut |_, _| {})?.findings)
+    let check = |options: &Options, repair| -> Result<Vec<Issue>, StoreError> {
+        Ok(fsck(folder.path(), options, repair, &mut |_, _| {})?.issues)
     };
     for other in [LogStore::options(), LogStore::options().key(secret(2))] {
         let refused = check(&other, Repair::Yes).unwrap_err();
@@ -336,12 +336,12 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
     }
     assert_eq!(
         check(&options, Repair::Yes).unwrap(),
-        [Finding::Content { hash: hash(&held) }]
+        [Issue::Content { hash: hash(&held) }]
     );
     assert_eq!(check(&options, Repair::No).unwrap(), []);
     let store = options.open(folder.path()).unwrap();
     let error = read(&store, hash(&held)).unwrap_err();
-    assert!(error.to_string().contains("is given up"), "{error}");
+    assert!(error.to_string().contains("is lost"), "{error}");
     let owner = store.claim().unwrap();
     commit(
         &store,
@@ -371,11 +371,8 @@ fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
         );
         assert!(!folder.path().join("HEAD").exists());
     }
-    let checkup = fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
-    assert!(
-        matches!(checkup.findings[0], Finding::Head { .. }),
-        "{checkup:?}"
-    );
+    let report = fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
+    assert!(matches!(report.issues[0], Issue::Head { .. }), "{report:?}");
     assert_eq!(
         read(&options.open(folder.path()).unwrap(), hash(&held)).unwrap(),
         held
@@ -409,7 +406,7 @@ fn what_opening_refuses_and_what_only_a_lost_head_would_show_is_found() {
     fs::copy(segment(1), segment(9)).unwrap();
     let found = check(folder.path(), Repair::No).unwrap();
     assert!(
-        found.len() == 1 && found[0].contains("it goes on to segment 00000009"),
+        found.len() == 1 && found[0].contains("the log continues to segment 00000009"),
         "{found:?}"
     );
     assert!(matches!(

@@ -152,8 +152,8 @@ fn write(name: &str, options: &Options) {
             kind == 2 && count == LOST as u64
         });
         damage(folder.path(), |kind, subject, _| kind == 5 && subject == 1);
-        let checkup = fsck(folder.path(), options, Repair::Yes, &mut |_, _| {}).unwrap();
-        assert_eq!(checkup.findings.len(), 2, "{name}: {checkup:?}");
+        let report = fsck(folder.path(), options, Repair::Yes, &mut |_, _| {}).unwrap();
+        assert_eq!(report.issues.len(), 2, "{name}: {report:?}");
     }
     let golden = golden(name);
     let _ = fs::remove_dir_all(&golden);
@@ -253,7 +253,7 @@ fn check(store: &LogStore, name: &str) {
     for bytes in contents(name) {
         match read(store, hash(&bytes)) {
             Err(error) if is_mended(name) && bytes.len() == LOST => {
-                assert!(error.to_string().contains("is given up"), "{name}: {error}");
+                assert!(error.to_string().contains("is lost"), "{name}: {error}");
             }
             read => assert_eq!(read.unwrap(), bytes, "{name}"),
         }

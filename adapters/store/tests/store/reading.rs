@@ -56,7 +56,7 @@ fn where_there_is_no_store_none_is_made() {
     let folder = tempdir();
     let error = LogStore::read_only(folder.path().join("nowhere")).unwrap_err();
     assert!(
-        error.to_string().contains("nothing stands in it"),
+        error.to_string().contains("it is empty or does not exist"),
         "{error}"
     );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -309,7 +309,7 @@ fn another_branch_of_the_same_store_is_refused() {
     grow(branch.path(), "the other way", 9);
     fs::copy(segment(branch.path(), 1), segment(folder.path(), 1)).unwrap();
     let what = refusal(folder.path());
-    assert!(what.contains("not the one that HEAD speaks of"), "{what}");
+    assert!(what.contains("not the one that HEAD belongs to"), "{what}");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_log_without_head_is_refused() {
     let folder = tempdir();
     drop(LogStore::open(folder.path()).unwrap());
     lose_head(folder.path());
-    assert!(refusal(folder.path()).contains("no HEAD beside its log"));
+    assert!(refusal(folder.path()).contains("has a log but no HEAD"));
 }
 
 #[test]

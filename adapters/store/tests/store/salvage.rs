@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use dormouse_actors::ports::{Store, StoreError};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
-use dormouse_store::{Checkup, Finding, LogStore, Repair, fsck};
+use dormouse_store::{FsckReport, Issue, LogStore, Repair, fsck};
 
 use crate::support::*;
 
@@ -25,7 +25,7 @@ fn segment(folder: &Path, number: u32) -> PathBuf {
     folder.join(format!("log/{number:08}.seg"))
 }
 
-fn check(folder: &Path, repair: Repair) -> Checkup {
+fn check(folder: &Path, repair: Repair) -> FsckReport {
     fsck(folder, &LogStore::options(), repair, &mut |_, _| {}).unwrap()
 }
 
@@ -97,8 +97,8 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
             "{refused}"
         );
         let found = check(folder.path(), Repair::No);
-        let short = found.findings.iter().find_map(|finding| match finding {
-            Finding::Short { end, commits, .. } => Some((*end, *commits)),
+        let short = found.issues.iter().find_map(|finding| match finding {
+            Issue::LogTooShort { end, commits, .. } => Some((*end, *commits)),
             _ => None,
         });
         let (end, commits) = short.unwrap_or_else(|| panic!("{found:?}"));
@@ -112,15 +112,12 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         );
         let mended = check(folder.path(), Repair::Yes);
         assert!(
-            mended
-                .findings
-                .iter()
-                .any(|finding| !finding.can_be_mended()),
+            mended.issues.iter().any(|finding| !finding.is_repairable()),
             "{mended:?}"
         );
         if bytes < 650 {
             assert!(
-                mended.findings.contains(&Finding::End {
+                mended.issues.contains(&Issue::OpenEnd {
                     pid: Pid(1),
                     last: FactNumber(4)
                 }),
@@ -130,7 +127,7 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         }
         let again = check(folder.path(), Repair::No);
         assert!(
-            again.findings.is_empty() && !again.acknowledged.is_empty(),
+            again.issues.is_empty() && !again.acknowledged.is_empty(),
             "{again:?}"
         );
         let segments = files(&folder.path().join("log")).len();
@@ -151,7 +148,7 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         fs::write(segment(folder.path(), 1), whole).unwrap();
         let healed = check(folder.path(), Repair::No);
         assert!(
-            healed.findings.is_empty() && healed.acknowledged.is_empty(),
+            healed.issues.is_empty() && healed.acknowledged.is_empty(),
             "{healed:?}"
         );
         for store in opened(folder.path()) {
@@ -171,22 +168,22 @@ fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
         cut(folder.path(), bytes);
         let found = check(folder.path(), Repair::No);
         let unvouched = found
-            .findings
+            .issues
             .iter()
-            .find(|finding| matches!(finding, Finding::Unvouched { .. }));
+            .find(|finding| matches!(finding, Issue::UnknownEnd { .. }));
         let said = unvouched.unwrap_or_else(|| panic!("{found:?}")).to_string();
         assert!(
-            said.contains("nothing vouches for what stood behind commit"),
+            said.contains("it is unknown whether more followed commit"),
             "{said}"
         );
         let mended = check(folder.path(), Repair::Yes);
-        assert!(mended.findings.contains(unvouched.unwrap()), "{mended:?}");
+        assert!(mended.issues.contains(unvouched.unwrap()), "{mended:?}");
         if bytes > 0 && bytes < 650 {
             check_salvaged(folder.path());
         }
         let again = check(folder.path(), Repair::No);
         assert!(
-            again.findings.is_empty() && !again.acknowledged.is_empty(),
+            again.issues.is_empty() && !again.acknowledged.is_empty(),
             "{again:?}"
         );
         for store in opened(folder.path()) {
@@ -247,7 +244,7 @@ fn segments_that_are_missing_at_the_end_are_named_and_can_be_put_back() {
     );
     let healed = check(folder.path(), Repair::No);
     assert!(
-        healed.findings.is_empty() && healed.acknowledged.is_empty(),
+        healed.issues.is_empty() && healed.acknowledged.is_empty(),
         "{healed:?}"
     );
 }
@@ -279,12 +276,12 @@ fn what_fsck_says_can_be_read_can_be() {
         log[at as usize] ^= 0x40;
         fs::write(segment(folder.path(), 1), log).unwrap();
         for repair in [Repair::No, Repair::Yes, Repair::No] {
-            let Checkup {
-                findings,
+            let FsckReport {
+                issues,
                 acknowledged,
                 ..
             } = check(folder.path(), repair);
-            let said: Vec<_> = findings.iter().chain(&acknowledged).collect();
+            let said: Vec<_> = issues.iter().chain(&acknowledged).collect();
             let store = LogStore::read_only(folder.path()).unwrap();
             for row in store.processes().unwrap().rows {
                 check_said(&store, row.pid, &said, &format!("byte {at}, {repair:?}"));
@@ -293,19 +290,19 @@ fn what_fsck_says_can_be_read_can_be() {
     }
 }
 
-fn check_said(store: &LogStore, pid: Pid, said: &[&Finding], case: &str) {
+fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
     let mut upto = None::<FactNumber>;
     let mut begins = true;
     for finding in said {
         match finding {
-            Finding::Facts { pid: of, first, .. } if *of == pid => {
+            Issue::Facts { pid: of, first, .. } if *of == pid => {
                 let before = FactNumber(first.0 - 1);
                 upto = Some(upto.map_or(before, |upto| upto.min(before)));
             }
-            Finding::End { pid: of, last } if *of == pid => {
+            Issue::OpenEnd { pid: of, last } if *of == pid => {
                 upto = Some(upto.map_or(*last, |upto| upto.min(*last)))
             }
-            Finding::Beginning { pid: of, .. } if *of == pid => begins = false,
+            Issue::FirstSnapshot { pid: of, .. } if *of == pid => begins = false,
             _ => {}
         }
     }
@@ -395,7 +392,7 @@ fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
     }
     let found = fsck(folder.path(), &options, Repair::No, &mut |_, _| {}).unwrap();
     assert!(
-        found.findings.is_empty() && !found.acknowledged.is_empty(),
+        found.issues.is_empty() && !found.acknowledged.is_empty(),
         "{found:?}"
     );
 }

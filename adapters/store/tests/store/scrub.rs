@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dormouse_actors::ports::{OwnerToken, Store as _, StoreError};
-use dormouse_store::{Checkup, LogStore, Options, Repair, fsck};
+use dormouse_store::{FsckReport, LogStore, Options, Repair, fsck};
 
 use crate::support::*;
 
@@ -24,7 +24,7 @@ fn bytes_of(number: u64) -> bytes::Bytes {
     bytes(number as u8, 6_000)
 }
 
-fn look(folder: &std::path::Path, options: &Options) -> Result<Checkup, StoreError> {
+fn look(folder: &std::path::Path, options: &Options) -> Result<FsckReport, StoreError> {
     fsck(folder, options, Repair::No, &mut |_, _| {})
 }
 
@@ -40,16 +40,16 @@ fn every_byte_of_the_log_is_asked_for_before_it_is_read() {
         at_once.fetch_max(bytes, Ordering::Relaxed);
         ControlFlow::Continue(())
     });
-    let checkup = look(folder.path(), &options).unwrap();
+    let report = look(folder.path(), &options).unwrap();
     assert!(
-        checkup.findings.is_empty() && checkup.bytes > CONTENT_BYTES as u64,
-        "{checkup:?}"
+        report.issues.is_empty() && report.bytes > CONTENT_BYTES as u64,
+        "{report:?}"
     );
     let asked = asked.load(Ordering::Relaxed);
     assert!(
-        asked >= checkup.bytes,
+        asked >= report.bytes,
         "{asked} bytes were asked for, of a log of {}",
-        checkup.bytes
+        report.bytes
     );
     assert!(most.load(Ordering::Relaxed) <= 1 << 20);
     assert!(
@@ -88,7 +88,7 @@ fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
             Err(StoreError::Io { source, .. }) => {
                 assert_eq!(source.kind(), ErrorKind::Interrupted, "after {reads} reads")
             }
-            looked => break assert!(looked.unwrap().findings.is_empty()),
+            looked => break assert!(looked.unwrap().issues.is_empty()),
         }
         reads += 1 + reads / 4;
     }
@@ -128,8 +128,8 @@ fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
         }
         ControlFlow::Continue(())
     });
-    let checkup = look(folder.path(), &options).unwrap();
-    assert!(checkup.findings.is_empty(), "{checkup:?}");
+    let report = look(folder.path(), &options).unwrap();
+    assert!(report.issues.is_empty(), "{report:?}");
     let segments = files(&folder.path().join("log")).len();
     assert!(segments > 1, "the writer has begun a segment meanwhile");
     let asked = asked.load(Ordering::Relaxed);

@@ -275,15 +275,15 @@ impl Sequence {
     }
 
     fn look_over(&mut self, repair: Repair) -> Option<Vec<String>> {
-        let checkup = fsck(&self.store(), &self.options(), repair, &mut |_, _| {});
-        let found = checkup.as_ref().map(|checkup| checkup.findings.len());
+        let report = fsck(&self.store(), &self.options(), repair, &mut |_, _| {});
+        let found = report.as_ref().map(|report| report.issues.len());
         self.story.push(format!("repair {repair:?}: {found:?}"));
-        let checkup = checkup.ok()?;
+        let report = report.ok()?;
         Some(
-            checkup
-                .findings
+            report
+                .issues
                 .iter()
-                .chain(&checkup.acknowledged)
+                .chain(&report.acknowledged)
                 .map(ToString::to_string)
                 .collect(),
         )

@@ -1,0 +1,241 @@
+//! Commits: turns a batch into records, and applies written records to the index.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Batch, Entry, StoreError};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
+
+use crate::index::{Index, IndexError};
+use crate::log::{Log, hash_mismatch};
+use crate::log_position::LogPosition;
+use crate::log_store::LogStore;
+use crate::process_table::{ProcessEntry, row_is_lost};
+use crate::record_builder::RecordBuilder;
+use crate::writer::{Writer, WrittenRecord};
+use dormouse_records::chunks::Chunks;
+use dormouse_records::validator::{StoredCheckpoints, check_entries, check_name, needed, no_image};
+
+impl LogStore {
+    /// Truncations and references to unknown contents are checked against the index, which must be
+    /// complete for that. An index from disk may have lost keys, so it is rebuilt before a
+    /// reference is refused.
+    pub(crate) fn prepare_index(
+        &self,
+        writer: &Writer,
+        entries: &[Entry],
+    ) -> Result<(), StoreError> {
+        let is_doubtful = |hash: &ContentHash| {
+            !self.index().knows_content(self.log.keys().name(*hash))
+                && !adds_content(entries, *hash)
+        };
+        let depends_on_index = entries.iter().any(|entry| match entry {
+            Entry::Shortened { .. } => true,
+            Entry::Held { hash } => is_doubtful(hash),
+            _ => false,
+        });
+        if !depends_on_index {
+            return Ok(());
+        }
+        let mut must_rebuild = self.flush_index().is_err();
+        if !must_rebuild {
+            // The index answers with an error if it is not authoritative about an absent content.
+            must_rebuild = entries.iter().any(|entry| match entry {
+                Entry::Held { hash } => {
+                    let name = self.log.keys().name(*hash);
+                    is_doubtful(hash) && self.index().content(name).is_err()
+                }
+                _ => false,
+            });
+        }
+        if must_rebuild {
+            return self.index_mut().rebuild(&self.log, writer.position());
+        }
+        Ok(())
+    }
+
+    /// Builders for the records of a batch, after the whole batch has been validated.
+    pub(crate) fn build_records(
+        &self,
+        Batch { entries, at_ms, .. }: Batch<'_>,
+    ) -> Result<Vec<RecordBuilder>, StoreError> {
+        let is_held = |id: CheckpointId| {
+            self.index()
+                .processes()
+                .checkpoint_entry(id)
+                .is_some_and(|entry| entry.is_held())
+        };
+        let needs = |pid: Pid| needed(self.index().processes().checkpoints(), pid);
+        let checkpoints = StoredCheckpoints {
+            last: self.index().processes().last_checkpoint(),
+            is_held: &is_held,
+            needs: &needs,
+        };
+        let progress_of = |pid: Pid| {
+            let index = self.index();
+            index
+                .processes()
+                .entry(pid)
+                .as_ref()
+                .map(ProcessEntry::progress)
+        };
+        let checked = check_entries(entries, checkpoints, progress_of)?;
+        let mut members = checked.members.into_iter();
+        let mut builders = Vec::new();
+        let mut new_contents = HashSet::new();
+        let mut last_facts = HashMap::new();
+        for entry in entries {
+            if let Entry::Facts { pid, first, facts } = entry {
+                let next = first.0 + facts.len() as u64;
+                last_facts.insert(*pid, FactNumber(next.saturating_sub(1)));
+            }
+            match entry {
+                Entry::Ended { pid, exit } => {
+                    // The end names the last fact, which this commit may add.
+                    let last = match last_facts.get(pid) {
+                        Some(last) => *last,
+                        None => progress_of(*pid).map_or(FactNumber(0), |known| known.last),
+                    };
+                    builders.push(RecordBuilder::ended(*pid, exit, last)?);
+                }
+                Entry::Content { hash, bytes, index } => {
+                    builders.extend(self.build_content(*hash, bytes, index, &mut new_contents)?);
+                }
+                Entry::Checkpoint {
+                    id,
+                    label,
+                    of,
+                    root,
+                    scope,
+                    ..
+                } => {
+                    let checkpoint = Checkpoint {
+                        id: *id,
+                        label: label.clone(),
+                        of: *of,
+                        root: *root,
+                        scope: *scope,
+                        members: members.next().unwrap_or_default(),
+                        // A reader takes the commit from the record's header.
+                        commit: CommitNumber::default(),
+                        at_ms,
+                    };
+                    builders.push(RecordBuilder::checkpoint(&checkpoint)?);
+                }
+                Entry::Held { hash } => self.check_content_exists(*hash, &new_contents)?,
+                Entry::Shortened { pid, below } => {
+                    builders.push(self.build_truncation(*pid, *below)?)
+                }
+                _ => builders.extend(RecordBuilder::for_op(entry)?),
+            }
+        }
+        Ok(builders)
+    }
+
+    /// Refuses a reference to a content that the store neither holds nor has lost.
+    fn check_content_exists(
+        &self,
+        hash: ContentHash,
+        new_contents: &HashSet<ContentHash>,
+    ) -> Result<(), StoreError> {
+        let name = self.log.keys().name(hash);
+        self.gc_pins.pin(name);
+        let index = self.index();
+        // After damage, a missing content may be one that was lost. Refusing the reference would
+        // block the process for good.
+        let exists = new_contents.contains(&hash)
+            || index.knows_content(name)
+            || !index.processes().lost_ranges().is_empty();
+        if exists {
+            Ok(())
+        } else {
+            Err(StoreError::UnknownContent(hash))
+        }
+    }
+
+    /// Builds the record that truncates a history. It contains the row, because it takes the place
+    /// of the process's creation record.
+    fn build_truncation(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
+        let entry = self.entry(pid)?;
+        if below < entry.since() {
+            return Err(StoreError::ForgottenFact {
+                pid,
+                asked: below,
+                since: entry.since(),
+            });
+        }
+        let index = self.index();
+        if index
+            .image(pid, below)
+            .ok()
+            .flatten()
+            .is_none_or(|(at, _)| at != below)
+        {
+            return Err(no_image(pid, below));
+        }
+        RecordBuilder::history_truncated(&entry.row().ok_or_else(|| row_is_lost(pid))?, below)
+    }
+
+    /// Builds the record of a content; `None` if the log contains the content, or an earlier entry
+    /// of the batch adds it.
+    fn build_content(
+        &self,
+        hash: ContentHash,
+        bytes: &Bytes,
+        index: &Bytes,
+        new_contents: &mut HashSet<ContentHash>,
+    ) -> Result<Option<RecordBuilder>, StoreError> {
+        let name = self.log.keys().name(hash);
+        self.gc_pins.pin(name);
+        let exists =
+            self.index().holds_content(name) && !self.corrupt_contents.lock().contains(&name);
+        if exists || new_contents.contains(&hash) {
+            return Ok(None);
+        }
+        let chunks = Chunks::of(bytes);
+        check_name(hash, &chunks)?;
+        new_contents.insert(hash);
+        Ok(Some(RecordBuilder::content(hash, bytes, index, &chunks)))
+    }
+
+    /// Applies a commit to the index after it was written. A failure here is repaired by rebuilding
+    /// the index.
+    pub(crate) fn apply_commit(&self, writer: &Writer, written: &[WrittenRecord]) {
+        let mut index = self.index_mut();
+        let applied = apply_records(&mut index, &self.log, written, writer.position());
+        if let Err(fault) = applied {
+            tracing::warn!(%fault, "the index did not accept a commit and will be rebuilt");
+        }
+        let mut corrupt_contents = self.corrupt_contents.lock();
+        if !corrupt_contents.is_empty() {
+            for record in written {
+                corrupt_contents.remove(&record.header.payload);
+            }
+        }
+    }
+}
+
+fn adds_content(entries: &[Entry], wanted: ContentHash) -> bool {
+    entries
+        .iter()
+        .any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
+}
+
+fn apply_records(
+    index: &mut Index,
+    log: &Log,
+    written: &[WrittenRecord],
+    end: LogPosition,
+) -> Result<(), IndexError> {
+    for record in written {
+        let payload = || {
+            let opened = log.open_payload(&record.header, record.payload.concat());
+            opened
+                .map(Bytes::from)
+                .ok_or_else(|| hash_mismatch(record.at))
+        };
+        index.apply_record(record.at, &record.header, &payload)?;
+    }
+    Ok(index.advance_to(end, log)?)
+}

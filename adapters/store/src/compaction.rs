@@ -1,0 +1,526 @@
+//! Compaction: frees the space of garbage, one segment at a time.
+//!
+//! A segment with few live records is emptied: its live records are appended again at the log's
+//! end, synced and covered by HEAD; then the segment's file is replaced by a stub, one record of
+//! kind `RecordKind::SegmentCompacted`. The segment that contains HEAD's position, and every later
+//! one, is never compacted. If it has enough garbage, it is closed first, so that HEAD's position
+//! moves on.
+//!
+//! * The inventory says which segments may be worth compacting: those that gained garbage since the
+//!   last inspection. A segment that is left alone is not inspected again before that.
+//! * The index decides which records are garbage, because it knows the location of every live
+//!   record; a second copy that an interrupted compaction left behind is garbage as well. The
+//!   inventory says which contents are referenced.
+//! * A commit may reference a content while its segment is being emptied. Therefore the last check,
+//!   and the replacement of the file, happen under the writer's lock.
+//! * A segment that contains an unreadable record is left alone, so that the damage can still be
+//!   examined.
+
+mod inspection;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_actors::ports::inventory::{Losses, ShortName, Stock};
+use dormouse_actors::ports::{
+    Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, Until,
+};
+
+use crate::error::io as io_error;
+use crate::location_index::RecordKey;
+use crate::log_position::{Location, LogPosition};
+use crate::log_store::LogStore;
+use crate::payload::number_range;
+use crate::record_builder::RecordBuilder;
+use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
+use crate::segment::Segment;
+use crate::writer::Writer;
+use dormouse_records::validator::check_owner;
+
+use inspection::{Liveness, SegmentContents};
+
+/// How many records are judged under one lock of the index.
+pub(crate) const RECORDS_PER_QUERY: usize = 256;
+
+/// If the quota is nearly used up, segments of which at least a tenth is garbage are compacted,
+/// whatever the configured bounds say.
+const TIGHT_PERCENT: u8 = 90;
+
+/// A compaction in progress.
+pub(crate) struct Compaction<'s, 'a> {
+    store: &'s LogStore,
+    owner: OwnerToken,
+    order: Sweep<'a>,
+    losses: Losses,
+    report: Swept,
+}
+
+/// Why a compaction stops.
+pub(super) enum Abort {
+    /// The caller stopped it.
+    Interrupted,
+    /// The segment is damaged.
+    Damaged,
+    Error(StoreError),
+}
+
+impl From<StoreError> for Abort {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Damaged { .. } => Self::Damaged,
+            error => Self::Error(error),
+        }
+    }
+}
+
+impl<'s, 'a> Compaction<'s, 'a> {
+    /// Prepares a compaction.
+    ///
+    /// # Errors
+    /// [`StoreError::MarkSuperseded`] if space is to be freed by a mark that ended or was
+    /// superseded.
+    pub(crate) fn new(
+        store: &'s LogStore,
+        owner: OwnerToken,
+        order: Sweep<'a>,
+    ) -> Result<Self, StoreError> {
+        if order.purpose == Purpose::Free {
+            store.gc_pins.check(order.mark)?;
+        }
+        let losses = order.inventory.losses(order.forgotten);
+        let bytes = store.log.bytes();
+        let report = Swept {
+            bytes_before: bytes,
+            bytes_after: bytes,
+            ..Swept::default()
+        };
+        Ok(Self {
+            store,
+            owner,
+            order,
+            losses,
+            report,
+        })
+    }
+
+    /// Considers every segment, and compacts those that are worth it.
+    ///
+    /// # Errors
+    /// As [`dormouse_actors::ports::Store::sweep`].
+    pub(crate) fn run(mut self) -> Result<Swept, StoreError> {
+        let outcome = self.compact_all();
+        if self.order.purpose == Purpose::Free {
+            self.report.bytes_after = self.store.log.bytes();
+            self.store.gc_pins.end(self.order.mark);
+        }
+        outcome.map(|()| self.report)
+    }
+
+    fn compact_all(&mut self) -> Result<(), StoreError> {
+        let end = match self.first_excluded() {
+            Ok(end) => end,
+            Err(Abort::Error(error)) => return Err(error),
+            Err(Abort::Interrupted | Abort::Damaged) => {
+                self.report.progress = Progress::BrokenOff;
+                return Ok(());
+            }
+        };
+        let log = &self.store.log;
+        let compacted = self.store.log.compacted();
+        let candidates = log
+            .numbers()
+            .into_iter()
+            .filter(|number| *number < end && !compacted.contains(*number));
+        for number in candidates.collect::<Vec<_>>() {
+            match self.compact_segment(number) {
+                Ok(()) => {}
+                Err(Abort::Damaged) => self.report.damaged_parts.push(number),
+                Err(Abort::Error(error)) => return Err(error),
+                Err(Abort::Interrupted) => {
+                    self.report.progress = Progress::BrokenOff;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first segment that is not compacted: the one that contains HEAD's position, or the next
+    /// one if that segment is worth closing.
+    fn first_excluded(&mut self) -> Result<u32, Abort> {
+        let position = match self.order.purpose {
+            Purpose::Count => self.store.writer().position(),
+            Purpose::Free => self.synced_head(&mut self.store.writer())?,
+        };
+        let number = position.end.segment;
+        let at_ms = match self.time_if_worth_closing(number) {
+            Ok(Some(at_ms)) => at_ms,
+            // Damage is left alone.
+            Ok(None) | Err(Abort::Damaged) => return Ok(number),
+            Err(abort) => return Err(abort),
+        };
+        if self.order.purpose == Purpose::Count {
+            return Ok(number + 1);
+        }
+        let mut writer = self.store.writer();
+        check_owner(self.owner, writer.owner())?;
+        // A commit may have closed the segment in the meantime.
+        if writer.position().end.segment == number {
+            let written = writer.start_segment(at_ms)?;
+            self.store.apply_commit(&writer, &written);
+        }
+        Ok(self.synced_head(&mut writer)?.end.segment)
+    }
+
+    fn synced_head(&self, writer: &mut Writer) -> Result<LogPosition, Abort> {
+        writer
+            .sync_head()
+            .map_err(|error| abort(error, "write HEAD before a compaction"))?;
+        Ok(writer.head_position())
+    }
+
+    /// The time of the last record in the active segment, if the segment is worth closing.
+    fn time_if_worth_closing(&mut self, number: u32) -> Result<Option<u64>, Abort> {
+        let end = self
+            .store
+            .log
+            .segment(number)
+            .map_or(0, |segment| segment.end());
+        if end == 0 || end < self.order.bounds.close_bytes {
+            return Ok(None);
+        }
+        if let Some(stock) = self.known_stock(number, end)
+            && !self.is_worth_closing(stock)
+        {
+            self.report.left_bytes += garbage(stock);
+            return Ok(None);
+        }
+        self.step(Step::Inspect(number))?;
+        let contents = self.inspect(number)?;
+        self.update_inventory(number, &contents);
+        if !self.is_worth_closing(contents.stock()) {
+            self.report.left_bytes += garbage(contents.stock());
+            return Ok(None);
+        }
+        Ok(contents.stub.map(|stub| stub.at_ms))
+    }
+
+    /// Whether the active segment has enough garbage to be closed and compacted.
+    fn is_worth_closing(&self, stock: Stock) -> bool {
+        self.is_worth_it(stock) && garbage(stock) >= self.order.bounds.close_bytes
+    }
+
+    /// What the inventory knows of a segment without an inspection. Bytes that were appended since
+    /// the inventory was taken count as live.
+    fn known_stock(&self, number: u32, end: u64) -> Option<Stock> {
+        let stock = self.order.inventory.stock(number, &self.losses)?;
+        let is_known =
+            self.order.contents == Contents::Referred && !stock.is_doubtful && stock.bytes <= end;
+        is_known.then(|| Stock::seen(end, stock.live + (end - stock.bytes)))
+    }
+
+    /// Stores the result of an inspection in the inventory, unless the inspection counted
+    /// hypothetical deletions.
+    fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
+        let stock = self.order.inventory.stock(number, &self.losses);
+        let is_up_to_date = stock.is_some_and(|stock| stock.bytes == contents.bytes);
+        if self.order.contents == Contents::Referred
+            && self.order.forgotten.is_empty()
+            && is_up_to_date
+        {
+            self.order.inventory.correct(number, contents.live_bytes);
+        }
+    }
+
+    /// Whether so little of a segment is live that it is worth compacting.
+    fn is_worth_it(&self, stock: Stock) -> bool {
+        let asked = self.order.bounds.live_percent;
+        let is_tight = self.store.quota.is_tight(self.report.bytes_before);
+        let percent = if is_tight {
+            asked.max(TIGHT_PERCENT)
+        } else {
+            asked
+        };
+        u128::from(stock.live) * 100 <= u128::from(stock.bytes) * u128::from(percent)
+    }
+
+    fn compact_segment(&mut self, number: u32) -> Result<(), Abort> {
+        let end = self.open_segment(number)?.end();
+        if let Some(stock) = self.known_stock(number, end)
+            && !self.is_worth_it(stock)
+        {
+            self.count_left(stock);
+            return Ok(());
+        }
+        self.step(Step::Inspect(number))?;
+        let start = Location::start_of(number);
+        let follows_lost_range = {
+            let index = self.store.index();
+            let lost = index.processes().lost_ranges();
+            lost.iter().any(|lost| lost.to == start)
+        };
+        if follows_lost_range {
+            // The first record of this segment is the evidence for the lost range before it, so it
+            // has to stay.
+            return Err(Abort::Damaged);
+        }
+        let mut contents = self.inspect(number)?;
+        let Some(stub) = contents.stub.take() else {
+            return Err(Abort::Damaged);
+        };
+        self.update_inventory(number, &contents);
+        if !self.is_worth_it(contents.stock()) {
+            self.count_left(contents.stock());
+            return Ok(());
+        }
+        self.report.parts += 1;
+        self.report.live_bytes += contents.live_bytes;
+        if self.order.purpose == Purpose::Free {
+            // An interruption from here on leaves copies of records that were moved already.
+            self.order.inventory.doubt(number);
+            self.move_live_records(number, &contents)?;
+            self.replace_by_stub(number, &mut contents, stub)?;
+            self.order.inventory.drop_part(number);
+            contents
+                .unreferenced
+                .keys()
+                .for_each(|name| self.order.inventory.dropped(ShortName::of(name), number));
+        } else {
+            let freed = contents
+                .bytes
+                .saturating_sub(contents.live_bytes + HEADER_BYTES as u64);
+            self.report.bytes_after = self.report.bytes_after.saturating_sub(freed);
+            self.report.moved_bytes += contents.live_bytes;
+        }
+        self.report.freed_parts += 1;
+        self.report.dropped_contents += contents.unreferenced.len() as u64;
+        self.report.dropped_content_bytes += contents
+            .unreferenced
+            .values()
+            .map(|(_, bytes)| bytes)
+            .sum::<u64>();
+        if self.order.purpose == Purpose::Free {
+            self.step(Step::Clean(number))?;
+            self.remove_keys(&contents.garbage_keys);
+        }
+        Ok(())
+    }
+
+    /// Counts a segment that is left as it is.
+    fn count_left(&mut self, stock: Stock) {
+        self.report.parts += 1;
+        self.report.live_bytes += stock.live;
+        self.report.left_bytes += garbage(stock);
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), Abort> {
+        match (self.order.watch)(step) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Abort::Interrupted),
+        }
+    }
+
+    /// Appends the live records again at the log's end, `step_bytes` at a time.
+    fn move_live_records(&mut self, number: u32, contents: &SegmentContents) -> Result<(), Abort> {
+        let mut locations = contents
+            .live
+            .iter()
+            .map(|offset| Location {
+                segment: number,
+                offset: *offset,
+            })
+            .peekable();
+        while locations.peek().is_some() {
+            self.step(Step::Move(number))?;
+            let mut records = Vec::new();
+            let mut bytes = 0;
+            while bytes < self.order.bounds.step_bytes
+                && let Some(at) = locations.next()
+            {
+                let record = self.read_record(at)?;
+                bytes += HEADER_BYTES as u64 + record.1.length;
+                records.push(record);
+            }
+            let mut writer = self.store.writer();
+            self.move_to_end(&mut writer, &records)?;
+        }
+        Ok(())
+    }
+
+    /// Appends those of the records that are still live.
+    fn move_to_end(
+        &mut self,
+        writer: &mut Writer,
+        records: &[(Location, RecordHeader, Bytes)],
+    ) -> Result<(), StoreError> {
+        check_owner(self.owner, writer.owner())?;
+        self.flush_index(writer)?;
+        // A commit may have superseded a record since the segment was inspected.
+        let mut live = Vec::new();
+        {
+            let index = self.store.index();
+            for record in records {
+                let (at, header, _) = record;
+                let liveness = self.liveness(&index, *at, header);
+                let liveness = liveness
+                    .map_err(|fault| io_error("query its index")(io::Error::other(fault)))?;
+                if matches!(liveness, Liveness::Live) {
+                    live.push(record);
+                }
+            }
+        }
+        let at_ms = records.first().map_or(0, |(_, header, _)| header.at_ms);
+        let builders = self.builders_for(live.into_iter());
+        if builders.is_empty() {
+            return Ok(());
+        }
+        let encoded = writer.encode(builders, at_ms)?;
+        self.report.moved_bytes += encoded.length();
+        let written = writer.append(encoded, Until::Written)?;
+        self.store.apply_commit(writer, &written);
+        Ok(())
+    }
+
+    /// Builders for the moved records. Records that only list deleted numbers are merged: they stay
+    /// live for ever, and would otherwise add up with each compaction.
+    fn builders_for<'r>(
+        &self,
+        records: impl Iterator<Item = &'r (Location, RecordHeader, Bytes)>,
+    ) -> Vec<RecordBuilder> {
+        let mut builders = Vec::new();
+        let mut pids = BTreeSet::new();
+        let mut ids = BTreeSet::new();
+        for (_, header, payload) in records {
+            match header.kind {
+                RecordKind::ProcessDeleted => pids.extend([header.subject]),
+                RecordKind::CheckpointDropped => ids.extend([header.subject]),
+                RecordKind::DeletedPids => pids.extend(number_range(header)),
+                RecordKind::DroppedCheckpoints => ids.extend(number_range(header)),
+                _ => builders.push(RecordBuilder::moved(header, payload.clone())),
+            }
+        }
+        builders.extend(RecordBuilder::deleted_numbers(
+            RecordKind::DeletedPids,
+            &pids,
+        ));
+        builders.extend(RecordBuilder::deleted_numbers(
+            RecordKind::DroppedCheckpoints,
+            &ids,
+        ));
+        builders
+    }
+
+    /// Writes all pending changes to the index, so that it can be queried while no commit can be
+    /// made.
+    fn flush_index(&self, writer: &Writer) -> Result<(), StoreError> {
+        match self.store.flush_index() {
+            Ok(()) => Ok(()),
+            Err(_) => self
+                .store
+                .index_mut()
+                .rebuild(&self.store.log, writer.position()),
+        }
+    }
+
+    /// Reads a record and its payload, checked.
+    fn read_record(&self, at: Location) -> Result<(Location, RecordHeader, Bytes), Abort> {
+        let log = &self.store.log;
+        let header = log.header(at)?.ok_or(Abort::Damaged)?.header;
+        if !log.is_whole(at, &header)? {
+            return Err(Abort::Damaged);
+        }
+        let start = at.offset + HEADER_BYTES as u64;
+        let segment = log.require_segment(at)?;
+        let payload = segment
+            .slice(start..start + header.length)
+            .map_err(|error| abort(error, "map a segment"))?;
+        Ok((at, header, payload))
+    }
+
+    /// Replaces a segment that was emptied by its stub. Holds the writer's lock, so that no commit
+    /// can reference what is dropped.
+    fn replace_by_stub(
+        &mut self,
+        number: u32,
+        contents: &mut SegmentContents,
+        stub: RecordHeader,
+    ) -> Result<(), Abort> {
+        let at = Location::start_of(number);
+        let log = Arc::clone(&self.store.log);
+        let mut writer = self.store.writer();
+        check_owner(self.owner, writer.owner())?;
+        writer.check_writable()?;
+        self.store.gc_pins.check(self.order.mark)?;
+        self.copy_pinned(&mut writer, number, contents)?;
+        self.step(Step::Settle(number))?;
+        writer
+            .sync_head()
+            .map_err(|error| abort(error, "sync the records that a compaction moved"))?;
+        // Without this flush the index would still point at the old location of a moved record, and
+        // the record would be answered as lost.
+        self.flush_index(&writer)?;
+        self.step(Step::Write(number))?;
+        let (bytes, _) = stub.sign(log.key(), at);
+        log.write_stub(number, &bytes)
+            .map_err(|error| abort(error, "write the stub of a compacted segment"))?;
+        self.step(Step::Replace(number))?;
+        log.replace(number).map_err(|error| {
+            // It is unknown which of the two files has the name now, so nothing about the segment
+            // can be trusted.
+            writer.poison(format!(
+                "segment {number:08} could not be replaced: {error}"
+            ));
+            abort(error, "replace a compacted segment")
+        })
+    }
+
+    /// Moves contents that looked unreferenced at the inspection and were pinned by a commit since.
+    fn copy_pinned(
+        &mut self,
+        writer: &mut Writer,
+        number: u32,
+        contents: &mut SegmentContents,
+    ) -> Result<(), Abort> {
+        let store = self.store;
+        let pinned: Vec<_> = contents
+            .unreferenced
+            .extract_if(|name, _| store.gc_pins.is_pinned(*name))
+            .collect();
+        let at = |offset| Location {
+            segment: number,
+            offset,
+        };
+        let records = pinned
+            .iter()
+            .map(|(_, (offset, _))| self.read_record(at(*offset)))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(self.move_to_end(writer, &records)?)
+    }
+
+    /// Removes the keys of dropped records from the index. A failure is harmless: a key that points
+    /// into a compacted segment is ignored.
+    fn remove_keys(&self, keys: &[RecordKey]) {
+        let log = &self.store.log;
+        let cleaned = keys
+            .chunks(RECORDS_PER_QUERY)
+            .try_for_each(|keys| self.store.index_mut().remove_compacted(keys, log));
+        if let Err(fault) = cleaned.and_then(|()| self.store.index_mut().flush(log)) {
+            tracing::warn!(%fault, "cannot remove the keys of a compacted segment from the index");
+        }
+    }
+
+    fn open_segment(&self, number: u32) -> Result<Arc<Segment>, StoreError> {
+        self.store.log.require_segment(Location::start_of(number))
+    }
+}
+
+fn garbage(stock: Stock) -> u64 {
+    stock.bytes.saturating_sub(stock.live)
+}
+
+fn abort(error: io::Error, doing: &str) -> Abort {
+    Abort::Error(io_error(doing)(error))
+}

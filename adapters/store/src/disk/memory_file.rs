@@ -1,0 +1,58 @@
+//! A file that was read once and is kept in memory. A compacted segment consists of one header, and
+//! a long-lived store has many of them: keeping each open would take a file descriptor each.
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::DiskFile;
+
+/// The bytes of a file that is no longer written.
+#[derive(Debug)]
+pub(crate) struct MemoryFile(pub(crate) Bytes);
+
+fn read_only() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a file that is kept in memory is not written",
+    )
+}
+
+impl DiskFile for MemoryFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(offset)
+            .ok()
+            .and_then(|start| self.0.get(start..)?.get(..buffer.len()));
+        buffer.copy_from_slice(start.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _parts: &[Bytes]) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn set_length(&self, _length: u64) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn reserve(&self, _length: u64) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn map(&self, length: u64) -> io::Result<Bytes> {
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= self.0.len());
+        length
+            .map(|length| self.0.slice(..length))
+            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}

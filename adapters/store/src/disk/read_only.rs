@@ -1,0 +1,128 @@
+//! Read-only access to the operating system's files, next to a writer. The caller throttles reads;
+//! every change is refused.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Disk, DiskFile, OpenMode, OsDisk};
+use crate::pace::Pace;
+
+/// The most bytes that are read between two calls of the throttle.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The operating system's file system, for reading only.
+#[derive(Debug, Default)]
+pub(crate) struct ReadOnlyDisk {
+    pace: Pace,
+}
+
+impl ReadOnlyDisk {
+    /// A disk that calls `pace` before each read.
+    pub(crate) fn paced(pace: Pace) -> Self {
+        Self { pace }
+    }
+}
+
+/// A file that another program may be writing.
+#[derive(Debug)]
+struct ReadFile {
+    file: File,
+    pace: Pace,
+}
+
+impl Disk for ReadOnlyDisk {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        match how {
+            OpenMode::Existing => Ok(Arc::new(ReadFile {
+                file: File::open(path)?,
+                pace: self.pace.clone(),
+            })),
+            OpenMode::New | OpenMode::Emptied => refused(),
+        }
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+        OsDisk.names(folder)
+    }
+
+    fn make_folder(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+        refused()
+    }
+}
+
+impl DiskFile for ReadFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut at = offset;
+        for piece in buffer.chunks_mut(PIECE_BYTES) {
+            self.pace.ask(piece.len() as u64)?;
+            self.file.read_exact_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[Bytes]) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        refused()
+    }
+
+    fn set_length(&self, _: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn reserve(&self, _: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn is_mappable(&self) -> bool {
+        false
+    }
+
+    fn map(&self, _: u64) -> io::Result<Bytes> {
+        refused()
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_read_is_made_of_pieces_that_follow_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..5 * PIECE_BYTES / 2)
+            .map(|at| (at / 7 % 251) as u8)
+            .collect();
+        std::fs::write(folder.path().join("f"), &bytes).unwrap();
+        let file = ReadOnlyDisk::default()
+            .open(&folder.path().join("f"), OpenMode::Existing)
+            .unwrap();
+        let mut read = vec![0; bytes.len() - 9];
+        file.read_at(9, &mut read).unwrap();
+        assert!(read == bytes[9..], "no byte is another");
+    }
+}

@@ -1,0 +1,228 @@
+//! Applies a record to the process table and to the index.
+
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
+
+use super::{Index, IndexError, PayloadOf, unencodable};
+use crate::log_position::Location;
+use crate::payload::{
+    decode_checkpoint, decode_created, decode_exit, decode_losses, decode_truncated, number_range,
+};
+use crate::process_table::{
+    AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NumberedRecords,
+    ProcessEntry, Retained,
+};
+use crate::record_header::{RecordHeader, RecordKind};
+
+impl Index {
+    /// Applies a record to the process table and queues its index entries.
+    ///
+    /// # Errors
+    /// The errors of `payload`, except damage, which is recorded.
+    pub(crate) fn apply_record(
+        &mut self,
+        at: Location,
+        header: &RecordHeader,
+        payload: PayloadOf<'_>,
+    ) -> Result<(), IndexError> {
+        match header.kind {
+            RecordKind::SegmentOpened | RecordKind::SegmentCompacted => Ok(()),
+            RecordKind::Content => {
+                self.pending
+                    .put_content(header.payload, at, self.processes.key());
+                Ok(())
+            }
+            RecordKind::ContentLost => {
+                self.pending
+                    .put_lost_content(header.payload, at, self.processes.key());
+                Ok(())
+            }
+            RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => {
+                self.apply_deleted_numbers(header)
+            }
+            RecordKind::Checkpoint => {
+                let read = unless_damaged(payload().and_then(|bytes| decode_checkpoint(&bytes)))?;
+                // The record itself cannot contain its commit number, because the number is
+                // assigned when it is written.
+                let state = read.map_or(CheckpointState::Damaged, |read| {
+                    CheckpointState::Retained(Checkpoint {
+                        commit: CommitNumber(header.since),
+                        ..read
+                    })
+                });
+                self.apply_checkpoint(CheckpointId(header.subject), CheckpointEntry { state, at })
+            }
+            RecordKind::LossAcknowledged => {
+                // An unreadable record acknowledges nothing.
+                let losses = unless_damaged(payload().and_then(|bytes| decode_losses(&bytes)))?
+                    .unwrap_or_default();
+                let losses = self
+                    .processes
+                    .put_losses(header.since, AcknowledgedLosses { at, losses })
+                    .map_err(unencodable)?;
+                self.pending.put_losses(header.since, losses);
+                Ok(())
+            }
+            RecordKind::CheckpointDropped => self.apply_checkpoint(
+                CheckpointId(header.subject),
+                CheckpointEntry {
+                    state: CheckpointState::Dropped,
+                    at,
+                },
+            ),
+            RecordKind::ProcessCreated
+            | RecordKind::Facts
+            | RecordKind::Snapshot
+            | RecordKind::ProcessEnded
+            | RecordKind::TempFile
+            | RecordKind::HistoryTruncated
+            | RecordKind::ProcessDeleted
+            | RecordKind::SnapshotDropped => self.apply_to_process(at, header, payload),
+        }
+    }
+
+    /// Numbers that are already recorded as deleted keep their entries, which hold the location of
+    /// the record.
+    fn apply_deleted_numbers(&mut self, header: &RecordHeader) -> Result<(), IndexError> {
+        let entry = ProcessEntry::deleted(Location::START);
+        for number in number_range(header) {
+            let pid = Pid(number);
+            let id = CheckpointId(number);
+            let dropped = CheckpointEntry {
+                state: CheckpointState::Dropped,
+                at: Location::START,
+            };
+            if header.kind == RecordKind::DroppedCheckpoints
+                && self.processes.checkpoint_entry(id) != Some(&dropped)
+            {
+                self.apply_checkpoint(id, dropped)?;
+            } else if header.kind == RecordKind::DeletedPids
+                && self.processes.entry(pid).as_ref() != Some(&entry)
+            {
+                *self.processes.entry_mut(pid, || entry.clone()) = entry.clone();
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_checkpoint(
+        &mut self,
+        id: CheckpointId,
+        entry: CheckpointEntry,
+    ) -> Result<(), IndexError> {
+        self.pending.put_checkpoint(
+            id,
+            self.processes
+                .put_checkpoint(id, entry)
+                .map_err(unencodable)?,
+        );
+        Ok(())
+    }
+
+    fn apply_to_process(
+        &mut self,
+        at: Location,
+        header: &RecordHeader,
+        payload: PayloadOf<'_>,
+    ) -> Result<(), IndexError> {
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
+        let last_record = LastRecord::by(at, header);
+        let key = *self.processes.key();
+        let entry = self
+            .processes
+            .entry_mut(pid, || ProcessEntry::new(LastRecord::NONE));
+        if entry.is_deleted() && header.kind != RecordKind::ProcessDeleted {
+            return Ok(());
+        }
+        let changes = &mut self.pending;
+        match header.kind {
+            RecordKind::ProcessCreated => {
+                changes.put_image(pid, FactNumber(0), at, &key);
+                entry.birth =
+                    unless_damaged(payload().and_then(|bytes| Ok(decode_created(&bytes)?.0)))?
+                        .or(entry.birth.take());
+                entry.born_at = at;
+                // A tree has no temporary files before its root is created. If the creation record
+                // is lost, changes of the files may be lost as well.
+                entry.temp_files.last_record = entry.temp_files.last_record.max(last_record);
+            }
+            RecordKind::Facts => {
+                changes.put_facts(pid, first, at, header.count, &key);
+                entry.last = entry
+                    .last
+                    .max(FactNumber(header.first + header.count.saturating_sub(1)));
+            }
+            // The fact that a snapshot follows existed, even if its record is lost.
+            RecordKind::Snapshot => {
+                changes.put_image(pid, first, at, &key);
+                entry.last = entry.last.max(first);
+            }
+            RecordKind::SnapshotDropped => {
+                changes.remove_image(pid, first);
+                entry.last = entry.last.max(first);
+            }
+            RecordKind::TempFile => {
+                changes.put_temp_file(pid, header.first, at, &key);
+                let last = entry.temp_files.last.max(header.first);
+                entry.temp_files = NumberedRecords {
+                    last,
+                    last_record: entry.temp_files.last_record.max(last_record),
+                };
+            }
+            RecordKind::ProcessEnded => {
+                let end = EndEntry {
+                    since: header.since,
+                    at,
+                    exit: None,
+                    last: first,
+                };
+                if entry
+                    .end
+                    .as_ref()
+                    .is_none_or(|known| known.since <= end.since)
+                {
+                    let exit = unless_damaged(payload().and_then(|bytes| decode_exit(&bytes)))?;
+                    entry.end = Some(EndEntry { exit, ..end });
+                }
+                entry.last = entry.last.max(first);
+            }
+            RecordKind::HistoryTruncated => {
+                entry.birth = unless_damaged(payload().and_then(|bytes| decode_truncated(&bytes)))?
+                    .or(entry.birth.take());
+                entry.retained = Retained::From(first.max(entry.since()), at);
+                entry.last = entry.last.max(first);
+            }
+            RecordKind::ProcessDeleted => *entry = ProcessEntry::deleted(at),
+            RecordKind::SegmentOpened
+            | RecordKind::SegmentCompacted
+            | RecordKind::Content
+            | RecordKind::ContentLost
+            | RecordKind::Checkpoint
+            | RecordKind::CheckpointDropped
+            | RecordKind::DeletedPids
+            | RecordKind::DroppedCheckpoints
+            | RecordKind::LossAcknowledged => return Ok(()),
+        }
+        // Facts have no gaps and nothing follows an end, so these records show how far the journal
+        // goes. A snapshot does not: it may be written long after its fact.
+        if matches!(
+            header.kind,
+            RecordKind::ProcessCreated | RecordKind::Facts | RecordKind::ProcessEnded
+        ) {
+            entry.last_record = entry.last_record.max(last_record);
+        }
+        Ok(())
+    }
+}
+
+fn unless_damaged<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(StoreError::Damaged { what }) => {
+            tracing::warn!(what, "an entry of the process table is lost");
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}

@@ -1,0 +1,396 @@
+//! The pass over the log that brings an inventory up to date: what each record is, which process
+//! needs it, and which contents it references.
+//!
+//! The pass reads the log in order, from where the last one ended. Only the record that the index
+//! points to is counted, so that of several copies one counts. A payload is decoded once, when the
+//! pass first reaches its record; a record that was only moved since is known already.
+//!
+//! Missing records are never treated as absent references. At the end, every process of which a
+//! record was seen must be complete from its first image to its last fact; otherwise its references
+//! are unknown. Only records first written after the end of the pass may be missing: the GC mark
+//! began earlier and has pinned what they reference.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dormouse_actors::garbage::Piece;
+use dormouse_actors::ports::inventory::{Need, Reached, ShortName};
+use dormouse_actors::ports::{Forgotten, Progress, StockTaken, StockTaking, StoreError};
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+
+use crate::compaction::RECORDS_PER_QUERY;
+use crate::liveness::is_live;
+use crate::log::record_end;
+use crate::log_position::{Location, LogPosition};
+use crate::log_store::LogStore;
+use crate::payload::{decode_created, decode_facts};
+use crate::process_table::ProcessEntry;
+use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
+use crate::record_read::read_header;
+use crate::search;
+
+/// A number that no other store opened by this program has, from 1.
+pub(crate) fn next_store_instance() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// A pass in progress.
+pub(crate) struct InventoryPass<'s, 'a> {
+    store: &'s LogStore,
+    order: StockTaking<'a>,
+    /// Where the pass ends.
+    end: LogPosition,
+    /// Records first written up to this commit were decoded by an earlier pass.
+    known: u64,
+    at: Location,
+    taken: StockTaken,
+}
+
+impl<'s, 'a> InventoryPass<'s, 'a> {
+    /// Prepares a pass from where the inventory ends to the end of the log.
+    pub(crate) fn new(store: &'s LogStore, order: StockTaking<'a>) -> Self {
+        let end = store.writer().position();
+        order.inventory.belong_to(store.instance);
+        let Reached {
+            part,
+            offset,
+            commit,
+        } = order.inventory.reached();
+        let at = Location {
+            segment: part,
+            offset,
+        }
+        .max(Location::START);
+        Self {
+            store,
+            order,
+            end,
+            known: commit,
+            at,
+            taken: StockTaken::default(),
+        }
+    }
+
+    /// Runs the pass to its end.
+    ///
+    /// # Errors
+    /// As [`dormouse_actors::ports::Store::take_stock`].
+    pub(crate) fn run(mut self) -> Result<StockTaken, StoreError> {
+        while self.at < self.end.end {
+            if (self.order.watch)().is_break() {
+                return Ok(StockTaken {
+                    progress: Progress::BrokenOff,
+                    ..self.taken
+                });
+            }
+            self.read_chunk()?;
+            let Location {
+                segment: part,
+                offset,
+            } = self.at;
+            self.order.inventory.reach(Reached {
+                part,
+                offset,
+                commit: self.known,
+            });
+        }
+        let touched = self.order.inventory.settle();
+        let is_first = self.known == 0;
+        let pids = if is_first {
+            self.all()
+        } else {
+            touched.into_iter().collect()
+        };
+        for pid in pids {
+            self.check_complete(pid)?;
+        }
+        let Location {
+            segment: part,
+            offset,
+        } = self.at;
+        self.order.inventory.reach(Reached {
+            part,
+            offset,
+            commit: self.end.commit,
+        });
+        Ok(self.taken)
+    }
+
+    fn all(&self) -> Vec<Pid> {
+        self.store
+            .index()
+            .processes()
+            .listing()
+            .rows
+            .into_iter()
+            .map(|row| row.pid)
+            .collect()
+    }
+
+    /// Reads a bounded number of records of one segment.
+    fn read_chunk(&mut self) -> Result<(), StoreError> {
+        let log = &self.store.log;
+        let number = self.at.segment;
+        let limit = if number == self.end.end.segment {
+            self.end.end.offset
+        } else {
+            log.segment(number).map_or(0, |segment| segment.end())
+        };
+        let mut records = Vec::new();
+        while self.at.offset < limit && records.len() < RECORDS_PER_QUERY {
+            let Some(checked) = log.header(self.at)? else {
+                self.skip(limit)?;
+                break;
+            };
+            let at = self.at;
+            self.at = record_end(at, &checked.header);
+            records.push((at, checked.header));
+        }
+        if self.at.offset >= limit && number < self.end.end.segment {
+            self.at = Location::start_of(number + 1);
+        }
+        self.taken.records += records.len() as u64;
+        let nothing = Forgotten::default();
+        let live = self.store.query_index(|index| {
+            let is_live = |(at, header): &_| is_live(index, &nothing, *at, header);
+            records.iter().map(is_live).collect::<Result<Vec<_>, _>>()
+        })?;
+        for ((at, header), is_live) in records.into_iter().zip(live) {
+            self.order.inventory.passed(at.segment, bytes_of(&header));
+            if is_live {
+                self.add_record(at, &header)?;
+            } else {
+                self.apply_deletion(&header);
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues at the next record after damage in a segment.
+    fn skip(&mut self, limit: u64) -> Result<(), StoreError> {
+        let from = self.at;
+        let next = search::next_header(&self.store.log, self.at)?;
+        let here = next.filter(|next| next.segment == from.segment && next.offset < limit);
+        self.at = here.unwrap_or(Location {
+            offset: limit,
+            ..from
+        });
+        self.order.inventory.note_unreadable(
+            None,
+            format!("no record is recognisable from {from} to {}", self.at),
+        );
+        Ok(())
+    }
+
+    /// Applies the deletions that a record declares, whether or not the record itself is still
+    /// live.
+    fn apply_deletion(&mut self, header: &RecordHeader) {
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
+        let inventory = &mut self.order.inventory;
+        match header.kind {
+            RecordKind::ProcessDeleted => inventory.forget(pid),
+            RecordKind::HistoryTruncated => inventory.shorten(pid, first),
+            RecordKind::CheckpointDropped => {
+                inventory.drop_checkpoint(CheckpointId(header.subject))
+            }
+            RecordKind::SnapshotDropped => inventory.no_image(pid, first),
+            _ => {}
+        }
+    }
+
+    /// Adds a live record to the inventory.
+    fn add_record(&mut self, at: Location, header: &RecordHeader) -> Result<(), StoreError> {
+        self.apply_deletion(header);
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
+        let bytes = bytes_of(header);
+        let inventory = &mut self.order.inventory;
+        let need = match header.kind {
+            RecordKind::SegmentOpened | RecordKind::SegmentCompacted => return Ok(()),
+            RecordKind::Content => {
+                inventory.content(ShortName::of(&header.payload), at.segment, bytes);
+                return Ok(());
+            }
+            RecordKind::Checkpoint => {
+                inventory.checkpoint(CheckpointId(header.subject), at.segment, bytes);
+                return Ok(());
+            }
+            RecordKind::ContentLost
+            | RecordKind::CheckpointDropped
+            | RecordKind::ProcessDeleted
+            | RecordKind::DeletedPids
+            | RecordKind::DroppedCheckpoints
+            | RecordKind::LossAcknowledged => {
+                inventory.fixed(at.segment, bytes);
+                return Ok(());
+            }
+            RecordKind::ProcessCreated => Need::image(FactNumber(0)),
+            RecordKind::Facts => {
+                Need::fact(FactNumber((header.first + header.count).saturating_sub(1)))
+            }
+            RecordKind::Snapshot | RecordKind::SnapshotDropped | RecordKind::HistoryTruncated => {
+                Need::image(first)
+            }
+            RecordKind::TempFile => Need::ALWAYS,
+            RecordKind::ProcessEnded => {
+                inventory.ended(pid, header.at_ms);
+                Need::ALWAYS
+            }
+        };
+        inventory.record(pid, need, at.segment, bytes);
+        if header.since > self.known || self.known == 0 {
+            self.read(at, header)?;
+        }
+        Ok(())
+    }
+
+    /// Decodes what a record references.
+    fn read(&mut self, at: Location, header: &RecordHeader) -> Result<(), StoreError> {
+        if !matches!(
+            header.kind,
+            RecordKind::ProcessCreated
+                | RecordKind::Facts
+                | RecordKind::Snapshot
+                | RecordKind::TempFile
+        ) {
+            return Ok(());
+        }
+        let pid = Pid(header.subject);
+        match self
+            .store
+            .log
+            .payload(at, header)
+            .and_then(|payload| self.refer(pid, header, &payload))
+        {
+            // Without this snapshot, the journal is replayed from an earlier one and references the
+            // same contents.
+            Err(StoreError::Damaged { what }) if header.kind == RecordKind::Snapshot => {
+                tracing::warn!(%pid, what, "an image cannot be read");
+                Ok(())
+            }
+            Err(StoreError::Damaged { what }) => {
+                self.order.inventory.note_unreadable(Some(pid), what);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn refer(&mut self, pid: Pid, header: &RecordHeader, payload: &[u8]) -> Result<(), StoreError> {
+        let first = FactNumber(header.first);
+        match header.kind {
+            RecordKind::ProcessCreated => {
+                self.piece(
+                    pid,
+                    Need::image(FactNumber(0)),
+                    Piece::Image(decode_created(payload)?.1),
+                );
+                self.order.inventory.image(pid, FactNumber(0));
+            }
+            RecordKind::Snapshot => {
+                self.piece(pid, Need::image(first), Piece::Image(payload));
+                self.order.inventory.image(pid, first);
+            }
+            RecordKind::TempFile => {
+                self.piece(pid, Need::ALWAYS, Piece::TempFile(payload));
+                self.order.inventory.temp_file(pid, header.first);
+            }
+            _ => {
+                let facts = decode_facts(payload)?;
+                for (number, fact) in (header.first..).zip(&facts) {
+                    self.piece(pid, Need::fact(FactNumber(number)), Piece::Fact(fact));
+                }
+                if facts.len() as u64 == header.count {
+                    self.order.inventory.facts(pid, first, header.count);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, pid: Pid, need: Need, piece: Piece<'_>) {
+        let keys = self.store.log.keys();
+        match (self.order.references)(piece) {
+            Ok(contents) => {
+                let names = contents
+                    .into_iter()
+                    .map(|hash| ShortName::of(&keys.name(hash)));
+                self.order.inventory.refers(pid, need, names);
+            }
+            Err(error) => self
+                .order
+                .inventory
+                .note_unreadable(Some(pid), error.to_string()),
+        }
+    }
+
+    /// Checks that a process was seen from its first image to its last fact.
+    fn check_complete(&mut self, pid: Pid) -> Result<(), StoreError> {
+        let entry = self.store.index().processes().entry(pid);
+        let Some(entry) = entry.filter(|entry| !entry.is_deleted()) else {
+            return Ok(());
+        };
+        let missing = match self.order.inventory.covers(pid, entry.since(), entry.last) {
+            Ok(()) => None,
+            Err(None) if self.history_is_new(pid, &entry)? => return Ok(()),
+            Err(None) => Some(format!("its image after fact {} is missing", entry.since())),
+            Err(Some(upto)) => {
+                let locations = self
+                    .store
+                    .query_index(|index| index.facts(pid, upto.plus(1), entry.last))?;
+                let locations = locations.map(|runs| runs.into_iter().map(|run| run.at).collect());
+                let is_new = self.are_new(locations)?;
+                (!is_new).then(|| format!("facts after fact {upto} are missing"))
+            }
+        };
+        missing
+            .into_iter()
+            .for_each(|what| self.order.inventory.note_unreadable(Some(pid), what));
+        let known = self.order.inventory.temp_files(pid);
+        let last = entry.temp_files.last;
+        if known < last {
+            let locations = self
+                .store
+                .query_index(|index| index.temp_files(pid, last))?;
+            let locations =
+                locations.map(|locations| locations.into_iter().skip(known as usize).collect());
+            if !self.are_new(locations)? {
+                let what = format!("changes of its temporary files after {known} are missing");
+                self.order.inventory.note_unreadable(Some(pid), what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the history of a process began after the end of the pass: by its creation, or by a
+    /// truncation.
+    fn history_is_new(&self, pid: Pid, entry: &ProcessEntry) -> Result<bool, StoreError> {
+        let image = self
+            .store
+            .query_index(|index| index.image(pid, entry.since()))?;
+        let location = image
+            .filter(|(at, _)| *at == entry.since())
+            .map(|(_, location)| vec![location]);
+        self.are_new(location)
+    }
+
+    /// Whether all of these records were first written after the end of the pass.
+    fn are_new(&self, locations: Option<Vec<Location>>) -> Result<bool, StoreError> {
+        let Some(locations) = locations else {
+            return Ok(false);
+        };
+        for at in locations {
+            match read_header(&self.store.log, at) {
+                Ok(header) if header.since > self.end.commit => {}
+                Err(error) if !matches!(error, StoreError::Damaged { .. }) => return Err(error),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn bytes_of(header: &RecordHeader) -> u64 {
+    HEADER_BYTES as u64 + header.length
+}

@@ -1,0 +1,391 @@
+//! The key-value backend of the index: sled in a folder, or nothing, in which case all changes stay
+//! pending in memory. The only module that uses sled.
+//!
+//! sled is no longer maintained, does not sync what it flushes, and may panic or silently lose keys
+//! if its files are damaged. Therefore every call runs under `catch_unwind`, and the callers verify
+//! what they read. The program's panic hook runs before a panic is caught, and a library must not
+//! replace the hook: [`catches_panic_here`] lets a hook skip these panics.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::ops::Bound;
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::disk::{Disk as _, OsDisk};
+use crate::location_index::IndexFault;
+
+/// sled counts pages by their size on disk; in memory they take about four times that.
+const CACHE_BYTES: u64 = 8 << 20;
+
+/// How long an opening waits for sled threads that still write for a closed handle. They hold the
+/// lock of the database file, which no other program uses: the store has a lock of its own.
+const WAIT_FOR_CLOSING: Duration = Duration::from_secs(5);
+
+/// A key and its value.
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
+/// An ordered map of keys to values.
+#[derive(Debug)]
+pub(crate) enum KvStore {
+    /// In a folder.
+    Sled(SledStore),
+    /// No backend: everything is pending.
+    Nothing,
+}
+
+/// Changes that are applied together, the latest of each key. Additions are readable before they
+/// are applied.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    removes: bool,
+}
+
+impl Batch {
+    /// Sets a value.
+    pub(crate) fn insert(&mut self, key: &[u8], value: Vec<u8>) {
+        self.changes.insert(key.to_vec(), Some(value));
+    }
+
+    /// Removes a key.
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        self.changes.insert(key.to_vec(), None);
+        self.removes = true;
+    }
+
+    /// Whether any key is removed. Range queries do not see pending removals, so these must be
+    /// applied before the next query.
+    pub(crate) fn removes(&self) -> bool {
+        self.removes
+    }
+
+    fn between<'b>(
+        &'b self,
+        first: &[u8],
+        last: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Pair> + 'b {
+        let set = between(&self.changes, first, last);
+        set.filter_map(|(key, value)| Some((key.clone(), value.clone()?)))
+    }
+}
+
+impl KvStore {
+    /// Opens or creates the database in `folder`.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn open(folder: &Path) -> Result<Self, IndexFault> {
+        SledStore::open(folder).map(Self::Sled)
+    }
+
+    /// The value of a key, including pending changes.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn get(&self, key: &[u8], pending: &Batch) -> Result<Option<Vec<u8>>, IndexFault> {
+        if let Some(value) = pending.changes.get(key) {
+            return Ok(value.clone());
+        }
+        match self {
+            Self::Sled(sled) => guard(|| Ok(sled.db().get(key)?.map(|value| value.to_vec()))),
+            Self::Nothing => Ok(None),
+        }
+    }
+
+    /// The last pair in `first..=last`, including pending additions.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn last(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        pending: &Batch,
+    ) -> Result<Option<Pair>, IndexFault> {
+        let set = pending.between(first, last).next_back();
+        let kept = match self {
+            Self::Sled(sled) => guard(|| {
+                Ok(sled
+                    .db()
+                    .range(first..=last)
+                    .next_back()
+                    .transpose()?
+                    .map(pair))
+            })?,
+            Self::Nothing => None,
+        };
+        // For the same key, the pending value is the newer one.
+        Ok(kept
+            .into_iter()
+            .chain(set)
+            .max_by(|one, other| one.0.cmp(&other.0)))
+    }
+
+    /// All pairs in `first..=last`, in order, including pending additions.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn range(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        pending: &Batch,
+    ) -> Result<Vec<Pair>, IndexFault> {
+        let mut kept: Vec<Pair> = match self {
+            Self::Sled(sled) => guard(|| {
+                sled.db()
+                    .range(first..=last)
+                    .map(|entry| entry.map(pair))
+                    .collect()
+            })?,
+            Self::Nothing => return Ok(pending.between(first, last).collect()),
+        };
+        let kept_pairs = kept.len();
+        kept.extend(pending.between(first, last));
+        if kept.len() > kept_pairs {
+            let merged: BTreeMap<_, _> = kept.into_iter().collect();
+            kept = merged.into_iter().collect();
+        }
+        Ok(kept)
+    }
+
+    /// Passes all stored pairs in `first..=last` to `show`, in order, without collecting them.
+    ///
+    /// # Errors
+    /// [`IndexFault`]. Some pairs may have been passed by then.
+    pub(crate) fn each(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        show: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), IndexFault> {
+        match self {
+            Self::Sled(sled) => guard(|| {
+                for entry in sled.db().range(first..=last) {
+                    let (key, value) = entry?;
+                    show(&key, &value);
+                }
+                Ok(())
+            }),
+            Self::Nothing => Ok(()),
+        }
+    }
+
+    /// Applies changes atomically. They are not durable, and do not have to be: the log is.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn apply(&mut self, Batch { changes, .. }: Batch) -> Result<(), IndexFault> {
+        let Self::Sled(sled) = self else {
+            return Err(IndexFault(
+                "has no backend to write pending changes to".to_owned(),
+            ));
+        };
+        let mut batch = sled::Batch::default();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.insert(key, value),
+                None => batch.remove(key),
+            }
+        }
+        guard(|| sled.db().apply_batch(batch))
+    }
+}
+
+/// A sled database in a folder that only its owner can access.
+#[derive(Debug)]
+pub(crate) struct SledStore {
+    /// `Some` until the value is dropped.
+    db: Option<sled::Db>,
+    folder: PathBuf,
+}
+
+impl SledStore {
+    fn open(folder: &Path) -> Result<Self, IndexFault> {
+        // The folder is created with mode 0700 first, because sled creates its files with the
+        // umask's mode.
+        OsDisk
+            .make_folder(folder)
+            .map_err(|error| IndexFault(format!("has no folder: {error}")))?;
+        let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
+        let db = guard(|| open_when_closed(&config))?;
+        let opened = Self {
+            db: Some(db),
+            folder: folder.to_owned(),
+        };
+        opened.close_to_others();
+        Ok(opened)
+    }
+
+    fn db(&self) -> &sled::Db {
+        self.db
+            .as_ref()
+            .expect("sled is there until the value is dropped")
+    }
+
+    fn close_to_others(&self) {
+        if let Err(error) = owner_only(&self.folder) {
+            tracing::debug!(%error, "cannot change the modes of the index's files; their folder is \
+             accessible to its owner only");
+        }
+    }
+}
+
+impl Drop for SledStore {
+    /// sled flushes when the last handle is dropped, and may panic there too.
+    fn drop(&mut self) {
+        let db = self.db.take();
+        if let Err(fault) = guard(|| db.map_or(Ok(0), |db| db.flush())) {
+            tracing::warn!(%fault, "cannot flush sled; the index will be caught up or rebuilt from \
+             the log");
+        }
+        self.close_to_others();
+    }
+}
+
+fn open_when_closed(config: &sled::Config) -> sled::Result<sled::Db> {
+    let until = Instant::now() + WAIT_FOR_CLOSING;
+    loop {
+        match config.open() {
+            // sled has no error of its own for a locked file.
+            Err(sled::Error::Io(error))
+                if error.to_string().contains("acquire lock") && Instant::now() < until =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn owner_only(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            owner_only(&entry.path())?;
+        } else {
+            fs::set_permissions(entry.path(), Permissions::from_mode(0o600))?;
+        }
+    }
+    Ok(())
+}
+
+fn between<'m, V>(
+    map: &'m BTreeMap<Vec<u8>, V>,
+    first: &[u8],
+    last: &[u8],
+) -> impl DoubleEndedIterator<Item = (&'m Vec<u8>, &'m V)> + use<'m, V> {
+    // An inverted range is empty here, as in sled. `BTreeMap::range` would panic.
+    let bounds = (Bound::Included(first), Bound::Included(last.max(first)));
+    let found = if first <= last {
+        Some(map.range::<[u8], _>(bounds))
+    } else {
+        None
+    };
+    found.into_iter().flatten()
+}
+
+fn pair((key, value): (sled::IVec, sled::IVec)) -> Pair {
+    (key.to_vec(), value.to_vec())
+}
+
+thread_local! {
+    /// Whether this thread is inside a call of sled.
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The threads that sled starts. sled catches panics of the first kind itself, and stops using the
+/// second.
+const THREADS_OF_SLED: [&str; 2] = ["sled-io-", "log flusher"];
+
+/// Whether a panic on this thread, now, comes from the index. The store catches such a panic and
+/// rebuilds the index from the log, or keeps it in memory. A program with a panic hook of its own
+/// (`std::panic::set_hook`) should call this in the hook, and report nothing if it returns `true`.
+/// The default hook prints the panic, which does no harm.
+#[must_use]
+pub fn catches_panic_here() -> bool {
+    let thread = thread::current();
+    let is_of_sled = thread.name().is_some_and(|name| {
+        THREADS_OF_SLED
+            .iter()
+            .any(|of_sled| name.starts_with(of_sled))
+    });
+    is_of_sled || IS_GUARDED.get()
+}
+
+fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault> {
+    let was_guarded = IS_GUARDED.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(call));
+    IS_GUARDED.set(was_guarded);
+    match outcome {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(IndexFault(format!("failed: {error}"))),
+        Err(panic) => Err(IndexFault(format!("panicked: {}", text_of(&*panic)))),
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("nothing was said")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn an_index_that_is_still_being_closed_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shelf = KvStore::open(folder.path()).unwrap();
+        let mut batch = Batch::default();
+        batch.insert(b"key", vec![1]);
+        shelf.apply(batch).unwrap();
+        drop(shelf);
+        // A late sled thread holds the same lock.
+        let late = File::open(folder.path().join("db")).unwrap();
+        late.lock().unwrap();
+        let closing = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(late);
+        });
+        let shelf = KvStore::open(folder.path()).unwrap();
+        assert_eq!(shelf.get(b"key", &Batch::default()).unwrap(), Some(vec![1]));
+        closing.join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_of_sled_is_a_fault_that_hooks_can_tell_from_others() {
+        let fault = guard(|| -> sled::Result<()> {
+            assert!(guard(|| Ok(catches_panic_here())).unwrap());
+            assert!(catches_panic_here(), "behind a call within a call");
+            std::panic::resume_unwind(Box::new("a page is gone"))
+        });
+        assert_eq!(
+            fault.unwrap_err().to_string(),
+            "the index panicked: a page is gone"
+        );
+        assert!(!catches_panic_here());
+        for (name, is_of_sled) in [
+            ("sled-io-3", true),
+            ("log flusher", true),
+            ("worker", false),
+        ] {
+            let thread = thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(catches_panic_here)
+                .unwrap();
+            assert_eq!(thread.join().unwrap(), is_of_sled, "{name}");
+        }
+    }
+}

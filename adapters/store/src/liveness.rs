@@ -1,0 +1,109 @@
+//! Decides which records are live: those that an answer of the store depends on.
+
+use dormouse_actors::ports::Forgotten;
+use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
+
+use crate::index::Index;
+use crate::location_index::{IndexFault, RecordKey};
+use crate::log_position::Location;
+use crate::process_table::{CheckpointEntry, Retained};
+use crate::record_header::{RecordHeader, RecordKind};
+
+/// Whether the record at a location is live if `forgotten` is deleted as well. For a content:
+/// whether the index points to this copy.
+pub(crate) fn is_live(
+    index: &Index,
+    forgotten: &Forgotten,
+    at: Location,
+    header: &RecordHeader,
+) -> Result<bool, IndexFault> {
+    let pid = Pid(header.subject);
+    let id = CheckpointId(header.subject);
+    let leads_here = || record_key(header).map_or(Ok(false), |name| index.points_to(&name, at));
+    let entry = index
+        .processes()
+        .entry(pid)
+        .filter(|entry| !entry.is_deleted() && !forgotten.processes.contains(&pid));
+    let entry = entry.as_ref();
+    let since = entry.map(|entry| {
+        forgotten
+            .histories
+            .get(&pid)
+            .copied()
+            .unwrap_or_default()
+            .max(entry.since())
+    });
+    let checkpoint = index
+        .processes()
+        .checkpoint_entry(id)
+        .filter(|entry| entry.at == at);
+    match header.kind {
+        RecordKind::SegmentOpened | RecordKind::SegmentCompacted => Ok(false),
+        RecordKind::Content | RecordKind::ContentLost => leads_here(),
+        RecordKind::ProcessCreated => {
+            Ok(since == Some(FactNumber(0)) && entry.is_some_and(|entry| entry.born_at == at))
+        }
+        RecordKind::Facts => match since {
+            Some(since) if header.first + header.count > since.0 + 1 => leads_here(),
+            _ => Ok(false),
+        },
+        RecordKind::Snapshot => match since {
+            Some(since) if header.first >= since.0 => leads_here(),
+            _ => Ok(false),
+        },
+        RecordKind::SnapshotDropped => {
+            let image = RecordKey::Image(pid, FactNumber(header.first));
+            Ok(
+                since.is_some_and(|since| header.first >= since.0)
+                    && !index.contains_key(&image)?,
+            )
+        }
+        RecordKind::ProcessEnded => Ok(entry
+            .and_then(|entry| entry.end.as_ref())
+            .is_some_and(|end| end.at == at)),
+        RecordKind::TempFile if entry.is_some() => leads_here(),
+        RecordKind::TempFile => Ok(false),
+        RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::is_held)
+            && !forgotten.checkpoints.contains(&id)),
+        RecordKind::CheckpointDropped => Ok(checkpoint.is_some()),
+        // Both copies of such a record count as live; moving them merges them.
+        RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => Ok(true),
+        RecordKind::LossAcknowledged => Ok(index
+            .processes()
+            .acknowledged_in(header.since)
+            .is_some_and(|note| note.at == at)),
+        RecordKind::HistoryTruncated => Ok(entry.is_some_and(
+            |entry| matches!(entry.retained, Retained::From(_, place) if place == at),
+        )),
+        RecordKind::ProcessDeleted => {
+            let entry = index.processes().entry(pid);
+            Ok(entry.is_some_and(
+                |entry| matches!(entry.retained, Retained::Deleted(place) if place == at),
+            ))
+        }
+    }
+}
+
+/// The index key of a record; `None` for kinds that the index has no entries for.
+pub(crate) fn record_key(header: &RecordHeader) -> Option<RecordKey> {
+    let pid = Pid(header.subject);
+    let first = FactNumber(header.first);
+    match header.kind {
+        RecordKind::Content | RecordKind::ContentLost => Some(RecordKey::Content(header.payload)),
+        RecordKind::ProcessCreated => Some(RecordKey::Image(pid, FactNumber(0))),
+        RecordKind::Facts => Some(RecordKey::Facts(pid, first)),
+        RecordKind::Snapshot => Some(RecordKey::Image(pid, first)),
+        RecordKind::TempFile => Some(RecordKey::TempFile(pid, header.first)),
+        RecordKind::SegmentOpened
+        | RecordKind::SegmentCompacted
+        | RecordKind::ProcessEnded
+        | RecordKind::Checkpoint
+        | RecordKind::CheckpointDropped
+        | RecordKind::HistoryTruncated
+        | RecordKind::ProcessDeleted
+        | RecordKind::SnapshotDropped
+        | RecordKind::DeletedPids
+        | RecordKind::DroppedCheckpoints
+        | RecordKind::LossAcknowledged => None,
+    }
+}

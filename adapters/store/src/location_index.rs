@@ -1,0 +1,364 @@
+//! Maps keys to the locations of records in the log.
+//!
+//! The backend may silently lose keys or change values. Therefore the index contains only what the
+//! log contains as well (INDEX-1), and every answer is verified: locations and the position carry
+//! keyed hashes, the process table a digest. That a key is missing is trusted only in an index that
+//! was built in this session.
+//!
+//! Keys, with big-endian numbers: `f` pid first-fact, `s` pid fact (snapshots and creations), `t`
+//! pid number (temporary files of the tree with that root), `c` hash: each to a location and a
+//! count. `p` pid: to an entry of the process table. `k` number: to an entry of a checkpoint. `l`
+//! commit: to acknowledged losses. `m`: to the position up to which the log is indexed, and the
+//! table's digest. In an encrypted store, entries are sealed together with their keys, and a
+//! content's key is the log's name of it.
+
+mod changes;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use dormouse_proto::id::{FactNumber, Pid};
+
+use crate::kv::{Batch, KvStore};
+use crate::log_position::{Hash, Location, LogPosition, MAX_NUMBER};
+use crate::log_walk::LostRange;
+use crate::process_table::{Digest, ProcessTable};
+use crate::record_header::StoreKey;
+use crate::secret::Keys;
+
+pub(crate) use self::changes::{IndexChanges, RecordKey, checkpoint_key, losses_key, process_key};
+use self::changes::{counted, numbered};
+
+const APPLIED: &[u8] = b"m";
+
+/// The index cannot answer, or its answer is wrong. It has to be rebuilt.
+#[derive(Debug, thiserror::Error)]
+#[error("the index {0}")]
+pub(crate) struct IndexFault(pub(crate) String);
+
+/// How far the log is indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexPosition {
+    /// The log is indexed up to here.
+    pub(crate) position: LogPosition,
+    /// The digest of the process table at that position.
+    pub(crate) digest: Digest,
+    /// The lengths of the segments before the position's
+    /// ([`Log::lengths_before`](crate::log::Log::lengths_before)).
+    pub(crate) lengths: Hash,
+    /// The latest damage in the log before that position.
+    pub(crate) lost: Option<LostRange>,
+}
+
+/// Where a key points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    /// The record's location.
+    pub(crate) at: Location,
+    /// How many items the record holds; 0 if it declares a content lost.
+    pub(crate) count: u64,
+}
+
+/// A record of consecutive facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FactRun {
+    /// The number of the first fact.
+    pub(crate) first: FactNumber,
+    /// How many facts the record holds.
+    pub(crate) count: usize,
+    /// The record's location.
+    pub(crate) at: Location,
+}
+
+impl FactRun {
+    /// Whether the record holds this fact.
+    pub(crate) fn covers(&self, number: FactNumber) -> bool {
+        self.first <= number && number < self.first.plus(self.count)
+    }
+}
+
+/// An open index.
+#[derive(Debug)]
+pub(crate) struct LocationIndex {
+    kv: KvStore,
+    keys: Keys,
+}
+
+impl LocationIndex {
+    /// Opens or creates the index in `folder`.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn open(folder: &Path, keys: Keys) -> Result<Self, IndexFault> {
+        Ok(Self {
+            kv: KvStore::open(folder)?,
+            keys,
+        })
+    }
+
+    /// An index without a backend: it answers from pending changes only.
+    pub(crate) fn in_memory(keys: Keys) -> Self {
+        Self {
+            kv: KvStore::Nothing,
+            keys,
+        }
+    }
+
+    /// Deletes the index in `folder`, which must not be open.
+    ///
+    /// # Errors
+    /// As the operating system's.
+    pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// How far the log is indexed; `None` if the index is new, or belongs to another store.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn applied(&self) -> Result<Option<IndexPosition>, IndexFault> {
+        let value = self.kv.get(APPLIED, &Batch::default())?;
+        Ok(value.and_then(|bytes| IndexPosition::from_bytes(&bytes, self.keys.headers())))
+    }
+
+    /// Loads the process table, and verifies its digest.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn load_processes(
+        &self,
+        applied: &IndexPosition,
+    ) -> Result<ProcessTable, IndexFault> {
+        let mut table = ProcessTable::load(*self.keys.headers(), applied);
+        for kind in [b'p', b'k', b'l'] {
+            // An entry that does not open is empty here, which makes the loader reject the table.
+            self.kv.each(
+                &counted(kind, 0),
+                &counted(kind, u64::MAX),
+                &mut |name, entry| {
+                    table.add(name, &self.keys.open_entry(entry, name).unwrap_or_default());
+                },
+            )?;
+        }
+        table
+            .finish()
+            .ok_or_else(|| IndexFault("has a process table that is not whole".to_owned()))
+    }
+
+    /// Applies `changes` together with the position that they lead to, atomically. They are not
+    /// durable, and do not have to be: the log is.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn apply(
+        &mut self,
+        mut changes: IndexChanges,
+        applied: &IndexPosition,
+    ) -> Result<(), IndexFault> {
+        for (name, entry) in changes.entries {
+            let sealed = self.keys.seal_entry(entry, &name);
+            changes.batch.insert(
+                &name,
+                sealed.map_err(|error| IndexFault(format!("cannot be sealed: {error}")))?,
+            );
+        }
+        changes
+            .batch
+            .insert(APPLIED, applied.to_bytes(self.keys.headers()));
+        self.kv.apply(changes.batch)
+    }
+
+    /// The entry of a key, including `pending` changes.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn get(
+        &self,
+        name: &RecordKey,
+        pending: &IndexChanges,
+    ) -> Result<Option<IndexEntry>, IndexFault> {
+        let name = name.to_bytes();
+        let value = self.kv.get(&name, &pending.batch)?;
+        value
+            .map(|value| {
+                self.place(&name, &value)
+                    .map(|(at, count)| IndexEntry { at, count })
+            })
+            .transpose()
+    }
+
+    /// The latest image of a process at or before fact `upto`, including `pending` changes.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn image(
+        &self,
+        pid: Pid,
+        upto: FactNumber,
+        pending: &IndexChanges,
+    ) -> Result<Option<(FactNumber, Location)>, IndexFault> {
+        let name = |number| numbered(b's', pid, number);
+        let entry = self
+            .kv
+            .last(&name(FactNumber(0)), &name(upto), &pending.batch)?;
+        entry
+            .map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0)))
+            .transpose()
+    }
+
+    /// The records of facts that overlap `first..=upto`, by rising number, including `pending`
+    /// changes. The first record may begin earlier.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+        pending: &IndexChanges,
+    ) -> Result<Vec<FactRun>, IndexFault> {
+        let name = |number| numbered(b'f', pid, number);
+        let covering = self
+            .kv
+            .last(&name(FactNumber(0)), &name(first), &pending.batch)?;
+        let start = covering.map_or(Ok(first), |(name, _)| number_of(&name))?;
+        let found = self.kv.range(&name(start), &name(upto), &pending.batch)?;
+        found
+            .iter()
+            .map(|(name, value)| self.run(name, value))
+            .collect()
+    }
+
+    /// The locations of the changes `1..=last` of a tree's temporary files, including `pending`
+    /// changes; `None` if some are missing.
+    ///
+    /// # Errors
+    /// [`IndexFault`].
+    pub(crate) fn temp_files(
+        &self,
+        root: Pid,
+        last: u64,
+        pending: &IndexChanges,
+    ) -> Result<Option<Vec<Location>>, IndexFault> {
+        let name = |number| numbered(b't', root, FactNumber(number));
+        let found = self.kv.range(&name(1), &name(last), &pending.batch)?;
+        // Keys are unique, so `last` many keys between 1 and `last` leave no gap.
+        if found.len() as u64 != last {
+            return Ok(None);
+        }
+        found
+            .iter()
+            .map(|(name, value)| Ok(self.place(name, value)?.0))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    /// Changes or removes the last key of a kind, as damage to sled's file can.
+    #[cfg(test)]
+    pub(crate) fn damage_last(&mut self, kind: u8, damage: fn(Vec<u8>) -> Option<Vec<u8>>) {
+        let last = self.kv.last(&[kind], &[kind + 1], &Batch::default());
+        let (key, value) = last.expect("it can be read").expect("there is such a key");
+        let mut batch = Batch::default();
+        match damage(value) {
+            Some(value) => batch.insert(&key, value),
+            None => batch.remove(&key),
+        }
+        self.kv.apply(batch).expect("it can be changed");
+    }
+
+    fn run(&self, name: &[u8], value: &[u8]) -> Result<FactRun, IndexFault> {
+        let (at, count) = self.place(name, value)?;
+        let first = number_of(name)?;
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|_| count <= MAX_NUMBER && first.0 <= MAX_NUMBER);
+        let count = count.ok_or_else(|| IndexFault("holds an impossible count".to_owned()))?;
+        Ok(FactRun { first, count, at })
+    }
+
+    /// A value is location (12), count (8), and the first 8 bytes of a keyed hash over the key and
+    /// both.
+    fn place(&self, name: &[u8], value: &[u8]) -> Result<(Location, u64), IndexFault> {
+        let read = || {
+            let (place, check) = value.split_last_chunk::<8>()?;
+            let (at, count) = place.split_last_chunk::<8>()?;
+            let whole = check_of(name, place, self.keys.headers()) == *check;
+            Location::from_bytes(at)
+                .filter(|_| whole)
+                .map(|at| (at, u64::from_le_bytes(*count)))
+        };
+        read().ok_or_else(|| IndexFault("holds a value that does not match its hash".to_owned()))
+    }
+}
+
+impl IndexPosition {
+    /// Position (60), digest (32), lengths (32), the lost range's start, end and last commit (32,
+    /// if there is one), and the keyed hash of all that (32).
+    fn to_bytes(self, key: &StoreKey) -> Vec<u8> {
+        let mut bytes = self.position.to_bytes().to_vec();
+        self.digest
+            .0
+            .iter()
+            .for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend(self.lengths);
+        if let Some(lost) = self.lost {
+            bytes.extend(lost.from.to_bytes());
+            bytes.extend(lost.to.to_bytes());
+            bytes.extend(lost.upto.to_le_bytes());
+        }
+        let hash = blake3::keyed_hash(&key.0, &bytes);
+        bytes.extend(hash.as_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8], key: &StoreKey) -> Option<Self> {
+        let (body, hash) = bytes.split_last_chunk::<32>()?;
+        if blake3::keyed_hash(&key.0, body) != *hash {
+            return None;
+        }
+        let (position, rest) = body.split_at_checked(LogPosition::BYTES)?;
+        let (digest, rest) = rest.split_at_checked(32)?;
+        let (lengths, lost) = rest.split_first_chunk::<32>()?;
+        let mut words = [0; 4];
+        words
+            .iter_mut()
+            .zip(digest.as_chunks().0)
+            .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        let read_lost = || {
+            let (from, rest) = lost.split_at_checked(Location::BYTES)?;
+            let (to, upto) = rest.split_at_checked(Location::BYTES)?;
+            let upto = u64::from_le_bytes(upto.try_into().ok()?);
+            Some(LostRange {
+                from: Location::from_bytes(from)?,
+                to: Location::from_bytes(to)?,
+                since: 0,
+                upto,
+            })
+        };
+        let lost = read_lost();
+        Some(Self {
+            position: LogPosition::from_bytes(position)?,
+            digest: Digest(words),
+            lengths: *lengths,
+            lost,
+        })
+    }
+}
+
+fn number_of(key: &[u8]) -> Result<FactNumber, IndexFault> {
+    let number = key
+        .split_last_chunk::<8>()
+        .map(|(_, bytes)| FactNumber(u64::from_be_bytes(*bytes)));
+    number.ok_or_else(|| IndexFault("holds a key of the wrong length".to_owned()))
+}
+
+fn check_of(name: &[u8], value: &[u8], key: &StoreKey) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new_keyed(&key.0);
+    let hash = hasher.update(name).update(value).finalize();
+    *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
+}

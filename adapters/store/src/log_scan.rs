@@ -1,0 +1,270 @@
+//! Reads a whole log, payloads included, and records which records are damaged.
+//!
+//! It uses no index on disk. It keeps numbers and hashes in memory, but no payload.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_actors::garbage::Piece;
+use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+
+use crate::index::Index;
+use crate::log::Log;
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::log_walk::{LogEnd, WalkItem, walk_all};
+use crate::payload::{decode_created, decode_facts};
+use crate::record_header::{RecordHeader, RecordKind};
+use crate::stored_content::StoredContent;
+
+/// Whether a record is undamaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Whole,
+    Damaged,
+}
+
+/// What a log contains.
+#[derive(Debug)]
+pub(crate) struct LogScan {
+    pub(crate) records: u64,
+    /// Built from headers, creations, ends and checkpoints, as when the store is opened.
+    pub(crate) index: Index,
+    pub(crate) processes: BTreeMap<Pid, ProcessRecords>,
+    /// By the log's name of each content.
+    pub(crate) contents: BTreeMap<Hash, ScannedContent>,
+    /// Segments whose first record is damaged.
+    pub(crate) damaged_starts: Vec<u32>,
+    /// The last commit of which no record is missing.
+    pub(crate) last_whole: LogPosition,
+    pub(crate) end_ms: u64,
+}
+
+/// The record of a content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScannedContent {
+    /// `None` if the content was declared lost.
+    pub(crate) health: Option<Health>,
+    /// The content's hash; in an encrypted store whose record does not show it, the log's name of
+    /// the content.
+    pub(crate) hash: ContentHash,
+}
+
+/// The records of a process.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessRecords {
+    pub(crate) since: FactNumber,
+    /// The last fact, as the end of the process records it.
+    pub(crate) last_by_end: FactNumber,
+    pub(crate) snapshots: BTreeMap<FactNumber, Health>,
+    /// By the first fact of each record: how many facts, and their health.
+    pub(crate) facts: BTreeMap<FactNumber, (u64, Health)>,
+    pub(crate) temp_files: BTreeMap<u64, Health>,
+}
+
+/// Receives every readable piece of a journal.
+pub(crate) type PieceVisitor<'a> = &'a mut dyn FnMut(Pid, Piece<'_>);
+
+impl LogScan {
+    /// Reads the whole log. Returns where it ends as well.
+    ///
+    /// # Errors
+    /// As [`walk_all`].
+    pub(crate) fn read(
+        log: &Log,
+        head: LogPosition,
+        visit: PieceVisitor<'_>,
+    ) -> Result<(Self, LogEnd), StoreError> {
+        let mut scan = Self {
+            records: 0,
+            index: Index::table_only(log),
+            processes: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            damaged_starts: Vec::new(),
+            last_whole: LogPosition::EMPTY,
+            end_ms: 0,
+        };
+        let reached = walk_all::<StoreError>(log, head, &mut |found| {
+            match found {
+                WalkItem::Record(at, header) => scan.note(log, at, &header, visit)?,
+                WalkItem::LostRange(lost) => scan.index.add_lost_range(lost),
+                // The walk always reports HEAD's position. Only the log shows whether the commit is
+                // really there.
+                WalkItem::Commit(position)
+                    if position == head && !log.contains_commit(&position)? => {}
+                WalkItem::Commit(position) => scan.last_whole = position,
+            }
+            Ok(())
+        })?;
+        let table = scan.index.processes();
+        scan.processes
+            .retain(|pid, _| !table.entry(*pid).is_some_and(|entry| entry.is_deleted()));
+        Ok((scan, reached))
+    }
+
+    fn note(
+        &mut self,
+        log: &Log,
+        at: Location,
+        header: &RecordHeader,
+        visit: PieceVisitor<'_>,
+    ) -> Result<(), StoreError> {
+        self.index
+            .apply_to_table(at, header, &|| log.payload(at, header).map(Bytes::from))?;
+        self.records += 1;
+        self.end_ms = self.end_ms.max(header.at_ms);
+        let health = if log.is_whole(at, header)? {
+            Health::Whole
+        } else {
+            Health::Damaged
+        };
+        let pid = Pid(header.subject);
+        let first = FactNumber(header.first);
+        let mut read = |kind: RecordKind| -> Result<(), StoreError> {
+            if health == Health::Whole {
+                visit_pieces(pid, kind, &log.payload(at, header)?, visit)?;
+            }
+            Ok(())
+        };
+        match header.kind {
+            RecordKind::SegmentOpened if health == Health::Damaged => {
+                self.damaged_starts.push(at.segment)
+            }
+            RecordKind::SegmentOpened
+            | RecordKind::SegmentCompacted
+            | RecordKind::Checkpoint
+            | RecordKind::CheckpointDropped
+            | RecordKind::ProcessDeleted
+            | RecordKind::DeletedPids
+            | RecordKind::DroppedCheckpoints
+            | RecordKind::LossAcknowledged => {}
+            RecordKind::Content => {
+                let hash = match StoredContent::open(log, at, header, Arc::default()) {
+                    Ok(stored) => stored.hash(),
+                    Err(_) => ContentHash(header.payload),
+                };
+                self.contents.insert(
+                    header.payload,
+                    ScannedContent {
+                        health: Some(health),
+                        hash,
+                    },
+                );
+            }
+            RecordKind::ContentLost => {
+                let lost = ScannedContent {
+                    health: None,
+                    hash: ContentHash(header.payload),
+                };
+                self.contents.insert(header.payload, lost);
+            }
+            RecordKind::ProcessCreated
+            | RecordKind::Facts
+            | RecordKind::Snapshot
+            | RecordKind::TempFile => {
+                read(header.kind)?;
+                let records = self.processes.entry(pid).or_default();
+                match header.kind {
+                    RecordKind::Facts => drop(records.facts.insert(first, (header.count, health))),
+                    RecordKind::TempFile => drop(records.temp_files.insert(header.first, health)),
+                    RecordKind::Snapshot => drop(records.snapshots.insert(first, health)),
+                    _ => drop(records.snapshots.insert(FactNumber(0), health)),
+                }
+            }
+            RecordKind::SnapshotDropped => {
+                self.processes
+                    .entry(pid)
+                    .or_default()
+                    .snapshots
+                    .remove(&first);
+            }
+            RecordKind::ProcessEnded => {
+                let records = self.processes.entry(pid).or_default();
+                records.last_by_end = records.last_by_end.max(first);
+            }
+            RecordKind::HistoryTruncated => {
+                let records = self.processes.entry(pid).or_default();
+                records.since = records.since.max(first);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn visit_pieces(
+    pid: Pid,
+    kind: RecordKind,
+    payload: &[u8],
+    visit: PieceVisitor<'_>,
+) -> Result<(), StoreError> {
+    match kind {
+        RecordKind::ProcessCreated => visit(pid, Piece::Image(decode_created(payload)?.1)),
+        RecordKind::Snapshot => visit(pid, Piece::Image(payload)),
+        RecordKind::TempFile => visit(pid, Piece::TempFile(payload)),
+        RecordKind::Facts => decode_facts(payload)?
+            .iter()
+            .for_each(|fact| visit(pid, Piece::Fact(fact))),
+        _ => {}
+    }
+    Ok(())
+}
+
+impl ProcessRecords {
+    /// The ranges of facts that are unreadable.
+    pub(crate) fn lost_facts(&self) -> Vec<(FactNumber, FactNumber)> {
+        let mut lost: Vec<(FactNumber, FactNumber)> = Vec::new();
+        let mut next = self.since.plus(1);
+        let mut note = |from: FactNumber, to: FactNumber| match lost.last_mut() {
+            Some(last) if last.1.plus(1) == from => last.1 = to,
+            _ => lost.push((from, to)),
+        };
+        for (first, (count, health)) in &self.facts {
+            let after = FactNumber(first.0 + count);
+            if after <= next {
+                continue;
+            }
+            if *first > next {
+                note(next, FactNumber(first.0 - 1));
+            }
+            if *health == Health::Damaged {
+                note((*first).max(next), FactNumber(after.0 - 1));
+            }
+            next = after;
+        }
+        // A snapshot proves that its fact existed, and an end names the last fact.
+        let last = self
+            .snapshots
+            .last_key_value()
+            .map_or(self.last_by_end, |(at, _)| self.last_by_end.max(*at));
+        if last >= next {
+            note(next, last);
+        }
+        lost
+    }
+
+    /// Damaged images that a repair can drop, because an earlier image and the facts lead to the
+    /// same state.
+    pub(crate) fn damaged_images(&self) -> Vec<FactNumber> {
+        let first = self
+            .snapshots
+            .range(self.since..)
+            .find(|(_, health)| **health == Health::Whole);
+        let Some((first, _)) = first else {
+            return Vec::new();
+        };
+        let damaged = self
+            .snapshots
+            .range(*first..)
+            .filter(|(_, health)| **health == Health::Damaged);
+        damaged.map(|(at, _)| *at).collect()
+    }
+
+    /// The first readable image at or after a fact.
+    pub(crate) fn image_from(&self, fact: FactNumber) -> Option<FactNumber> {
+        self.snapshots
+            .range(fact..)
+            .find(|(_, health)| **health == Health::Whole)
+            .map(|(at, _)| *at)
+    }
+}

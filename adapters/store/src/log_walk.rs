@@ -1,0 +1,444 @@
+//! Walks over the log: which records it contains, where it is damaged, and where it ends.
+//!
+//! **How a torn tail is distinguished from damage.** Each record contains the number of the latest
+//! commit that was synced when the record was written. If a bad record is found where commit *n+1*
+//! should be,
+//! * before HEAD's position it is damage: HEAD covers it (LOG-3);
+//! * after HEAD's position it is damage if a later record says that *n+1* was synced. Other records
+//!   prove nothing: the disk may have kept the end of a write and lost its beginning;
+//! * otherwise it is the torn tail of a commit that was never acknowledged. The walk ends before it
+//!   (LOG-2).
+//!
+//! After damage, the walk continues at the next header that verifies. Such a header is genuine
+//! (`record_header`), so the search cannot be misled by bytes inside a content.
+//!
+//! A compacted segment is one record, which the chain continues from as from the segment's last
+//! record.
+//!
+//! The walk reads headers, and payloads only after HEAD's position. It changes nothing.
+
+use dormouse_actors::ports::StoreError;
+
+use crate::error::damaged;
+use crate::header_window::HeaderWindow;
+use crate::log::{Log, record_end};
+use crate::log_position::{Hash, Location, LogPosition};
+use crate::record_header::{CheckedHeader, HEADER_BYTES, PlaceInCommit, RecordHeader, RecordKind};
+use crate::search;
+
+/// More records than a segment of the default length can contain.
+const SEGMENT_RECORDS: u64 = 1 << 21;
+
+/// A range of the log without a recognisable record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LostRange {
+    /// The first byte of the range.
+    pub(crate) from: Location,
+    /// Where the next recognisable record starts.
+    pub(crate) to: Location,
+    /// No record in the range was first written before this commit, unless it was moved there.
+    pub(crate) since: u64,
+    /// No record in the range belongs to a later commit than this.
+    pub(crate) upto: u64,
+}
+
+impl LostRange {
+    /// An upper bound of the records in the range. The length of a missing segment is unknown.
+    pub(crate) fn most_records(&self) -> u64 {
+        let spanned =
+            u64::from(self.to.segment.saturating_sub(self.from.segment)) * SEGMENT_RECORDS;
+        spanned
+            + self
+                .to
+                .offset
+                .saturating_sub(if spanned > 0 { 0 } else { self.from.offset })
+                / HEADER_BYTES as u64
+    }
+}
+
+/// What the walk finds.
+#[derive(Debug)]
+pub(crate) enum WalkItem {
+    /// A record of a complete commit.
+    Record(Location, RecordHeader),
+    /// The end of a commit, all of whose records were reported: the log is good up to here.
+    Commit(LogPosition),
+    /// Damage.
+    LostRange(LostRange),
+}
+
+/// Walks the log from `from` to its end, and passes each item to `visit`, commit by commit. Returns
+/// the position of the last complete commit; what follows is a torn tail.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if the log is not the one that `head` belongs to, and the errors of
+/// `visit`.
+pub(crate) fn walk<E: From<StoreError>>(
+    log: &Log,
+    from: LogPosition,
+    head: LogPosition,
+    visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+) -> Result<LogPosition, E> {
+    let mut walk = Walk::new(log, from, head);
+    walk.run(visit)?;
+    walk.check_end()?;
+    Ok(walk.last_good)
+}
+
+/// Where a log ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEnd {
+    /// The last complete commit.
+    pub(crate) last_good: LogPosition,
+    /// The highest commit of which a record was found.
+    pub(crate) commit: u64,
+    /// Whether damage follows the last complete commit, so that the true end is unknown.
+    pub(crate) is_doubtful: bool,
+}
+
+/// Walks the whole log, wherever it ends.
+///
+/// # Errors
+/// As [`walk`], but damage at the end is no error.
+pub(crate) fn walk_all<E: From<StoreError>>(
+    log: &Log,
+    head: LogPosition,
+    visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+) -> Result<LogEnd, E> {
+    let mut walk = Walk::new(log, LogPosition::EMPTY, head);
+    walk.run(visit)?;
+    Ok(LogEnd {
+        last_good: walk.last_good,
+        commit: walk.reached,
+        is_doubtful: walk.open_damage.is_some(),
+    })
+}
+
+/// Refuses a log that was not written by the store that `head` belongs to. Reads all headers.
+/// Called if the record that HEAD names is unreadable, to tell damage from a foreign log.
+///
+/// # Errors
+/// [`StoreError::Damaged`].
+pub(crate) fn check_written_by_store(log: &Log, head: LogPosition) -> Result<(), StoreError> {
+    let mut recognised = false;
+    walk(log, LogPosition::EMPTY, head, &mut |found| {
+        recognised |= matches!(found, WalkItem::Record(at, _) if at < head.end);
+        Ok::<_, StoreError>(())
+    })?;
+    if recognised {
+        return Ok(());
+    }
+    Err(damaged(format!(
+        "nothing in the log was written by the store that HEAD belongs to, which had reached {}. \
+         Restore the log of this store, or a copy of HEAD and log together",
+        head.end
+    )))
+}
+
+struct Walk<'a> {
+    log: &'a Log,
+    window: HeaderWindow<'a>,
+    head: LogPosition,
+    at: Location,
+    /// The end of the record before `at`; in an earlier segment if `at` is the start of one.
+    previous_end: Location,
+    /// The hash of the record before `at`; `None` after damage.
+    chain: Option<Hash>,
+    last_good: LogPosition,
+    /// Good records of a commit whose last record has not been reached.
+    pending: Vec<(Location, RecordHeader)>,
+    /// The highest commit of which a record was accepted.
+    reached: u64,
+    /// The latest commit that is synced, according to records further on.
+    latest_synced: u64,
+    /// Damage after the last good commit.
+    open_damage: Option<LostRange>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(log: &'a Log, from: LogPosition, head: LogPosition) -> Self {
+        let at = from.end;
+        let previous_end = from.end;
+        let chain = Some(from.chain);
+        let window = HeaderWindow::on(log);
+        let reached = from.commit;
+        let pending = Vec::new();
+        Self {
+            log,
+            window,
+            head,
+            at,
+            previous_end,
+            chain,
+            last_good: from,
+            pending,
+            reached,
+            latest_synced: 0,
+            open_damage: None,
+        }
+    }
+
+    fn run<E: From<StoreError>>(
+        &mut self,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while self.enter_segment() {
+            self.pass_head(visit)?;
+            let header = self.window.header(self.at)?;
+            let is_covered_by_head = self.at < self.head.end;
+            match header {
+                Some(checked) if is_covered_by_head => {
+                    self.check_against_head(&checked)?;
+                    self.accept_record(checked, visit)?;
+                }
+                Some(checked) if self.is_trusted(&checked)? => {
+                    self.accept_record(checked, visit)?
+                }
+                None if is_covered_by_head => self.skip_before_head(visit)?,
+                None if self.was_synced()? => match search::next_header(self.log, self.at)? {
+                    Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
+                    None => break,
+                },
+                _ => break,
+            }
+        }
+        self.pass_head(visit)
+    }
+
+    /// HEAD covers a commit that ends at its position. If the walk passes that position without
+    /// having found the commit, for instance because a segment was cut between two records, what is
+    /// missing before it is lost.
+    fn pass_head<E: From<StoreError>>(
+        &mut self,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.at < self.head.end || self.last_good.end >= self.head.end {
+            return Ok(());
+        }
+        self.flush(visit)?;
+        visit(WalkItem::LostRange(self.lost(
+            self.previous_end,
+            self.head.end,
+            self.head.commit,
+        )))?;
+        self.continue_at_head(visit)
+    }
+
+    /// Continues from HEAD's position, whatever precedes it.
+    fn continue_at_head<E>(
+        &mut self,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.chain = Some(self.head.chain);
+        self.last_good = self.head;
+        self.open_damage = None;
+        self.previous_end = self.head.end;
+        self.reached = self.head.commit;
+        visit(WalkItem::Commit(self.head))
+    }
+
+    fn lost(&self, from: Location, to: Location, upto: u64) -> LostRange {
+        let has_begun = self.last_good.commit != self.reached;
+        let since = if has_begun {
+            self.reached
+        } else {
+            self.reached + 1
+        };
+        LostRange {
+            from,
+            to,
+            since,
+            upto,
+        }
+    }
+
+    /// A torn tail may be cut, but not if damage precedes it: the cut would hide the damage.
+    fn check_end(&self) -> Result<(), StoreError> {
+        let Some(lost) = self.open_damage else {
+            return Ok(());
+        };
+        Err(damaged(format!(
+            "the log cannot be read from {} on, and no whole commit follows. Cutting it there \
+             could lose acknowledged commits. Restore a copy of HEAD and log together",
+            lost.from
+        )))
+    }
+
+    /// Moves to the next segment at the end of one. Returns `false` at the end of the log.
+    fn enter_segment(&mut self) -> bool {
+        let last = self.log.numbers().last().copied().unwrap_or(0);
+        let end = self
+            .log
+            .segment(self.at.segment)
+            .map(|segment| segment.end());
+        // What HEAD covers ended here, even if the segment is shorter now or missing.
+        let is_over = end == Some(self.at.offset)
+            || (self.at == self.head.end && end.is_none_or(|end| end < self.at.offset));
+        if is_over && self.at.segment < last {
+            self.at = Location::start_of(self.at.segment + 1);
+        }
+        self.at.segment < last || end.is_some_and(|end| self.at.offset < end)
+    }
+
+    /// After HEAD's position, a record counts if its payload is whole, or if a later commit shows
+    /// that it was synced.
+    fn is_trusted(&mut self, checked: &CheckedHeader) -> Result<bool, StoreError> {
+        Ok(self.log.is_whole(self.at, &checked.header)? || self.was_synced()?)
+    }
+
+    fn check_against_head(&self, checked: &CheckedHeader) -> Result<(), StoreError> {
+        let end = record_end(self.at, &checked.header);
+        let another = end > self.head.end && end.segment == self.head.end.segment;
+        if another || (end == self.head.end && checked.hash != self.head.chain) {
+            return Err(damaged(format!(
+                "the log is not the one that HEAD belongs to: they differ at {}. Restore a copy of \
+                 HEAD and log together",
+                self.at
+            )));
+        }
+        Ok(())
+    }
+
+    /// Commit numbers always rise. If they do not, the log consists of two copies of the store.
+    fn check_order(&self, header: &RecordHeader) -> Result<(), StoreError> {
+        if header.commit > self.reached {
+            return Ok(());
+        }
+        Err(damaged(format!(
+            "the segments before {:08} hold commits up to {}, and it continues with commit {}: \
+             they come from two copies of the store that were written independently. Restore \
+             HEAD, HEAD2 and the log of one of them together",
+            self.at.segment, self.reached, header.commit
+        )))
+    }
+
+    fn accept_record<E: From<StoreError>>(
+        &mut self,
+        checked: CheckedHeader,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at = self.at;
+        let CheckedHeader { header, hash } = checked;
+        if self.chain.is_some_and(|chain| chain != header.previous) {
+            self.check_order(&header)?;
+            self.flush(visit)?;
+            visit(WalkItem::LostRange(self.lost(
+                self.previous_end,
+                at,
+                header.commit,
+            )))?;
+        }
+        if header.kind == RecordKind::SegmentCompacted {
+            return self.skip_compacted(header, visit);
+        }
+        if self
+            .pending
+            .first()
+            .is_some_and(|(_, first)| first.commit != header.commit)
+        {
+            self.flush(visit)?;
+        }
+        self.at = record_end(at, &header);
+        self.previous_end = self.at;
+        self.chain = Some(hash);
+        self.reached = self.reached.max(header.commit);
+        let ends = (header.place == PlaceInCommit::Last).then_some(header.commit);
+        self.pending.push((at, header));
+        if let Some(commit) = ends {
+            self.flush(visit)?;
+            self.last_good = LogPosition {
+                end: self.at,
+                last: at.offset,
+                chain: hash,
+                commit,
+            };
+            self.open_damage = None;
+            visit(WalkItem::Commit(self.last_good))?;
+        }
+        Ok(())
+    }
+
+    /// Continues after a compacted segment. No commit ends here: HEAD's position is always in a
+    /// later segment.
+    fn skip_compacted<E>(
+        &mut self,
+        header: RecordHeader,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.flush(visit)?;
+        let at = self.at;
+        self.at = record_end(at, &header);
+        self.chain = Some(header.payload);
+        self.previous_end = self.at;
+        self.reached = self.reached.max(header.commit);
+        visit(WalkItem::Record(at, header))
+    }
+
+    fn flush<E>(&mut self, visit: &mut dyn FnMut(WalkItem) -> Result<(), E>) -> Result<(), E> {
+        self.pending
+            .drain(..)
+            .try_for_each(|(at, header)| visit(WalkItem::Record(at, header)))
+    }
+
+    /// Continues after damage.
+    fn skip<E>(
+        &mut self,
+        to: Location,
+        upto: u64,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.flush(visit)?;
+        let lost = self.lost(self.at, to, upto);
+        visit(WalkItem::LostRange(lost))?;
+        self.at = to;
+        self.previous_end = to;
+        self.chain = None;
+        self.open_damage = Some(lost);
+        Ok(())
+    }
+
+    fn commit_at(&self, at: Location) -> Result<u64, StoreError> {
+        Ok(self
+            .log
+            .header(at)?
+            .map_or(u64::MAX, |checked| checked.header.commit))
+    }
+
+    /// Continues at the next record, or at HEAD's position, whichever comes first: a record is
+    /// known to end there.
+    fn skip_before_head<E: From<StoreError>>(
+        &mut self,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match search::next_header(self.log, self.at)? {
+            Some(next) if next < self.head.end => self.skip(next, self.commit_at(next)?, visit),
+            _ => {
+                self.skip(self.head.end, self.head.commit, visit)?;
+                self.continue_at_head(visit)
+            }
+        }
+    }
+
+    /// Whether a later record shows that the commit expected here was synced.
+    fn was_synced(&mut self) -> Result<bool, StoreError> {
+        // If a commit has begun, the bad record belongs to it.
+        let has_begun = self.last_good.commit != self.reached;
+        let wanted = if has_begun {
+            self.reached
+        } else {
+            self.reached + 1
+        };
+        let mut at = self.at;
+        while self.latest_synced < wanted {
+            let Some(next) = search::next_header(self.log, at)? else {
+                break;
+            };
+            let Some(checked) = self.log.header(next)? else {
+                break;
+            };
+            self.latest_synced = self.latest_synced.max(checked.header.synced);
+            at = record_end(next, &checked.header);
+        }
+        Ok(self.latest_synced >= wanted)
+    }
+}

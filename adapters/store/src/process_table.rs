@@ -1,0 +1,417 @@
+//! The process table, in memory: one entry per process, with how far its journal goes.
+//!
+//! An entry is stored as its encoded bytes, about fifty, and decoded when it is queried: there is
+//! one for every process that ever existed, and most of those sleep or have ended.
+//!
+//! The index keeps a copy on disk. A digest, a sum over all entries that does not depend on their
+//! order, shows whether that copy is whole: a missing or outdated entry changes it.
+
+mod digest;
+mod entry;
+mod loader;
+mod losses;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_actors::ports::{Listing, StoreError};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{CheckpointId, Pid};
+use dormouse_proto::pid_map::PidMap;
+use dormouse_proto::process::ProcessRow;
+use dormouse_proto::record::codec;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::losses::AcknowledgedLosses;
+use crate::error::damaged;
+use crate::location_index::{IndexPosition, checkpoint_key, process_key};
+use crate::log_position::Location;
+use crate::log_walk::LostRange;
+use crate::record_header::StoreKey;
+
+pub(crate) use digest::Digest;
+use entry::is_deleted_entry;
+pub(crate) use entry::{EndEntry, LastRecord, NumberedRecords, ProcessEntry, Retained};
+use loader::TableLoader;
+
+/// A checkpoint in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointEntry {
+    /// The state of the checkpoint.
+    pub(crate) state: CheckpointState,
+    /// The location of the record that says so.
+    pub(crate) at: Location,
+}
+
+/// The state of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CheckpointState {
+    /// The checkpoint exists.
+    Retained(Checkpoint),
+    /// The checkpoint was dropped.
+    Dropped,
+    /// The checkpoint exists, but its record is damaged: which processes it needs is unknown.
+    Damaged,
+}
+
+impl CheckpointEntry {
+    fn to_bytes(&self) -> Encoded {
+        codec::encode(&(&self.state, self.at))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (state, at) = codec::decode(bytes).ok()?;
+        Some(Self { state, at })
+    }
+
+    fn retained(&self) -> Option<&Checkpoint> {
+        match &self.state {
+            CheckpointState::Retained(checkpoint) => Some(checkpoint),
+            CheckpointState::Dropped | CheckpointState::Damaged => None,
+        }
+    }
+
+    /// Whether the checkpoint was not dropped, readable or not.
+    pub(crate) fn is_held(&self) -> bool {
+        match self.state {
+            CheckpointState::Retained(_) | CheckpointState::Damaged => true,
+            CheckpointState::Dropped => false,
+        }
+    }
+}
+
+/// An entry, encoded for the index.
+type Encoded = Result<Vec<u8>, codec::CodecError>;
+
+/// All entries, by pid.
+#[derive(Debug)]
+pub(crate) struct ProcessTable {
+    key: StoreKey,
+    /// Encoded by [`ProcessEntry::to_bytes`]; empty for an entry that was never encoded.
+    entries: PidMap<Box<[u8]>>,
+    /// Entries that differ from their encoded bytes. An entry changes with each record of its
+    /// process, so encoding it later saves work.
+    changed: BTreeMap<Pid, ProcessEntry>,
+    /// By number.
+    checkpoints: BTreeMap<CheckpointId, CheckpointEntry>,
+    /// By the commit in which each was first written.
+    acknowledged: BTreeMap<u64, AcknowledgedLosses>,
+    digest: Digest,
+    /// Ascending.
+    lost: Vec<LostRange>,
+}
+
+impl ProcessTable {
+    /// An empty table.
+    pub(crate) fn new(key: StoreKey) -> Self {
+        let entries = PidMap::default();
+        let changed = BTreeMap::new();
+        let checkpoints = BTreeMap::new();
+        let acknowledged = BTreeMap::new();
+        Self {
+            key,
+            entries,
+            changed,
+            checkpoints,
+            acknowledged,
+            digest: Digest::default(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Loads a table from an index: [`add`](TableLoader::add) each entry, then
+    /// [`finish`](TableLoader::finish).
+    pub(crate) fn load(key: StoreKey, applied: &IndexPosition) -> TableLoader {
+        TableLoader::new(
+            Self {
+                lost: applied.lost.into_iter().collect(),
+                ..Self::new(key)
+            },
+            applied.digest,
+        )
+    }
+
+    /// The key of the store.
+    pub(crate) fn key(&self) -> &StoreKey {
+        &self.key
+    }
+
+    /// All entries as the last [`ProcessTable::encode_changed`] encoded them.
+    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
+        self.entries
+            .iter()
+            .map(|(pid, entry)| (pid, entry.to_vec()))
+    }
+
+    /// All checkpoints, encoded as by [`ProcessTable::put_checkpoint`].
+    pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, Encoded)> {
+        self.checkpoints
+            .iter()
+            .map(|(id, entry)| (*id, entry.to_bytes()))
+    }
+
+    /// The readable checkpoints, by ascending number.
+    pub(crate) fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
+        self.checkpoints
+            .values()
+            .filter_map(CheckpointEntry::retained)
+    }
+
+    /// A checkpoint, dropped or not.
+    pub(crate) fn checkpoint_entry(&self, id: CheckpointId) -> Option<&CheckpointEntry> {
+        self.checkpoints.get(&id)
+    }
+
+    /// The highest number that a checkpoint ever had; 0 if there was none.
+    pub(crate) fn last_checkpoint(&self) -> u64 {
+        self.checkpoints.keys().next_back().map_or(0, |id| id.0)
+    }
+
+    /// Sets a checkpoint. Returns its encoded bytes, for the index.
+    ///
+    /// # Errors
+    /// If it cannot be encoded.
+    pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, entry: CheckpointEntry) -> Encoded {
+        let name = checkpoint_key(id);
+        let bytes = entry.to_bytes()?;
+        if let Some(old) = self.checkpoints.insert(id, entry) {
+            self.digest.combine(
+                Digest::of(&self.key, &name, &old.to_bytes()?),
+                u64::wrapping_sub,
+            );
+        }
+        self.digest
+            .combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
+        Ok(bytes)
+    }
+
+    /// The entry of a process.
+    pub(crate) fn entry(&self, pid: Pid) -> Option<ProcessEntry> {
+        self.decoded(pid, self.entries.get(pid)?)
+    }
+
+    fn decoded(&self, pid: Pid, bytes: &[u8]) -> Option<ProcessEntry> {
+        self.changed
+            .get(&pid)
+            .cloned()
+            .or_else(|| ProcessEntry::from_bytes(bytes))
+    }
+
+    /// All entries except deleted processes, by ascending pid; `None` for an unreadable entry.
+    /// Costs decoding these; a deleted process, of which there are ever more, costs a look at one
+    /// byte.
+    fn entries(&self) -> impl Iterator<Item = (Pid, Option<ProcessEntry>)> {
+        let retained = self
+            .entries
+            .iter()
+            .filter(|(pid, bytes)| !is_deleted_entry(bytes) || self.changed.contains_key(pid));
+        retained
+            .map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
+            .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
+    }
+
+    /// The entry of a process, to be changed. Creates it with `begin` if there is none. The first
+    /// change since the last encoding decodes it.
+    pub(crate) fn entry_mut(
+        &mut self,
+        pid: Pid,
+        begin: impl FnOnce() -> ProcessEntry,
+    ) -> &mut ProcessEntry {
+        let Self {
+            entries, changed, ..
+        } = self;
+        changed.entry(pid).or_insert_with(|| {
+            let entry = entries
+                .get(pid)
+                .and_then(|bytes| ProcessEntry::from_bytes(bytes));
+            entry.unwrap_or_else(|| {
+                entries.insert(pid, Box::default());
+                begin()
+            })
+        })
+    }
+
+    /// How many entries wait for [`ProcessTable::encode_changed`].
+    pub(crate) fn changed_entries(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// Encodes the changed entries for the index. The digest covers them from here on.
+    ///
+    /// # Errors
+    /// If an entry cannot be encoded. All of them stay changed then.
+    pub(crate) fn encode_changed(&mut self) -> Result<Vec<(Pid, Vec<u8>)>, codec::CodecError> {
+        let encoded: Vec<_> = self
+            .changed
+            .iter()
+            .map(|(pid, entry)| Ok((*pid, entry.to_bytes()?)))
+            .collect::<Result<_, _>>()?;
+        for (pid, bytes) in &encoded {
+            let name = process_key(*pid);
+            if let Some(old) = self
+                .entries
+                .insert(*pid, bytes.as_slice().into())
+                .filter(|old| !old.is_empty())
+            {
+                self.digest
+                    .combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
+            }
+            self.digest
+                .combine(Digest::of(&self.key, &name, bytes), u64::wrapping_add);
+        }
+        self.changed.clear();
+        Ok(encoded)
+    }
+
+    /// The digest of all encoded entries.
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The rows of all processes, by ascending pid, and what is missing.
+    pub(crate) fn listing(&self) -> Listing {
+        let mut listing = Listing::default();
+        let mut programs = BTreeSet::new();
+        listing.last = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
+        let mut unlisted = Vec::new();
+        for (pid, entry) in self.entries() {
+            match entry.and_then(|entry| entry.row()) {
+                Some(row) => listing.rows.push(ProcessRow {
+                    program: shared(&mut programs, row.program),
+                    ..row
+                }),
+                None => unlisted.push(pid),
+            }
+        }
+        let acknowledged = self.acknowledged();
+        for loss in self.losses_with(&unlisted) {
+            let is_known = acknowledged.contains(&loss);
+            if is_known {
+                &mut listing.acknowledged
+            } else {
+                &mut listing.lost
+            }
+            .push(loss.to_string());
+        }
+        // Creations of processes may be in a lost range, and no pid may be used twice, so the last
+        // pid is estimated upwards.
+        let most = self.lost.iter().map(LostRange::most_records).sum();
+        listing.last = listing.last.saturating_add(most);
+        listing
+    }
+}
+
+/// Lets all rows of a program share one string.
+fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
+    if let Some(known) = known.get(&program) {
+        return known.clone();
+    }
+    known.insert(program.clone());
+    program
+}
+
+/// The error of a process whose row is unreadable.
+pub(crate) fn row_is_lost(pid: Pid) -> StoreError {
+    damaged(format!(
+        "the record of process {pid}'s creation or end does not match its hash"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::FactNumber;
+
+    use super::*;
+
+    fn entry(last: u64) -> ProcessEntry {
+        let last_record = LastRecord {
+            since: last + 1,
+            at: Location {
+                segment: 7,
+                offset: last,
+            },
+        };
+        let end = Some(EndEntry {
+            since: 3,
+            at: Location::START,
+            exit: None,
+            last: FactNumber(last),
+        });
+        let retained = Retained::From(
+            FactNumber(2),
+            Location {
+                segment: 2,
+                offset: 5,
+            },
+        );
+        let (last, temp_files) = (
+            FactNumber(last),
+            NumberedRecords {
+                last: last * 2,
+                last_record,
+            },
+        );
+        ProcessEntry {
+            birth: None,
+            born_at: last_record.at,
+            end,
+            retained,
+            last,
+            last_record,
+            temp_files,
+        }
+    }
+
+    fn digest(entries: &[(u64, u64)]) -> Digest {
+        let mut table = ProcessTable::new(StoreKey([1; 32]));
+        for (pid, last) in entries {
+            *table.entry_mut(Pid(*pid), || entry(0)) = entry(*last);
+            table.encode_changed().unwrap();
+        }
+        table.digest()
+    }
+
+    #[test]
+    fn an_ended_process_is_complete_if_its_last_fact_is_the_one_that_its_end_names() {
+        assert!(entry(4).is_complete());
+        let cases = [
+            ProcessEntry {
+                last: FactNumber(3),
+                ..entry(4)
+            },
+            ProcessEntry {
+                end: None,
+                ..entry(4)
+            },
+            entry(0),
+        ];
+        assert!(cases.iter().all(|entry| !entry.is_complete()), "{cases:?}");
+    }
+
+    #[test]
+    fn the_digest_knows_the_lines_and_not_their_history() {
+        assert_eq!(digest(&[(1, 1), (2, 5)]), digest(&[(2, 4), (1, 1), (2, 5)]));
+        let others: [&[(u64, u64)]; 4] = [&[], &[(1, 1)], &[(1, 5), (2, 1)], &[(1, 1), (2, 4)]];
+        for other in others {
+            assert_ne!(digest(&[(1, 1), (2, 5)]), digest(other));
+        }
+    }
+
+    #[test]
+    fn a_line_survives_its_bytes() {
+        let retained = [Retained::Whole, entry(9).retained].map(|retained| ProcessEntry {
+            retained,
+            ..entry(9)
+        });
+        let number = ProcessEntry::deleted(Location {
+            segment: 3,
+            offset: 300,
+        });
+        for entry in retained.into_iter().chain([number]) {
+            let bytes = entry.to_bytes().unwrap();
+            assert_eq!(is_deleted_entry(&bytes), entry.is_deleted());
+            assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));
+        }
+        assert_eq!(ProcessEntry::from_bytes(b"\x00\x01"), None);
+    }
+}

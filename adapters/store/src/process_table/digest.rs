@@ -1,0 +1,25 @@
+//! A digest that shows whether a copy of the process table is complete.
+
+use crate::record_header::StoreKey;
+
+/// A sum of keyed hashes: equal sets of entries have equal digests, in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Digest(pub(crate) [u64; 4]);
+
+impl Digest {
+    pub(super) fn of(key: &StoreKey, name: &[u8; 9], entry: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new_keyed(&key.0);
+        let hash = hasher.update(name).update(entry).finalize();
+        let mut sum = [0; 4];
+        for (word, bytes) in sum.iter_mut().zip(hash.as_bytes().as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Self(sum)
+    }
+
+    pub(super) fn combine(&mut self, other: Self, step: fn(u64, u64) -> u64) {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word = step(*word, other);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The entry of a process in the process table, and its encoding for the index.
+
+use dormouse_proto::id::FactNumber;
+use dormouse_proto::process::{Exit, ProcessRow};
+use dormouse_proto::record::codec;
+
+use crate::log_position::Location;
+use crate::log_walk::LostRange;
+use crate::record_header::RecordHeader;
+use dormouse_records::validator::{ProcessProgress, ProcessState};
+
+/// What is known of a process. It is the same whether its records were moved by a compaction or
+/// not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessEntry {
+    /// The row that the process was created with; `None` if that record is damaged, or was not
+    /// reached yet.
+    pub(crate) birth: Option<ProcessRow>,
+    /// The record of the creation; the log's start if none was reached.
+    pub(crate) born_at: Location,
+    /// The end of the process, if it has ended.
+    pub(crate) end: Option<EndEntry>,
+    /// What is kept of its history.
+    pub(crate) retained: Retained,
+    /// Its last fact.
+    pub(crate) last: FactNumber,
+    /// The latest record after which the process may continue: its creation, facts or its end.
+    pub(crate) last_record: LastRecord,
+    /// How far the temporary files of the tree go that has this process as its root.
+    pub(crate) temp_files: NumberedRecords,
+}
+
+/// The record of an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EndEntry {
+    /// The commit in which it was first written.
+    pub(crate) since: u64,
+    /// The record's location.
+    pub(crate) at: Location,
+    /// How the process ended; `None` if the record is damaged.
+    pub(crate) exit: Option<Exit>,
+    /// The last fact, according to the record; 0 in older stores, which do not say.
+    pub(crate) last: FactNumber,
+}
+
+/// What is kept of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retained {
+    /// Its whole history.
+    Whole,
+    /// Its history from the image after this fact on, and the location of the record that truncated
+    /// it.
+    From(FactNumber, Location),
+    /// Nothing but its number, and the location of the record that deleted it.
+    Deleted(Location),
+}
+
+/// The latest of several records: by the commit in which each was first written, then by location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LastRecord {
+    /// The commit in which the record was first written.
+    pub(crate) since: u64,
+    /// The record's location; the log's start if the record was moved, because its neighbours are
+    /// not those of its commit then.
+    pub(crate) at: Location,
+}
+
+/// How far a series of numbered records goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NumberedRecords {
+    /// The number of the last record; 0 if there is none.
+    pub(crate) last: u64,
+    /// That record; if there is none, the one after which the first could follow.
+    pub(crate) last_record: LastRecord,
+}
+
+impl LastRecord {
+    /// A record at `at`.
+    pub(crate) fn by(at: Location, header: &RecordHeader) -> Self {
+        Self {
+            since: header.since,
+            at: if header.is_moved() {
+                Location::START
+            } else {
+                at
+            },
+        }
+    }
+
+    /// No record.
+    pub(crate) const NONE: Self = Self {
+        since: 0,
+        at: Location::START,
+    };
+
+    /// Whether a later record may be in a lost range.
+    pub(crate) fn may_continue_in(self, lost: &LostRange) -> bool {
+        self.at < lost.to && self.since <= lost.upto
+    }
+
+    fn to_parts(self) -> (u64, Location) {
+        (self.since, self.at)
+    }
+
+    fn from_parts((since, at): (u64, Location)) -> Self {
+        Self { since, at }
+    }
+}
+
+/// The encoded form of an entry: creation and its location, end, retained history, last fact, last
+/// record, temporary files.
+type StoredEntry = (
+    (Option<ProcessRow>, Location),
+    Option<(u64, Location, Option<Exit>)>,
+    Option<(FactNumber, Location)>,
+    FactNumber,
+    (u64, Location),
+    (u64, (u64, Location)),
+    // The last fact according to the record of the end.
+    FactNumber,
+);
+
+impl ProcessEntry {
+    /// A process of which nothing is known before `last_record`.
+    pub(crate) fn new(last_record: LastRecord) -> Self {
+        let temp_files = NumberedRecords {
+            last: 0,
+            last_record: LastRecord::NONE,
+        };
+        let born_at = Location::START;
+        let last = FactNumber(0);
+        Self {
+            birth: None,
+            born_at,
+            end: None,
+            retained: Retained::Whole,
+            last,
+            last_record,
+            temp_files,
+        }
+    }
+
+    /// A process that the record at `at` deleted.
+    pub(crate) fn deleted(at: Location) -> Self {
+        Self {
+            retained: Retained::Deleted(at),
+            ..Self::new(LastRecord::NONE)
+        }
+    }
+
+    /// Encodes the entry for the index. A deleted process takes few bytes, and is recognised by the
+    /// first one.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
+        if let Retained::Deleted(at) = self.retained {
+            return codec::encode(&(DELETED_TAG, at));
+        }
+        let end = self
+            .end
+            .as_ref()
+            .map(|end| (end.since, end.at, end.exit.clone()));
+        let retained = match self.retained {
+            Retained::From(below, at) => Some((below, at)),
+            Retained::Whole | Retained::Deleted(_) => None,
+        };
+        let temp_files = (self.temp_files.last, self.temp_files.last_record.to_parts());
+        let birth = (self.birth.clone(), self.born_at);
+        let last = self.end.as_ref().map_or(FactNumber(0), |end| end.last);
+        let parts: StoredEntry = (
+            birth,
+            end,
+            retained,
+            self.last,
+            self.last_record.to_parts(),
+            temp_files,
+            last,
+        );
+        codec::encode(&(ENTRY_TAG, parts))
+    }
+
+    /// The reverse of [`ProcessEntry::to_bytes`], for bytes that were verified.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if is_deleted_entry(bytes) {
+            let (_, at): (u8, Location) = codec::decode(bytes).ok()?;
+            return Some(Self::deleted(at));
+        }
+        let parts: (u8, StoredEntry) = codec::decode(bytes).ok()?;
+        let ((birth, born_at), end, retained, last, last_record, temp_files, ended) = parts.1;
+        if birth
+            .as_ref()
+            .is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent())
+        {
+            return None;
+        }
+        let end = end.map(|(since, at, exit)| EndEntry {
+            since,
+            at,
+            exit,
+            last: ended,
+        });
+        let retained = retained.map_or(Retained::Whole, |(below, at)| Retained::From(below, at));
+        let temp_files = NumberedRecords {
+            last: temp_files.0,
+            last_record: LastRecord::from_parts(temp_files.1),
+        };
+        let last_record = LastRecord::from_parts(last_record);
+        Some(Self {
+            birth,
+            born_at,
+            end,
+            retained,
+            last,
+            last_record,
+            temp_files,
+        })
+    }
+
+    /// The row, including the end; `None` if the record of creation or end is damaged.
+    pub(crate) fn row(&self) -> Option<ProcessRow> {
+        let birth = self.birth.clone()?;
+        match &self.end {
+            None => Some(birth),
+            Some(end) => end.exit.clone().map(|exit| ProcessRow {
+                exit: Some(exit),
+                ..birth
+            }),
+        }
+    }
+
+    /// How far the journal and the temporary files of the tree go.
+    pub(crate) fn progress(&self) -> ProcessProgress {
+        let state = if matches!(self.retained, Retained::Deleted(_)) {
+            ProcessState::Deleted
+        } else {
+            ProcessState::Kept
+        };
+        ProcessProgress {
+            last: self.last,
+            temp_files: self.temp_files.last,
+            state,
+        }
+    }
+
+    /// The first fact that can be queried.
+    pub(crate) fn since(&self) -> FactNumber {
+        match self.retained {
+            Retained::From(below, _) => below,
+            Retained::Whole | Retained::Deleted(_) => FactNumber(0),
+        }
+    }
+
+    /// Whether the process has ended and all facts up to its end are there: nothing of it is later.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.end
+            .as_ref()
+            .is_some_and(|end| end.last == self.last && self.last > FactNumber(0))
+    }
+
+    /// Whether the process was deleted.
+    pub(crate) fn is_deleted(&self) -> bool {
+        matches!(self.retained, Retained::Deleted(_))
+    }
+}
+
+/// The first byte of an encoded entry.
+const ENTRY_TAG: u8 = 0;
+const DELETED_TAG: u8 = 1;
+
+/// Whether an encoded entry is that of a deleted process.
+pub(super) fn is_deleted_entry(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&DELETED_TAG)
+}

@@ -1,0 +1,66 @@
+//! Loads the process table from an index, and verifies it against its digest.
+
+use dormouse_proto::id::{CheckpointId, Pid};
+use dormouse_proto::record::codec;
+
+use super::{CheckpointEntry, Digest, ProcessEntry, ProcessTable};
+
+/// A table whose entries arrive one by one. It is not usable before all have arrived.
+#[derive(Debug)]
+pub(crate) struct TableLoader {
+    table: ProcessTable,
+    /// The digest of the complete table.
+    digest: Digest,
+    is_whole: bool,
+}
+
+impl TableLoader {
+    /// Starts with an empty table.
+    pub(super) fn new(table: ProcessTable, digest: Digest) -> Self {
+        Self {
+            table,
+            digest,
+            is_whole: true,
+        }
+    }
+
+    /// Adds an entry, by its key in the index.
+    pub(crate) fn add(&mut self, name: &[u8], entry: &[u8]) {
+        let added = self.try_add(name, entry);
+        self.is_whole &= added.is_some();
+    }
+
+    fn try_add(&mut self, name: &[u8], entry: &[u8]) -> Option<()> {
+        let name: &[u8; 9] = name.try_into().ok()?;
+        self.table
+            .digest
+            .combine(Digest::of(&self.table.key, name, entry), u64::wrapping_add);
+        let number = u64::from_be_bytes(*name.last_chunk()?);
+        match name[0] {
+            b'k' => drop(
+                self.table
+                    .checkpoints
+                    .insert(CheckpointId(number), CheckpointEntry::from_bytes(entry)?),
+            ),
+            b'l' => drop(
+                self.table
+                    .acknowledged
+                    .insert(number, codec::decode(entry).ok()?),
+            ),
+            _ => drop(self.table.entries.insert(Pid(number), entry.into())),
+        }
+        Some(())
+    }
+
+    /// The loaded table; `None` if its entries do not match the digest, or one is unreadable.
+    pub(crate) fn finish(self) -> Option<ProcessTable> {
+        let is_whole = self.is_whole && self.table.digest == self.digest;
+        let is_readable = || {
+            self.table
+                .entries
+                .iter()
+                .all(|(_, entry)| ProcessEntry::from_bytes(entry).is_some())
+        };
+        (is_whole && is_readable()).then_some(self.table)
+    }
+}

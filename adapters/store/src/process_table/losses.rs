@@ -1,0 +1,183 @@
+//! Losses that the process table shows, and which of them are acknowledged. `fsck` and an opening
+//! decide by the same functions.
+
+use std::collections::BTreeSet;
+
+use dormouse_proto::id::{CommitNumber, Pid};
+use dormouse_proto::record::codec;
+use serde::{Deserialize, Serialize};
+
+use super::{CheckpointState, Digest, Encoded, ProcessEntry, ProcessTable};
+use crate::issue::Issue;
+use crate::location_index::losses_key;
+use crate::log_position::Location;
+use crate::log_walk::LostRange;
+
+/// Losses that were acknowledged together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AcknowledgedLosses {
+    /// The location of the record.
+    pub(crate) at: Location,
+    /// The acknowledged losses.
+    pub(crate) losses: Vec<Issue>,
+}
+
+impl ProcessTable {
+    /// All acknowledged losses, encoded as by [`ProcessTable::put_losses`].
+    pub(crate) fn encoded_losses(&self) -> impl Iterator<Item = (u64, Encoded)> {
+        self.acknowledged
+            .iter()
+            .map(|(number, losses)| (*number, codec::encode(losses)))
+    }
+
+    /// The losses acknowledged by the record first written in this commit.
+    pub(crate) fn acknowledged_in(&self, number: u64) -> Option<&AcknowledgedLosses> {
+        self.acknowledged.get(&number)
+    }
+
+    /// Sets acknowledged losses. Returns their bytes, for the index.
+    ///
+    /// # Errors
+    /// If they cannot be encoded.
+    pub(crate) fn put_losses(&mut self, number: u64, losses: AcknowledgedLosses) -> Encoded {
+        let name = losses_key(number);
+        let bytes = codec::encode(&losses)?;
+        if let Some(old) = self.acknowledged.insert(number, losses) {
+            self.digest.combine(
+                Digest::of(&self.key, &name, &codec::encode(&old)?),
+                u64::wrapping_sub,
+            );
+        }
+        self.digest
+            .combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
+        Ok(bytes)
+    }
+
+    /// All acknowledged losses.
+    pub(crate) fn acknowledged(&self) -> BTreeSet<Issue> {
+        self.acknowledged
+            .values()
+            .flat_map(|losses| losses.losses.iter().cloned())
+            .collect()
+    }
+
+    /// Whether a loss of this process is acknowledged.
+    pub(crate) fn has_acknowledged_loss(&self, pid: Pid) -> bool {
+        let is_of = |loss: &Issue| match loss {
+            Issue::Row { pid: of }
+            | Issue::Facts { pid: of, .. }
+            | Issue::Snapshot { pid: of, .. }
+            | Issue::FirstSnapshot { pid: of, .. }
+            | Issue::TempFile { root: of, .. }
+            | Issue::OpenEnd { pid: of, .. } => *of == pid,
+            Issue::Head { .. }
+            | Issue::LostRange { .. }
+            | Issue::StraySegment { .. }
+            | Issue::SegmentStart { .. }
+            | Issue::Content { .. }
+            | Issue::Checkpoint { .. }
+            | Issue::LogTooShort { .. }
+            | Issue::UnknownEnd { .. } => false,
+        };
+        self.acknowledged
+            .values()
+            .any(|losses| losses.losses.iter().any(is_of))
+    }
+
+    /// Whether a lost range starts at or after a location.
+    pub(crate) fn is_lost_behind(&self, place: Location) -> bool {
+        self.lost.iter().any(|lost| lost.from >= place)
+    }
+
+    /// The lost ranges of the log, ascending. They may have contained records of any process.
+    pub(crate) fn lost_ranges(&self) -> &[LostRange] {
+        &self.lost
+    }
+
+    /// The lost ranges in which a process may continue.
+    pub(crate) fn may_continue_in(&self, entry: &ProcessEntry) -> impl Iterator<Item = &LostRange> {
+        let last_record = entry.last_record;
+        let lost = if entry.is_complete() {
+            &[]
+        } else {
+            &self.lost[..]
+        };
+        lost.iter()
+            .filter(move |lost| last_record.may_continue_in(lost))
+    }
+
+    /// The commit by which every process of a tree had ended, after which the tree's temporary
+    /// files no longer change; `None` if a process has not ended, as far as is known. Costs a pass
+    /// over the table.
+    pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
+        let mut tree = BTreeSet::from([root]);
+        let mut ended = 0;
+        // A parent has a lower pid than its children, so it comes first.
+        for (pid, entry) in self.entries() {
+            let entry = entry?;
+            let parent = match &entry.birth {
+                Some(birth) => birth.parent,
+                None => return None,
+            };
+            if pid == root || parent.is_some_and(|parent| tree.contains(&parent)) {
+                tree.insert(pid);
+                ended = ended.max(entry.end.as_ref().filter(|_| entry.is_complete())?.since);
+            }
+        }
+        Some(CommitNumber(ended))
+    }
+
+    /// Losses that headers, creations, ends and checkpoints show: ranges, then processes, then
+    /// checkpoints.
+    pub(crate) fn losses(&self) -> Vec<Issue> {
+        let entries = self
+            .entries()
+            .filter(|(_, entry)| entry.as_ref().is_none_or(|entry| entry.row().is_none()));
+        self.losses_with(&entries.map(|(pid, _)| pid).collect::<Vec<_>>())
+    }
+
+    /// The same, for a caller that knows already which processes have no readable row.
+    pub(super) fn losses_with(&self, unlisted: &[Pid]) -> Vec<Issue> {
+        let mut losses: Vec<_> = self
+            .lost
+            .iter()
+            .map(|lost| Issue::LostRange {
+                from: lost.from,
+                to: lost.to,
+            })
+            .collect();
+        losses.extend(unlisted.iter().map(|pid| Issue::Row { pid: *pid }));
+        let damaged = self
+            .checkpoints
+            .iter()
+            .filter(|(_, entry)| entry.state == CheckpointState::Damaged);
+        losses.extend(damaged.map(|(id, _)| Issue::Checkpoint { id: *id }));
+        losses
+    }
+
+    /// Processes that may continue in a lost range.
+    pub(crate) fn open_ends(&self) -> Vec<Issue> {
+        let entries = self
+            .entries()
+            .filter_map(|(pid, entry)| Some((pid, entry?)));
+        let open = entries.filter(|(_, entry)| {
+            entry.row().is_some() && self.may_continue_in(entry).next().is_some()
+        });
+        open.map(|(pid, entry)| Issue::OpenEnd {
+            pid,
+            last: entry.last,
+        })
+        .collect()
+    }
+
+    /// Whether anything could not be read when this table was built from the log. Costs a pass over
+    /// the table.
+    pub(crate) fn lacks_something(&self) -> bool {
+        !self.losses().is_empty()
+    }
+
+    /// Adds a lost range.
+    pub(crate) fn add_lost_range(&mut self, lost: LostRange) {
+        self.lost.push(lost);
+    }
+}

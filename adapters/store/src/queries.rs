@@ -1,0 +1,346 @@
+//! Answers queries: finds records by the index, and reads them from the log.
+//!
+//! An absence that may be a loss is answered as damage, never as absence.
+
+use std::sync::Arc;
+
+use dormouse_actors::ports::{History, Journal, LostHistory, StoreError, TempFileChange, Written};
+use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
+
+use crate::error::damaged;
+use crate::index::Index;
+use crate::issue::Issue;
+use crate::location_index::FactRun;
+use crate::log_store::LogStore;
+use crate::log_walk::LostRange;
+use crate::process_table::{ProcessEntry, row_is_lost};
+use crate::record_read;
+use crate::stored_content::StoredContent;
+use dormouse_records::validator::{check_kept, clip};
+
+impl LogStore {
+    pub(crate) fn read_journal(
+        &self,
+        pid: Pid,
+        upto: Option<FactNumber>,
+    ) -> Result<Journal, StoreError> {
+        self.with_acknowledged_losses(pid, || self.journal_of(pid, upto))
+    }
+
+    fn journal_of(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+        let entry = self.entry(pid)?;
+        let upto = self.check_upto(pid, &entry, upto)?;
+        let row = entry.row().ok_or_else(|| row_is_lost(pid))?;
+        let (base, image) = self.image(pid, entry.since(), upto)?;
+        if base == upto {
+            return Ok(Journal {
+                row,
+                base,
+                image,
+                facts: Vec::new(),
+            });
+        }
+        let first = base.plus(1);
+        let fact_runs = self.fact_runs(pid, first, upto)?;
+        Ok(Journal {
+            row,
+            base,
+            image,
+            facts: record_read::facts(&self.log, pid, &fact_runs, first, upto)?,
+        })
+    }
+
+    pub(crate) fn read_facts(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.with_acknowledged_losses(pid, || {
+            let entry = self.entry(pid)?;
+            let first = first.max(FactNumber(1));
+            let upto = self.check_upto(pid, &entry, Some(upto))?;
+            check_kept(pid, first, entry.since())?;
+            if first > upto {
+                return Ok(Vec::new());
+            }
+            let fact_runs = self.fact_runs(pid, first, upto)?;
+            record_read::facts(&self.log, pid, &fact_runs, first, upto)
+        })
+    }
+
+    pub(crate) fn read_history(&self, pid: Pid) -> Result<History, StoreError> {
+        self.with_acknowledged_losses(pid, || self.history_of(pid))
+    }
+
+    fn history_of(&self, pid: Pid) -> Result<History, StoreError> {
+        let entry = self.entry(pid)?;
+        let since = entry.since();
+        let last = entry.last;
+        let mut locations = Vec::new();
+        if since == FactNumber(0) {
+            locations.push(
+                entry
+                    .birth
+                    .as_ref()
+                    .map(|_| entry.born_at)
+                    .ok_or_else(|| row_is_lost(pid))?,
+            );
+        }
+        if since < last {
+            locations.extend(
+                self.query_index(|index| index.known_facts(pid, since.plus(1), last))?
+                    .iter()
+                    .map(|run| run.at),
+            );
+        }
+        let mut written = Vec::new();
+        for at in locations {
+            match record_read::written(&self.log, at) {
+                // The index was built before the damage, so there is a gap.
+                Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
+                read => written.push(read?),
+            }
+        }
+        written
+            .iter_mut()
+            .take(1)
+            .for_each(|first| clip(first, since));
+        let index = self.index();
+        let lost_since =
+            index.lost_since(entry.last_record, index.processes().may_continue_in(&entry));
+        let mut lost = lost_since.map(|since| LostHistory {
+            since,
+            what: Self::may_go_on(&index, pid, &entry),
+        });
+        if let Some(known) = written
+            .last()
+            .map(Written::last)
+            .filter(|known| *known < last)
+        {
+            // A snapshot or an end names a fact whose record is lost.
+            let since = written
+                .last()
+                .map_or(CommitNumber(0), |written| written.commit);
+            let what = format!(
+                "facts {} to {last} of process {pid} are lost",
+                known.plus(1)
+            );
+            lost = Some(LostHistory { since, what });
+        }
+        Ok(History { pid, written, lost })
+    }
+
+    /// Answers damage as [`StoreError::Lost`] if the loss is acknowledged.
+    fn with_acknowledged_losses<T>(
+        &self,
+        pid: Pid,
+        read: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match read() {
+            Err(StoreError::Damaged { what }) if self.is_acknowledged(pid) => {
+                Err(StoreError::Lost { what })
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the loss of a process is acknowledged. For an unknown process: whether every range
+    /// that it may be in is.
+    fn is_acknowledged(&self, pid: Pid) -> bool {
+        let index = self.index();
+        let table = index.processes();
+        if table.entry(pid).is_some() {
+            return table.has_acknowledged_loss(pid);
+        }
+        let acknowledged = table.acknowledged();
+        table.lost_ranges().iter().all(|lost| {
+            acknowledged.contains(&Issue::LostRange {
+                from: lost.from,
+                to: lost.to,
+            })
+        })
+    }
+
+    pub(crate) fn open_content(&self, hash: ContentHash) -> Result<StoredContent, StoreError> {
+        let name = self.log.keys().name(hash);
+        let Some(entry) = self.query_index(|index| index.content(name))? else {
+            return Err(match self.index().processes().lost_ranges() {
+                [] => StoreError::UnknownContent(hash),
+                _ => damaged(format!(
+                    "the content {hash} is unknown, and may be in a lost range of the log"
+                )),
+            });
+        };
+        if entry.count == 0 {
+            return Err(damaged(format!(
+                "the content {hash} was damaged on disk and is lost. It is stored again when it is \
+                 committed again"
+            )));
+        }
+        let header = record_read::read_header(&self.log, entry.at)?;
+        StoredContent::open(
+            &self.log,
+            entry.at,
+            &header,
+            Arc::clone(&self.corrupt_contents),
+        )
+    }
+
+    pub(crate) fn read_temp_files(
+        &self,
+        root: Pid,
+        by: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError> {
+        self.with_acknowledged_losses(root, || self.temp_files_of(root, by))
+    }
+
+    fn temp_files_of(
+        &self,
+        root: Pid,
+        by: CommitNumber,
+    ) -> Result<Vec<TempFileChange>, StoreError> {
+        let reach = self.entry(root)?.temp_files;
+        let locations = self.query_index(|index| index.temp_files(root, reach.last))?;
+        let locations = locations.ok_or_else(|| {
+            damaged(format!(
+                "changes of the temporary files of process {root} are lost"
+            ))
+        })?;
+        let known = locations
+            .into_iter()
+            .map(|at| record_read::temp_file(&self.log, at));
+        let mut changes = known.collect::<Result<Vec<_>, _>>()?;
+        let known = changes.len();
+        changes.retain(|change| change.commit <= by);
+        let index = self.index();
+        let table = index.processes();
+        let lost = || {
+            table
+                .lost_ranges()
+                .iter()
+                .filter(|lost| reach.last_record.may_continue_in(lost))
+        };
+        let by = table.end_of_tree(root).map_or(by, |ended| ended.min(by));
+        let lost_since = index
+            .lost_since(reach.last_record, lost())
+            .filter(|since| *since <= by);
+        if changes.len() == known && lost_since.is_some() {
+            return Err(damaged(format!(
+                "the temporary files of process {root} may continue after change {}: {}",
+                reach.last,
+                describe_ranges(lost())
+            )));
+        }
+        Ok(changes)
+    }
+
+    pub(crate) fn entry(&self, pid: Pid) -> Result<ProcessEntry, StoreError> {
+        let index = self.index();
+        match (
+            index.processes().entry(pid),
+            index.processes().lost_ranges(),
+        ) {
+            (Some(entry), _) if entry.is_deleted() => Err(StoreError::UnknownProcess(pid)),
+            (Some(entry), _) => Ok(entry),
+            (None, []) => Err(StoreError::UnknownProcess(pid)),
+            (None, lost) => Err(damaged(format!(
+                "process {pid} is unknown, and may be lost: {}",
+                describe_ranges(lost.iter())
+            ))),
+        }
+    }
+
+    /// The last fact of a requested journal, if it can be answered.
+    fn check_upto(
+        &self,
+        pid: Pid,
+        entry: &ProcessEntry,
+        upto: Option<FactNumber>,
+    ) -> Result<FactNumber, StoreError> {
+        let asked = upto.unwrap_or(entry.last);
+        let since = entry.since();
+        if asked < since {
+            return Err(StoreError::ForgottenFact { pid, asked, since });
+        }
+        let index = self.index();
+        let may_continue = index.processes().may_continue_in(entry).next().is_some();
+        match (asked <= entry.last, may_continue) {
+            (true, false) => Ok(asked),
+            (true, true) if upto.is_some() => Ok(asked),
+            (false, false) => Err(StoreError::UnknownFact {
+                pid,
+                asked,
+                last: entry.last,
+            }),
+            (_, true) => Err(damaged(Self::may_go_on(&index, pid, entry))),
+        }
+    }
+
+    fn may_go_on(index: &Index, pid: Pid, entry: &ProcessEntry) -> String {
+        format!(
+            "the journal of process {pid} may continue after fact {}: {}. It can be read up to \
+             that fact",
+            entry.last,
+            describe_ranges(index.processes().may_continue_in(entry))
+        )
+    }
+
+    /// The records that hold the facts of a process from `first` to `upto`.
+    fn fact_runs(
+        &self,
+        pid: Pid,
+        first: FactNumber,
+        upto: FactNumber,
+    ) -> Result<Vec<FactRun>, StoreError> {
+        let fact_runs = self.query_index(|index| index.facts(pid, first, upto))?;
+        fact_runs.ok_or_else(|| {
+            damaged(format!(
+                "facts of process {pid} between {first} and {upto} are lost"
+            ))
+        })
+    }
+
+    /// The latest readable image between `since` and `upto`.
+    fn image(
+        &self,
+        pid: Pid,
+        since: FactNumber,
+        upto: FactNumber,
+    ) -> Result<(FactNumber, Vec<u8>), StoreError> {
+        let mut below = Some(upto);
+        let mut first_error = None;
+        while let Some(limit) = below {
+            let Some((base, at)) = self.query_index(|index| index.image(pid, limit))? else {
+                break;
+            };
+            match record_read::image(&self.log, at) {
+                Ok(image) => return Ok((base, image)),
+                Err(error @ StoreError::Damaged { .. }) => {
+                    tracing::warn!(%pid, %base, %error, "an image is damaged; trying an earlier \
+                     one");
+                    first_error.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+            below = base
+                .0
+                .checked_sub(1)
+                .map(FactNumber)
+                .filter(|below| *below >= since);
+        }
+        Err(first_error.unwrap_or_else(|| {
+            damaged(format!(
+                "process {pid} has no image at or before fact {upto} any more"
+            ))
+        }))
+    }
+}
+
+/// The lost ranges, for an error.
+fn describe_ranges<'a>(lost: impl Iterator<Item = &'a LostRange>) -> String {
+    let parts: Vec<_> = lost
+        .map(|lost| format!("records are lost from {} to {}", lost.from, lost.to))
+        .collect();
+    parts.join(", ")
+}

@@ -1,0 +1,458 @@
+//! Builds records from the operations of a commit: encodes, compresses and encrypts payloads.
+//!
+//! It knows no files. A record gets its location, and the rest of its header, from the writer.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_proto::checkpoint::Checkpoint;
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::process::{Exit, ProcessRow};
+
+use crate::issue::Issue;
+use crate::log_position::Hash;
+use crate::packed::{Compression, Unpacked, cannot_pack};
+use crate::payload::{encode, encode_created, encode_parts};
+use crate::record_header::{
+    Encoding, HEADER_BYTES, PayloadPart, PlaceInCommit, RecordHeader, RecordKind, StoreKey,
+};
+use crate::secret::Keys;
+use dormouse_records::chunks::Chunks;
+
+/// A record whose location is not known yet.
+#[derive(Debug)]
+pub(crate) struct RecordBuilder {
+    kind: RecordKind,
+    subject: u64,
+    first: u64,
+    count: u64,
+    body: Body,
+    /// For a record that is moved: the commit and the time of its first write.
+    first_written: Option<(u64, u64)>,
+}
+
+/// What the payload will be encoded from.
+#[derive(Debug)]
+enum Body {
+    /// Plain bytes, sealed if the store is encrypted.
+    Whole(Bytes),
+    /// A content, compressed if that is worth it, and sealed if the store is encrypted.
+    Content(Unpacked),
+    /// Encoded already.
+    Ready(EncodedPayload),
+}
+
+/// An encoded payload.
+#[derive(Debug)]
+pub(crate) struct EncodedPayload {
+    encoding: Encoding,
+    hash: Hash,
+    parts: Vec<Bytes>,
+}
+
+/// How payloads are encoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoder {
+    /// The keys that payloads are sealed with.
+    pub(crate) keys: Keys,
+    /// How contents are compressed.
+    pub(crate) compression: Compression,
+}
+
+impl RecordBuilder {
+    /// The first record of a segment.
+    pub(crate) fn opened(segment: u32, key: &StoreKey) -> Self {
+        let payload = EncodedPayload {
+            encoding: Encoding::PLAIN,
+            hash: *blake3::hash(&key.0).as_bytes(),
+            parts: vec![Bytes::copy_from_slice(&key.0)],
+        };
+        Self::with(
+            RecordKind::SegmentOpened,
+            segment.into(),
+            Body::Ready(payload),
+        )
+    }
+
+    /// A content. Shares its bytes. The index of a content of one chunk is dropped, because such a
+    /// content is always read whole.
+    pub(crate) fn content(
+        hash: ContentHash,
+        bytes: &Bytes,
+        index: &Bytes,
+        chunks: &Chunks,
+    ) -> Self {
+        let list = Bytes::from(chunks.list_bytes());
+        let index = if list.is_empty() {
+            Bytes::new()
+        } else {
+            index.clone()
+        };
+        let first = index.len() as u64;
+        let count = bytes.len() as u64;
+        let bytes = bytes.clone();
+        let body = Body::Content(Unpacked {
+            hash,
+            list,
+            index,
+            bytes,
+        });
+        Self {
+            first,
+            count,
+            ..Self::with(RecordKind::Content, 0, body)
+        }
+    }
+
+    /// A record that compaction moves, with its payload unchanged.
+    pub(crate) fn moved(header: &RecordHeader, payload: Bytes) -> Self {
+        let RecordHeader {
+            kind,
+            subject,
+            first,
+            count,
+            encoding,
+            payload: hash,
+            since,
+            at_ms,
+            ..
+        } = *header;
+        let body = Body::Ready(EncodedPayload {
+            encoding,
+            hash,
+            parts: vec![payload],
+        });
+        Self {
+            first,
+            count,
+            first_written: Some((since, at_ms)),
+            ..Self::with(kind, subject, body)
+        }
+    }
+
+    /// Declares a content lost, by the log's name of it.
+    pub(crate) fn content_lost(name: Hash) -> Self {
+        let payload = EncodedPayload {
+            encoding: Encoding::PLAIN,
+            hash: name,
+            parts: Vec::new(),
+        };
+        Self::with(RecordKind::ContentLost, 0, Body::Ready(payload))
+    }
+
+    /// Drops a damaged image.
+    pub(crate) fn snapshot_dropped(pid: Pid, at: FactNumber) -> Self {
+        Self {
+            first: at.0,
+            ..Self::of(RecordKind::SnapshotDropped, pid.0, Vec::new())
+        }
+    }
+
+    /// Acknowledges losses.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if they cannot be encoded.
+    pub(crate) fn losses_acknowledged(losses: &[Issue]) -> Result<Self, StoreError> {
+        Ok(Self::of(RecordKind::LossAcknowledged, 0, encode(&losses)?))
+    }
+
+    /// Deletes the history of a process before `below`.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if the row cannot be encoded.
+    pub(crate) fn history_truncated(
+        row: &ProcessRow,
+        below: FactNumber,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            first: below.0,
+            ..Self::of(RecordKind::HistoryTruncated, row.pid.0, encode(row)?)
+        })
+    }
+
+    /// Lists deleted numbers, one record for each range of consecutive numbers. `kind` is
+    /// `DeletedPids` or `DroppedCheckpoints`.
+    pub(crate) fn deleted_numbers(kind: RecordKind, numbers: &BTreeSet<u64>) -> Vec<Self> {
+        let mut builders: Vec<Self> = Vec::new();
+        for number in numbers {
+            match builders.last_mut() {
+                Some(builder) if builder.subject + builder.count == *number => builder.count += 1,
+                _ => builders.push(Self {
+                    count: 1,
+                    ..Self::of(kind, *number, Vec::new())
+                }),
+            }
+        }
+        builders
+    }
+
+    /// A checkpoint.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if it cannot be encoded.
+    pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<Self, StoreError> {
+        Ok(Self::of(
+            RecordKind::Checkpoint,
+            checkpoint.id.0,
+            encode(checkpoint)?,
+        ))
+    }
+
+    /// The record of an operation; `None` for a reference to a content and an empty list of facts,
+    /// which have none, and for contents, checkpoints, ends and truncations, which have
+    /// constructors of their own.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if a value cannot be encoded.
+    pub(crate) fn for_op(entry: &Entry) -> Result<Option<Self>, StoreError> {
+        Ok(match entry {
+            Entry::Content { .. }
+            | Entry::Held { .. }
+            | Entry::Checkpoint { .. }
+            | Entry::Shortened { .. }
+            | Entry::Ended { .. } => None,
+            Entry::Born { row, image } => Some(Self::of(
+                RecordKind::ProcessCreated,
+                row.pid.0,
+                encode_created(row, image)?,
+            )),
+            Entry::Facts { facts, .. } if facts.is_empty() => None,
+            Entry::Facts { pid, first, facts } => Some(Self {
+                first: first.0,
+                count: facts.len() as u64,
+                ..Self::of(RecordKind::Facts, pid.0, encode_parts(facts))
+            }),
+            Entry::Snapshot { pid, at, image } => Some(Self {
+                first: at.0,
+                ..Self::of(RecordKind::Snapshot, pid.0, image.clone())
+            }),
+            Entry::TempFile {
+                root,
+                number,
+                record,
+            } => Some(Self {
+                first: *number,
+                ..Self::of(RecordKind::TempFile, root.0, record.clone())
+            }),
+            Entry::CheckpointDropped { id } => {
+                Some(Self::of(RecordKind::CheckpointDropped, id.0, Vec::new()))
+            }
+            Entry::Forgotten { pid } => {
+                Some(Self::of(RecordKind::ProcessDeleted, pid.0, Vec::new()))
+            }
+        })
+    }
+
+    /// The end of a process. It names the last fact, so that missing facts before it are detected.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if it cannot be encoded.
+    pub(crate) fn ended(pid: Pid, exit: &Exit, last: FactNumber) -> Result<Self, StoreError> {
+        Ok(Self {
+            first: last.0,
+            ..Self::of(RecordKind::ProcessEnded, pid.0, encode(exit)?)
+        })
+    }
+
+    fn of(kind: RecordKind, subject: u64, payload: Vec<u8>) -> Self {
+        Self::with(kind, subject, Body::Whole(payload.into()))
+    }
+
+    fn with(kind: RecordKind, subject: u64, body: Body) -> Self {
+        Self {
+            kind,
+            subject,
+            first: 0,
+            count: 0,
+            body,
+            first_written: None,
+        }
+    }
+
+    /// Encodes the payload and all of the header but the fields that depend on its location. Costs
+    /// the compression of contents and the encryption.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the operating system provides no randomness.
+    pub(crate) fn encode(
+        self,
+        encoder: &Encoder,
+        commit_header: CommitHeader,
+    ) -> Result<EncodedRecord, StoreError> {
+        let Self {
+            kind,
+            subject,
+            first,
+            count,
+            body,
+            first_written,
+        } = self;
+        let commit = commit_header.commit;
+        let (since, at_ms) = first_written.unwrap_or((commit, commit_header.at_ms));
+        let place = PlaceInCommit::More;
+        let synced = 0;
+        let length = 0;
+        let none = [0; 32];
+        let encoding = Encoding::PLAIN;
+        let payload = none;
+        let previous = none;
+        let header = RecordHeader {
+            kind,
+            place,
+            encoding,
+            commit,
+            since,
+            synced,
+            at_ms,
+            length,
+            subject,
+            first,
+            count,
+            payload,
+            previous,
+        };
+        let EncodedPayload {
+            encoding,
+            hash,
+            parts,
+        } = body.encode(encoder, &header).map_err(cannot_pack)?;
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        Ok(EncodedRecord {
+            header: RecordHeader {
+                encoding,
+                length,
+                payload: hash,
+                ..header
+            },
+            payload: parts,
+        })
+    }
+}
+
+impl Body {
+    fn encode(
+        self,
+        Encoder { keys, compression }: &Encoder,
+        header: &RecordHeader,
+    ) -> std::io::Result<EncodedPayload> {
+        match self {
+            Self::Ready(payload) => Ok(payload),
+            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => Ok(EncodedPayload {
+                encoding: Encoding::PLAIN,
+                hash: *blake3::hash(&bytes).as_bytes(),
+                parts: vec![bytes],
+            }),
+            Self::Whole(bytes) => {
+                let header = RecordHeader {
+                    encoding: Encoding::ENCRYPTED,
+                    ..header.clone()
+                };
+                let sealed =
+                    Bytes::from(keys.seal(&bytes, &header.associated_data(PayloadPart::Whole, 0))?);
+                Ok(EncodedPayload {
+                    encoding: header.encoding,
+                    hash: *blake3::hash(&sealed).as_bytes(),
+                    parts: vec![sealed],
+                })
+            }
+            Self::Content(content) => {
+                let compressed = content.compressed(*compression)?;
+                let compression = compressed
+                    .as_ref()
+                    .map_or(Encoding::PLAIN, |_| Encoding::COMPRESSED);
+                let sealing = if keys.are_sealing() {
+                    Encoding::ENCRYPTED
+                } else {
+                    Encoding::PLAIN
+                };
+                let encoding = compression.and(sealing);
+                let hash = keys.name(content.hash);
+                if encoding == Encoding::PLAIN {
+                    return Ok(EncodedPayload {
+                        encoding,
+                        hash,
+                        parts: content.plain(),
+                    });
+                }
+                let header = RecordHeader {
+                    encoding,
+                    payload: hash,
+                    ..header.clone()
+                };
+                let chunks = compressed.unwrap_or_else(|| content.chunks());
+                Ok(EncodedPayload {
+                    encoding,
+                    hash,
+                    parts: content.pack(&chunks, &header, keys)?,
+                })
+            }
+        }
+    }
+}
+
+/// An encoded record whose location is not known yet.
+#[derive(Debug)]
+pub(crate) struct EncodedRecord {
+    header: RecordHeader,
+    payload: Vec<Bytes>,
+}
+
+impl EncodedRecord {
+    /// The bytes that the record takes in the log.
+    pub(crate) fn length(&self) -> u64 {
+        HEADER_BYTES as u64 + self.header.length
+    }
+
+    /// Completes the header: `previous` is the hash of the preceding record, `synced` the latest
+    /// commit known to be on the disk. Returns the payload as well.
+    pub(crate) fn link(
+        self,
+        place: PlaceInCommit,
+        previous: Hash,
+        synced: u64,
+    ) -> (RecordHeader, Vec<Bytes>) {
+        (
+            RecordHeader {
+                place,
+                previous,
+                synced,
+                ..self.header
+            },
+            self.payload,
+        )
+    }
+}
+
+/// What all records of a commit share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommitHeader {
+    /// The number of the commit.
+    pub(crate) commit: u64,
+    /// Milliseconds since the epoch, UTC.
+    pub(crate) at_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_stretches() {
+        for (numbers, expected) in [
+            (vec![], vec![]),
+            (vec![4], vec![(4, 1)]),
+            (vec![1, 2, 3, 7, 9, 10], vec![(1, 3), (7, 1), (9, 2)]),
+        ] {
+            let builders = RecordBuilder::deleted_numbers(
+                RecordKind::DeletedPids,
+                &numbers.into_iter().collect(),
+            );
+            let stretches: Vec<_> = builders
+                .iter()
+                .map(|builder| (builder.subject, builder.count))
+                .collect();
+            assert_eq!(stretches, expected);
+        }
+    }
+}
