@@ -54,7 +54,7 @@ impl<L: RecordLog> RecordStore<L> {
         owner: OwnerToken,
         batch: Batch<'_>,
     ) -> Result<(), StoreError> {
-        self.load(cache, batch.entries)?;
+        self.load_cache(cache, batch.entries)?;
         let checked = self.check(cache, batch.entries)?;
         let changes = self.changes(batch.entries, &checked.members, batch.at_ms)?;
         let commit = self.log().append(
@@ -66,12 +66,12 @@ impl<L: RecordLog> RecordStore<L> {
                 until: batch.until,
             },
         )?;
-        note(cache, batch, checked, commit);
+        update_cache(cache, batch, checked, commit);
         Ok(())
     }
 
     /// Loads what the validation of these entries needs into the cache.
-    fn load(&self, cache: &mut WriterCache, entries: &[Entry]) -> Result<(), StoreError> {
+    fn load_cache(&self, cache: &mut WriterCache, entries: &[Entry]) -> Result<(), StoreError> {
         let pids = entries.iter().flat_map(|entry| match entry {
             Entry::Born { row, .. } => vec![row.pid],
             Entry::Facts { pid, .. }
@@ -140,14 +140,14 @@ impl<L: RecordLog> RecordStore<L> {
         cache.progress = progress;
         for entry in entries {
             if let Entry::Shortened { pid, below } = entry {
-                self.check_image(*pid, *below)?;
+                self.check_truncation(*pid, *below)?;
             }
         }
         Ok(checked)
     }
 
     /// Refuses to truncate a history at a fact without an image.
-    fn check_image(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
+    fn check_truncation(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
         let since = self.kept_row(pid)?.since;
         if below < since {
             return Err(StoreError::ForgottenFact {
@@ -173,12 +173,12 @@ impl<L: RecordLog> RecordStore<L> {
     ) -> Result<Changes, StoreError> {
         let mut changes = Changes::default();
         let mut members = members.iter();
-        let mut brought = HashSet::new();
+        let mut added = HashSet::new();
         for entry in entries {
             match entry {
                 Entry::Content { hash, bytes, index } => {
                     self.pins().pin(hash.0);
-                    if brought.insert(*hash) && self.log().content(*hash)?.is_none() {
+                    if added.insert(*hash) && self.log().content(*hash)?.is_none() {
                         changes
                             .contents
                             .push(content::to_store(*hash, bytes, index)?);
@@ -204,8 +204,8 @@ impl<L: RecordLog> RecordStore<L> {
                         commit: CommitNumber(0),
                         at_ms: 0,
                     };
-                    let place = checkpoint_stream(*id);
-                    changes.ops.push(put_value(place, 0, &checkpoint)?);
+                    let target = checkpoint_stream(*id);
+                    changes.ops.push(put_value(target, 0, &checkpoint)?);
                     changes.ops.push(put_value(LAST_CHECKPOINT, 0, &id.0)?);
                 }
                 Entry::CheckpointDropped { id } => changes.delete(checkpoint_stream(*id), u64::MAX),
@@ -214,7 +214,7 @@ impl<L: RecordLog> RecordStore<L> {
         }
         for entry in entries {
             if let Entry::Held { hash } = entry
-                && !brought.contains(hash)
+                && !added.contains(hash)
                 && self.log().content(*hash)?.is_none()
             {
                 return Err(StoreError::UnknownContent(*hash));
@@ -240,11 +240,11 @@ impl<L: RecordLog> RecordStore<L> {
                 changes.ops.push(put(snapshots, 0, image));
             }
             Entry::Facts { pid, first, facts } => {
-                let place = stream(StreamKind::Fact, *pid);
+                let target = stream(StreamKind::Fact, *pid);
                 let numbered = (first.0..).zip(facts);
                 changes
                     .ops
-                    .extend(numbered.map(|(number, fact)| put(place, number, fact)));
+                    .extend(numbered.map(|(number, fact)| put(target, number, fact)));
             }
             Entry::Snapshot { pid, at, image } => {
                 let snapshots = stream(StreamKind::Snapshot, *pid);
@@ -255,11 +255,11 @@ impl<L: RecordLog> RecordStore<L> {
                 number,
                 record,
             } => {
-                let place = stream(StreamKind::TempFile, *root);
-                changes.ops.push(put(place, *number, record));
+                let target = stream(StreamKind::TempFile, *root);
+                changes.ops.push(put(target, *number, record));
             }
             Entry::Ended { pid, exit } => {
-                let kept = self.changing(changes, *pid)?;
+                let kept = self.row_to_change(changes, *pid)?;
                 kept.row.exit = Some(exit.clone());
                 kept.ended_ms = Some(at_ms);
             }
@@ -270,7 +270,7 @@ impl<L: RecordLog> RecordStore<L> {
                 }
             }
             Entry::Shortened { pid, below } => {
-                self.changing(changes, *pid)?.since = *below;
+                self.row_to_change(changes, *pid)?.since = *below;
                 changes.delete(stream(StreamKind::Fact, *pid), below.0);
                 if let Some(before) = below.0.checked_sub(1) {
                     changes.delete(stream(StreamKind::Snapshot, *pid), before);
@@ -285,7 +285,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// The row of a process that this commit changes.
-    fn changing<'a>(
+    fn row_to_change<'a>(
         &self,
         changes: &'a mut Changes,
         pid: Pid,
@@ -310,7 +310,12 @@ impl Changes {
 }
 
 /// Adds what was committed to the cache.
-fn note(cache: &mut WriterCache, batch: Batch<'_>, checked: CheckedCommit, commit: CommitNumber) {
+fn update_cache(
+    cache: &mut WriterCache,
+    batch: Batch<'_>,
+    checked: CheckedCommit,
+    commit: CommitNumber,
+) {
     cache.progress.extend(checked.progress);
     let known = cache.checkpoints();
     let mut members = checked.members.into_iter();

@@ -23,7 +23,7 @@ const DELETED_TOGETHER: usize = 1_000;
 
 impl<L: RecordLog> RecordStore<L> {
     /// Takes the inventory by reading all journals, each time.
-    pub(crate) fn take_stock_of_all(
+    pub(crate) fn take_inventory(
         &self,
         mut order: StockTaking<'_>,
     ) -> Result<StockTaken, StoreError> {
@@ -37,7 +37,7 @@ impl<L: RecordLog> RecordStore<L> {
             let pid = Pid(pid);
             match StoredRow::read(pid, &record) {
                 Ok(StoredRow::Kept(kept)) => {
-                    taken.records += self.take_stock_of(pid, &kept, &mut order)?;
+                    taken.records += self.take_inventory_of(pid, &kept, &mut order)?;
                 }
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => order
@@ -50,7 +50,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Reads one journal. Returns how many records it has.
-    fn take_stock_of(
+    fn take_inventory_of(
         &self,
         pid: Pid,
         kept: &KeptRow,
@@ -59,7 +59,7 @@ impl<L: RecordLog> RecordStore<L> {
         let mut count = 0;
         for kind in [StreamKind::Snapshot, StreamKind::Fact, StreamKind::TempFile] {
             for record in self.log().read(stream(kind, pid), 0..=u64::MAX)? {
-                refer(order, pid, kind, &record);
+                add_references(order, pid, kind, &record);
                 count += 1;
             }
         }
@@ -70,7 +70,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Deletes unreferenced contents, or counts them.
-    pub(crate) fn sweep_contents(
+    pub(crate) fn collect_contents(
         &self,
         owner: OwnerToken,
         sweep: Sweep<'_>,
@@ -88,24 +88,24 @@ impl<L: RecordLog> RecordStore<L> {
             parts: 1,
             ..Swept::default()
         };
-        let mut dead = Vec::new();
+        let mut unreferenced = Vec::new();
         for (hash, bytes) in self.log().contents()? {
             swept.bytes_before += bytes;
             if !is_kept(&hash) && !self.pins().is_pinned(hash.0) {
-                dead.push((hash, bytes));
+                unreferenced.push((hash, bytes));
             }
         }
-        for (group, contents) in (0..).zip(dead.chunks(DELETED_TOGETHER)) {
+        for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_TOGETHER)) {
             if sweep.purpose == Purpose::Free {
                 if (sweep.watch)(Step::Replace(group)) == ControlFlow::Break(()) {
                     swept.progress = Progress::BrokenOff;
                     break;
                 }
-                self.delete(owner, &sweep, contents, &mut swept)?;
+                self.delete_unpinned(owner, &sweep, contents, &mut swept)?;
             } else {
                 contents
                     .iter()
-                    .for_each(|content| drop_content(&mut swept, content));
+                    .for_each(|content| count_deleted(&mut swept, content));
             }
         }
         swept.live_bytes = swept.bytes_before - swept.dropped_content_bytes;
@@ -117,7 +117,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Deletes contents, except those that a commit has pinned since they were judged.
-    fn delete(
+    fn delete_unpinned(
         &self,
         owner: OwnerToken,
         sweep: &Sweep<'_>,
@@ -128,23 +128,24 @@ impl<L: RecordLog> RecordStore<L> {
         // check and the deletion.
         let _no_commit = self.cache();
         self.pins().check(sweep.mark)?;
-        let is_dead = |(hash, _): &&(ContentHash, u64)| !self.pins().is_pinned(hash.0);
-        let dead: Vec<_> = contents.iter().filter(is_dead).collect();
-        let hashes: Vec<_> = dead.iter().map(|(hash, _)| *hash).collect();
+        let is_unpinned = |(hash, _): &&(ContentHash, u64)| !self.pins().is_pinned(hash.0);
+        let unreferenced: Vec<_> = contents.iter().filter(is_unpinned).collect();
+        let hashes: Vec<_> = unreferenced.iter().map(|(hash, _)| *hash).collect();
         self.log().delete_contents(owner, &hashes)?;
-        dead.into_iter()
-            .for_each(|content| drop_content(swept, content));
+        unreferenced
+            .into_iter()
+            .for_each(|content| count_deleted(swept, content));
         Ok(())
     }
 }
 
-fn drop_content(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
+fn count_deleted(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
     swept.dropped_contents += 1;
     swept.dropped_content_bytes += bytes;
 }
 
 /// Adds the references of a record to the inventory.
-fn refer(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, record: &Record) {
+fn add_references(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, record: &Record) {
     let payload = match frame::payload(stream(kind, pid), record) {
         Ok(payload) => payload,
         Err(error) => {

@@ -1,8 +1,7 @@
 //! The store: answers queries about processes from records.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_actors::ports::{
     Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
@@ -107,7 +106,7 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// Reads something of a process by several reads of the log. If a commit deleted records in
     /// between, all reads are repeated.
-    fn read_of<T>(
+    fn read_consistently<T>(
         &self,
         pid: Pid,
         read: impl Fn(&KeptRow) -> Result<T, StoreError>,
@@ -139,7 +138,7 @@ impl<L: RecordLog> RecordStore<L> {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if one of them is missing.
-    fn whole(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Record>, StoreError> {
+    fn read_all(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Record>, StoreError> {
         let records = self.log.read(stream, first..=upto)?;
         match missing(&records, first, upto) {
             None => Ok(records),
@@ -148,7 +147,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     fn payloads(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Vec<u8>>, StoreError> {
-        let records = self.whole(stream, first, upto)?;
+        let records = self.read_all(stream, first, upto)?;
         let payloads = records.iter().map(|record| frame::payload(stream, record));
         payloads.map(|payload| payload.map(Vec::from)).collect()
     }
@@ -200,7 +199,7 @@ impl<L: RecordLog> RecordStore<L> {
         by: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
         let files = stream(StreamKind::TempFile, root);
-        self.read_of(root, |_| {
+        self.read_consistently(root, |_| {
             let records = self.log.read(files, 1..=u64::MAX)?;
             let mut changes = Vec::new();
             for (number, record) in (1..).zip(&records) {
@@ -235,17 +234,25 @@ fn lost(stream: Stream, number: u64) -> StoreError {
 }
 
 /// Refuses a fact that the process does not have.
-fn check_asked(
+fn check_range(
     pid: Pid,
-    asked: FactNumber,
+    requested: FactNumber,
     since: FactNumber,
     last: FactNumber,
 ) -> Result<(), StoreError> {
-    if asked < since {
-        return Err(StoreError::ForgottenFact { pid, asked, since });
+    if requested < since {
+        return Err(StoreError::ForgottenFact {
+            pid,
+            asked: requested,
+            since,
+        });
     }
-    if asked > last {
-        return Err(StoreError::UnknownFact { pid, asked, last });
+    if requested > last {
+        return Err(StoreError::UnknownFact {
+            pid,
+            asked: requested,
+            last,
+        });
     }
     Ok(())
 }
@@ -286,17 +293,17 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.read_of(pid, |kept| {
+        self.read_consistently(pid, |kept| {
             let last = self.last_fact(pid, kept)?;
-            let asked = upto.unwrap_or(last);
-            check_asked(pid, asked, kept.since, last)?;
-            let (base, image) = self.image(pid, asked)?;
+            let requested = upto.unwrap_or(last);
+            check_range(pid, requested, kept.since, last)?;
+            let (base, image) = self.image(pid, requested)?;
             let facts = stream(StreamKind::Fact, pid);
             Ok(Journal {
                 row: kept.row.clone(),
                 base,
                 image,
-                facts: self.payloads(facts, base.0 + 1, asked.0)?,
+                facts: self.payloads(facts, base.0 + 1, requested.0)?,
             })
         })
     }
@@ -307,8 +314,8 @@ impl<L: RecordLog> Store for RecordStore<L> {
         first: FactNumber,
         upto: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.read_of(pid, |kept| {
-            check_asked(pid, upto, kept.since, self.last_fact(pid, kept)?)?;
+        self.read_consistently(pid, |kept| {
+            check_range(pid, upto, kept.since, self.last_fact(pid, kept)?)?;
             let first = first.max(FactNumber(1));
             check_kept(pid, first, kept.since)?;
             self.payloads(stream(StreamKind::Fact, pid), first.0, upto.0)
@@ -316,15 +323,17 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.read_of(pid, |kept| {
+        self.read_consistently(pid, |kept| {
             let mut written = Vec::new();
             if kept.since == FactNumber(0) {
                 let births = self.log.read(stream(StreamKind::Snapshot, pid), 0..=0)?;
-                births.iter().for_each(|birth| append(&mut written, birth));
+                births
+                    .iter()
+                    .for_each(|birth| add_to_groups(&mut written, birth));
             }
             let facts = stream(StreamKind::Fact, pid);
             for fact in self.log.read(facts, kept.since.0 + 1..=u64::MAX)? {
-                append(&mut written, &fact);
+                add_to_groups(&mut written, &fact);
             }
             Ok(History::whole(pid, written))
         })
@@ -366,16 +375,16 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        self.take_stock_of_all(order)
+        self.take_inventory(order)
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
-        self.sweep_contents(owner, sweep)
+        self.collect_contents(owner, sweep)
     }
 }
 
 /// Adds a fact to the facts of the same commit, or starts a new group with it.
-fn append(written: &mut Vec<Written>, fact: &Record) {
+fn add_to_groups(written: &mut Vec<Written>, fact: &Record) {
     match written.last_mut() {
         // A creation is a group of its own.
         Some(last)

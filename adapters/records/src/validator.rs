@@ -119,8 +119,8 @@ pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), 
 /// Removes facts before the start of a truncated history.
 pub fn clip(written: &mut Written, since: FactNumber) {
     if since > FactNumber(0) && written.first <= since {
-        let gone = since.0 + 1 - written.first.0;
-        (written.first, written.count) = (since.plus(1), written.count.saturating_sub(gone));
+        let removed = since.0 + 1 - written.first.0;
+        (written.first, written.count) = (since.plus(1), written.count.saturating_sub(removed));
     }
 }
 
@@ -148,24 +148,24 @@ impl CommitValidator<'_> {
     fn check(&mut self, entry: &Entry) -> Result<(), StoreError> {
         match entry {
             Entry::Content { .. } | Entry::Held { .. } => Ok(()),
-            Entry::Born { row, image } => self.born(row.pid, image),
-            Entry::Facts { pid, first, facts } => self.facts(*pid, *first, facts),
-            Entry::Snapshot { pid, at, image } => self.snapshot(*pid, *at, image),
+            Entry::Born { row, image } => self.check_creation(row.pid, image),
+            Entry::Facts { pid, first, facts } => self.check_facts(*pid, *first, facts),
+            Entry::Snapshot { pid, at, image } => self.check_snapshot(*pid, *at, image),
             Entry::Ended { pid, .. } => self.progress(*pid).map(|_| ()),
             Entry::TempFile {
                 root,
                 number,
                 record,
-            } => self.temp_file(*root, *number, record),
-            Entry::Checkpoint { id, members, .. } => self.checkpoint(*id, members),
+            } => self.check_temp_file(*root, *number, record),
+            Entry::Checkpoint { id, members, .. } => self.check_checkpoint(*id, members),
             Entry::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
             Entry::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
-            Entry::Forgotten { pid } => self.forgotten(*pid),
-            Entry::Shortened { pid, below } => self.shortened(*pid, *below),
+            Entry::Forgotten { pid } => self.check_deletion(*pid),
+            Entry::Shortened { pid, below } => self.check_truncation(*pid, *below),
         }
     }
 
-    fn checkpoint(&mut self, id: CheckpointId, members: &[Pid]) -> Result<(), StoreError> {
+    fn check_checkpoint(&mut self, id: CheckpointId, members: &[Pid]) -> Result<(), StoreError> {
         let last = self.checkpoints.last;
         if id.0 <= last {
             return Err(refused(format!(
@@ -189,7 +189,7 @@ impl CommitValidator<'_> {
         Ok(())
     }
 
-    fn known(&self, pid: Pid) -> Option<ProcessProgress> {
+    fn latest_progress(&self, pid: Pid) -> Option<ProcessProgress> {
         self.checked
             .progress
             .get(&pid)
@@ -198,12 +198,12 @@ impl CommitValidator<'_> {
     }
 
     fn progress(&self, pid: Pid) -> Result<ProcessProgress, StoreError> {
-        self.known(pid)
+        self.latest_progress(pid)
             .filter(|progress| progress.state == ProcessState::Kept)
             .ok_or(StoreError::UnknownProcess(pid))
     }
 
-    fn forgotten(&mut self, pid: Pid) -> Result<(), StoreError> {
+    fn check_deletion(&mut self, pid: Pid) -> Result<(), StoreError> {
         let progress = self.progress(pid)?;
         if let Some(at) = (self.checkpoints.needs)(pid) {
             return Err(refused(format!(
@@ -220,7 +220,7 @@ impl CommitValidator<'_> {
         Ok(())
     }
 
-    fn shortened(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
+    fn check_truncation(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
         let last = self.progress(pid)?.last;
         if below > last {
             return Err(StoreError::UnknownFact {
@@ -243,8 +243,8 @@ impl CommitValidator<'_> {
         Ok(())
     }
 
-    fn born(&mut self, pid: Pid, image: &[u8]) -> Result<(), StoreError> {
-        if self.known(pid).is_some() {
+    fn check_creation(&mut self, pid: Pid, image: &[u8]) -> Result<(), StoreError> {
+        if self.latest_progress(pid).is_some() {
             return Err(refused(format!(
                 "process {pid} already exists or was deleted: a pid is never reused"
             )));
@@ -260,7 +260,12 @@ impl CommitValidator<'_> {
         check_size(&format!("the image of process {pid}"), image)
     }
 
-    fn facts(&mut self, pid: Pid, first: FactNumber, facts: &[Vec<u8>]) -> Result<(), StoreError> {
+    fn check_facts(
+        &mut self,
+        pid: Pid,
+        first: FactNumber,
+        facts: &[Vec<u8>],
+    ) -> Result<(), StoreError> {
         let progress = self.progress(pid)?;
         let last = progress.last;
         if first != last.plus(1) {
@@ -281,7 +286,7 @@ impl CommitValidator<'_> {
             .try_for_each(|fact| check_size(&format!("a fact of process {pid}"), fact))
     }
 
-    fn snapshot(&self, pid: Pid, at: FactNumber, image: &[u8]) -> Result<(), StoreError> {
+    fn check_snapshot(&self, pid: Pid, at: FactNumber, image: &[u8]) -> Result<(), StoreError> {
         let last = self.progress(pid)?.last;
         if at > last {
             return Err(StoreError::UnknownFact {
@@ -298,7 +303,7 @@ impl CommitValidator<'_> {
         check_size(&format!("the image of process {pid}"), image)
     }
 
-    fn temp_file(&mut self, root: Pid, number: u64, record: &[u8]) -> Result<(), StoreError> {
+    fn check_temp_file(&mut self, root: Pid, number: u64, record: &[u8]) -> Result<(), StoreError> {
         let progress = self.progress(root)?;
         let next = progress.temp_files + 1;
         if number != next {

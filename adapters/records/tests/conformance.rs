@@ -1,4 +1,4 @@
-//! The conformance suite, above a log in memory.
+//! The conformance suite, on a log in memory.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a log that changes, loses or half-writes does to the answers of the store above it.
+//! How the store answers if its log changes, loses or half-writes records.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,12 +15,12 @@ use dormouse_records::{
 };
 use dormouse_store_conformance::entries::*;
 
-/// What happens to a record.
+/// Damage to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Changed,
     Cut,
-    /// Another record of the same kind comes in its place.
+    /// Another record of the same kind is returned.
     Swapped,
     Lost,
 }
@@ -117,7 +117,7 @@ impl RecordLog for Faulty {
     }
 }
 
-/// A content whose byte 70,000 is not what was written.
+/// A content whose byte 70,000 is changed.
 struct Changed(Arc<dyn BlobReader>);
 
 impl BlobReader for Changed {
@@ -138,7 +138,7 @@ impl BlobReader for Changed {
     }
 }
 
-/// Two processes, alike but for their numbers.
+/// Commits two processes that differ only by their pids.
 fn fill(store: &dyn Store) {
     let owner = store.claim().unwrap();
     commit(store, owner, &[born(1), born(2)]);
@@ -152,7 +152,7 @@ fn fill(store: &dyn Store) {
     commit(store, owner, &[checkpoint(1, &[1]), checkpoint(2, &[2])]);
 }
 
-/// Every answer about both processes, each under its question.
+/// Every answer about both processes, each under its query.
 fn answers(store: &dyn Store) -> Vec<(String, Result<String, StoreError>)> {
     fn shown<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> Result<String, StoreError> {
         answer.map(|answer| format!("{answer:?}"))
@@ -339,7 +339,7 @@ fn who_reads_while_a_history_is_shortened_meets_no_damage() {
             owner,
             &[facts(1, number..=number), snapshot(1, number)],
         );
-        commit(&*store, owner, &[shortened(1, number)]);
+        commit(&*store, owner, &[history_truncated(1, number)]);
     }
     is_over.store(true, Ordering::Relaxed);
     for reader in readers {

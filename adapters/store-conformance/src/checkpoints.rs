@@ -84,14 +84,14 @@ pub(crate) fn what_a_checkpoint_needs_is_not_forgotten(subject: &mut Subject) {
     write(subject, owner, &[born(1), facts(1, 1..=2), snapshot(1, 2)]);
     write(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
     write(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
-    for entry in [forgotten(1), shortened(1, 4)] {
+    for entry in [process_deleted(1), history_truncated(1, 4)] {
         let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
         assert!(
             text.contains("in a checkpoint") && text.contains("drop the checkpoint first"),
             "{entry:?}: {text}"
         );
     }
-    write(subject, owner, &[shortened(1, 2)]);
+    write(subject, owner, &[history_truncated(1, 2)]);
     write(
         subject,
         owner,
@@ -99,6 +99,6 @@ pub(crate) fn what_a_checkpoint_needs_is_not_forgotten(subject: &mut Subject) {
             id: CheckpointId(1),
         }],
     );
-    write(subject, owner, &[shortened(1, 4)]);
-    write(subject, owner, &[forgotten(1)]);
+    write(subject, owner, &[history_truncated(1, 4)]);
+    write(subject, owner, &[process_deleted(1)]);
 }

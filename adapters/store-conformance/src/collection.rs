@@ -28,7 +28,7 @@ pub struct Live(Option<Vec<ContentHash>>);
 impl Live {
     /// Whether a content is kept.
     #[must_use]
-    pub fn contain(&self, hash: ContentHash) -> bool {
+    pub fn contains(&self, hash: ContentHash) -> bool {
         self.0.as_ref().is_none_or(|hashes| hashes.contains(&hash))
     }
 }
@@ -116,7 +116,7 @@ pub fn sweep_watched(
 /// If the store refuses it.
 pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
     let mark = store.begin_mark(owner).unwrap();
-    sweep_watched(store, owner, mark, live, &mut go_on).unwrap()
+    sweep_watched(store, owner, mark, live, &mut continue_always).unwrap()
 }
 
 /// What a collection would free.
@@ -129,10 +129,10 @@ pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
         purpose: Purpose::Count,
         bounds: THOROUGH,
     };
-    sweep_as(store, owner, live, order, &mut go_on).unwrap()
+    sweep_as(store, owner, live, order, &mut continue_always).unwrap()
 }
 
-fn go_on(_: Step) -> ControlFlow<()> {
+fn continue_always(_: Step) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn a_sweep_without_a_mark_is_refused(subject: &mut Subject) {
     let contents = fill(subject, owner);
     let error = ask(subject, |store| {
         let none = MarkToken::default();
-        sweep_watched(store, owner, none, &only(&[]), &mut go_on).unwrap_err()
+        sweep_watched(store, owner, none, &only(&[]), &mut continue_always).unwrap_err()
     });
     assert!(
         matches!(error, StoreError::MarkSuperseded { .. }),
@@ -217,14 +217,15 @@ pub(crate) fn what_a_commit_named_is_kept_from_an_earlier_mark(subject: &mut Sub
         commit(store, owner, &[held.clone(), facts(1, 13..=13)]);
         let second = store.begin_mark(owner).unwrap();
         // The first mark may have read this journal before it referenced the content.
-        let refused = sweep_watched(store, owner, first, &only(&[]), &mut go_on).unwrap_err();
+        let refused =
+            sweep_watched(store, owner, first, &only(&[]), &mut continue_always).unwrap_err();
         assert!(
             matches!(refused, StoreError::MarkSuperseded { .. }),
             "{refused}"
         );
         store.end_mark(first);
         commit(store, owner, std::slice::from_ref(&held));
-        sweep_watched(store, owner, second, &only(&[]), &mut go_on).unwrap();
+        sweep_watched(store, owner, second, &only(&[]), &mut continue_always).unwrap();
         assert_eq!(read(store, hash(kept)).unwrap(), *kept);
     });
 }
@@ -235,7 +236,8 @@ pub(crate) fn only_the_newest_owner_sweeps(subject: &mut Subject) {
     ask(subject, |store| {
         let mark = store.begin_mark(old).unwrap();
         store.claim().unwrap();
-        let refused = sweep_watched(store, old, mark, &only(&[]), &mut go_on).unwrap_err();
+        let refused =
+            sweep_watched(store, old, mark, &only(&[]), &mut continue_always).unwrap_err();
         assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");
         let refused = store.begin_mark(old).unwrap_err();
         assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");

@@ -21,7 +21,7 @@ pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
         ],
     );
     write(subject, owner, &[facts(1, 1..=2)]);
-    write(subject, owner, &[forgotten(2)]);
+    write(subject, owner, &[process_deleted(2)]);
     write(subject, owner, &[facts(1, 3..=3)]);
     let listing = ask(subject, |store| store.processes().unwrap());
     assert_eq!(
@@ -43,8 +43,8 @@ pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
     for entry in [
         facts(2, 4..=4),
         ended(2),
-        forgotten(2),
-        shortened(2, 2),
+        process_deleted(2),
+        history_truncated(2, 2),
         temp_file(2, 2),
     ] {
         let error = refused(subject, owner, std::slice::from_ref(&entry));
@@ -56,7 +56,7 @@ pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
     let again = refused(subject, owner, &[born(2)]).to_string();
     assert!(again.contains("a pid is never reused"), "{again}");
     check_journal(subject, 1, None, "image of 1", 0, 3);
-    write(subject, owner, &[forgotten(1)]);
+    write(subject, owner, &[process_deleted(1)]);
     write(subject, owner, &[born(3)]);
     let listing = ask(subject, |store| store.processes().unwrap());
     assert_eq!((&listing.rows[..], listing.last), (&[row(3)][..], 3));
@@ -68,16 +68,16 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     write(subject, owner, &[facts(1, 4..=6), ended(1)]);
     write(subject, owner, &[facts(1, 7..=7), snapshot(1, 5)]);
     write(subject, owner, &[facts(1, 8..=8)]);
-    let complaint = refused(subject, owner, &[shortened(1, 4)]).to_string();
+    let complaint = refused(subject, owner, &[history_truncated(1, 4)]).to_string();
     assert!(complaint.contains("it has no image there"), "{complaint}");
-    let complaint = refused(subject, owner, &[shortened(1, 9)]);
+    let complaint = refused(subject, owner, &[history_truncated(1, 9)]);
     assert!(
         matches!(complaint, StoreError::UnknownFact { .. }),
         "{complaint}"
     );
-    write(subject, owner, &[shortened(1, 3)]);
+    write(subject, owner, &[history_truncated(1, 3)]);
     check_journal(subject, 1, Some(4), "image of 1 at 3", 3, 4);
-    write(subject, owner, &[shortened(1, 5)]);
+    write(subject, owner, &[history_truncated(1, 5)]);
     write(subject, owner, &[facts(1, 9..=9)]);
     check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
     check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
@@ -121,7 +121,7 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
         ask(subject, |store| store.processes().unwrap()).rows,
         [over]
     );
-    let backwards = refused(subject, owner, &[shortened(1, 3)]);
+    let backwards = refused(subject, owner, &[history_truncated(1, 3)]);
     assert!(
         matches!(
             backwards,

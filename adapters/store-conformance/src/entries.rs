@@ -153,13 +153,13 @@ pub fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
 
 /// Deletes a process.
 #[must_use]
-pub fn forgotten(pid: u64) -> Entry {
+pub fn process_deleted(pid: u64) -> Entry {
     Entry::Forgotten { pid: Pid(pid) }
 }
 
 /// Deletes the history of a process before a fact.
 #[must_use]
-pub fn shortened(pid: u64, below: u64) -> Entry {
+pub fn history_truncated(pid: u64, below: u64) -> Entry {
     Entry::Shortened {
         pid: Pid(pid),
         below: FactNumber(below),

@@ -1,5 +1,5 @@
-//! The commit of one small fact beside a bare append and fdatasync of as many bytes, on the same
-//! disk in the same run.
+//! The commit of one small fact, compared with a bare append and fdatasync of as many bytes, on the
+//! same disk in the same run.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -11,7 +11,7 @@ use dormouse_proto::process::ProcessRow;
 use dormouse_store::LogStore;
 
 const FACT_BYTES: usize = 200;
-/// A header, and the length in front of a fact.
+/// A header, and the length before a fact.
 const ENVELOPE_BYTES: usize = 168 + 4;
 
 fn main() {

@@ -33,12 +33,12 @@ const FACTS_OF_A_PROCESS: u64 = 1_000;
 const RECORDS_OF_A_COMMIT: usize = 500;
 
 const HEADER_BYTES: usize = 168;
-/// What a hash of a header is made over: the header without its hash, and the place.
+/// The bytes that a header's hash covers: the header without its hash, and the location.
 const HASHED_BYTES: usize = 136 + 12;
-/// Of a table: a key of 17 bytes or more, place, count.
+/// Of a table: a key of at least 17 bytes, location, count.
 const TABLE_ENTRY_BYTES: usize = 40;
 
-/// What stands in a log: facts of some hundred bytes, or contents of some hundred kilobytes.
+/// The contents of a log: facts of some hundred bytes, or contents of some hundred kilobytes.
 #[derive(Clone, Copy, Debug)]
 enum Log {
     Facts(u64),
@@ -162,7 +162,7 @@ fn open_to_write_without_its_index(bencher: divan::Bencher<'_, '_>, log: Log) {
         .bench_values(|()| LogStore::open(log.folder()).expect("it opens"));
 }
 
-/// A read of the operating system for each header.
+/// One read per header.
 #[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
 fn bare_headers_one_by_one(log: Log) {
     for file in log.segments() {
@@ -176,7 +176,7 @@ fn bare_headers_one_by_one(log: Log) {
     }
 }
 
-/// A read of the operating system for as many headers as stand close together.
+/// One read for as many headers as are close together.
 #[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
 fn bare_headers_by_window(log: Log) {
     for file in log.segments() {
@@ -194,7 +194,7 @@ fn bare_headers_by_window(log: Log) {
     }
 }
 
-/// Its hash, as one would check it, and the length of the record.
+/// Computes the header's hash, as a check would, and returns the length of the record.
 fn take(header: &[u8]) -> u64 {
     let mut hashed = [0; HASHED_BYTES];
     hashed[..136].copy_from_slice(&header[..136]);
@@ -203,7 +203,7 @@ fn take(header: &[u8]) -> u64 {
         + u64::from_le_bytes(*header[40..].first_chunk().expect("a header is longer"))
 }
 
-/// As many entries as the log has records, sorted, believed under one hash: no record of the log is
+/// As many entries as the log has records, sorted and verified by one hash: no record of the log is
 /// read.
 #[divan::bench(args = LOGS, sample_count = 5, sample_size = 1)]
 fn bare_sealed_table(bencher: divan::Bencher<'_, '_>, log: Log) {

@@ -42,7 +42,7 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
     }
     let stands = store.journal(PID, None)?.facts.len() as u64;
     let mut out = std::io::stdout().lock();
-    // Records behind the last acknowledged one may have become durable too: they are told of now.
+    // Records after the last acknowledged one may have become durable too: they are reported now.
     for number in start.. {
         if number >= stands {
             store.commit(owner, Batch::durable(&entries(number), 0))?;
@@ -105,7 +105,7 @@ fn entries(number: u64) -> [Entry; 3] {
     ]
 }
 
-/// Mostly small, now and then larger than a chunk.
+/// Mostly small, sometimes larger than a chunk.
 fn content(number: u64) -> Bytes {
     let length = if number.is_multiple_of(20) {
         200_000

@@ -1,4 +1,4 @@
-//! Sweeps of the segment that is still written: it is closed first, where that is worth it.
+//! Compaction of the segment that is still written: it is closed first, if that is worth it.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 use dormouse_actors::ports::{Bounds, MarkToken, Purpose, Step, Store};
 use dormouse_store::LogStore;
 
+use crate::compaction::{answers, fill, held};
 use crate::support::*;
-use crate::sweep::{answers, fill, held};
 
-/// The segment that is written, closed where anything in it is garbage.
+/// Closes the active segment if anything in it is garbage.
 const TO_THE_END: Bounds = Bounds {
     live_percent: 99,
     step_bytes: 400,

@@ -1,4 +1,4 @@
-//! The conformance suite, run on a log store in each way to keep and to open it.
+//! The conformance suite, run on a log store with each encoding and each way of opening it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use dormouse_store_conformance::check_store;
 
 use crate::support::*;
 
-/// The only one of these that waits for a disk.
+/// The only test of these that writes to a real disk.
 #[test]
 fn the_log_store_conforms() {
     check_store(|| {
@@ -69,8 +69,8 @@ fn the_log_store_conforms_though_its_index_is_deleted_while_it_is_open() {
     });
 }
 
-/// A sweep needs an owner, and claims that make one would make those of the suite stale: so it
-/// sweeps under theirs.
+/// Compaction needs an owner, and a new claim would invalidate the suite's token, so the suite's
+/// own token is used.
 fn newest(store: &LogStore) -> Option<OwnerToken> {
     (0..64)
         .map(OwnerToken)
@@ -155,7 +155,7 @@ fn what_is_open_for_reading_only_answers_like_the_store_that_it_stands_beside() 
     }
 }
 
-/// Writes one store and reads from another that looks at it.
+/// Writes one store, and reads from another that has the folder open for reading.
 struct Beside {
     reads: LogStore,
     writes: Arc<LogStore>,

@@ -12,10 +12,10 @@ use crate::support::*;
 
 const FACTS: u64 = 40;
 const PIDS: u64 = 4;
-/// The last of them have no temporary files.
+/// The last processes have no temporary files.
 const TREES: u64 = 2;
 
-/// The same numbers for the same seed.
+/// A seeded pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -60,7 +60,7 @@ fn fill(store: &dyn Store) {
         .for_each(|entries| commit(store, owner, entries));
 }
 
-/// Every answer that the store gives must be the right one. Answers whether all were given.
+/// Checks that every answer is right or an error. Returns whether all were answered.
 fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
     let mut all = true;
     let mut note = |error: &StoreError| {
@@ -75,7 +75,7 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
             let all_rows = right.processes().unwrap();
             for row in &listing.rows {
                 let is_right = all_rows.rows.contains(row);
-                // Whose end is lost may go on, as far as is known.
+                // A process whose end is lost may still be running, as far as is known.
                 let goes_on = row.exit.is_none()
                     && !listing.lost.is_empty()
                     && store.journal(row.pid, None).is_err();
@@ -108,7 +108,7 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
                 Ok(journal) => {
                     let mut expected = right.journal(pid, upto).unwrap();
                     if journal.row.exit.is_none() && store.journal(pid, None).is_err() {
-                        // Whose end is lost may go on, as far as is known.
+                        // A process whose end is lost may still be running, as far as is known.
                         expected.row.exit = None;
                     }
                     same_history(&journal, &expected, right, case);
@@ -136,7 +136,7 @@ fn check_answers(store: &LogStore, right: &MemoryStore, case: &str) -> bool {
     all
 }
 
-/// A journal may start at an earlier image than the other, but must lead to the same fact.
+/// A journal may start at an earlier image than the expected one, but must lead to the same fact.
 fn same_history(
     found: &dormouse_actors::ports::Journal,
     right: &dormouse_actors::ports::Journal,

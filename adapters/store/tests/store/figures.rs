@@ -1,4 +1,4 @@
-//! What a sweep says that it did, against what the entries themselves come to.
+//! The figures that a compaction reports, against those computed from the operations.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -11,10 +11,10 @@ use dormouse_store::LogStore;
 use crate::support::*;
 
 const HEADER: u64 = 168;
-/// What each segment begins with.
+/// The length of a segment's first record.
 const OPENED: u64 = HEADER + 32;
 
-/// What the record of an entry takes.
+/// The length of an operation's record.
 fn bytes_of(entry: &Entry) -> u64 {
     let payload = match entry {
         Entry::Content { bytes, .. } => bytes.len(),
@@ -27,8 +27,8 @@ fn bytes_of(entry: &Entry) -> u64 {
     HEADER + payload as u64
 }
 
-/// How far a segment is written. By its records: the last byte of one may be zero, as the room
-/// behind it is.
+/// Where the records of a segment end. Computed from the records, because the last byte of one may
+/// be zero like the reserved space after it.
 fn written(segment: &Path) -> u64 {
     let bytes = fs::read(segment).unwrap();
     let mut end = 0;
@@ -39,7 +39,7 @@ fn written(segment: &Path) -> u64 {
     end as u64
 }
 
-/// Entries that are committed together, and whether each is live at the end.
+/// Operations that are committed together, and whether each is live at the end.
 type Commit = Vec<(Entry, bool)>;
 
 fn commits() -> Vec<Commit> {
@@ -56,8 +56,8 @@ fn commits() -> Vec<Commit> {
             (facts(2, 6..=6), false),
             (snapshot(1, 9), true),
         ],
-        vec![(forgotten(2), true)],
-        // Behind what is swept.
+        vec![(process_deleted(2), true)],
+        // Follows what is compacted.
         vec![(facts(1, 10..=10), true)],
     ]
 }
@@ -66,7 +66,7 @@ fn commits() -> Vec<Commit> {
 fn what_a_sweep_reports_is_what_its_records_come_to() {
     for live_percent in [0, 20, 40, 50, 60, 99] {
         let folder = tempdir();
-        // A segment for each commit.
+        // One segment per commit.
         let store = LogStore::options()
             .segment_bytes(1)
             .open(folder.path())
@@ -195,7 +195,7 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
             "foreseen at {live_percent} %"
         );
         assert_eq!(swept.bytes_after, on_disk(), "done at {live_percent} %");
-        // Each segment that something was moved to begins with a record of its own.
+        // Each segment that records were moved to starts with a record of its own.
         let moved_from = freed.iter().filter(|(_, live, _)| *live > 0).count() as u64;
         assert_eq!(
             swept.bytes_after,

@@ -1,4 +1,4 @@
-//! Looking a store over, and mending it.
+//! Checking and repairing a store.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use dormouse_store::{Issue, LogStore, Options, Repair, fsck};
 
 use crate::support::*;
 
-/// A process with two snapshots, an ended one, and a content.
+/// Commits a process with two snapshots, an ended process, and a content.
 fn fill(folder: &Path) -> Bytes {
     let store = LogStore::open(folder).unwrap();
     let owner = store.claim().unwrap();
@@ -32,7 +32,7 @@ fn fill(folder: &Path) -> Bytes {
     held
 }
 
-/// Damages the only place in the log where these bytes stand.
+/// Damages the only occurrence of these bytes in the log.
 fn damage(folder: &Path, text: &[u8]) {
     let path = folder.join("log/00000001.seg");
     let mut log = fs::read(&path).unwrap();
@@ -167,7 +167,10 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
         }
         let error = read(&LogStore::open(folder.path()).unwrap(), hash(&held)).unwrap_err();
-        assert!(error.to_string().contains("is lost"), "{error}");
+        assert!(
+            error.to_string().contains("is lost. It is stored again"),
+            "{error}"
+        );
     }
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -193,7 +196,7 @@ fn one_file_of_head_is_enough_and_the_other_is_written_again() {
                 Some(bytes) => fs::write(&path, bytes).unwrap(),
             }
             let found = check(folder.path(), Repair::No).unwrap();
-            // A store of an older version has no second file.
+            // Stores of older versions have no HEAD2.
             let is_found = lost == "HEAD" || damage.is_some();
             assert_eq!(
                 found,
@@ -270,7 +273,7 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
         if !with_index {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
         } else {
-            // An index that was told before the damage came knows better, and is believed.
+            // An index that was flushed before the damage knows more, and is used.
             drop(open());
             fs::remove_dir_all(folder.path().join("index")).unwrap();
             drop(open());
@@ -341,7 +344,10 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
     assert_eq!(check(&options, Repair::No).unwrap(), []);
     let store = options.open(folder.path()).unwrap();
     let error = read(&store, hash(&held)).unwrap_err();
-    assert!(error.to_string().contains("is lost"), "{error}");
+    assert!(
+        error.to_string().contains("is lost. It is stored again"),
+        "{error}"
+    );
     let owner = store.claim().unwrap();
     commit(
         &store,
@@ -424,8 +430,7 @@ fn what_opening_refuses_and_what_only_a_lost_head_would_show_is_found() {
     );
 }
 
-/// A process ended: its record says how many facts there were, so that none of them is missed in
-/// silence.
+/// The record of a process's end says how many facts there were, so that missing ones are detected.
 #[test]
 fn facts_that_are_lost_before_an_end_or_a_snapshot_are_missed() {
     for (entries, last) in [
@@ -445,7 +450,7 @@ fn facts_that_are_lost_before_an_end_or_a_snapshot_are_missed() {
             .windows(text.len())
             .position(|bytes| bytes == text)
             .unwrap();
-        // Its header, which stands before it.
+        // The payload's header, which precedes it.
         log[payload - 60] ^= 1;
         fs::write(folder.path().join("log/00000001.seg"), log).unwrap();
         let found = check(folder.path(), Repair::No).unwrap();

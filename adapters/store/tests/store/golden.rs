@@ -39,7 +39,7 @@ fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// One content that is long enough for several chunks, where it does not make the store large.
+/// Only one content has several chunks, to keep the store small.
 fn contents(name: &str) -> Vec<Bytes> {
     let long = Bytes::from("golden, line by line\n".repeat(7_000));
     let short = [0, 10, 900].map(|length| bytes(7, length)).to_vec();
@@ -50,7 +50,7 @@ fn contents(name: &str) -> Vec<Bytes> {
     }
 }
 
-/// Every kind of record that a commit makes, and every way in which a process begins.
+/// Every kind of record that a commit writes, and every origin of a process.
 fn commits(name: &str) -> Vec<Vec<Entry>> {
     let call = CallId { epoch: 1, seq: 2 };
     let forked = ProcessRow {
@@ -112,12 +112,12 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
             snapshot(5, 4),
         ],
         vec![
-            forgotten(4),
+            process_deleted(4),
             Entry::Held {
                 hash: hash(&contents(name)[2]),
             },
         ],
-        vec![shortened(5, 4)],
+        vec![history_truncated(5, 4)],
     ]
 }
 
@@ -137,8 +137,7 @@ fn write(name: &str, options: &Options) {
         .unwrap();
     fill(&store, name);
     if name.starts_with("swept") {
-        // What is moved goes behind all that stands, and the segments before that are one record
-        // each.
+        // Moved records are appended at the end, and each earlier segment becomes one record.
         let swept = sweep(&store, store.claim().unwrap(), &Live::default());
         assert!(
             swept.freed_parts > 0 && swept.moved_bytes > 0,
@@ -147,7 +146,7 @@ fn write(name: &str, options: &Options) {
     }
     drop(store);
     if is_mended(name) {
-        // The one content of so many bytes, and the snapshot that is not needed.
+        // The one content of this length, and the snapshot that is not needed.
         damage(folder.path(), |kind, _, count| {
             kind == 2 && count == LOST as u64
         });
@@ -182,14 +181,14 @@ fn damage(folder: &Path, wanted: impl Fn(u8, u64, u64) -> bool) {
     assert_eq!(harmed, 1);
 }
 
-/// The bytes of the content that is lost in a store that was mended.
+/// The length of the content that is lost in a repaired store.
 const LOST: usize = 900;
 
 fn is_mended(name: &str) -> bool {
     name.starts_with("mended")
 }
 
-/// What the answers are to be: a snapshot that was damaged is as if it had never been.
+/// The expected answers: a dropped snapshot is as if it had never been written.
 fn right(name: &str) -> MemoryStore {
     let right = MemoryStore::new();
     let owner = right.claim().unwrap();
@@ -253,7 +252,10 @@ fn check(store: &LogStore, name: &str) {
     for bytes in contents(name) {
         match read(store, hash(&bytes)) {
             Err(error) if is_mended(name) && bytes.len() == LOST => {
-                assert!(error.to_string().contains("is lost"), "{name}: {error}");
+                assert!(
+                    error.to_string().contains("is lost. It is stored again"),
+                    "{name}: {error}"
+                );
             }
             read => assert_eq!(read.unwrap(), bytes, "{name}"),
         }
@@ -267,7 +269,7 @@ fn a_store_of_format_version_1_gives_the_answers_that_it_always_gave() {
         {
             write(name, &options);
         }
-        // Looking into it changes nothing, so that no copy is needed.
+        // Opening for reading changes nothing, so no copy is needed.
         check(&options.clone().read_only(golden(name)).unwrap(), name);
         let copy = tempfile::tempdir().unwrap();
         copy_folder(&golden(name), copy.path());

@@ -1,4 +1,4 @@
-//! One program at a time.
+//! Only one program has a store open for writing.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -1,14 +1,16 @@
-//! The stores of this crate, from outside: what every store does, and what the durable one does
-//! after crashes and damage.
+//! Tests of the public interface: what every store does, and what the durable one does after
+//! crashes and damage.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod closing;
+mod compaction;
 mod conformance;
 mod damage;
 mod figures;
 mod fsck;
 mod golden;
+mod inventory;
 mod lock;
 mod permissions;
 mod reading;
@@ -18,6 +20,4 @@ mod scrub;
 mod sealed;
 mod sequences;
 mod sharing;
-mod stock;
 mod support;
-mod sweep;

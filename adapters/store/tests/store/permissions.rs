@@ -1,4 +1,4 @@
-//! Files are for their owner alone, whatever the umask says.
+//! Files are accessible to their owner only, whatever the umask.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -63,7 +63,7 @@ fn fill_without_a_umask() {
             owner,
             &[born(round + 1), content(&bytes(round as u8, 300_000))],
         );
-        // So many that the index is told.
+        // Enough commits to flush the index.
         (1..=1_100).for_each(|number| commit(&store, owner, &[facts(round + 1, number..=number)]));
         store.processes().unwrap();
         drop(store);

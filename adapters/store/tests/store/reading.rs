@@ -1,4 +1,4 @@
-//! Looking into a store that someone else writes.
+//! Opening a store for reading while another program writes it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -69,7 +69,7 @@ fn a_torn_tail_is_neither_damage_nor_cut() {
     let owner = store.claim().unwrap();
     commit(&store, owner, &[born(1)]);
     commit(&store, owner, &[facts(1, 1..=1)]);
-    // As if the writer were in the middle of its next commit.
+    // Simulates a writer in the middle of its next commit.
     let log = folder.path().join("log/00000001.seg");
     let mut segment = fs::File::options().append(true).open(&log).unwrap();
     segment.write_all(&fs::read(&log).unwrap()[..250]).unwrap();

@@ -1,4 +1,4 @@
-//! After a crash: what was acknowledged is there, what was not is there wholly or not at all.
+//! After a crash, acknowledged commits are there, and others are there completely or not at all.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -39,8 +39,7 @@ fn refusal(folder: &Path) -> String {
     }
 }
 
-/// The folder as a loss of power would leave it: copied while the store is open, without what was
-/// never synced.
+/// The folder as after a power loss: copied while the store is open, without what was never synced.
 fn crash_copy(folder: &Path) -> tempfile::TempDir {
     let copy = tempdir();
     copy_folder(folder, copy.path());
@@ -341,8 +340,8 @@ fn an_index_from_the_future_or_another_store_is_rebuilt() {
     }
 }
 
-/// An index remembers what was in a segment that is gone by now, or older, and would let a sweep
-/// take what is left of it.
+/// An index of longer segments points past their ends, and would let a compaction drop live
+/// records.
 #[test]
 fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
     let folder = tempdir();
@@ -380,8 +379,8 @@ fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
     }
 }
 
-/// The record of facts that is damaged is a gap, and those behind it are known, whether the index
-/// is older than the damage or not.
+/// A damaged record of facts is a gap, and the facts after it are known, whether the index was
+/// flushed before the damage or not.
 #[test]
 fn a_history_has_a_gap_where_a_record_is_damaged() {
     let folder = tempdir();
@@ -538,8 +537,8 @@ fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
     commit(&store, owner, &[facts(1, 1..=2)]);
     commit(&store, owner, &[born(2), temp_file(2, 1)]);
     drop(store);
-    // A record that cannot be recognised is no change that never was; nor is one whose payload is
-    // not what it was.
+    // An unrecognisable record must not be treated as a change that never happened, nor must one
+    // with a damaged payload.
     for (damaged_byte, with_index) in [(20, true), (20, false), (150, true), (150, false)] {
         let copy = crash_copy(folder.path());
         let mut log = fs::read(segment(copy.path(), 1)).unwrap();
@@ -587,8 +586,8 @@ fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
     );
 }
 
-/// The disk may keep the end of what was written and lose its beginning, and the index that was
-/// written behind both.
+/// The disk may keep the end of a write and lose its beginning, and the index may have been flushed
+/// after both.
 #[test]
 fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end() {
     let folder = tempdir();
@@ -626,7 +625,7 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     assert_eq!(store.journal(Pid(2), None).unwrap().image, b"image of 2");
 }
 
-/// sled's files are not the store: whatever they are like, what is in the log can be used.
+/// Whatever happens to sled's files, the log can be used.
 #[test]
 fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
     let folder = tempdir();
@@ -641,7 +640,7 @@ fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
     );
     drop(store);
     std::fs::remove_dir_all(&index).unwrap();
-    // Neither a folder, nor to be removed as one.
+    // A file: sled cannot open it as a folder, and it cannot be removed as one.
     std::fs::write(&index, "in the way").unwrap();
     for round in 0..2 {
         let store = LogStore::open(folder.path()).unwrap();

@@ -1,5 +1,5 @@
-//! A log that is shorter than HEAD says, or whose HEAD is lost: what is there is read, and what may
-//! be missing is said exactly, once.
+//! A log that is shorter than HEAD says, or whose HEAD is lost: what is there can be read, and what
+//! may be missing is reported exactly once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use dormouse_store::{FsckReport, Issue, LogStore, Repair, fsck};
 
 use crate::support::*;
 
-/// Process 1 lives, and what was done last was its work; process 2 has ended before; process 3 was
-/// born by the last commit.
+/// Process 1 runs and wrote the last facts; process 2 ended before; the last commit created process
+/// 3.
 fn fill(folder: &Path) {
     let store = LogStore::open(folder).unwrap();
     let owner = store.claim().unwrap();
@@ -37,12 +37,12 @@ fn cut(folder: &Path, bytes: u64) -> Vec<u8> {
 }
 
 fn opened(folder: &Path) -> [LogStore; 2] {
-    // One after the other: only one has it for writing.
+    // One after the other: only one can be open for writing.
     let read_only = LogStore::read_only(folder).unwrap();
     [read_only, LogStore::open(folder).unwrap()]
 }
 
-/// What was acknowledged as lost is answered as lost, and all else as it was.
+/// Acknowledged losses are answered as lost, and everything else as before.
 fn check_salvaged(folder: &Path) {
     for store in opened(folder) {
         let listing = store.processes().unwrap();
@@ -86,7 +86,8 @@ fn check_salvaged(folder: &Path) {
 
 #[test]
 fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_once() {
-    // In the payload, in the header and between two records of the last commit, and all of it.
+    // Cuts in the payload, in the header and between two records of the last commit, and before all
+    // of it.
     for bytes in [1, 100, 198, 650] {
         let folder = tempdir();
         fill(folder.path());
@@ -144,7 +145,7 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
             commit(&store, owner, &[born(new), facts(new, 1..=1)]);
             new
         };
-        // What is put back fits in between, and nothing was lost.
+        // The restored segment fits in, and nothing is lost.
         fs::write(segment(folder.path(), 1), whole).unwrap();
         let healed = check(folder.path(), Repair::No);
         assert!(
@@ -187,7 +188,7 @@ fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
             "{again:?}"
         );
         for store in opened(folder.path()) {
-            // Whether it went on nobody knows.
+            // Whether the process continued is unknown.
             assert!(matches!(
                 store.journal(Pid(1), None),
                 Err(StoreError::Lost { .. })
@@ -263,7 +264,7 @@ fn two_histories_that_went_apart_are_refused_by_name() {
     assert!(LogStore::read_only(folder.path()).is_err());
 }
 
-/// Each of many places is damaged; what `fsck` says of a process holds.
+/// Damages many places one by one: what `fsck` says of a process must be true.
 #[test]
 fn what_fsck_says_can_be_read_can_be() {
     let whole = tempdir();
@@ -336,7 +337,7 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
             "{case}: {pid}: {said:?}"
         );
     } else if let Some(upto) = upto.filter(|_| begins) {
-        // What is behind is lost, and not unknown.
+        // What follows is lost, and not unknown.
         let lost = store.journal(pid, Some(upto.plus(1)));
         assert!(
             matches!(
@@ -348,8 +349,7 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
     }
 }
 
-/// The note of what was acknowledged is a record like others: a sweep moves it, and it says the
-/// same.
+/// The record of an acknowledgement is moved by a compaction like others, and means the same.
 #[test]
 fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
     let folder = tempdir();
@@ -360,7 +360,7 @@ fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
     let damaged = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 2..=2)]);
     commit(&store, owner, &[facts(1, 3..=3)]);
-    // The note is to stand in another segment than the damage, which stays where it is.
+    // The acknowledgement must be in another segment than the damage, which stays.
     (1..=10).for_each(|number| commit(&store, owner, &[facts(2, number..=number)]));
     drop(store);
     let mut log = fs::read(segment(folder.path(), 1)).unwrap();

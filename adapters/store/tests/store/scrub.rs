@@ -1,4 +1,4 @@
-//! Reading a whole store at a pace that the caller sets, beside its writer.
+//! Reading a whole store at a rate that the caller sets, next to its writer.
 
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use crate::support::*;
 
 const CONTENT_BYTES: usize = 3 << 20;
 
-/// Facts, and a content that is longer than what is read at once.
+/// Commits facts, and a content that is longer than one read.
 fn fill(store: &LogStore) -> OwnerToken {
     let owner = store.claim().unwrap();
     commit(store, owner, &[born(1), content(&bytes(3, CONTENT_BYTES))]);
@@ -96,8 +96,8 @@ fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
     assert!(before == state(), "a file was changed");
 }
 
-/// The writer commits before each read of a look that takes long: it begins segments, and gives
-/// back the room behind those that end.
+/// The writer commits before each read of a slow check: it starts segments, and truncates reserved
+/// space at the end of finished ones.
 #[test]
 fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
     let folder = tempdir();
@@ -115,11 +115,11 @@ fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
     let (writes, count) = (store.clone(), asked.clone());
     let options = LogStore::options().pace(move |bytes| {
         let mut number = number.lock().unwrap();
-        // HEAD and the first records: a segment that begins then is a reason to begin again.
+        // HEAD and the first records: a segment that is started then makes the check start again.
         if count.fetch_add(bytes, Ordering::Relaxed) > 10_000 {
             *number += 1;
-            // More than a header, so that what does not fit at the end of a segment leaves room
-            // there that is given back.
+            // Longer than a header, so that the unused end of a segment is reserved space that is
+            // truncated.
             commit(
                 &*writes,
                 owner,

@@ -1,5 +1,5 @@
-//! Stores that are encrypted or compressed: what cannot be seen, who cannot open them, and what
-//! they save.
+//! Encrypted and compressed stores: what is visible, who can open them, and how much space they
+//! save.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use dormouse_store::{Compression, LogStore, Options};
 
 use crate::support::*;
 
-/// What nobody may see who does not have the key.
+/// Texts that must not be visible without the key.
 const CANARIES: [&str; 8] = [
     "the-program",
     "the-name",
@@ -28,7 +28,7 @@ fn encrypted() -> Options {
     LogStore::options().key(secret(1))
 }
 
-/// Writes every canary, and contents of one and of several chunks. Answers with these.
+/// Writes every canary, and contents of one and of several chunks. Returns the contents.
 fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
     let store = options.clone().segment_bytes(100_000).open(folder).unwrap();
     let owner = store.claim().unwrap();
@@ -233,7 +233,7 @@ fn a_damaged_chunk_of_a_packed_content_leaves_the_others_readable() {
         drop(store);
         let path = folder.path().join("log/00000001.seg");
         let mut log = fs::read(&path).unwrap();
-        // The last chunk is the last thing in the log.
+        // The last chunk is the end of the log.
         let last = log.len() - 20;
         log[last] ^= 1;
         fs::write(&path, log).unwrap();

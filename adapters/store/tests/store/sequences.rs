@@ -17,7 +17,7 @@ use crate::support::*;
 
 const STEPS: u64 = 14;
 
-/// A small generator of numbers, so that a failing sequence can be run again by its seed.
+/// A seeded pseudo-random generator, so that a failing sequence can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Damage that is there, and how it is undone.
+/// Damage, and how it is undone.
 enum Damage {
     Flipped {
         segment: PathBuf,
@@ -46,7 +46,7 @@ enum Damage {
         segment: PathBuf,
         aside: PathBuf,
     },
-    /// An older copy of a segment was put in its place.
+    /// A segment was replaced by an older copy.
     Older {
         segment: PathBuf,
         older: Vec<u8>,
@@ -66,7 +66,7 @@ impl Damage {
 
     fn undo(&self) {
         match self {
-            // Where only garbage was damaged, the segment may be swept by now.
+            // If only garbage was damaged, the segment may be compacted by now.
             Self::Flipped {
                 segment,
                 at,
@@ -94,7 +94,7 @@ impl Damage {
                 );
                 fs::rename(aside, segment).unwrap();
             }
-            // An older copy that is whole is no damage, and may be swept again.
+            // An older copy that is whole is no damage, and may be compacted again.
             Self::Older {
                 segment,
                 older,
@@ -108,7 +108,7 @@ impl Damage {
     }
 }
 
-/// What came of opening a store, in a word.
+/// The result of opening a store, in a word.
 fn said<T>(opened: &Result<T, StoreError>) -> String {
     opened.as_ref().err().map_or("opened".to_owned(), |error| {
         error.to_string().chars().take(50).collect()
@@ -121,16 +121,15 @@ fn flip(segment: &Path, at: usize, mask: u8) {
     fs::write(segment, bytes).unwrap();
 }
 
-/// A store that things happen to, and what was acknowledged in it: the last fact of each process.
+/// The store under test, and the last acknowledged fact of each process.
 struct Sequence {
     random: Random,
     folder: tempfile::TempDir,
     acknowledged: BTreeMap<u64, u64>,
     damage: Vec<Damage>,
-    /// A copy of the whole store, from when nothing was wrong with it, and what was acknowledged
-    /// then.
+    /// A copy of the whole undamaged store, and what was acknowledged then.
     copy: Option<(tempfile::TempDir, BTreeMap<u64, u64>)>,
-    /// The file of HEAD that is gone or older than it was, until the next opening.
+    /// The file of HEAD that is missing or outdated, until the next opening.
     stale: Option<&'static str>,
     /// What happened, for a failing test.
     story: Vec<String>,
@@ -164,8 +163,7 @@ impl Sequence {
         files(&self.store().join("log"))
     }
 
-    /// Opens the store as a kernel does. Something happens in it, or, where it cannot be opened,
-    /// not.
+    /// Opens the store as a kernel does, and calls `act` if it can be opened.
     fn with_open(&mut self, what: &str, act: impl FnOnce(&mut Self, &LogStore)) {
         let opened = self.options().open(self.store());
         self.story.push(format!("{what}: {}", said(&opened)));
@@ -179,7 +177,7 @@ impl Sequence {
         }
     }
 
-    /// Commits facts of processes that can be read, and sometimes a new process.
+    /// Commits facts of readable processes, and sometimes a new process.
     fn write(&mut self) {
         self.with_open("write", |this, store| {
             let owner = store.claim().unwrap();
@@ -187,8 +185,7 @@ impl Sequence {
                 let pid = 1 + this.random.below(4 + this.acknowledged.len() as u64);
                 match this.acknowledged.get(&pid).copied() {
                     None => {
-                        // A number that was given is not given again, whether what it was given to
-                        // is listed or not.
+                        // A pid is never reused, whether its process is listed or not.
                         let pid = store.processes().unwrap().last + 1;
                         commit(store, owner, &[born(pid), facts(pid, 1..=1)]);
                         this.acknowledged.insert(pid, 1);
@@ -308,7 +305,7 @@ impl Sequence {
         }
     }
 
-    /// Whoever puts the whole of an older store in place has that one.
+    /// Replaces the whole store by an older copy, which then counts.
     fn put_older_store(&mut self) {
         let Some((copy, acknowledged)) = &self.copy else {
             return;
@@ -320,7 +317,7 @@ impl Sequence {
         self.story.push("an older store".to_owned());
     }
 
-    /// One file of HEAD is gone, or an older one.
+    /// Removes one file of HEAD, or replaces it by an older one.
     fn put_older_head(&mut self) {
         let file = ["HEAD", "HEAD2"][self.random.below(2) as usize];
         if self.stale.is_some_and(|stale| stale != file) {
@@ -337,8 +334,7 @@ impl Sequence {
         self.stale = Some(file);
         let path = self.store().join(file);
         match older {
-            // Another store was put in place since: its key is the same, but not what was
-            // acknowledged.
+            // The older copy of a store that was replaced has the same key, but other commits.
             Some(older) if self.random.below(2) == 0 => fs::write(path, older).unwrap(),
             _ => drop(fs::remove_file(path)),
         }
@@ -394,8 +390,8 @@ impl Sequence {
         }
     }
 
-    /// What a store answers is what was acknowledged, or says that something is lost. Answers with
-    /// whether all can be read.
+    /// Every answer must be what was acknowledged, or report a loss. Returns whether everything can
+    /// be read.
     fn check_answers(&self, store: &LogStore) -> bool {
         let listing = store.processes().unwrap();
         let mut whole = listing.missing().next().is_none();
@@ -433,7 +429,7 @@ impl Sequence {
         whole
     }
 
-    /// `fsck` finds nothing if, and only if, everything can be read.
+    /// `fsck` must find nothing if and only if everything can be read.
     fn check(&mut self) {
         let before: Vec<_> = files(&self.store())
             .iter()
@@ -472,8 +468,8 @@ impl Sequence {
             );
         }
         self.with_open("look", |this, store| {
-            // An index that is older than damage may know where things stand that nobody finds
-            // without it; never less.
+            // An index flushed before the damage may know more than one that is rebuilt, but never
+            // less.
             let opened = this.check_answers(store);
             assert!(
                 opened || !whole,

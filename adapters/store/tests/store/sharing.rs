@@ -1,4 +1,4 @@
-//! Readers beside a writer: what was acknowledged is seen at once, and nothing is seen by halves.
+//! Readers next to a writer see acknowledged commits at once, and never a part of a commit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -1,4 +1,5 @@
-//! What the tests of this crate share: the entries of the conformance suite, and folders to damage.
+//! Shared by the tests of this crate: the operations of the conformance suite, and folders to
+//! damage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use dormouse_store::{Compression, LogStore, Options, StoreSecret};
 pub(crate) use dormouse_store_conformance::collection::*;
 pub(crate) use dormouse_store_conformance::entries::*;
 
-/// The ways to keep a store that change its bytes and no answer.
+/// The options that change a store's bytes, but no answer.
 pub(crate) fn coded() -> Vec<(&'static str, Options)> {
     let compressed = || LogStore::options().compression(Compression::Zstd(3));
     vec![
@@ -21,7 +22,7 @@ pub(crate) fn secret(byte: u8) -> StoreSecret {
     StoreSecret::new([byte; 32])
 }
 
-/// All files below a folder, in order.
+/// All files in a folder, recursively, in order.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -36,7 +37,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// How far a segment is written: behind that stands room that is reserved.
+/// Where a segment's records end; reserved space may follow.
 pub(crate) fn written(segment: &Path) -> u64 {
     let bytes = std::fs::read(segment).unwrap();
     bytes
@@ -45,15 +46,15 @@ pub(crate) fn written(segment: &Path) -> u64 {
         .map_or(0, |last| last as u64 + 1)
 }
 
-/// Both files of HEAD are gone.
+/// Removes both files of HEAD.
 pub(crate) fn lose_head(folder: &Path) {
     ["HEAD", "HEAD2"]
         .iter()
         .for_each(|file| fs::remove_file(folder.join(file)).unwrap());
 }
 
-/// A folder for a store, in memory where the machine has that: no test waits for a disk that loses
-/// no power meanwhile. What a loss of power takes is shown on a disk of our own (`power_tests`).
+/// A folder for a store, in memory if the machine has `/dev/shm`: these tests need no real disk.
+/// Power losses are tested on a simulated disk (`power_tests`).
 pub(crate) fn tempdir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())

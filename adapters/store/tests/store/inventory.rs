@@ -1,5 +1,5 @@
-//! Taking stock: what it reads a second time, and that what is missing is not taken for what refers
-//! to nothing.
+//! Inventories: what a pass reads again, and that missing records are never taken for records
+//! without references.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use dormouse_store::LogStore;
 
 use crate::support::*;
 
-/// A segment for each commit.
+/// One segment per commit.
 fn open(folder: &Path) -> Result<LogStore, String> {
     LogStore::options()
         .segment_bytes(1)
@@ -20,8 +20,7 @@ fn open(folder: &Path) -> Result<LogStore, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Goes through a store for so many bounded parts of the work. A piece refers to the content of its
-/// bytes.
+/// Takes an inventory in a bounded number of parts. A piece references the content with its bytes.
 fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockTaken {
     let references = &mut |piece: Piece<'_>| {
         let (Piece::Image(bytes) | Piece::Fact(bytes) | Piece::TempFile(bytes)) = piece;
@@ -58,7 +57,7 @@ fn what_was_gone_through_is_not_read_again() {
     commit(&store, owner, &[born(1), born(2)]);
     commit(&store, owner, &[facts(1, 1..=3), temp_file(2, 1)]);
     let mut inventory = Inventory::default();
-    // Each segment begins with a record of its own.
+    // Each segment starts with a record of its own.
     assert_eq!(take(&store, &mut inventory, ALL).records, 3 + 3);
     assert_eq!(take(&store, &mut inventory, ALL), StockTaken::default());
     commit(&store, owner, &[facts(2, 1..=1)]);
@@ -73,8 +72,8 @@ fn what_was_gone_through_is_not_read_again() {
         assert!(refers(&inventory, &piece), "{piece:?}");
     }
     commit(&store, owner, &[snapshot(1, 2)]);
-    commit(&store, owner, &[shortened(1, 2)]);
-    commit(&store, owner, &[forgotten(2)]);
+    commit(&store, owner, &[history_truncated(1, 2)]);
+    commit(&store, owner, &[process_deleted(2)]);
     assert_eq!(take(&store, &mut inventory, ALL).records, 6);
     for gone in [
         fact(1, 1),
@@ -126,11 +125,11 @@ fn what_was_broken_off_goes_on_where_it_was() {
     );
 }
 
-/// What is done to the file of a segment.
+/// Damage to the file of a segment.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Removed,
-    /// In the second record, at so many bytes.
+    /// A flipped bit in the second record, at this byte.
     Flipped(usize),
 }
 
@@ -168,7 +167,7 @@ fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
                 Damage::Removed => fs::remove_file(&path).unwrap(),
                 Damage::Flipped(at) => {
                     let mut bytes = fs::read(&path).unwrap();
-                    // Behind the record that the segment begins with.
+                    // After the first record of the segment.
                     bytes[200 + at] ^= 1;
                     fs::write(&path, bytes).unwrap();
                 }

@@ -1,4 +1,5 @@
-//! Sweeps: what they free, what they never touch, and what a crash in the middle of one leaves.
+//! Compaction: what it frees, what it must never touch, and what a crash in the middle of it
+//! leaves.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +24,7 @@ fn open(folder: &Path) -> LogStore {
         .unwrap()
 }
 
-/// Contents that some commits bring, and what else fills a few segments.
+/// Commits contents, and enough else to fill a few segments.
 pub(crate) fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
     commit(store, owner, &[born(1), born(2)]);
@@ -50,13 +51,13 @@ pub(crate) fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
         ],
     );
     commit(store, owner, &[ended(2)]);
-    // The last segment is never swept.
+    // The last segment is never compacted.
     commit(store, owner, &[content(&bytes(99, 3_000))]);
     commit(store, owner, &[content(&bytes(98, 10))]);
     contents
 }
 
-/// Everything that can be asked of a store, contents apart.
+/// Every answer of a store, except contents.
 pub(crate) fn answers(store: &dyn Store) -> String {
     let mut said = format!("{:?}\n{:?}\n", store.processes(), store.checkpoints());
     for pid in (1..=6).map(Pid) {
@@ -126,7 +127,7 @@ fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
     );
 }
 
-/// A store that lives long has many segments that were swept: none of them takes an open file.
+/// A long-lived store has many compacted segments, none of which may take an open file.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_is_left_of_a_swept_segment_is_not_kept_open() {
@@ -171,13 +172,17 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
             id: CheckpointId(1),
         }],
     );
-    commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
+    commit(
+        &store,
+        owner,
+        &[process_deleted(2), history_truncated(1, 6)],
+    );
     let live = only(&[&contents[7]]);
-    // What a sweep moves lies behind what it looks at, and is looked at by the next.
+    // Moved records follow the inspected segments, and are inspected by the next compaction.
     let sizes: Vec<_> = (0..6)
         .map(|_| sweep(&store, owner, &live).bytes_after)
         .collect();
-    // Each segment that was swept leaves one record of 168 bytes.
+    // Each compacted segment leaves one record of 168 bytes.
     assert!(sizes.is_sorted_by(|a, b| a + 4 * 168 >= *b), "{sizes:?}");
     assert_eq!(held(&store, &contents), [&contents[7]]);
     assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(12));
@@ -210,7 +215,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
                 ],
             );
         }
-        // One in the middle of each round stays.
+        // One process in the middle of each round stays.
         for pid in pids.filter(|pid| pid % 100 != 50) {
             commit(
                 &store,
@@ -219,7 +224,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
                     id: CheckpointId(pid),
                 }],
             );
-            commit(&store, owner, &[forgotten(pid)]);
+            commit(&store, owner, &[process_deleted(pid)]);
         }
         let mark = store.begin_mark(owner).unwrap();
         let bounds = Bounds {
@@ -236,7 +241,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
             ControlFlow::Continue(())
         })
         .unwrap();
-        // What is freed leaves one record of 168 bytes for each segment that there ever was.
+        // Each segment that ever existed leaves one record of 168 bytes.
         sizes.push(swept.bytes_after - 168 * files(&folder.path().join("log")).len() as u64);
     }
     let growth = (sizes[5] - sizes[0]) / 5;
@@ -338,7 +343,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
                 Step::Inspect(_) => "inspect",
                 Step::Move(_) => "move",
                 Step::Clean(_) => "clean",
-                // No commit can be made then.
+                // No commit can be made during these steps.
                 Step::Settle(_) | Step::Write(_) | Step::Replace(_) => "sealing",
             };
             if at == Some(kind) && seen.insert(kind) {
@@ -416,7 +421,11 @@ fn a_crash_at_any_step_leaves_every_answer() {
             id: CheckpointId(1),
         }],
     );
-    commit(&store, owner, &[forgotten(2), shortened(1, 6)]);
+    commit(
+        &store,
+        owner,
+        &[process_deleted(2), history_truncated(1, 6)],
+    );
     let right = answers(&store);
     let live = only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();
@@ -461,8 +470,7 @@ fn a_crash_at_any_step_leaves_every_answer() {
             [&contents[2], &contents[7]],
             "{case}, and swept again"
         );
-        // What was spared by mistake because the index thought that it was held would be missed
-        // now.
+        // A content that was kept only because the index wrongly listed it would be missing now.
         contents
             .iter()
             .for_each(|bytes| commit(&store, owner, &[content(bytes)]));
@@ -602,7 +610,7 @@ fn a_quota_refuses_by_name_and_gives_way_after_a_sweep() {
     assert_eq!(read(&store, hash(&large)).unwrap(), large);
 }
 
-/// The same numbers for the same seed.
+/// A seeded pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -615,7 +623,7 @@ impl Dice {
     }
 }
 
-/// A commit that the rules allow, or nearly.
+/// A commit that is valid, or nearly.
 fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Entry> {
     (0..=dice.below(3))
         .map(|_| {
@@ -646,8 +654,8 @@ fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Entr
                 18 => Entry::CheckpointDropped {
                     id: CheckpointId(1 + dice.below(4)),
                 },
-                _ if dice.below(3) == 0 => forgotten(pid),
-                _ => shortened(
+                _ if dice.below(3) == 0 => process_deleted(pid),
+                _ => history_truncated(
                     pid,
                     right
                         .journal(Pid(pid), Some(FactNumber(last / 2)))
@@ -720,10 +728,10 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                     }
                 });
                 freed += swept.unwrap().freed_parts;
-                // The other has the same contents from here on, whatever a segment still holds.
-                // Without a process nothing refers to any.
+                // From here on the expected store has the same contents, whatever a segment still
+                // contains. Without a process nothing references any.
                 let is_referred_to =
-                    |hash| live.contain(hash) && !right.processes().unwrap().rows.is_empty();
+                    |hash| live.contains(hash) && !right.processes().unwrap().rows.is_empty();
                 for bytes in &contents {
                     let (here, there) = (read(&store, hash(bytes)), read(&right, hash(bytes)));
                     if is_referred_to(hash(bytes)) && there.is_ok() {
