@@ -119,12 +119,11 @@ fn look(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
             ));
         }
     };
-    let report =
-        fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::from)?;
-    report(&report, &holders, &undecoded, repair)
+    let report = fsck(&args.store.folder, options, repair, &mut note).map_err(KernelError::from)?;
+    print_report(&report, &holders, &undecoded, repair)
 }
 
-fn report(
+fn print_report(
     report: &FsckReport,
     holders: &HashMap<ContentHash, BTreeSet<Pid>>,
     undecoded: &BTreeSet<String>,
