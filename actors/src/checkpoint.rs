@@ -27,7 +27,7 @@ use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
 use crate::in_use::{CheckpointGuard, InUse};
 use crate::lease::Lease;
-use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
+use crate::ports::{Batch, OwnerToken, Store, StoreError, SyncLevel, WriteOp};
 use crate::residents::Residents;
 
 /// After so long what was only written is synced.
@@ -137,7 +137,7 @@ pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
         waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
-        until: Option<Until>,
+        until: Option<SyncLevel>,
     },
     /// A second has passed since something was only written.
     Sync,
@@ -266,18 +266,18 @@ impl Checkpoint {
     fn committed(
         &mut self,
         waiting: Vec<(Acknowledge, Result<Size, CommitError>)>,
-        until: Option<Until>,
+        until: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
         self.committing = false;
         match until {
-            Some(Until::Synced) => self.unsynced = false,
-            Some(Until::Written) if !self.unsynced => {
+            Some(SyncLevel::Synced) => self.unsynced = false,
+            Some(SyncLevel::Written) if !self.unsynced => {
                 self.unsynced = true;
                 // Where the actor is gone by then, the store was synced when it was closed.
                 myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
             }
-            Some(Until::Written) | None => {}
+            Some(SyncLevel::Written) | None => {}
         }
         for (acknowledge, result) in waiting {
             if let Err(error) = &result {
@@ -313,7 +313,7 @@ impl Checkpoint {
         let batch = std::mem::take(&mut self.queue);
         let entries = batch.iter().flat_map(|append| &append.entries);
         let until = if self.syncing {
-            Some(Until::Synced)
+            Some(SyncLevel::Synced)
         } else {
             self.durability.until(entries)
         };
@@ -349,7 +349,7 @@ fn commit(
     store: &dyn Store,
     owner: OwnerToken,
     batch: Vec<Append>,
-    until: Option<Until>,
+    until: Option<SyncLevel>,
 ) -> Committed {
     let mut written = Written::default();
     let mut parts = Vec::with_capacity(batch.len());
@@ -420,7 +420,7 @@ struct Part {
 /// What is to be written, and the contents among it that are in memory.
 #[derive(Default)]
 struct Written {
-    entries: Vec<Entry>,
+    entries: Vec<WriteOp>,
     contents: Vec<Content>,
 }
 
@@ -433,12 +433,12 @@ impl Written {
         store: &dyn Store,
         owner: OwnerToken,
         parts: &mut [Part],
-        until: Until,
+        until: SyncLevel,
     ) -> Result<(), StoreError> {
         match store.commit(
             owner,
             Batch {
-                entries: &self.entries,
+                ops: &self.entries,
                 at_ms: now_ms(),
                 until,
             },
@@ -452,7 +452,7 @@ impl Written {
                 store.commit(
                     owner,
                     Batch {
-                        entries: &[],
+                        ops: &[],
                         at_ms: now_ms(),
                         until,
                     },
@@ -472,9 +472,9 @@ impl Written {
                 continue;
             }
             let batch = Batch {
-                entries: &entries,
+                ops: &entries,
                 at_ms: now_ms(),
-                until: Until::Written,
+                until: SyncLevel::Written,
             };
             match store.commit(owner, batch) {
                 Ok(()) => self.contents.extend(contents),
@@ -521,7 +521,7 @@ fn encode(
         let reference = content.reference();
         match content.resident() {
             Some(bytes) => {
-                entries.push(Entry::Content {
+                entries.push(WriteOp::Content {
                     hash: reference.hash,
                     bytes,
                     index: content.sealed_index(),
@@ -530,14 +530,14 @@ fn encode(
             }
             // It came from the store, or was written to it before it left: a collection that runs
             // is not to take it.
-            None => entries.push(Entry::Held {
+            None => entries.push(WriteOp::ContentReferenced {
                 hash: reference.hash,
             }),
         }
         Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match durable {
-        Durable::Born { row, image } => Entry::Born {
+        Durable::Born { row, image } => WriteOp::ProcessCreated {
             row,
             image: codec::encode(&image.try_map(&mut refer)?)?,
         },
@@ -558,7 +558,7 @@ fn encode(
                 return Ok(());
             };
             size.image = Imaged::Kept(image.len() as u64);
-            Entry::Snapshot { pid, at, image }
+            WriteOp::Snapshot { pid, at, image }
         }
         Durable::Facts { pid, first, facts } => {
             let encoded = facts
@@ -566,12 +566,12 @@ fn encode(
                 .map(|fact| codec::encode(&fact.clone().try_map(&mut refer)?));
             let facts: Vec<_> = encoded.collect::<Result<_, _>>()?;
             size.facts += facts.iter().map(|fact| fact.len() as u64).sum::<u64>();
-            Entry::Facts { pid, first, facts }
+            WriteOp::Facts { pid, first, facts }
         }
-        Durable::Ended { pid, exit } => Entry::Ended { pid, exit },
+        Durable::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
         Durable::TempFile { root, record } => {
             let number = record.number;
-            Entry::TempFile {
+            WriteOp::TempFile {
                 root,
                 number,
                 record: codec::encode(&record.try_map(&mut refer)?)?,
@@ -587,7 +587,7 @@ fn encode(
                     scope,
                     members,
                 },
-        } => Entry::Checkpoint {
+        } => WriteOp::Checkpoint {
             id,
             label,
             of,
@@ -595,7 +595,7 @@ fn encode(
             scope,
             members,
         },
-        Durable::CheckpointDropped { id } => Entry::CheckpointDropped { id },
+        Durable::CheckpointDropped { id } => WriteOp::CheckpointDropped { id },
         Durable::Content(content) => return refer(content).map(drop),
     };
     entries.push(entry);

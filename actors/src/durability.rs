@@ -11,7 +11,7 @@ use dormouse_proto::record::{
 };
 
 use crate::checkpoint::Durable;
-use crate::ports::Until;
+use crate::ports::SyncLevel;
 
 /// When facts have to be on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,14 +35,19 @@ pub enum Durability {
 impl Durability {
     /// How far a commit of these must have come before anyone hears of it; none where there is
     /// nothing to commit.
-    pub(crate) fn until<'a>(self, entries: impl IntoIterator<Item = &'a Durable>) -> Option<Until> {
+    pub(crate) fn until<'a>(
+        self,
+        entries: impl IntoIterator<Item = &'a Durable>,
+    ) -> Option<SyncLevel> {
         let each = entries.into_iter().map(|entry| match self {
             // It only saves the reading of facts, which are durable without it; or is nothing
             // before what refers to it is durable.
-            _ if matches!(entry, Durable::Snapshot { .. } | Durable::Content(_)) => Until::Written,
-            Self::EveryFact => Until::Synced,
-            Self::EveryTurn if ends_something(entry) => Until::Synced,
-            Self::EveryTurn | Self::Relaxed => Until::Written,
+            _ if matches!(entry, Durable::Snapshot { .. } | Durable::Content(_)) => {
+                SyncLevel::Written
+            }
+            Self::EveryFact => SyncLevel::Synced,
+            Self::EveryTurn if ends_something(entry) => SyncLevel::Synced,
+            Self::EveryTurn | Self::Relaxed => SyncLevel::Written,
         });
         each.max()
     }

@@ -26,8 +26,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step,
-    StockTaking, Store, StoreError, Sweep, Swept, Until,
+    Batch, Bounds, Contents, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step,
+    StockTaking, Store, StoreError, Sweep, Swept, SyncLevel, WriteOp,
 };
 
 /// An order to collect garbage.
@@ -257,12 +257,12 @@ fn forget(
     forgotten: &mut Forgotten,
     forgot: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
-    let give_up = |entries: &[Entry]| match store.commit(
+    let give_up = |entries: &[WriteOp]| match store.commit(
         owner,
         Batch {
-            entries,
+            ops: entries,
             at_ms,
-            until: Until::Written,
+            until: SyncLevel::Written,
         },
     ) {
         Ok(()) => Ok(true),
@@ -295,19 +295,19 @@ fn forget(
     forgotten.processes = going;
     forgotten
         .checkpoints
-        .retain(|id| keeps(give_up(&[Entry::CheckpointDropped { id: *id }])));
+        .retain(|id| keeps(give_up(&[WriteOp::CheckpointDropped { id: *id }])));
     // A tree goes as a whole, wherever a collection ends.
     for tree in by_tree(&rows, &forgotten.processes) {
         let entries: Vec<_> = tree
             .iter()
-            .map(|pid| Entry::Forgotten { pid: *pid })
+            .map(|pid| WriteOp::ProcessDeleted { pid: *pid })
             .collect();
         if !keeps(give_up(&entries)) {
             forgotten.processes.retain(|pid| !tree.contains(pid));
         }
     }
     forgotten.histories.retain(|pid, below| {
-        keeps(give_up(&[Entry::Shortened {
+        keeps(give_up(&[WriteOp::HistoryTruncated {
             pid: *pid,
             below: *below,
         }]))

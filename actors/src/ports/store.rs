@@ -30,10 +30,10 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
-    /// Appends the entries of `batch` in order, all or nothing. When it returns they are as durable
-    /// as the batch asks for. Costs one append and at most one fdatasync, however many entries
-    /// there are. A content that the store holds already is not written again. A batch without
-    /// entries that asks for the disk makes durable what was written before it.
+    /// Writes the operations of `batch` in order, all or nothing. When it returns, they are as
+    /// durable as the batch asks for. Costs one append and at most one fdatasync, however many
+    /// operations there are. A content that the store holds already is not written again. A batch
+    /// without operations that asks for the disk makes durable what was written before it.
     ///
     /// # Errors
     /// [`StoreError::Stale`] where `owner` is not the latest token, and nothing is written.
@@ -151,28 +151,28 @@ pub trait Store: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// In this order.
-    pub entries: &'a [Entry],
+    pub ops: &'a [WriteOp],
     /// The time: milliseconds since the epoch, UTC.
     pub at_ms: u64,
     /// What it must survive.
-    pub until: Until,
+    pub until: SyncLevel,
 }
 
 impl<'a> Batch<'a> {
-    /// Entries that survive the power as well.
+    /// Operations that survive a loss of power.
     #[must_use]
-    pub fn durable(entries: &'a [Entry], at_ms: u64) -> Self {
+    pub fn durable(ops: &'a [WriteOp], at_ms: u64) -> Self {
         Self {
-            entries,
+            ops,
             at_ms,
-            until: Until::Synced,
+            until: SyncLevel::Synced,
         }
     }
 }
 
 /// How far a commit has come when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Until {
+pub enum SyncLevel {
     /// The operating system has it: it survives the end of this program, and not that of the
     /// machine.
     Written,
@@ -187,7 +187,7 @@ pub struct OwnerToken(pub u64);
 
 /// One thing to be made durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum WriteOp {
     /// A content, by hash. It stands before the first entry that refers to it (DUR-3).
     Content {
         /// Its name.
@@ -199,12 +199,12 @@ pub enum Entry {
     },
     /// A content that the store holds, and that a later entry refers to: a mark that runs meanwhile
     /// knows it by this. Refused as [`StoreError::UnknownContent`] where it is not held.
-    Held {
+    ContentReferenced {
         /// Its name.
         hash: ContentHash,
     },
     /// A process begins: its line in the table and its image (fact number 0).
-    Born {
+    ProcessCreated {
         /// The line.
         row: ProcessRow,
         /// The encoded image.
@@ -229,7 +229,7 @@ pub enum Entry {
         image: Vec<u8>,
     },
     /// A process ended: its line in the table says how.
-    Ended {
+    ProcessEnded {
         /// The process.
         pid: Pid,
         /// How.
@@ -267,12 +267,12 @@ pub enum Entry {
     },
     /// A process is given up: its journal, its line in the table, and the temporary files of the
     /// tree that begins with it. Its number is never given again.
-    Forgotten {
+    ProcessDeleted {
         /// Which.
         pid: Pid,
     },
     /// The history of a process before a snapshot is given up.
-    Shortened {
+    HistoryTruncated {
         /// The process.
         pid: Pid,
         /// The fact that the snapshot stands at: the first that can still be asked for.

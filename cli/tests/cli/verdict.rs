@@ -400,10 +400,7 @@ fn a_process_that_may_have_gone_on_is_not_resumed() {
         );
     }
     let (code, said) = dormouse("fsck --repair", &store);
-    assert!(
-        code == 3 && said.contains("Missing commits: 1"),
-        "{said}"
-    );
+    assert!(code == 3 && said.contains("Missing commits: 1"), "{said}");
     assert_eq!(
         (dormouse("fsck", &store).0, dormouse("ps", &store).0),
         (0, 0)
