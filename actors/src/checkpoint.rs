@@ -32,13 +32,13 @@ use crate::clock::now_ms;
 use crate::content_cache::ContentCache;
 use crate::durability::Durability;
 use crate::error::{KernelError, StoreFailure};
-use crate::ports::{Batch, Entry, OwnerToken, Store, StoreError, Until};
+use crate::ports::{Batch, OwnerToken, Store, StoreError, SyncLevel, WriteOp};
 use crate::store_handle::StoreHandle;
 
 /// How long data may stay written but not synced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
-/// A record to make durable. The store receives it as an [`Entry`], with contents replaced by their
+/// A record to make durable. The store receives it as an [`WriteOp`], with contents replaced by their
 /// hashes.
 pub(crate) enum LogRecord {
     Born {
@@ -146,7 +146,7 @@ pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
         waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
-        until: Option<Until>,
+        until: Option<SyncLevel>,
     },
     /// The delay after an unsynced write has elapsed.
     Sync,
@@ -286,18 +286,18 @@ impl Checkpoint {
     fn acknowledge_commit(
         &mut self,
         waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
-        until: Option<Until>,
+        until: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
         self.committing = false;
         match until {
-            Some(Until::Synced) => self.unsynced = false,
-            Some(Until::Written) if !self.unsynced => {
+            Some(SyncLevel::Synced) => self.unsynced = false,
+            Some(SyncLevel::Written) if !self.unsynced => {
                 self.unsynced = true;
                 // If the actor has stopped by then, closing has already synced the store.
                 myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
             }
-            Some(Until::Written) | None => {}
+            Some(SyncLevel::Written) | None => {}
         }
         for (acknowledge, result) in waiting {
             if let Err(error) = &result {
@@ -339,7 +339,7 @@ impl Checkpoint {
         let batch = std::mem::take(&mut self.queue);
         let entries = batch.iter().flat_map(|append| &append.entries);
         let until = if self.syncing {
-            Some(Until::Synced)
+            Some(SyncLevel::Synced)
         } else {
             self.durability.until(entries)
         };
@@ -376,7 +376,7 @@ fn commit(
     store: &dyn Store,
     owner: OwnerToken,
     batch: Vec<Append>,
-    until: Option<Until>,
+    until: Option<SyncLevel>,
 ) -> Committed {
     let mut encoded_batch = EncodedBatch::default();
     let mut appends = Vec::with_capacity(batch.len());
@@ -444,7 +444,7 @@ struct EncodedAppend {
 /// The encoded entries of a commit, and the contents among them that are in memory.
 #[derive(Default)]
 struct EncodedBatch {
-    entries: Vec<Entry>,
+    entries: Vec<WriteOp>,
     contents: Vec<Content>,
 }
 
@@ -456,12 +456,12 @@ impl EncodedBatch {
         store: &dyn Store,
         owner: OwnerToken,
         appends: &mut [EncodedAppend],
-        until: Until,
+        until: SyncLevel,
     ) -> Result<(), StoreError> {
         match store.commit(
             owner,
             Batch {
-                entries: &self.entries,
+                ops: &self.entries,
                 at_ms: now_ms(),
                 until,
             },
@@ -480,7 +480,7 @@ impl EncodedBatch {
                 store.commit(
                     owner,
                     Batch {
-                        entries: &[],
+                        ops: &[],
                         at_ms: now_ms(),
                         until,
                     },
@@ -500,9 +500,9 @@ impl EncodedBatch {
                 continue;
             }
             let batch = Batch {
-                entries: &entries,
+                ops: &entries,
                 at_ms: now_ms(),
-                until: Until::Written,
+                until: SyncLevel::Written,
             };
             match store.commit(owner, batch) {
                 Ok(()) => self.contents.extend(contents),
@@ -550,7 +550,7 @@ fn encode(
         let reference = content.reference();
         match content.resident() {
             Some(bytes) => {
-                entries.push(Entry::Content {
+                entries.push(WriteOp::Content {
                     hash: reference.hash,
                     bytes,
                     index: content.serialized_index(),
@@ -559,14 +559,14 @@ fn encode(
             }
             // The content is in the store already. `Held` pins it, so that a running garbage
             // collection does not sweep it.
-            None => entries.push(Entry::Held {
+            None => entries.push(WriteOp::ContentReferenced {
                 hash: reference.hash,
             }),
         }
         Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match record {
-        LogRecord::Born { row, image } => Entry::Born {
+        LogRecord::Born { row, image } => WriteOp::ProcessCreated {
             row,
             image: codec::encode(&image.try_map(&mut refer)?)?,
         },
@@ -588,7 +588,7 @@ fn encode(
                 return Ok(());
             };
             size.snapshot = SnapshotOutcome::Written(image.len() as u64);
-            Entry::Snapshot { pid, at, image }
+            WriteOp::Snapshot { pid, at, image }
         }
         LogRecord::Facts { pid, first, facts } => {
             let encoded = facts
@@ -596,12 +596,12 @@ fn encode(
                 .map(|fact| codec::encode(&fact.clone().try_map(&mut refer)?));
             let facts: Vec<_> = encoded.collect::<Result<_, _>>()?;
             size.facts += facts.iter().map(|fact| fact.len() as u64).sum::<u64>();
-            Entry::Facts { pid, first, facts }
+            WriteOp::Facts { pid, first, facts }
         }
-        LogRecord::Ended { pid, exit } => Entry::Ended { pid, exit },
+        LogRecord::Ended { pid, exit } => WriteOp::ProcessEnded { pid, exit },
         LogRecord::TempFile { root, record } => {
             let number = record.number;
-            Entry::TempFile {
+            WriteOp::TempFile {
                 root,
                 number,
                 record: codec::encode(&record.try_map(&mut refer)?)?,
@@ -617,7 +617,7 @@ fn encode(
                     scope,
                     members,
                 },
-        } => Entry::Checkpoint {
+        } => WriteOp::Checkpoint {
             id,
             label,
             of,
@@ -625,7 +625,7 @@ fn encode(
             scope,
             members,
         },
-        LogRecord::CheckpointDropped { id } => Entry::CheckpointDropped { id },
+        LogRecord::CheckpointDropped { id } => WriteOp::CheckpointDropped { id },
         LogRecord::Content(content) => return refer(content).map(drop),
     };
     entries.push(entry);

@@ -10,7 +10,7 @@ use dormouse_proto::record::{
 };
 
 use crate::checkpoint::LogRecord;
-use crate::ports::Until;
+use crate::ports::SyncLevel;
 
 /// When facts must be on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,16 +37,16 @@ impl Durability {
     pub(crate) fn until<'a>(
         self,
         entries: impl IntoIterator<Item = &'a LogRecord>,
-    ) -> Option<Until> {
+    ) -> Option<SyncLevel> {
         let each = entries.into_iter().map(|entry| match self {
             // A snapshot only saves replay, and its facts are durable without it. A content is
             // needed only once a record that refers to it is durable.
             _ if matches!(entry, LogRecord::Snapshot { .. } | LogRecord::Content(_)) => {
-                Until::Written
+                SyncLevel::Written
             }
-            Self::EveryFact => Until::Synced,
-            Self::EveryTurn if ends_something(entry) => Until::Synced,
-            Self::EveryTurn | Self::Relaxed => Until::Written,
+            Self::EveryFact => SyncLevel::Synced,
+            Self::EveryTurn if ends_something(entry) => SyncLevel::Synced,
+            Self::EveryTurn | Self::Relaxed => SyncLevel::Written,
         });
         each.max()
     }

@@ -29,8 +29,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step,
-    StockTaking, Store, StoreError, Sweep, Swept, Until,
+    Batch, Bounds, Contents, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step,
+    StockTaking, Store, StoreError, Sweep, Swept, SyncLevel, WriteOp,
 };
 
 /// The parameters of a garbage collection.
@@ -262,12 +262,12 @@ fn commit_deletions(
     forgotten: &mut Forgotten,
     forgot: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
-    let commit_deletion = |entries: &[Entry]| match store.commit(
+    let commit_deletion = |entries: &[WriteOp]| match store.commit(
         owner,
         Batch {
-            entries,
+            ops: entries,
             at_ms,
-            until: Until::Written,
+            until: SyncLevel::Written,
         },
     ) {
         Ok(()) => Ok(true),
@@ -304,19 +304,19 @@ fn commit_deletions(
     forgotten.processes = deletable;
     forgotten
         .checkpoints
-        .retain(|id| is_deleted(commit_deletion(&[Entry::CheckpointDropped { id: *id }])));
+        .retain(|id| is_deleted(commit_deletion(&[WriteOp::CheckpointDropped { id: *id }])));
     // A tree is deleted in one commit, wherever a collection ends.
     for tree in by_tree(&rows, &forgotten.processes) {
         let entries: Vec<_> = tree
             .iter()
-            .map(|pid| Entry::Forgotten { pid: *pid })
+            .map(|pid| WriteOp::ProcessDeleted { pid: *pid })
             .collect();
         if !is_deleted(commit_deletion(&entries)) {
             forgotten.processes.retain(|pid| !tree.contains(pid));
         }
     }
     forgotten.histories.retain(|pid, below| {
-        is_deleted(commit_deletion(&[Entry::Shortened {
+        is_deleted(commit_deletion(&[WriteOp::HistoryTruncated {
             pid: *pid,
             below: *below,
         }]))

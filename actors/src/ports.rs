@@ -17,8 +17,8 @@ pub use host::{Host, HostError, NoHost, ServerChild};
 pub use model::{Asked, Model, Provider};
 pub use servers::ToolServers;
 pub use store::{
-    Batch, BlobReader, Entry, Journal, KeyFault, Listing, OwnerToken, Store, StoreError,
-    TempFileChange, Unreadable, Until,
+    Batch, BlobReader, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, SyncLevel,
+    TempFileChange, Unreadable, WriteOp,
 };
 pub use sweep::{
     Bounds, Contents, Forgotten, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking,

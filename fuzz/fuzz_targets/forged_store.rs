@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
-use dormouse_actors::ports::{BlobReader, Batch, Entry, Store};
+use dormouse_actors::ports::{BlobReader, Batch, WriteOp, Store};
 use dormouse_fuzz::forge::export;
 use dormouse_fuzz::forge::store::Forged;
 use dormouse_fuzz::forging::{EXPORT, facts, forgeries, member, named, recover, within_bounds};
@@ -53,7 +53,7 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
     let contents = seed.iter().filter(|record| record.kind == 5).map(|record| {
         let bytes = bytes::Bytes::from(record.payload.clone());
         let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
-        Entry::Content {
+        WriteOp::Content {
             hash,
             index: bytes::Bytes::new(),
             bytes,
@@ -72,34 +72,34 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
         message: "done".into(),
         spent: None,
     };
-    let commits: Vec<Vec<Entry>> = vec![
+    let commits: Vec<Vec<WriteOp>> = vec![
         contents.collect(),
         vec![
-            Entry::Born {
+            WriteOp::ProcessCreated {
                 row,
                 image: image.clone(),
             },
-            Entry::Born {
+            WriteOp::ProcessCreated {
                 row: child,
                 image: image.clone(),
             },
         ],
-        vec![Entry::Facts {
+        vec![WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(1),
             facts,
         }],
-        vec![Entry::Snapshot {
+        vec![WriteOp::Snapshot {
             pid: Pid(1),
             at: last,
             image,
         }],
-        vec![Entry::TempFile {
+        vec![WriteOp::TempFile {
             root: Pid(1),
             number: 1,
             record: change,
         }],
-        vec![Entry::Checkpoint {
+        vec![WriteOp::Checkpoint {
             id: CheckpointId(1),
             label: "here".into(),
             of: Pid(1),
@@ -107,7 +107,7 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
             scope: Scope::Tree,
             members: vec![Pid(1), Pid(2)],
         }],
-        vec![Entry::Ended { pid: Pid(2), exit }],
+        vec![WriteOp::ProcessEnded { pid: Pid(2), exit }],
     ];
     let store = LogStore::open(&dir).expect("a new store");
     let owner = store.claim().expect("it is free");

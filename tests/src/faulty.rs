@@ -8,7 +8,7 @@ use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse::ports::{
     Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
-    Store, StoreError, Sweep, Swept, TempFileChange, Until,
+    Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange,
 };
 
 /// What is asked of a store.
@@ -21,7 +21,7 @@ pub enum Operation {
         /// Of so many entries.
         entries: usize,
         /// Which are to survive this.
-        until: Until,
+        until: SyncLevel,
     },
     /// [`Store::processes`].
     Processes,
@@ -142,7 +142,7 @@ impl<S: Store> Store for Faulty<S> {
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         self.ask(
             Operation::Commit {
-                entries: batch.entries.len(),
+                entries: batch.ops.len(),
                 until: batch.until,
             },
             |store| store.commit(owner, batch),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use dormouse::model::Request;
-use dormouse::ports::{Model, StoreError, Until};
+use dormouse::ports::{Model, StoreError, SyncLevel};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{Durability, Kernel};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
@@ -11,7 +11,7 @@ use dormouse_tests::{FnModel, program, says, within};
 
 /// The commits of a store: how many entries each had, and what it was to survive.
 #[derive(Clone, Default)]
-struct Commits(Arc<Mutex<Vec<(usize, Until)>>>);
+struct Commits(Arc<Mutex<Vec<(usize, SyncLevel)>>>);
 
 impl Commits {
     fn of(&self, inner: Arc<MemoryStore>) -> Faulty<Arc<MemoryStore>> {
@@ -24,7 +24,7 @@ impl Commits {
         })
     }
 
-    fn taken(&self) -> Vec<(usize, Until)> {
+    fn taken(&self) -> Vec<(usize, SyncLevel)> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
@@ -54,7 +54,7 @@ async fn every_setting_asks_for_the_disk_when_it_says() {
         let taken = commits.taken();
         let synced = taken
             .iter()
-            .filter(|(_, until)| *until == Until::Synced)
+            .filter(|(_, until)| *until == SyncLevel::Synced)
             .count();
         match durability {
             Durability::EveryFact => assert_eq!(synced, taken.len(), "{taken:?}"),
@@ -62,7 +62,7 @@ async fn every_setting_asks_for_the_disk_when_it_says() {
                 assert!(0 < synced && synced < taken.len(), "{taken:?}");
                 assert_eq!(
                     (taken[0].1, taken.last().unwrap().1),
-                    (Until::Synced, Until::Synced),
+                    (SyncLevel::Synced, SyncLevel::Synced),
                     "birth and end"
                 );
             }
@@ -70,7 +70,7 @@ async fn every_setting_asks_for_the_disk_when_it_says() {
         }
         kernel.shutdown().await;
         let left = if durability == Durability::Relaxed {
-            vec![(0, Until::Synced)]
+            vec![(0, SyncLevel::Synced)]
         } else {
             Vec::new()
         };
@@ -92,12 +92,12 @@ async fn what_was_only_written_is_synced_a_second_later() {
     run_one(&kernel).await;
     let before = commits.taken();
     assert!(
-        before.iter().all(|(_, until)| *until == Until::Written),
+        before.iter().all(|(_, until)| *until == SyncLevel::Written),
         "{before:?}"
     );
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     let after = commits.taken();
-    assert_eq!(after, [(0, Until::Synced)], "once, and only once");
+    assert_eq!(after, [(0, SyncLevel::Synced)], "once, and only once");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
-use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError, Until};
+use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError, SyncLevel};
 use dormouse::process::Exit;
 use dormouse::retention::Retention;
 use dormouse::store::{LogStore, MemoryStore, StoreSecret};
@@ -478,7 +478,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
         let store = Arc::new(MemoryStore::new());
         let (inner, left) = (store.clone(), AtomicUsize::new(sweeps));
         let sweeping = Faulty::new(store.clone(), move |_, operation| {
-            let is_birth = matches!(operation, Operation::Commit { until: Until::Synced, entries } if entries > 1);
+            let is_birth = matches!(operation, Operation::Commit { until: SyncLevel::Synced, entries } if entries > 1);
             if is_birth
                 && left
                     .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use dormouse::export::{ExportVisitor, Facts, Head, Member, Redaction, log_lines};
-use dormouse::ports::{Batch, Entry, Store};
+use dormouse::ports::{Batch, Store, WriteOp};
 use dormouse::record::codec::{self, Allowance};
 use dormouse::record::{ContentRef, Fact, Image, MailFact};
 use dormouse::store::{LogStore, Repair, fsck};
@@ -257,7 +257,7 @@ fn store_with_images(dir: &Path) -> Forged {
         .find(|record| record.kind == 4)
         .unwrap()
         .payload;
-    let born = |pid| Entry::Born {
+    let born = |pid| WriteOp::ProcessCreated {
         row: ProcessRow::started(Pid(pid), "p"),
         image: image.clone(),
     };
@@ -271,31 +271,31 @@ fn store_with_images(dir: &Path) -> Forged {
         .filter(|record| record.kind == 5);
     let contents = contents.map(|Record { payload, .. }| {
         let hash = ContentHash(*blake3::hash(&payload).as_bytes());
-        Entry::Content {
+        WriteOp::Content {
             hash,
             index: Bytes::new(),
             bytes: payload.into(),
         }
     });
     let (id, root) = (CheckpointId(1), Pid(1));
-    let commits: [Vec<Entry>; 6] = [
+    let commits: [Vec<WriteOp>; 6] = [
         contents.chain([born(1), born(2)]).collect(),
-        vec![Entry::Facts {
+        vec![WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(1),
             facts: vec![fact; 3],
         }],
-        vec![Entry::Snapshot {
+        vec![WriteOp::Snapshot {
             pid: Pid(1),
             at: FactNumber(3),
             image: image.clone(),
         }],
-        vec![Entry::TempFile {
+        vec![WriteOp::TempFile {
             root,
             number: 1,
             record: change,
         }],
-        vec![Entry::Checkpoint {
+        vec![WriteOp::Checkpoint {
             id,
             label: "l".into(),
             of: root,
@@ -303,7 +303,7 @@ fn store_with_images(dir: &Path) -> Forged {
             scope: Scope::Tree,
             members: vec![root, Pid(2)],
         }],
-        vec![Entry::Ended { pid: Pid(2), exit }],
+        vec![WriteOp::ProcessEnded { pid: Pid(2), exit }],
     ];
     let store = LogStore::open(dir).unwrap();
     let owner = store.claim().unwrap();

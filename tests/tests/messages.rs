@@ -9,7 +9,7 @@ use dormouse::id::FactNumber;
 use dormouse::mail::Reach;
 use dormouse::message::Block;
 use dormouse::model::{Reply, Request};
-use dormouse::ports::{Batch, Entry, Model, Store as _};
+use dormouse::ports::{Batch, Model, Store as _, WriteOp};
 use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
@@ -480,7 +480,7 @@ async fn a_flood_stands_before_a_full_mailbox_and_is_told_so() {
 fn cut(store: &MemoryStore, upto: &[Option<FactNumber>]) -> MemoryStore {
     let copy = MemoryStore::new();
     let owner = copy.claim().unwrap();
-    let commit = |entry: Entry| copy.commit(owner, Batch::durable(&[entry], 0)).unwrap();
+    let commit = |entry: WriteOp| copy.commit(owner, Batch::durable(&[entry], 0)).unwrap();
     for (row, upto) in store.processes().unwrap().rows.into_iter().zip(upto) {
         let image = store.journal(row.pid, Some(FactNumber(0))).unwrap().image;
         let last = upto.unwrap_or_else(|| store.history(row.pid).unwrap().last());
@@ -491,24 +491,24 @@ fn cut(store: &MemoryStore, upto: &[Option<FactNumber>]) -> MemoryStore {
             .chain([Piece::Image(&image)]);
         for hash in pieces.flat_map(|piece| piece.contents().unwrap()) {
             let content = store.content(hash).unwrap();
-            commit(Entry::Content {
+            commit(WriteOp::Content {
                 hash,
                 bytes: content.slice(0..content.length()).unwrap(),
                 index: Bytes::new(),
             });
         }
         let (pid, exit) = (row.pid, row.exit.clone());
-        commit(Entry::Born {
+        commit(WriteOp::ProcessCreated {
             row: ProcessRow { exit: None, ..row },
             image,
         });
-        commit(Entry::Facts {
+        commit(WriteOp::Facts {
             pid,
             first: FactNumber(1),
             facts,
         });
         if let (Some(exit), None) = (exit, upto) {
-            commit(Entry::Ended { pid, exit });
+            commit(WriteOp::ProcessEnded { pid, exit });
         }
     }
     copy

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::id::Pid;
 use dormouse::model::Request;
-use dormouse::ports::{Batch, Entry, Store};
+use dormouse::ports::{Batch, Store, WriteOp};
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{FnTool, Kernel, KernelBuilder, KernelError, StoreFailure};
@@ -141,7 +141,10 @@ async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
     let owner = store.claim().unwrap();
     let exit = dormouse::process::Exit::new(ExitStatus::Killed, "killed");
     store
-        .commit(owner, Batch::durable(&[Entry::Ended { pid, exit }], 0))
+        .commit(
+            owner,
+            Batch::durable(&[WriteOp::ProcessEnded { pid, exit }], 0),
+        )
         .unwrap();
     drop(store);
 

@@ -147,32 +147,32 @@ pub trait Store: Send + Sync + 'static {
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
 }
 
-/// Entries that are committed together.
+/// Operations that are committed together.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// The entries, in order.
-    pub entries: &'a [Entry],
+    /// The operations, in order.
+    pub ops: &'a [WriteOp],
     /// The time of the commit: milliseconds since the epoch, UTC.
     pub at_ms: u64,
     /// How durable the commit must be.
-    pub until: Until,
+    pub until: SyncLevel,
 }
 
 impl<'a> Batch<'a> {
     /// A batch that must survive a power loss.
     #[must_use]
-    pub fn durable(entries: &'a [Entry], at_ms: u64) -> Self {
+    pub fn durable(ops: &'a [WriteOp], at_ms: u64) -> Self {
         Self {
-            entries,
+            ops,
             at_ms,
-            until: Until::Synced,
+            until: SyncLevel::Synced,
         }
     }
 }
 
 /// How durable a commit is when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Until {
+pub enum SyncLevel {
     /// The operating system has it: it survives the end of this program, but not a power loss.
     Written,
     /// The disk has it: it survives a power loss.
@@ -186,7 +186,7 @@ pub struct OwnerToken(pub u64);
 
 /// A record of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum WriteOp {
     /// A content, named by its hash. Precedes the first entry that refers to it (DUR-3).
     Content {
         /// Its name.
@@ -199,12 +199,12 @@ pub enum Entry {
     },
     /// A content that the store already has and a later entry refers to: a running mark pins it.
     /// Refused as [`StoreError::UnknownContent`] if the store does not have it.
-    Held {
+    ContentReferenced {
         /// Its name.
         hash: ContentHash,
     },
     /// A process is created: its row in the process table, and its initial state (fact number 0).
-    Born {
+    ProcessCreated {
         /// The line.
         row: ProcessRow,
         /// The encoded image.
@@ -229,7 +229,7 @@ pub enum Entry {
         image: Vec<u8>,
     },
     /// A process ended. Its row in the process table gets the exit.
-    Ended {
+    ProcessEnded {
         /// The process.
         pid: Pid,
         /// How.
@@ -267,12 +267,12 @@ pub enum Entry {
     },
     /// A process is deleted: its journal, its row in the process table, and the temporary files of
     /// the tree that it is the root of. Its pid is never reused.
-    Forgotten {
+    ProcessDeleted {
         /// Which.
         pid: Pid,
     },
     /// The history of a process before a snapshot is deleted.
-    Shortened {
+    HistoryTruncated {
         /// The process.
         pid: Pid,
         /// The fact of the snapshot: the first that can still be read.

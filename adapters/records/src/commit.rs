@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 
-use dormouse_actors::ports::{Batch, Entry, OwnerToken, StoreError};
+use dormouse_actors::ports::{Batch, OwnerToken, StoreError, WriteOp};
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 
@@ -12,7 +12,7 @@ use crate::log::{NewContent, RecordBatch, RecordLog, RecordOp, Stream, StreamKin
 use crate::row::{KeptRow, StoredRow};
 use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, stream};
 use crate::validator::{
-    CheckedCommit, ProcessProgress, StoredCheckpoints, check_entries, needed, no_image,
+    CheckedCommit, ProcessProgress, StoredCheckpoints, check_ops, needed, no_image,
 };
 
 /// What is known of the stored records without a read, as long as no one else writes the store.
@@ -54,9 +54,9 @@ impl<L: RecordLog> RecordStore<L> {
         owner: OwnerToken,
         batch: Batch<'_>,
     ) -> Result<(), StoreError> {
-        self.load_cache(cache, batch.entries)?;
-        let checked = self.check(cache, batch.entries)?;
-        let changes = self.changes(batch.entries, &checked.members, batch.at_ms)?;
+        self.load_cache(cache, batch.ops)?;
+        let checked = self.check(cache, batch.ops)?;
+        let changes = self.changes(batch.ops, &checked.members, batch.at_ms)?;
         let commit = self.log().append(
             owner,
             &RecordBatch {
@@ -70,20 +70,20 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(())
     }
 
-    /// Loads what the validation of these entries needs into the cache.
-    fn load_cache(&self, cache: &mut WriterCache, entries: &[Entry]) -> Result<(), StoreError> {
-        let pids = entries.iter().flat_map(|entry| match entry {
-            Entry::Born { row, .. } => vec![row.pid],
-            Entry::Facts { pid, .. }
-            | Entry::Snapshot { pid, .. }
-            | Entry::Ended { pid, .. }
-            | Entry::Forgotten { pid }
-            | Entry::Shortened { pid, .. } => vec![*pid],
-            Entry::TempFile { root, .. } => vec![*root],
-            Entry::Checkpoint { members, .. } => members.clone(),
-            Entry::Content { .. } | Entry::Held { .. } | Entry::CheckpointDropped { .. } => {
-                Vec::new()
-            }
+    /// Loads what the validation of these ops needs into the cache.
+    fn load_cache(&self, cache: &mut WriterCache, ops: &[WriteOp]) -> Result<(), StoreError> {
+        let pids = ops.iter().flat_map(|op| match op {
+            WriteOp::ProcessCreated { row, .. } => vec![row.pid],
+            WriteOp::Facts { pid, .. }
+            | WriteOp::Snapshot { pid, .. }
+            | WriteOp::ProcessEnded { pid, .. }
+            | WriteOp::ProcessDeleted { pid }
+            | WriteOp::HistoryTruncated { pid, .. } => vec![*pid],
+            WriteOp::TempFile { root, .. } => vec![*root],
+            WriteOp::Checkpoint { members, .. } => members.clone(),
+            WriteOp::Content { .. }
+            | WriteOp::ContentReferenced { .. }
+            | WriteOp::CheckpointDropped { .. } => Vec::new(),
         });
         for pid in pids {
             if !cache.progress.contains_key(&pid)
@@ -122,11 +122,7 @@ impl<L: RecordLog> RecordStore<L> {
         }))
     }
 
-    fn check(
-        &self,
-        cache: &mut WriterCache,
-        entries: &[Entry],
-    ) -> Result<CheckedCommit, StoreError> {
+    fn check(&self, cache: &mut WriterCache, ops: &[WriteOp]) -> Result<CheckedCommit, StoreError> {
         let progress = std::mem::take(&mut cache.progress);
         let known = cache.checkpoints();
         let is_held = |id: CheckpointId| known.kept.contains_key(&id);
@@ -136,10 +132,10 @@ impl<L: RecordLog> RecordStore<L> {
             is_held: &is_held,
             needs: &needs,
         };
-        let checked = check_entries(entries, checkpoints, |pid| progress.get(&pid).copied())?;
+        let checked = check_ops(ops, checkpoints, |pid| progress.get(&pid).copied())?;
         cache.progress = progress;
-        for entry in entries {
-            if let Entry::Shortened { pid, below } = entry {
+        for op in ops {
+            if let WriteOp::HistoryTruncated { pid, below } = op {
                 self.check_truncation(*pid, *below)?;
             }
         }
@@ -167,16 +163,16 @@ impl<L: RecordLog> RecordStore<L> {
 
     fn changes(
         &self,
-        entries: &[Entry],
+        ops: &[WriteOp],
         members: &[Vec<Member>],
         at_ms: u64,
     ) -> Result<Changes, StoreError> {
         let mut changes = Changes::default();
         let mut members = members.iter();
         let mut added = HashSet::new();
-        for entry in entries {
-            match entry {
-                Entry::Content { hash, bytes, index } => {
+        for op in ops {
+            match op {
+                WriteOp::Content { hash, bytes, index } => {
                     self.pins().pin(hash.0);
                     if added.insert(*hash) && self.log().content(*hash)?.is_none() {
                         changes
@@ -184,8 +180,8 @@ impl<L: RecordLog> RecordStore<L> {
                             .push(content::to_store(*hash, bytes, index)?);
                     }
                 }
-                Entry::Held { hash } => self.pins().pin(hash.0),
-                Entry::Checkpoint {
+                WriteOp::ContentReferenced { hash } => self.pins().pin(hash.0),
+                WriteOp::Checkpoint {
                     id,
                     label,
                     of,
@@ -208,12 +204,14 @@ impl<L: RecordLog> RecordStore<L> {
                     changes.ops.push(put_value(target, 0, &checkpoint)?);
                     changes.ops.push(put_value(LAST_CHECKPOINT, 0, &id.0)?);
                 }
-                Entry::CheckpointDropped { id } => changes.delete(checkpoint_stream(*id), u64::MAX),
-                _ => self.change_process(&mut changes, entry, at_ms)?,
+                WriteOp::CheckpointDropped { id } => {
+                    changes.delete(checkpoint_stream(*id), u64::MAX)
+                }
+                _ => self.change_process(&mut changes, op, at_ms)?,
             }
         }
-        for entry in entries {
-            if let Entry::Held { hash } = entry
+        for op in ops {
+            if let WriteOp::ContentReferenced { hash } = op
                 && !added.contains(hash)
                 && self.log().content(*hash)?.is_none()
             {
@@ -226,31 +224,31 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(changes)
     }
 
-    /// The record operations of an entry about one process.
+    /// The record operations of an op about one process.
     fn change_process(
         &self,
         changes: &mut Changes,
-        entry: &Entry,
+        op: &WriteOp,
         at_ms: u64,
     ) -> Result<(), StoreError> {
-        match entry {
-            Entry::Born { row, image } => {
+        match op {
+            WriteOp::ProcessCreated { row, image } => {
                 changes.rows.insert(row.pid, StoredRow::born(row.clone()));
                 let snapshots = stream(StreamKind::Snapshot, row.pid);
                 changes.ops.push(put(snapshots, 0, image));
             }
-            Entry::Facts { pid, first, facts } => {
+            WriteOp::Facts { pid, first, facts } => {
                 let target = stream(StreamKind::Fact, *pid);
                 let numbered = (first.0..).zip(facts);
                 changes
                     .ops
                     .extend(numbered.map(|(number, fact)| put(target, number, fact)));
             }
-            Entry::Snapshot { pid, at, image } => {
+            WriteOp::Snapshot { pid, at, image } => {
                 let snapshots = stream(StreamKind::Snapshot, *pid);
                 changes.ops.push(put(snapshots, at.0, image));
             }
-            Entry::TempFile {
+            WriteOp::TempFile {
                 root,
                 number,
                 record,
@@ -258,28 +256,28 @@ impl<L: RecordLog> RecordStore<L> {
                 let target = stream(StreamKind::TempFile, *root);
                 changes.ops.push(put(target, *number, record));
             }
-            Entry::Ended { pid, exit } => {
+            WriteOp::ProcessEnded { pid, exit } => {
                 let kept = self.row_to_change(changes, *pid)?;
                 kept.row.exit = Some(exit.clone());
                 kept.ended_ms = Some(at_ms);
             }
-            Entry::Forgotten { pid } => {
+            WriteOp::ProcessDeleted { pid } => {
                 changes.rows.insert(*pid, StoredRow::Deleted);
                 for kind in [StreamKind::Snapshot, StreamKind::Fact, StreamKind::TempFile] {
                     changes.delete(stream(kind, *pid), u64::MAX);
                 }
             }
-            Entry::Shortened { pid, below } => {
+            WriteOp::HistoryTruncated { pid, below } => {
                 self.row_to_change(changes, *pid)?.since = *below;
                 changes.delete(stream(StreamKind::Fact, *pid), below.0);
                 if let Some(before) = below.0.checked_sub(1) {
                     changes.delete(stream(StreamKind::Snapshot, *pid), before);
                 }
             }
-            Entry::Content { .. }
-            | Entry::Held { .. }
-            | Entry::Checkpoint { .. }
-            | Entry::CheckpointDropped { .. } => {}
+            WriteOp::Content { .. }
+            | WriteOp::ContentReferenced { .. }
+            | WriteOp::Checkpoint { .. }
+            | WriteOp::CheckpointDropped { .. } => {}
         }
         Ok(())
     }
@@ -319,9 +317,9 @@ fn update_cache(
     cache.progress.extend(checked.progress);
     let known = cache.checkpoints();
     let mut members = checked.members.into_iter();
-    for entry in batch.entries {
-        match entry {
-            Entry::Checkpoint {
+    for op in batch.ops {
+        match op {
+            WriteOp::Checkpoint {
                 id,
                 label,
                 of,
@@ -342,7 +340,7 @@ fn update_cache(
                 known.kept.insert(*id, checkpoint);
                 known.last = id.0;
             }
-            Entry::CheckpointDropped { id } => {
+            WriteOp::CheckpointDropped { id } => {
                 known.kept.remove(id);
             }
             _ => {}

@@ -20,7 +20,7 @@
 //! process lost which facts, which takes an index that knows processes. It shares the validation.
 //!
 //! ```
-//! use dormouse_actors::ports::{Batch, Entry, Store};
+//! use dormouse_actors::ports::{Batch, WriteOp, Store};
 //! use dormouse_proto::id::Pid;
 //! use dormouse_proto::process::ProcessRow;
 //! use dormouse_records::{MemoryLog, RecordStore};
@@ -28,7 +28,7 @@
 //! let store = RecordStore::new_on(MemoryLog::default());
 //! let owner = store.claim()?;
 //! let row = ProcessRow::started(Pid(1), "auditor");
-//! let born = Entry::Born { row, image: b"image".to_vec() };
+//! let born = WriteOp::ProcessCreated { row, image: b"image".to_vec() };
 //! store.commit(owner, Batch::durable(&[born], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), dormouse_actors::ports::StoreError>(())

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{BlobReader, OwnerToken, StoreError, Until};
+use dormouse_actors::ports::{BlobReader, OwnerToken, StoreError, SyncLevel};
 use dormouse_proto::id::{CommitNumber, ContentHash};
 
 /// A log of records, addressed by stream and number, and of contents, addressed by hash.
@@ -148,7 +148,7 @@ pub struct RecordBatch<'a> {
     /// The time: milliseconds since the epoch, UTC.
     pub at_ms: u64,
     /// How durable the batch must be.
-    pub until: Until,
+    pub until: SyncLevel,
 }
 
 impl RecordBatch<'_> {

@@ -83,7 +83,7 @@ impl<L: RecordLog> RecordStore<L> {
             contents: &[],
             ops: &[],
             at_ms: 0,
-            until: dormouse_actors::ports::Until::Written,
+            until: dormouse_actors::ports::SyncLevel::Written,
         };
         self.log.append(owner, &empty).map(|_| ())
     }

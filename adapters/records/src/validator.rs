@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_actors::ports::{Entry, OwnerToken, StoreError, Written};
+use dormouse_actors::ports::{OwnerToken, StoreError, WriteOp, Written};
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
@@ -57,14 +57,14 @@ pub struct CheckedCommit {
     pub progress: BTreeMap<Pid, ProcessProgress>,
 }
 
-/// Refuses entries that do not continue the journals. `progress_of` returns how far a process goes;
+/// Refuses ops that do not continue the journals. `progress_of` returns how far a process goes;
 /// `None` for an unknown process.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of a fact that does
 /// not exist, and [`StoreError::Refused`] for a gap, a reused pid or an oversized part.
-pub fn check_entries(
-    entries: &[Entry],
+pub fn check_ops(
+    ops: &[WriteOp],
     checkpoints: StoredCheckpoints<'_>,
     progress_of: impl Fn(Pid) -> Option<ProcessProgress>,
 ) -> Result<CheckedCommit, StoreError> {
@@ -73,9 +73,7 @@ pub fn check_entries(
         checkpoints,
         checked: CheckedCommit::default(),
     };
-    entries
-        .iter()
-        .try_for_each(|entry| validator.check(entry))?;
+    ops.iter().try_for_each(|op| validator.check(op))?;
     Ok(validator.checked)
 }
 
@@ -145,23 +143,23 @@ struct CommitValidator<'a> {
 }
 
 impl CommitValidator<'_> {
-    fn check(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        match entry {
-            Entry::Content { .. } | Entry::Held { .. } => Ok(()),
-            Entry::Born { row, image } => self.check_creation(row.pid, image),
-            Entry::Facts { pid, first, facts } => self.check_facts(*pid, *first, facts),
-            Entry::Snapshot { pid, at, image } => self.check_snapshot(*pid, *at, image),
-            Entry::Ended { pid, .. } => self.progress(*pid).map(|_| ()),
-            Entry::TempFile {
+    fn check(&mut self, op: &WriteOp) -> Result<(), StoreError> {
+        match op {
+            WriteOp::Content { .. } | WriteOp::ContentReferenced { .. } => Ok(()),
+            WriteOp::ProcessCreated { row, image } => self.check_creation(row.pid, image),
+            WriteOp::Facts { pid, first, facts } => self.check_facts(*pid, *first, facts),
+            WriteOp::Snapshot { pid, at, image } => self.check_snapshot(*pid, *at, image),
+            WriteOp::ProcessEnded { pid, .. } => self.progress(*pid).map(|_| ()),
+            WriteOp::TempFile {
                 root,
                 number,
                 record,
             } => self.check_temp_file(*root, *number, record),
-            Entry::Checkpoint { id, members, .. } => self.check_checkpoint(*id, members),
-            Entry::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
-            Entry::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
-            Entry::Forgotten { pid } => self.check_deletion(*pid),
-            Entry::Shortened { pid, below } => self.check_truncation(*pid, *below),
+            WriteOp::Checkpoint { id, members, .. } => self.check_checkpoint(*id, members),
+            WriteOp::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
+            WriteOp::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
+            WriteOp::ProcessDeleted { pid } => self.check_deletion(*pid),
+            WriteOp::HistoryTruncated { pid, below } => self.check_truncation(*pid, *below),
         }
     }
 

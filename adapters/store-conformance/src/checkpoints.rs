@@ -1,6 +1,6 @@
 //! Checkpoints: cuts through journals.
 
-use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_actors::ports::{StoreError, WriteOp};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, Pid};
 
@@ -52,7 +52,7 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
     write(
         subject,
         owner,
-        &[Entry::CheckpointDropped {
+        &[WriteOp::CheckpointDropped {
             id: CheckpointId(5),
         }],
     );
@@ -63,7 +63,7 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
     let gone = refused(
         subject,
         owner,
-        &[Entry::CheckpointDropped {
+        &[WriteOp::CheckpointDropped {
             id: CheckpointId(5),
         }],
     );
@@ -95,7 +95,7 @@ pub(crate) fn what_a_checkpoint_needs_is_not_forgotten(subject: &mut Subject) {
     write(
         subject,
         owner,
-        &[Entry::CheckpointDropped {
+        &[WriteOp::CheckpointDropped {
             id: CheckpointId(1),
         }],
     );

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, Contents, Entry, Forgotten, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store,
-    StoreError, Sweep, Swept,
+    Bounds, Contents, Forgotten, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store,
+    StoreError, Sweep, Swept, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
 
@@ -211,7 +211,7 @@ pub(crate) fn what_a_commit_named_is_kept_from_an_earlier_mark(subject: &mut Sub
     let owner = claim(subject);
     let contents = fill(subject, owner);
     let kept = &contents[5];
-    let held = Entry::Held { hash: hash(kept) };
+    let held = WriteOp::ContentReferenced { hash: hash(kept) };
     ask(subject, |store| {
         let first = store.begin_mark(owner).unwrap();
         commit(store, owner, &[held.clone(), facts(1, 13..=13)]);

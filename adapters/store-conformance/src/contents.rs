@@ -1,7 +1,7 @@
 //! Contents: stored by hash, read in parts.
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_actors::ports::{StoreError, WriteOp};
 
 use crate::entries::*;
 use crate::subject::*;
@@ -21,7 +21,7 @@ pub(crate) fn contents_are_kept_by_hash(subject: &mut Subject) {
             expected.len()
         );
     }
-    let lie = Entry::Content {
+    let lie = WriteOp::Content {
         hash: hash(b"another"),
         bytes: contents[1].clone(),
         index: Bytes::new(),
@@ -43,7 +43,7 @@ pub(crate) fn contents_are_read_in_parts_and_bring_their_index(subject: &mut Sub
     ] {
         let bytes = bytes(length as u8 ^ index.len() as u8, length);
         let index = Bytes::from_static(index);
-        let entry = Entry::Content {
+        let entry = WriteOp::Content {
             hash: hash(&bytes),
             bytes: bytes.clone(),
             index: index.clone(),
@@ -79,7 +79,7 @@ pub(crate) fn a_content_that_is_said_to_be_held_is(subject: &mut Subject) {
     let owner = claim(subject);
     let one = bytes(1, 10);
     let two = bytes(2, 10);
-    let held = |bytes: &Bytes| Entry::Held { hash: hash(bytes) };
+    let held = |bytes: &Bytes| WriteOp::ContentReferenced { hash: hash(bytes) };
     let unknown = refused(subject, owner, &[held(&one)]);
     assert!(
         matches!(unknown, StoreError::UnknownContent(_)),

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError, TempFileChange};
+use dormouse_actors::ports::{Batch, OwnerToken, Store, StoreError, TempFileChange, WriteOp};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
@@ -20,8 +20,8 @@ pub fn row(pid: u64) -> ProcessRow {
 
 /// Creates a process.
 #[must_use]
-pub fn born(pid: u64) -> Entry {
-    Entry::Born {
+pub fn born(pid: u64) -> WriteOp {
+    WriteOp::ProcessCreated {
         row: row(pid),
         image: format!("image of {pid}").into_bytes(),
     }
@@ -35,9 +35,9 @@ pub fn fact(pid: u64, number: u64) -> Vec<u8> {
 
 /// The facts `numbers` of a process, in one operation.
 #[must_use]
-pub fn facts(pid: u64, numbers: RangeInclusive<u64>) -> Entry {
+pub fn facts(pid: u64, numbers: RangeInclusive<u64>) -> WriteOp {
     let first = FactNumber(*numbers.start());
-    Entry::Facts {
+    WriteOp::Facts {
         pid: Pid(pid),
         first,
         facts: numbers.map(|number| fact(pid, number)).collect(),
@@ -46,8 +46,8 @@ pub fn facts(pid: u64, numbers: RangeInclusive<u64>) -> Entry {
 
 /// An image of a process after a fact.
 #[must_use]
-pub fn snapshot(pid: u64, at: u64) -> Entry {
-    Entry::Snapshot {
+pub fn snapshot(pid: u64, at: u64) -> WriteOp {
+    WriteOp::Snapshot {
         pid: Pid(pid),
         at: FactNumber(at),
         image: format!("image of {pid} at {at}").into_bytes(),
@@ -56,8 +56,8 @@ pub fn snapshot(pid: u64, at: u64) -> Entry {
 
 /// Ends a process.
 #[must_use]
-pub fn ended(pid: u64) -> Entry {
-    Entry::Ended {
+pub fn ended(pid: u64) -> WriteOp {
+    WriteOp::ProcessEnded {
         pid: Pid(pid),
         exit: exit(),
     }
@@ -71,8 +71,8 @@ pub fn change(root: u64, number: u64) -> Vec<u8> {
 
 /// A change of the temporary files of a tree.
 #[must_use]
-pub fn temp_file(root: u64, number: u64) -> Entry {
-    Entry::TempFile {
+pub fn temp_file(root: u64, number: u64) -> WriteOp {
+    WriteOp::TempFile {
         root: Pid(root),
         number,
         record: change(root, number),
@@ -87,8 +87,8 @@ pub fn records(changes: Vec<TempFileChange>) -> Vec<Vec<u8>> {
 
 /// A checkpoint of a tree that begins with process 1.
 #[must_use]
-pub fn checkpoint(id: u64, members: &[u64]) -> Entry {
-    Entry::Checkpoint {
+pub fn checkpoint(id: u64, members: &[u64]) -> WriteOp {
+    WriteOp::Checkpoint {
         id: CheckpointId(id),
         label: "before".into(),
         of: Pid(1),
@@ -120,8 +120,8 @@ pub fn hash(bytes: &[u8]) -> ContentHash {
 
 /// A content without an index.
 #[must_use]
-pub fn content(bytes: &Bytes) -> Entry {
-    Entry::Content {
+pub fn content(bytes: &Bytes) -> WriteOp {
+    WriteOp::Content {
         hash: hash(bytes),
         bytes: bytes.clone(),
         index: Bytes::new(),
@@ -145,7 +145,7 @@ pub fn read(store: &dyn Store, hash: ContentHash) -> Result<Bytes, StoreError> {
 ///
 /// # Panics
 /// If the store refuses them.
-pub fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
+pub fn commit(store: &dyn Store, owner: OwnerToken, entries: &[WriteOp]) {
     store
         .commit(owner, Batch::durable(entries, NOW_MS))
         .unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
@@ -153,14 +153,14 @@ pub fn commit(store: &dyn Store, owner: OwnerToken, entries: &[Entry]) {
 
 /// Deletes a process.
 #[must_use]
-pub fn process_deleted(pid: u64) -> Entry {
-    Entry::Forgotten { pid: Pid(pid) }
+pub fn process_deleted(pid: u64) -> WriteOp {
+    WriteOp::ProcessDeleted { pid: Pid(pid) }
 }
 
 /// Deletes the history of a process before a fact.
 #[must_use]
-pub fn history_truncated(pid: u64, below: u64) -> Entry {
-    Entry::Shortened {
+pub fn history_truncated(pid: u64, below: u64) -> WriteOp {
+    WriteOp::HistoryTruncated {
         pid: Pid(pid),
         below: FactNumber(below),
     }

@@ -1,6 +1,6 @@
 //! Journals: images, facts and histories.
 
-use dormouse_actors::ports::{Batch, Entry, Store, StoreError, Until, Written};
+use dormouse_actors::ports::{Batch, Store, StoreError, SyncLevel, WriteOp, Written};
 use dormouse_proto::id::{FactNumber, Pid};
 
 use crate::entries::*;
@@ -81,7 +81,7 @@ pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
     write(
         subject,
         owner,
-        &[Entry::Facts {
+        &[WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(1),
             facts: Vec::new(),
@@ -173,16 +173,16 @@ pub(crate) fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: &mut 
 
 pub(crate) fn what_is_only_written_is_read_like_any_other(subject: &mut Subject) {
     let owner = claim(subject);
-    let written = |entries: &[Entry]| {
+    let written = |entries: &[WriteOp]| {
         let entries = entries.to_vec();
         move |store: &dyn Store| {
             store
                 .commit(
                     owner,
                     Batch {
-                        entries: &entries,
+                        ops: &entries,
                         at_ms: NOW_MS,
-                        until: Until::Written,
+                        until: SyncLevel::Written,
                     },
                 )
                 .unwrap();
@@ -205,16 +205,16 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
         matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
         "{unknown:?}"
     );
-    let at = |at_ms, entries: &[Entry]| {
+    let at = |at_ms, entries: &[WriteOp]| {
         let entries = entries.to_vec();
         move |store: &dyn Store| {
             store
                 .commit(
                     owner,
                     Batch {
-                        entries: &entries,
+                        ops: &entries,
                         at_ms,
-                        until: Until::Synced,
+                        until: SyncLevel::Synced,
                     },
                 )
                 .unwrap();

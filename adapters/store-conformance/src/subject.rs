@@ -1,6 +1,6 @@
 //! The store under test, with shorthands to write and query it.
 
-use dormouse_actors::ports::{Batch, Entry, OwnerToken, Store, StoreError};
+use dormouse_actors::ports::{Batch, OwnerToken, Store, StoreError, WriteOp};
 use dormouse_proto::id::{FactNumber, Pid};
 
 use crate::entries::{NOW_MS, commit, fact};
@@ -19,11 +19,11 @@ pub(crate) fn claim(subject: &mut Subject) -> OwnerToken {
     ask(subject, |store| store.claim().unwrap())
 }
 
-pub(crate) fn write(subject: &mut Subject, owner: OwnerToken, entries: &[Entry]) {
+pub(crate) fn write(subject: &mut Subject, owner: OwnerToken, entries: &[WriteOp]) {
     ask(subject, |store| commit(store, owner, entries));
 }
 
-pub(crate) fn refused(subject: &mut Subject, owner: OwnerToken, entries: &[Entry]) -> StoreError {
+pub(crate) fn refused(subject: &mut Subject, owner: OwnerToken, entries: &[WriteOp]) -> StoreError {
     ask(subject, |store| {
         store
             .commit(owner, Batch::durable(entries, NOW_MS))

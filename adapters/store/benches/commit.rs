@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::Write as _;
 
-use dormouse_actors::ports::{Batch, Entry, Store as _};
+use dormouse_actors::ports::{Batch, Store as _, WriteOp};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 use dormouse_store::LogStore;
@@ -28,7 +28,7 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
         .commit(
             owner,
             Batch::durable(
-                &[Entry::Born {
+                &[WriteOp::ProcessCreated {
                     row,
                     image: vec![0; FACT_BYTES],
                 }],
@@ -42,7 +42,7 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
         store.commit(
             owner,
             Batch::durable(
-                &[Entry::Facts {
+                &[WriteOp::Facts {
                     pid: Pid(1),
                     first,
                     facts: vec![vec![7; FACT_BYTES]],

@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use divan::black_box;
-use dormouse_actors::ports::{Batch, Entry, Store as _};
+use dormouse_actors::ports::{Batch, Store as _, WriteOp};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 use dormouse_store::LogStore;
@@ -78,7 +78,7 @@ impl Log {
         let store = LogStore::open(folder.path()).expect("an empty folder opens");
         let owner = store.claim().expect("the store is ours");
         let mut entries = Vec::new();
-        let commit = |entries: &mut Vec<Entry>| {
+        let commit = |entries: &mut Vec<WriteOp>| {
             store
                 .commit(owner, Batch::durable(entries, 0))
                 .expect("a commit is taken");
@@ -92,11 +92,11 @@ impl Log {
                         number % FACTS_OF_A_PROCESS,
                     );
                     entries.push(match first {
-                        0 => Entry::Born {
+                        0 => WriteOp::ProcessCreated {
                             row: ProcessRow::started(pid, "bench"),
                             image: vec![0; FACT_BYTES],
                         },
-                        first => Entry::Facts {
+                        first => WriteOp::Facts {
                             pid,
                             first: FactNumber(first),
                             facts: vec![vec![7; FACT_BYTES]],
@@ -112,7 +112,7 @@ impl Log {
                     let mut bytes = vec![7; CONTENT_BYTES];
                     bytes[..8].copy_from_slice(&number.to_le_bytes());
                     let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
-                    entries.push(Entry::Content {
+                    entries.push(WriteOp::Content {
                         hash,
                         bytes: Bytes::from(bytes),
                         index: Bytes::new(),

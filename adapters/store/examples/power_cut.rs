@@ -7,7 +7,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, Store as _, StoreError};
+use dormouse_actors::ports::{Batch, Store as _, StoreError, WriteOp};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 use dormouse_store::LogStore;
@@ -32,7 +32,7 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
         store.commit(
             owner,
             Batch::durable(
-                &[Entry::Born {
+                &[WriteOp::ProcessCreated {
                     row,
                     image: Vec::new(),
                 }],
@@ -81,22 +81,22 @@ fn verify(dir: &str, acked: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn entries(number: u64) -> [Entry; 3] {
+fn entries(number: u64) -> [WriteOp; 3] {
     let bytes = content(number);
     let hash = hash(&bytes);
     let facts = vec![hash.0.to_vec()];
-    let change = Entry::TempFile {
+    let change = WriteOp::TempFile {
         root: PID,
         number: number + 1,
         record: hash.0.to_vec(),
     };
     [
-        Entry::Content {
+        WriteOp::Content {
             hash,
             bytes,
             index: Bytes::new(),
         },
-        Entry::Facts {
+        WriteOp::Facts {
             pid: PID,
             first: FactNumber(number + 1),
             facts,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, Entry, StoreError};
+use dormouse_actors::ports::{Batch, StoreError, WriteOp};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 
@@ -15,24 +15,19 @@ use crate::process_table::{ProcessEntry, row_is_lost};
 use crate::record_builder::RecordBuilder;
 use crate::writer::{Writer, WrittenRecord};
 use dormouse_records::chunks::Chunks;
-use dormouse_records::validator::{StoredCheckpoints, check_entries, check_name, needed, no_image};
+use dormouse_records::validator::{StoredCheckpoints, check_name, check_ops, needed, no_image};
 
 impl LogStore {
     /// Truncations and references to unknown contents are checked against the index, which must be
     /// complete for that. An index from disk may have lost keys, so it is rebuilt before a
     /// reference is refused.
-    pub(crate) fn prepare_index(
-        &self,
-        writer: &Writer,
-        entries: &[Entry],
-    ) -> Result<(), StoreError> {
+    pub(crate) fn prepare_index(&self, writer: &Writer, ops: &[WriteOp]) -> Result<(), StoreError> {
         let is_doubtful = |hash: &ContentHash| {
-            !self.index().knows_content(self.log.keys().name(*hash))
-                && !adds_content(entries, *hash)
+            !self.index().knows_content(self.log.keys().name(*hash)) && !adds_content(ops, *hash)
         };
-        let depends_on_index = entries.iter().any(|entry| match entry {
-            Entry::Shortened { .. } => true,
-            Entry::Held { hash } => is_doubtful(hash),
+        let depends_on_index = ops.iter().any(|op| match op {
+            WriteOp::HistoryTruncated { .. } => true,
+            WriteOp::ContentReferenced { hash } => is_doubtful(hash),
             _ => false,
         });
         if !depends_on_index {
@@ -41,8 +36,8 @@ impl LogStore {
         let mut must_rebuild = self.flush_index().is_err();
         if !must_rebuild {
             // The index answers with an error if it is not authoritative about an absent content.
-            must_rebuild = entries.iter().any(|entry| match entry {
-                Entry::Held { hash } => {
+            must_rebuild = ops.iter().any(|op| match op {
+                WriteOp::ContentReferenced { hash } => {
                     let name = self.log.keys().name(*hash);
                     is_doubtful(hash) && self.index().content(name).is_err()
                 }
@@ -58,7 +53,7 @@ impl LogStore {
     /// Builders for the records of a batch, after the whole batch has been validated.
     pub(crate) fn build_records(
         &self,
-        Batch { entries, at_ms, .. }: Batch<'_>,
+        Batch { ops, at_ms, .. }: Batch<'_>,
     ) -> Result<Vec<RecordBuilder>, StoreError> {
         let is_held = |id: CheckpointId| {
             self.index()
@@ -80,18 +75,18 @@ impl LogStore {
                 .as_ref()
                 .map(ProcessEntry::progress)
         };
-        let checked = check_entries(entries, checkpoints, progress_of)?;
+        let checked = check_ops(ops, checkpoints, progress_of)?;
         let mut members = checked.members.into_iter();
         let mut builders = Vec::new();
         let mut new_contents = HashSet::new();
         let mut last_facts = HashMap::new();
-        for entry in entries {
-            if let Entry::Facts { pid, first, facts } = entry {
+        for op in ops {
+            if let WriteOp::Facts { pid, first, facts } = op {
                 let next = first.0 + facts.len() as u64;
                 last_facts.insert(*pid, FactNumber(next.saturating_sub(1)));
             }
-            match entry {
-                Entry::Ended { pid, exit } => {
+            match op {
+                WriteOp::ProcessEnded { pid, exit } => {
                     // The end names the last fact, which this commit may add.
                     let last = match last_facts.get(pid) {
                         Some(last) => *last,
@@ -99,10 +94,10 @@ impl LogStore {
                     };
                     builders.push(RecordBuilder::ended(*pid, exit, last)?);
                 }
-                Entry::Content { hash, bytes, index } => {
+                WriteOp::Content { hash, bytes, index } => {
                     builders.extend(self.build_content(*hash, bytes, index, &mut new_contents)?);
                 }
-                Entry::Checkpoint {
+                WriteOp::Checkpoint {
                     id,
                     label,
                     of,
@@ -123,11 +118,13 @@ impl LogStore {
                     };
                     builders.push(RecordBuilder::checkpoint(&checkpoint)?);
                 }
-                Entry::Held { hash } => self.check_content_exists(*hash, &new_contents)?,
-                Entry::Shortened { pid, below } => {
+                WriteOp::ContentReferenced { hash } => {
+                    self.check_content_exists(*hash, &new_contents)?
+                }
+                WriteOp::HistoryTruncated { pid, below } => {
                     builders.push(self.build_truncation(*pid, *below)?)
                 }
-                _ => builders.extend(RecordBuilder::for_op(entry)?),
+                _ => builders.extend(RecordBuilder::for_op(op)?),
             }
         }
         Ok(builders)
@@ -216,10 +213,9 @@ impl LogStore {
     }
 }
 
-fn adds_content(entries: &[Entry], wanted: ContentHash) -> bool {
-    entries
-        .iter()
-        .any(|entry| matches!(entry, Entry::Content { hash, .. } if *hash == wanted))
+fn adds_content(ops: &[WriteOp], wanted: ContentHash) -> bool {
+    ops.iter()
+        .any(|op| matches!(op, WriteOp::Content { hash, .. } if *hash == wanted))
 }
 
 fn apply_records(

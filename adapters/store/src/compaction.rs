@@ -26,7 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::{Losses, ShortName, Stock};
 use dormouse_actors::ports::{
-    Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, Until,
+    Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, SyncLevel,
 };
 
 use crate::error::io as io_error;
@@ -379,7 +379,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         }
         let encoded = writer.encode(builders, at_ms)?;
         self.report.moved_bytes += encoded.length();
-        let written = writer.append(encoded, Until::Written)?;
+        let written = writer.append(encoded, SyncLevel::Written)?;
         self.store.apply_commit(writer, &written);
         Ok(())
     }

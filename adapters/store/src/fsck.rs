@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dormouse_actors::garbage::Piece;
-use dormouse_actors::ports::{StoreError, Until};
+use dormouse_actors::ports::{StoreError, SyncLevel};
 use dormouse_proto::id::Pid;
 
 use crate::disk::{OsDisk, ReadOnlyDisk};
@@ -361,7 +361,7 @@ impl LogStore {
         let mut writer = self.writer();
         if !builders.is_empty() {
             let encoded = writer.encode(builders, at_ms)?;
-            let written = writer.append(encoded, Until::Synced)?;
+            let written = writer.append(encoded, SyncLevel::Synced)?;
             self.apply_commit(&writer, &written);
         }
         Ok(())

@@ -31,7 +31,7 @@
 //! `log_walk` the recovery after a crash.
 //!
 //! ```
-//! use dormouse_actors::ports::{Batch, Entry, Store};
+//! use dormouse_actors::ports::{Batch, WriteOp, Store};
 //! use dormouse_proto::id::Pid;
 //! use dormouse_proto::process::ProcessRow;
 //! use dormouse_store::LogStore;
@@ -40,7 +40,7 @@
 //! let store = LogStore::open(folder.path())?;
 //! let owner = store.claim()?;
 //! let row = ProcessRow::started(Pid(1), "auditor");
-//! store.commit(owner, Batch::durable(&[Entry::Born { row, image: b"image".to_vec() }], 1_700_000_000_000))?;
+//! store.commit(owner, Batch::durable(&[WriteOp::ProcessCreated { row, image: b"image".to_vec() }], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

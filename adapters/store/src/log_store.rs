@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use dormouse_actors::ports::{
     Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, Purpose, StockTaken,
-    StockTaking, Store, StoreError, Sweep, Swept, TempFileChange, Until,
+    StockTaking, Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
@@ -207,10 +207,10 @@ impl Store for LogStore {
         let mut writer = self.writer();
         writer.check_writable()?;
         check_owner(owner, writer.owner())?;
-        self.prepare_index(&writer, batch.entries)?;
+        self.prepare_index(&writer, batch.ops)?;
         let builders = self.build_records(batch)?;
         if builders.is_empty() {
-            return if batch.until == Until::Synced {
+            return if batch.until == SyncLevel::Synced {
                 writer.sync()
             } else {
                 Ok(())
@@ -218,7 +218,7 @@ impl Store for LogStore {
         }
         let encoded = writer.encode(builders, batch.at_ms)?;
         self.quota
-            .check(self.log.bytes(), encoded.length(), batch.entries)?;
+            .check(self.log.bytes(), encoded.length(), batch.ops)?;
         let written = writer.append(encoded, batch.until)?;
         self.apply_commit(&writer, &written);
         Ok(())

@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Entry, Forgotten, OwnerToken, Purpose, Store, StoreError, Sweep,
-    Swept, Until,
+    Batch, Bounds, Contents, Forgotten, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
+    SyncLevel, WriteOp,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -73,14 +73,14 @@ fn content(number: u64) -> &'static (ContentHash, Bytes) {
 }
 
 /// Commit `number`, from 1. Each adds a fact to process 1, so that its facts count the commits.
-fn entries(number: u64) -> Vec<Entry> {
+fn entries(number: u64) -> Vec<WriteOp> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
-    let born = |pid| Entry::Born {
+    let born = |pid| WriteOp::ProcessCreated {
         row: row(pid),
         image: vec![pid as u8; 40],
     };
     let (hash, bytes) = content(number).clone();
-    let fact = |pid, number: u64| Entry::Facts {
+    let fact = |pid, number: u64| WriteOp::Facts {
         pid: Pid(pid),
         first: FactNumber(number),
         facts: vec![vec![7; 30]],
@@ -90,19 +90,19 @@ fn entries(number: u64) -> Vec<Entry> {
     } else {
         Vec::new()
     };
-    entries.push(Entry::Content {
+    entries.push(WriteOp::Content {
         hash,
         bytes,
         index: Bytes::from_static(b"index"),
     });
     entries.extend((1..=PIDS).map(|pid| fact(pid, number)));
-    entries.push(Entry::TempFile {
+    entries.push(WriteOp::TempFile {
         root: Pid(1),
         number,
         record: number.to_le_bytes().to_vec(),
     });
     if number.is_multiple_of(6) {
-        entries.push(Entry::Snapshot {
+        entries.push(WriteOp::Snapshot {
             pid: Pid(2),
             at: FactNumber(number),
             image: vec![9; 60],
@@ -111,7 +111,7 @@ fn entries(number: u64) -> Vec<Entry> {
         let of = Pid(1);
         let scope = Scope::Tree;
         let members = (1..=PIDS).map(Pid).collect();
-        entries.push(Entry::Checkpoint {
+        entries.push(WriteOp::Checkpoint {
             id,
             label: "six".into(),
             of,
@@ -262,12 +262,12 @@ fn work(
     let mut synced = from - 1;
     for number in from..=COMMITS {
         let until = if dice.below(3) == 0 {
-            Until::Synced
+            SyncLevel::Synced
         } else {
-            Until::Written
+            SyncLevel::Written
         };
         let batch = Batch {
-            entries: &entries(number),
+            ops: &entries(number),
             at_ms: number,
             until,
         };
@@ -284,7 +284,7 @@ fn work(
                 Err(error) => return (synced, Err(error)),
             }
         }
-        if until == Until::Synced {
+        if until == SyncLevel::Synced {
             synced = number;
         }
     }

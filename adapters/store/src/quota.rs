@@ -1,6 +1,6 @@
 //! Limits the size of the log. Compares numbers only.
 
-use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_actors::ports::{StoreError, WriteOp};
 
 /// The most bytes of a log; unlimited by default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,9 +22,9 @@ impl Quota {
     ///
     /// # Errors
     /// [`StoreError::Full`].
-    pub(crate) fn check(self, used: u64, needed: u64, entries: &[Entry]) -> Result<(), StoreError> {
+    pub(crate) fn check(self, used: u64, needed: u64, ops: &[WriteOp]) -> Result<(), StoreError> {
         let Some(quota) = self.0 else { return Ok(()) };
-        let reserve = if entries.iter().any(lessens) {
+        let reserve = if ops.iter().any(lessens) {
             quota / 64
         } else {
             0
@@ -42,19 +42,19 @@ impl Quota {
     }
 }
 
-fn lessens(entry: &Entry) -> bool {
-    match entry {
-        Entry::Ended { .. }
-        | Entry::CheckpointDropped { .. }
-        | Entry::Forgotten { .. }
-        | Entry::Shortened { .. } => true,
-        Entry::Content { .. }
-        | Entry::Held { .. }
-        | Entry::Born { .. }
-        | Entry::Facts { .. }
-        | Entry::Snapshot { .. }
-        | Entry::TempFile { .. }
-        | Entry::Checkpoint { .. } => false,
+fn lessens(op: &WriteOp) -> bool {
+    match op {
+        WriteOp::ProcessEnded { .. }
+        | WriteOp::CheckpointDropped { .. }
+        | WriteOp::ProcessDeleted { .. }
+        | WriteOp::HistoryTruncated { .. } => true,
+        WriteOp::Content { .. }
+        | WriteOp::ContentReferenced { .. }
+        | WriteOp::ProcessCreated { .. }
+        | WriteOp::Facts { .. }
+        | WriteOp::Snapshot { .. }
+        | WriteOp::TempFile { .. }
+        | WriteOp::Checkpoint { .. } => false,
     }
 }
 
@@ -66,12 +66,12 @@ mod tests {
 
     #[test]
     fn the_reserve_is_for_what_makes_room() {
-        let small = Entry::Facts {
+        let small = WriteOp::Facts {
             pid: Pid(1),
             first: Default::default(),
             facts: vec![],
         };
-        let forgets = Entry::Forgotten { pid: Pid(1) };
+        let forgets = WriteOp::ProcessDeleted { pid: Pid(1) };
         let quota = Quota::of(6400);
         let cases = [
             (6300, 100, true, true),
@@ -80,11 +80,7 @@ mod tests {
             (6400, 101, false, false),
         ];
         for (used, needed, plain, lessening) in cases {
-            let fits = |entry: &Entry| {
-                quota
-                    .check(used, needed, std::slice::from_ref(entry))
-                    .is_ok()
-            };
+            let fits = |op: &WriteOp| quota.check(used, needed, std::slice::from_ref(op)).is_ok();
             assert_eq!(
                 (fits(&small), fits(&forgets)),
                 (plain, lessening),

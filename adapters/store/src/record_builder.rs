@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, StoreError};
+use dormouse_actors::ports::{StoreError, WriteOp};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
@@ -205,29 +205,29 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// [`StoreError::Refused`] if a value cannot be encoded.
-    pub(crate) fn for_op(entry: &Entry) -> Result<Option<Self>, StoreError> {
-        Ok(match entry {
-            Entry::Content { .. }
-            | Entry::Held { .. }
-            | Entry::Checkpoint { .. }
-            | Entry::Shortened { .. }
-            | Entry::Ended { .. } => None,
-            Entry::Born { row, image } => Some(Self::of(
+    pub(crate) fn for_op(op: &WriteOp) -> Result<Option<Self>, StoreError> {
+        Ok(match op {
+            WriteOp::Content { .. }
+            | WriteOp::ContentReferenced { .. }
+            | WriteOp::Checkpoint { .. }
+            | WriteOp::HistoryTruncated { .. }
+            | WriteOp::ProcessEnded { .. } => None,
+            WriteOp::ProcessCreated { row, image } => Some(Self::of(
                 RecordKind::ProcessCreated,
                 row.pid.0,
                 encode_created(row, image)?,
             )),
-            Entry::Facts { facts, .. } if facts.is_empty() => None,
-            Entry::Facts { pid, first, facts } => Some(Self {
+            WriteOp::Facts { facts, .. } if facts.is_empty() => None,
+            WriteOp::Facts { pid, first, facts } => Some(Self {
                 first: first.0,
                 count: facts.len() as u64,
                 ..Self::of(RecordKind::Facts, pid.0, encode_parts(facts))
             }),
-            Entry::Snapshot { pid, at, image } => Some(Self {
+            WriteOp::Snapshot { pid, at, image } => Some(Self {
                 first: at.0,
                 ..Self::of(RecordKind::Snapshot, pid.0, image.clone())
             }),
-            Entry::TempFile {
+            WriteOp::TempFile {
                 root,
                 number,
                 record,
@@ -235,10 +235,10 @@ impl RecordBuilder {
                 first: *number,
                 ..Self::of(RecordKind::TempFile, root.0, record.clone())
             }),
-            Entry::CheckpointDropped { id } => {
+            WriteOp::CheckpointDropped { id } => {
                 Some(Self::of(RecordKind::CheckpointDropped, id.0, Vec::new()))
             }
-            Entry::Forgotten { pid } => {
+            WriteOp::ProcessDeleted { pid } => {
                 Some(Self::of(RecordKind::ProcessDeleted, pid.0, Vec::new()))
             }
         })

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{OwnerToken, StoreError, Until};
+use dormouse_actors::ports::{OwnerToken, StoreError, SyncLevel};
 
 use crate::append_file::{AppendError, AppendFile as _, append, cut, sync};
 use crate::disk::{Disk, ReadOnlyDisk};
@@ -214,7 +214,7 @@ impl Writer {
     pub(crate) fn append(
         &mut self,
         encoded: EncodedBatch,
-        until: Until,
+        until: SyncLevel,
     ) -> Result<Vec<WrittenRecord>, StoreError> {
         self.check_writable()?;
         self.make_room(encoded.length())?;
@@ -237,7 +237,7 @@ impl Writer {
             "append a commit to the log; nothing of it was written",
             |segment| append(segment, end, &parts),
         )?;
-        if until == Until::Synced {
+        if until == SyncLevel::Synced {
             self.attempt("sync a commit; nothing of it counts", |segment| {
                 sync(segment, end)
             })?;
@@ -258,7 +258,7 @@ impl Writer {
             self.next_segment()?;
         }
         let nothing = self.encode(Vec::new(), at_ms)?;
-        self.append(nothing, Until::Written)
+        self.append(nothing, SyncLevel::Written)
     }
 
     /// Syncs what was only written. Costs one fdatasync, or nothing.

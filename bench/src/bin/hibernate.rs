@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dormouse::id::Pid;
-use dormouse::ports::{Batch, Entry, Journal, Store as _};
+use dormouse::ports::{Batch, Journal, Store as _, WriteOp};
 use dormouse::program::Program;
 use dormouse::record::{ContentRef, Image, codec};
 use dormouse::store::LogStore;
@@ -233,7 +233,7 @@ fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
         let start = Instant::now();
         store.commit(
             owner,
-            Batch::durable(&[Entry::Snapshot { pid, at, image }], 0),
+            Batch::durable(&[WriteOp::Snapshot { pid, at, image }], 0),
         )?;
         commit.push(start.elapsed());
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dormouse::id::{CommitNumber, ContentHash};
-use dormouse::ports::{BlobReader, OwnerToken, StoreError, Unreadable, Until};
+use dormouse::ports::{BlobReader, OwnerToken, StoreError, Unreadable, SyncLevel};
 use dormouse::records::validator::check_owner;
 use dormouse::records::{
     Record, RecordBatch, RecordLog, RecordOp, RecordStore, Stream, StreamKind,
@@ -51,13 +51,13 @@ impl SqliteLog {
     fn write<T>(
         &self,
         owner: OwnerToken,
-        until: Until,
+        until: SyncLevel,
         act: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let mut connection = lock(&self.0);
         let synchronous = match until {
-            Until::Written => "NORMAL",
-            Until::Synced => "FULL",
+            SyncLevel::Written => "NORMAL",
+            SyncLevel::Synced => "FULL",
         };
         connection
             .pragma_update(None, "synchronous", synchronous)
@@ -115,7 +115,7 @@ impl RecordLog for SqliteLog {
             }
             Ok(commit)
         })?;
-        if batch.is_empty() && batch.until == Until::Synced {
+        if batch.is_empty() && batch.until == SyncLevel::Synced {
             self.query("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))?;
         }
         Ok(CommitNumber(commit as u64))
@@ -172,7 +172,7 @@ impl RecordLog for SqliteLog {
     }
 
     fn delete_contents(&self, owner: OwnerToken, hashes: &[ContentHash]) -> Result<(), StoreError> {
-        self.write(owner, Until::Written, |transaction| {
+        self.write(owner, SyncLevel::Written, |transaction| {
             for hash in hashes {
                 transaction.execute("DELETE FROM content WHERE hash = ?1", [hash.0])?;
             }

@@ -1,7 +1,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 
-use dormouse_actors::ports::{Batch, Entry, Store as _, Until};
+use dormouse_actors::ports::{Batch, Store as _, SyncLevel, WriteOp};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
@@ -22,14 +22,14 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
         let store = LogStore::open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
         let commit = |entry| store.commit(owner, Batch::durable(&[entry], 0)).unwrap();
-        commit(Entry::Born {
+        commit(WriteOp::ProcessCreated {
             row: ProcessRow::started(Pid(1), "p"),
             image: vec![1],
         });
         store.writer().sync_head().unwrap();
         let head = store.writer().head_position();
         let positions = [1, 2, 3, 4].map(|number| {
-            commit(Entry::Facts {
+            commit(WriteOp::Facts {
                 pid: Pid(1),
                 first: FactNumber(number),
                 facts: vec![vec![2; 40]],
@@ -68,19 +68,19 @@ fn what_waits_for_the_index_is_bounded() {
             .commit(
                 owner,
                 Batch {
-                    until: Until::Written,
+                    until: SyncLevel::Written,
                     ..Batch::durable(&entries, 0)
                 },
             )
             .unwrap();
     };
-    commit(Entry::Born {
+    commit(WriteOp::ProcessCreated {
         row: ProcessRow::started(Pid(1), "p"),
         image: vec![1],
     });
     let mut most = 0;
     for number in 1..=MAX_PENDING_RECORDS as u64 + 10 {
-        commit(Entry::Facts {
+        commit(WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(number),
             facts: vec![vec![2]],

@@ -2,7 +2,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
-use dormouse_actors::ports::{Bounds, Contents, Entry, Forgotten};
+use dormouse_actors::ports::{Bounds, Contents, Forgotten, WriteOp};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
@@ -23,7 +23,7 @@ fn fill(store: &LogStore) -> OwnerToken {
         .commit(
             owner,
             Batch::durable(
-                &[Entry::Born {
+                &[WriteOp::ProcessCreated {
                     row,
                     image: vec![1],
                 }],
@@ -31,12 +31,12 @@ fn fill(store: &LogStore) -> OwnerToken {
             ),
         )
         .unwrap();
-    let facts = |first, facts| Entry::Facts {
+    let facts = |first, facts| WriteOp::Facts {
         pid: Pid(1),
         first: FactNumber(first),
         facts,
     };
-    let snapshot = Entry::Snapshot {
+    let snapshot = WriteOp::Snapshot {
         pid: Pid(1),
         at: FactNumber(1),
         image: vec![5],
@@ -52,7 +52,7 @@ fn fill(store: &LogStore) -> OwnerToken {
         .unwrap();
     let hash = name_of(CONTENT);
     let bytes = Bytes::from_static(CONTENT);
-    let temp_file = Entry::TempFile {
+    let temp_file = WriteOp::TempFile {
         root: Pid(1),
         number: 1,
         record: vec![6],
@@ -62,7 +62,7 @@ fn fill(store: &LogStore) -> OwnerToken {
             owner,
             Batch::durable(
                 &[
-                    Entry::Content {
+                    WriteOp::Content {
                         hash,
                         bytes,
                         index: Bytes::new(),
@@ -124,7 +124,7 @@ fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
     store.index_mut().drop_locations();
     check_filled(&store, "lost after commits");
     store.index_mut().drop_locations();
-    let fact = Entry::Facts {
+    let fact = WriteOp::Facts {
         pid: Pid(1),
         first: FactNumber(4),
         facts: vec![vec![9]],
@@ -195,7 +195,7 @@ fn large_contents_are_served_from_the_map_of_their_segment() {
         .commit(
             owner,
             Batch::durable(
-                &[Entry::Content {
+                &[WriteOp::Content {
                     hash,
                     bytes: bytes.clone(),
                     index: Bytes::new(),
@@ -224,12 +224,15 @@ fn a_content_whose_key_the_index_lost_can_be_referred_to() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let refer = |hash, number| {
-        let fact = Entry::Facts {
+        let fact = WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(number),
             facts: vec![vec![9]],
         };
-        store.commit(owner, Batch::durable(&[Entry::Held { hash }, fact], 0))
+        store.commit(
+            owner,
+            Batch::durable(&[WriteOp::ContentReferenced { hash }, fact], 0),
+        )
     };
     refer(name_of(CONTENT), 4).unwrap();
     let unknown = refer(name_of(b"another"), 5);
@@ -307,7 +310,7 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
         .commit(
             owner,
             Batch::durable(
-                &[Entry::Shortened {
+                &[WriteOp::HistoryTruncated {
                     pid: Pid(1),
                     below: FactNumber(1),
                 }],

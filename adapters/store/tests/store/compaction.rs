@@ -8,7 +8,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Batch, Bounds, Entry, OwnerToken, Progress, Purpose, Step, Store, StoreError, Until,
+    Batch, Bounds, OwnerToken, Progress, Purpose, Step, Store, StoreError, SyncLevel, WriteOp,
 };
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{LogStore, MemoryStore, Repair, fsck};
@@ -168,7 +168,7 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
     commit(
         &store,
         owner,
-        &[Entry::CheckpointDropped {
+        &[WriteOp::CheckpointDropped {
             id: CheckpointId(1),
         }],
     );
@@ -220,7 +220,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
             commit(
                 &store,
                 owner,
-                &[Entry::CheckpointDropped {
+                &[WriteOp::CheckpointDropped {
                     id: CheckpointId(pid),
                 }],
             );
@@ -328,7 +328,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
                 owner,
                 &[
                     content(&contents[3]),
-                    Entry::Held {
+                    WriteOp::ContentReferenced {
                         hash: hash(&contents[5]),
                     },
                 ],
@@ -417,7 +417,7 @@ fn a_crash_at_any_step_leaves_every_answer() {
     commit(
         &store,
         owner,
-        &[Entry::CheckpointDropped {
+        &[WriteOp::CheckpointDropped {
             id: CheckpointId(1),
         }],
     );
@@ -551,7 +551,7 @@ fn a_mark_that_begins_while_another_sweeps_ends_that_sweep_before_it_frees_more(
         &store,
         owner,
         &[
-            Entry::Held {
+            WriteOp::ContentReferenced {
                 hash: hash(&contents[5]),
             },
             facts(1, 13..=13),
@@ -624,7 +624,7 @@ impl Dice {
 }
 
 /// A commit that is valid, or nearly.
-fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Entry> {
+fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<WriteOp> {
     (0..=dice.below(3))
         .map(|_| {
             let pid = 1 + dice.below(6);
@@ -651,7 +651,7 @@ fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Entr
                         .map_or(1, |last| last.id.0 + 1),
                     &[1, 2, pid],
                 ),
-                18 => Entry::CheckpointDropped {
+                18 => WriteOp::CheckpointDropped {
                     id: CheckpointId(1 + dice.below(4)),
                 },
                 _ if dice.below(3) == 0 => process_deleted(pid),
@@ -686,15 +686,15 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
             let case = format!("seed {seed}, step {step}");
             let batch = entries(&mut dice, &right, &contents);
             let until = if dice.below(2) == 0 {
-                Until::Written
+                SyncLevel::Written
             } else {
-                Until::Synced
+                SyncLevel::Synced
             };
             let outcome = |store: &dyn Store, owner| {
                 let taken = store.commit(
                     owner,
                     Batch {
-                        entries: &batch,
+                        ops: &batch,
                         at_ms: NOW_MS + step,
                         until,
                     },

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Store, StoreError};
+use dormouse_actors::ports::{Store, StoreError, WriteOp};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_store::{LogStore, MemoryStore, Options};
 
@@ -32,7 +32,7 @@ fn contents() -> Vec<Bytes> {
     [0, 10, 900, 70_000].map(|length| bytes(7, length)).to_vec()
 }
 
-fn commits() -> Vec<Vec<Entry>> {
+fn commits() -> Vec<Vec<WriteOp>> {
     let births = (1..=PIDS).map(born).collect();
     let contents = contents().iter().map(content).collect();
     let work = (1..=FACTS).map(|number| {

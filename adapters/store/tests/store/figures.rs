@@ -4,7 +4,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use dormouse_actors::ports::{Bounds, Entry, MarkToken, Progress, Purpose, Store as _};
+use dormouse_actors::ports::{Bounds, MarkToken, Progress, Purpose, Store as _, WriteOp};
 use dormouse_proto::record::codec;
 use dormouse_store::LogStore;
 
@@ -15,13 +15,15 @@ const HEADER: u64 = 168;
 const OPENED: u64 = HEADER + 32;
 
 /// The length of an operation's record.
-fn bytes_of(entry: &Entry) -> u64 {
+fn bytes_of(entry: &WriteOp) -> u64 {
     let payload = match entry {
-        Entry::Content { bytes, .. } => bytes.len(),
-        Entry::Born { row, image } => 4 + codec::encode(row).unwrap().len() + image.len(),
-        Entry::Facts { facts, .. } => facts.iter().map(|fact| 4 + fact.len()).sum(),
-        Entry::Snapshot { image, .. } => image.len(),
-        Entry::Forgotten { .. } => 0,
+        WriteOp::Content { bytes, .. } => bytes.len(),
+        WriteOp::ProcessCreated { row, image } => {
+            4 + codec::encode(row).unwrap().len() + image.len()
+        }
+        WriteOp::Facts { facts, .. } => facts.iter().map(|fact| 4 + fact.len()).sum(),
+        WriteOp::Snapshot { image, .. } => image.len(),
+        WriteOp::ProcessDeleted { .. } => 0,
         other => panic!("{other:?} is not in this test"),
     };
     HEADER + payload as u64
@@ -40,7 +42,7 @@ fn written(segment: &Path) -> u64 {
 }
 
 /// Operations that are committed together, and whether each is live at the end.
-type Commit = Vec<(Entry, bool)>;
+type Commit = Vec<(WriteOp, bool)>;
 
 fn commits() -> Vec<Commit> {
     let large = |seed| content(&bytes(seed, 2_000));
@@ -83,14 +85,14 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
                     .collect::<Vec<_>>(),
             );
         }
-        let total = |entries: &[(Entry, bool)]| {
+        let total = |entries: &[(WriteOp, bool)]| {
             OPENED
                 + entries
                     .iter()
                     .map(|(entry, _)| bytes_of(entry))
                     .sum::<u64>()
         };
-        let live_bytes = |entries: &[(Entry, bool)]| {
+        let live_bytes = |entries: &[(WriteOp, bool)]| {
             entries
                 .iter()
                 .filter(|it| it.1)
@@ -105,7 +107,7 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
         let dropped: Vec<_> = freed
             .iter()
             .flat_map(|(_, _, entries)| entries.iter())
-            .filter(|(entry, is_live)| matches!(entry, Entry::Content { .. }) && !is_live)
+            .filter(|(entry, is_live)| matches!(entry, WriteOp::Content { .. }) && !is_live)
             .map(|(entry, _)| bytes_of(entry))
             .collect();
 

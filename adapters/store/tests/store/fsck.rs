@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Store, StoreError};
+use dormouse_actors::ports::{Store, StoreError, WriteOp};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{Issue, LogStore, Options, Repair, fsck};
 
@@ -306,7 +306,7 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
     commit(
         &store,
         owner,
-        &[Entry::CheckpointDropped {
+        &[WriteOp::CheckpointDropped {
             id: CheckpointId(2),
         }],
     );
@@ -352,7 +352,10 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
     commit(
         &store,
         owner,
-        &[Entry::Held { hash: hash(&held) }, facts(1, 1..=1)],
+        &[
+            WriteOp::ContentReferenced { hash: hash(&held) },
+            facts(1, 1..=1),
+        ],
     );
     commit(&store, owner, &[content(&held)]);
     assert_eq!(read(&store, hash(&held)).unwrap(), held);

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, Store, StoreError};
+use dormouse_actors::ports::{Store, StoreError, WriteOp};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, Pid};
 use dormouse_proto::process::{Origin, ProcessRow, Restored};
 use dormouse_store::{Compression, LogStore, MemoryStore, Options, Repair, fsck};
@@ -51,7 +51,7 @@ fn contents(name: &str) -> Vec<Bytes> {
 }
 
 /// Every kind of record that a commit writes, and every origin of a process.
-fn commits(name: &str) -> Vec<Vec<Entry>> {
+fn commits(name: &str) -> Vec<Vec<WriteOp>> {
     let call = CallId { epoch: 1, seq: 2 };
     let forked = ProcessRow {
         parent: Some(Pid(1)),
@@ -74,7 +74,7 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         ..row(3)
     };
     let index = Bytes::from_static(b"an index");
-    let entry = |bytes: &Bytes| Entry::Content {
+    let entry = |bytes: &Bytes| WriteOp::Content {
         hash: hash(bytes),
         bytes: bytes.clone(),
         index: index.clone(),
@@ -84,7 +84,7 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         contents(name).iter().map(entry).collect(),
         vec![
             facts(1, 1..=3),
-            Entry::Born {
+            WriteOp::ProcessCreated {
                 row: forked,
                 image: vec![2; 20],
             },
@@ -92,14 +92,14 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         vec![snapshot(1, 2), facts(1, 4..=4), temp_file(1, 1)],
         vec![
             checkpoint(1, &[1, 2]),
-            Entry::Born {
+            WriteOp::ProcessCreated {
                 row: restored,
                 image: Vec::new(),
             },
         ],
         vec![temp_file(1, 2), facts(2, 1..=2), checkpoint(7, &[1])],
         vec![
-            Entry::CheckpointDropped {
+            WriteOp::CheckpointDropped {
                 id: CheckpointId(7),
             },
             ended(2),
@@ -113,7 +113,7 @@ fn commits(name: &str) -> Vec<Vec<Entry>> {
         ],
         vec![
             process_deleted(4),
-            Entry::Held {
+            WriteOp::ContentReferenced {
                 hash: hash(&contents(name)[2]),
             },
         ],
@@ -194,7 +194,7 @@ fn right(name: &str) -> MemoryStore {
     let owner = right.claim().unwrap();
     for mut entries in commits(name) {
         entries.retain(|entry| {
-            !(is_mended(name) && matches!(entry, Entry::Snapshot { pid: Pid(1), .. }))
+            !(is_mended(name) && matches!(entry, WriteOp::Snapshot { pid: Pid(1), .. }))
         });
         commit(&right, owner, &entries);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
-use dormouse_actors::ports::{Entry, Progress, StockTaken, StockTaking, Store as _};
+use dormouse_actors::ports::{Progress, StockTaken, StockTaking, Store as _, WriteOp};
 use dormouse_store::LogStore;
 
 use crate::support::*;
@@ -136,7 +136,7 @@ enum Damage {
 #[test]
 fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
     // The commits, and whether a process is incomplete without the first record of each.
-    let commits: [(Vec<Entry>, bool); 6] = [
+    let commits: [(Vec<WriteOp>, bool); 6] = [
         (vec![born(1)], true),
         (vec![facts(1, 1..=2)], true),
         (vec![content(&bytes(1, 500))], false),

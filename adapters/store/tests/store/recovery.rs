@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use dormouse_actors::ports::{Batch, Store as _, StoreError, Until};
+use dormouse_actors::ports::{Batch, Store as _, StoreError, SyncLevel};
 use dormouse_proto::id::{FactNumber, Pid};
 use dormouse_store::LogStore;
 
@@ -600,9 +600,9 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
             .commit(
                 owner,
                 Batch {
-                    entries: &[born(pid)],
+                    ops: &[born(pid)],
                     at_ms: NOW_MS,
-                    until: Until::Written,
+                    until: SyncLevel::Written,
                 },
             )
             .unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Entry, KeyFault, Store as _, StoreError};
+use dormouse_actors::ports::{KeyFault, Store as _, StoreError, WriteOp};
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use dormouse_store::{Compression, LogStore, Options};
@@ -41,7 +41,7 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
     commit(
         &store,
         owner,
-        &[Entry::Born {
+        &[WriteOp::ProcessCreated {
             row,
             image: b"the-image".to_vec(),
         }],
@@ -54,7 +54,7 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
         commit(
             &store,
             owner,
-            &[Entry::Content {
+            &[WriteOp::Content {
                 hash: hash(bytes),
                 bytes: bytes.clone(),
                 index,
@@ -62,7 +62,7 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
         );
     }
     let (pid, first) = (Pid(1), dormouse_proto::id::FactNumber(1));
-    let label = Entry::Checkpoint {
+    let label = WriteOp::Checkpoint {
         id: dormouse_proto::id::CheckpointId(1),
         label: "the-label".into(),
         of: pid,
@@ -70,19 +70,19 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
         scope: dormouse_proto::checkpoint::Scope::Tree,
         members: vec![pid],
     };
-    let temp_file = Entry::TempFile {
+    let temp_file = WriteOp::TempFile {
         root: pid,
         number: 1,
         record: b"the-temp-file".to_vec(),
     };
-    let end = Entry::Ended {
+    let end = WriteOp::ProcessEnded {
         pid,
         exit: Exit::new(ExitStatus::Done, "the-exit"),
     };
     commit(
         &store,
         owner,
-        &[Entry::Facts { pid, first, facts }, temp_file, label, end],
+        &[WriteOp::Facts { pid, first, facts }, temp_file, label, end],
     );
     contents
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::id::{FactNumber, Pid};
 use dormouse::model::Request;
-use dormouse::ports::{Batch, Entry, Store as _};
+use dormouse::ports::{Batch, Store as _, WriteOp};
 use dormouse::process::ProcessRow;
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
@@ -25,7 +25,7 @@ const ROUNDS: u64 = 4_000;
 pub(crate) fn one_fact(folder: &Path) -> Outcome {
     let store = LogStore::open(folder.join("store"))?;
     let owner = store.claim()?;
-    let born = Entry::Born {
+    let born = WriteOp::ProcessCreated {
         row: row(),
         image: vec![0; FACT_BYTES],
     };
@@ -34,7 +34,7 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
     let whole = [7; FACT_BYTES + ENVELOPE_BYTES];
     let (mut commits, mut bares) = (Vec::new(), Vec::new());
     for number in 1..=ROUNDS {
-        let fact = Entry::Facts {
+        let fact = WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(number),
             facts: vec![vec![7; FACT_BYTES]],
@@ -73,7 +73,7 @@ const SHARING: u64 = 32;
 fn shared(folder: &Path) -> Outcome {
     let store = LogStore::open(folder)?;
     let owner = store.claim()?;
-    let born = |pid| Entry::Born {
+    let born = |pid| WriteOp::ProcessCreated {
         row: ProcessRow::started(Pid(pid), "bench"),
         image: vec![0; FACT_BYTES],
     };
@@ -83,7 +83,7 @@ fn shared(folder: &Path) -> Outcome {
     )?;
     let (mut alone, mut together) = (Duration::ZERO, Duration::ZERO);
     for round in 0..200 {
-        let fact = |pid, number| Entry::Facts {
+        let fact = |pid, number| WriteOp::Facts {
             pid: Pid(pid),
             first: FactNumber(number),
             facts: vec![vec![7; FACT_BYTES]],

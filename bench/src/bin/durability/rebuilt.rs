@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use dormouse::id::{FactNumber, Pid};
-use dormouse::ports::{Batch, Entry, Store as _, Until};
+use dormouse::ports::{Batch, Store as _, SyncLevel, WriteOp};
 use dormouse::process::ProcessRow;
 use dormouse::store::LogStore;
 use dormouse_bench::{Outcome, line, ratio, shown};
@@ -25,7 +25,7 @@ pub(crate) fn rebuilt(folder: &Path) -> Outcome {
     store.commit(
         owner,
         Batch::durable(
-            &[Entry::Born {
+            &[WriteOp::ProcessCreated {
                 row,
                 image: Vec::new(),
             }],
@@ -33,7 +33,7 @@ pub(crate) fn rebuilt(folder: &Path) -> Outcome {
         ),
     )?;
     for first in (1..=FACTS).step_by(TOGETHER as usize) {
-        let fact = |number| Entry::Facts {
+        let fact = |number| WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(number),
             facts: vec![vec![7; FACT_BYTES]],
@@ -42,9 +42,9 @@ pub(crate) fn rebuilt(folder: &Path) -> Outcome {
         store.commit(
             owner,
             Batch {
-                entries: &entries,
+                ops: &entries,
                 at_ms: 0,
-                until: Until::Written,
+                until: SyncLevel::Written,
             },
         )?;
     }
