@@ -52,23 +52,25 @@
 //! # }
 //! ```
 //!
-//! This crate only gathers what an embedder needs; the rooms behind it are described in ARCHITECTURE.md.
+//! This crate only gathers what an embedder needs; the crates behind it are described in
+//! ARCHITECTURE.md.
 //!
 //! # Features
 //!
-//! All but `grammars` are on by default. Each adds something and takes nothing away; `default-features = false` leaves the kernel,
-//! to which an embedder gives models, tools and a store of its own.
+//! All but `grammars` are on by default. Each adds something and takes nothing away;
+//! `default-features = false` leaves the kernel, to which an embedder gives models, tools and a
+//! store of its own.
 //!
 //! | feature | what it adds | crates with it alone |
 //! |---|---|---|
-//! | `scripted` | the scripted model, recordings of runs, the table of prices: [`models`], without HTTP | about 115 |
-//! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 185 |
-//! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP and TLS | about 195 |
-//! | `host` | commands and files of this machine under permissions, [`host`] | about 120 |
-//! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 145 |
-//! | `grammars` | functions and classes as units of source code: C parsers | about 120 |
+//! | `scripted` | the scripted model, recordings of runs, the table of prices: [`models`], without HTTP | about 150 |
+//! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 195 |
+//! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP and TLS | about 200 |
+//! | `host` | commands and files of this machine under permissions, [`host`] | about 160 |
+//! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 180 |
+//! | `grammars` | functions and classes as units of source code: C parsers | about 155 |
 //!
-//! Without any of them about 110 crates are compiled, with the default ones about 230.
+//! Without any of them about 145 crates are compiled, with all of them about 250.
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{

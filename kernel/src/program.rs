@@ -27,7 +27,7 @@ static KERNEL_TOOLS: LazyLock<Vec<KernelTool>> = LazyLock::new(|| {
     let tools = TOOLS.iter().map(|tool| KernelTool {
         name: tool.name,
         is_for_descriptors: tool.group == Group::Descriptors,
-        parameters: tool.parameter_names().collect::<Vec<_>>().leak(),
+        parameters: tool.parameter_names().collect(),
     });
     tools.collect()
 });

@@ -12,6 +12,7 @@ pub mod swarm;
 
 use std::io::BufRead;
 use std::panic::Location;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -40,6 +41,28 @@ pub fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
             Err(_) => panic!("what {caller} waits for did not happen within {PATIENCE:?}"),
         }
     }
+}
+
+/// Copies a folder, without the entries that have one of these names.
+///
+/// # Errors
+/// If a file cannot be copied.
+pub fn copy_folder(from: &Path, to: &Path, skipped: &[&str]) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if skipped.iter().any(|skipped| name == *skipped) {
+            continue;
+        }
+        let target = to.join(name);
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target, skipped)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 /// A program of the model `m`. `rest` goes on in `[model]`, until it opens a section of its own.

@@ -17,7 +17,7 @@ use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{Kernel, Point, Process};
 use dormouse_tests::random::Random;
-use dormouse_tests::{FnModel, asks, program, results, says, turn, within};
+use dormouse_tests::{FnModel, asks, copy_folder, program, results, says, turn, within};
 
 const STEPS: u64 = 80;
 /// Processes that live at once, about.
@@ -451,7 +451,12 @@ impl Lives {
     /// The one goes on with what stands on the disk at this moment; nothing was closed.
     async fn kill(&mut self) {
         let copy = memory_folder();
-        copy_folder(self.folder.path(), copy.path(), self.random.percent(50));
+        let skipped: &[&str] = if self.random.percent(50) {
+            &[]
+        } else {
+            &["index"]
+        };
+        copy_folder(self.folder.path(), copy.path(), skipped).unwrap();
         for kernel in [self.one.take(), self.twin.take()].into_iter().flatten() {
             within(kernel.shutdown()).await;
         }
@@ -540,18 +545,6 @@ fn memory_folder() -> tempfile::TempDir {
 }
 
 /// HEAD and log, with the index or without it.
-fn copy_folder(from: &Path, to: &Path, with_index: bool) {
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        if !entry.file_type().unwrap().is_dir() {
-            std::fs::copy(entry.path(), target).unwrap();
-        } else if with_index || entry.file_name() != "index" {
-            std::fs::create_dir(&target).unwrap();
-            copy_folder(&entry.path(), &target, with_index);
-        }
-    }
-}
-
 #[tokio::test]
 async fn what_living_processes_read_is_what_they_read_where_nothing_is_ever_collected() {
     let number = |name: &str, default| {

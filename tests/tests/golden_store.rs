@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use dormouse::models::Scripted;
 use dormouse::store::LogStore;
 use dormouse::{Budget, FnTool, Kernel, KernelBuilder, Point, Recovery, View};
-use dormouse_tests::{turn, within};
+use dormouse_tests::{copy_folder, turn, within};
+
+/// Files of a store that an opening creates.
+const DERIVED: [&str; 2] = ["LOCK", "index"];
 
 /// Linked to itself: a spawn needs a program.
 const PROGRAM: &str = "
@@ -152,22 +155,6 @@ async fn live(store: &Path) -> String {
     text
 }
 
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name();
-        if ["LOCK", "index"].iter().any(|derived| name == *derived) {
-            continue;
-        }
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to.join(name));
-        } else {
-            std::fs::copy(entry.path(), to.join(name)).unwrap();
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_store_of_version_1_is_read_and_its_processes_continue() {
     let golden = folder().join("store-1");
@@ -176,11 +163,11 @@ async fn a_store_of_version_1_is_read_and_its_processes_continue() {
         let fresh = tempfile::tempdir().unwrap();
         let described = live(fresh.path()).await;
         let _ = std::fs::remove_dir_all(&golden);
-        copy(fresh.path(), &golden);
+        copy_folder(fresh.path(), &golden, &DERIVED).unwrap();
         std::fs::write(&text, described).unwrap();
     }
     let store = tempfile::tempdir().unwrap();
-    copy(&golden, store.path());
+    copy_folder(&golden, store.path(), &DERIVED).unwrap();
     let kernel = builder(store.path())
         .recovery(Recovery::Resume)
         .build()

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 
-use dormouse_actors::ports::{Batch, OwnerToken, StoreError, WriteOp};
-use dormouse_proto::checkpoint::{Checkpoint, Member};
+use dormouse_actors::ports::{Batch, OwnerToken, Store as _, StoreError, WriteOp};
+use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 
 use crate::content;
+use crate::error::refused;
 use crate::frame::{put, put_value};
 use crate::log::{NewContent, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
 use crate::row::{KeptRow, StoredRow};
-use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, stream};
+use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, read_checkpoint, stream};
 use crate::validator::{
     CheckedCommit, ProcessProgress, StoredCheckpoints, check_ops, needed, no_image,
 };
@@ -19,21 +20,38 @@ use crate::validator::{
 #[derive(Debug, Default)]
 pub(crate) struct WriterCache {
     progress: HashMap<Pid, ProcessProgress>,
+    /// `None` until a commit drops a checkpoint or deletes facts.
     checkpoints: Option<KnownCheckpoints>,
+    /// The highest number that a checkpoint ever had. `None` until a commit creates one.
+    last_checkpoint: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KnownCheckpoints {
-    kept: BTreeMap<CheckpointId, Checkpoint>,
-    /// The highest number that was ever assigned.
-    last: u64,
+    readable: BTreeMap<CheckpointId, Checkpoint>,
+    /// What is wrong with the others. They can only be dropped.
+    damaged: BTreeMap<CheckpointId, String>,
 }
 
-impl WriterCache {
-    fn checkpoints(&mut self) -> &mut KnownCheckpoints {
-        self.checkpoints
-            .as_mut()
-            .expect("checkpoints are loaded before a commit is checked")
+impl KnownCheckpoints {
+    fn contains(&self, id: CheckpointId) -> bool {
+        self.readable.contains_key(&id) || self.damaged.contains_key(&id)
+    }
+
+    fn remove(&mut self, id: CheckpointId) {
+        self.readable.remove(&id);
+        self.damaged.remove(&id);
+    }
+
+    /// Refuses to delete facts that a damaged checkpoint may need.
+    fn check_undamaged(&self) -> Result<(), StoreError> {
+        match self.damaged.first_key_value() {
+            None => Ok(()),
+            Some((id, damage)) => Err(refused(format!(
+                "no fact can be deleted while {id} is damaged, because it may need any of them \
+                 ({damage}): drop {id} first"
+            ))),
+        }
     }
 }
 
@@ -55,8 +73,8 @@ impl<L: RecordLog> RecordStore<L> {
         batch: Batch<'_>,
     ) -> Result<(), StoreError> {
         self.load_cache(cache, batch.ops)?;
-        let checked = self.check(cache, batch.ops)?;
-        let changes = self.changes(batch.ops, &checked.members, batch.at_ms)?;
+        let checked = self.check(cache, batch)?;
+        let changes = self.changes(batch, &checked.checkpoints)?;
         let commit = self.log().append(
             owner,
             &RecordBatch {
@@ -66,7 +84,7 @@ impl<L: RecordLog> RecordStore<L> {
                 until: batch.until,
             },
         )?;
-        update_cache(cache, batch, checked, commit);
+        update_cache(cache, batch.ops, checked, commit);
         Ok(())
     }
 
@@ -92,14 +110,28 @@ impl<L: RecordLog> RecordStore<L> {
                 cache.progress.insert(pid, progress);
             }
         }
-        if cache.checkpoints.is_none() {
-            let kept = self.stored_checkpoints()?.into_iter();
-            cache.checkpoints = Some(KnownCheckpoints {
-                kept: kept.map(|checkpoint| (checkpoint.id, checkpoint)).collect(),
-                last: self.stored_last_checkpoint()?,
-            });
+        let needs_checkpoints =
+            |op: &WriteOp| matches!(op, WriteOp::CheckpointDropped { .. }) || deletes_facts(op);
+        if cache.checkpoints.is_none() && ops.iter().any(needs_checkpoints) {
+            cache.checkpoints = Some(self.known_checkpoints()?);
+        }
+        let creates_checkpoint = |op: &WriteOp| matches!(op, WriteOp::Checkpoint { .. });
+        if cache.last_checkpoint.is_none() && ops.iter().any(creates_checkpoint) {
+            cache.last_checkpoint = Some(self.last_checkpoint()?);
         }
         Ok(())
+    }
+
+    fn known_checkpoints(&self) -> Result<KnownCheckpoints, StoreError> {
+        let mut known = KnownCheckpoints::default();
+        for (id, record) in self.log().read_kind(StreamKind::Checkpoint)? {
+            let id = CheckpointId(id);
+            match read_checkpoint(id, &record) {
+                Ok(checkpoint) => drop(known.readable.insert(id, checkpoint)),
+                Err(damage) => drop(known.damaged.insert(id, damage.to_string())),
+            }
+        }
+        Ok(known)
     }
 
     /// How far the records of a process go; `None` for an unknown process.
@@ -122,19 +154,22 @@ impl<L: RecordLog> RecordStore<L> {
         }))
     }
 
-    fn check(&self, cache: &mut WriterCache, ops: &[WriteOp]) -> Result<CheckedCommit, StoreError> {
-        let progress = std::mem::take(&mut cache.progress);
-        let known = cache.checkpoints();
-        let is_held = |id: CheckpointId| known.kept.contains_key(&id);
-        let needs = |pid: Pid| needed(known.kept.values(), pid);
+    fn check(&self, cache: &WriterCache, batch: Batch<'_>) -> Result<CheckedCommit, StoreError> {
+        let none = KnownCheckpoints::default();
+        let known = cache.checkpoints.as_ref().unwrap_or(&none);
+        let is_held = |id: CheckpointId| known.contains(id);
+        let needs = |pid: Pid| needed(known.readable.values(), pid);
         let checkpoints = StoredCheckpoints {
-            last: known.last,
+            last: cache.last_checkpoint.unwrap_or_default(),
             is_held: &is_held,
             needs: &needs,
         };
-        let checked = check_ops(ops, checkpoints, |pid| progress.get(&pid).copied())?;
-        cache.progress = progress;
-        for op in ops {
+        let progress_of = |pid: Pid| cache.progress.get(&pid).copied();
+        let checked = check_ops(batch, checkpoints, progress_of)?;
+        if batch.ops.iter().any(deletes_facts) {
+            known.check_undamaged()?;
+        }
+        for op in batch.ops {
             if let WriteOp::HistoryTruncated { pid, below } = op {
                 self.check_truncation(*pid, *below)?;
             }
@@ -163,13 +198,18 @@ impl<L: RecordLog> RecordStore<L> {
 
     fn changes(
         &self,
-        ops: &[WriteOp],
-        members: &[Vec<Member>],
-        at_ms: u64,
+        Batch { ops, at_ms, .. }: Batch<'_>,
+        checkpoints: &[Checkpoint],
     ) -> Result<Changes, StoreError> {
         let mut changes = Changes::default();
-        let mut members = members.iter();
         let mut added = HashSet::new();
+        for checkpoint in checkpoints {
+            let target = checkpoint_stream(checkpoint.id);
+            changes.ops.push(put_value(target, 0, checkpoint)?);
+            changes
+                .ops
+                .push(put_value(LAST_CHECKPOINT, 0, &checkpoint.id.0)?);
+        }
         for op in ops {
             match op {
                 WriteOp::Content { hash, bytes, index } => {
@@ -181,29 +221,6 @@ impl<L: RecordLog> RecordStore<L> {
                     }
                 }
                 WriteOp::ContentReferenced { hash } => self.pins().pin(hash.0),
-                WriteOp::Checkpoint {
-                    id,
-                    label,
-                    of,
-                    root,
-                    scope,
-                    ..
-                } => {
-                    let checkpoint = Checkpoint {
-                        id: *id,
-                        label: label.clone(),
-                        of: *of,
-                        root: *root,
-                        scope: *scope,
-                        members: members.next().cloned().unwrap_or_default(),
-                        // Both are taken from the record's commit when the checkpoint is read.
-                        commit: CommitNumber(0),
-                        at_ms: 0,
-                    };
-                    let target = checkpoint_stream(*id);
-                    changes.ops.push(put_value(target, 0, &checkpoint)?);
-                    changes.ops.push(put_value(LAST_CHECKPOINT, 0, &id.0)?);
-                }
                 WriteOp::CheckpointDropped { id } => {
                     changes.delete(checkpoint_stream(*id), u64::MAX)
                 }
@@ -233,7 +250,7 @@ impl<L: RecordLog> RecordStore<L> {
     ) -> Result<(), StoreError> {
         match op {
             WriteOp::ProcessCreated { row, image } => {
-                changes.rows.insert(row.pid, StoredRow::born(row.clone()));
+                changes.rows.insert(row.pid, StoredRow::new(row.clone()));
                 let snapshots = stream(StreamKind::Snapshot, row.pid);
                 changes.ops.push(put(snapshots, 0, image));
             }
@@ -307,43 +324,37 @@ impl Changes {
     }
 }
 
+fn deletes_facts(op: &WriteOp) -> bool {
+    matches!(
+        op,
+        WriteOp::ProcessDeleted { .. } | WriteOp::HistoryTruncated { .. }
+    )
+}
+
 /// Adds what was committed to the cache.
 fn update_cache(
     cache: &mut WriterCache,
-    batch: Batch<'_>,
+    ops: &[WriteOp],
     checked: CheckedCommit,
     commit: CommitNumber,
 ) {
     cache.progress.extend(checked.progress);
-    let known = cache.checkpoints();
-    let mut members = checked.members.into_iter();
-    for op in batch.ops {
-        match op {
-            WriteOp::Checkpoint {
-                id,
-                label,
-                of,
-                root,
-                scope,
-                ..
-            } => {
-                let checkpoint = Checkpoint {
-                    id: *id,
-                    label: label.clone(),
-                    of: *of,
-                    root: *root,
-                    scope: *scope,
-                    members: members.next().unwrap_or_default(),
-                    commit,
-                    at_ms: batch.at_ms,
-                };
-                known.kept.insert(*id, checkpoint);
-                known.last = id.0;
-            }
-            WriteOp::CheckpointDropped { id } => {
-                known.kept.remove(id);
-            }
-            _ => {}
+    if let Some(checkpoint) = checked.checkpoints.last() {
+        cache.last_checkpoint = Some(checkpoint.id.0);
+    }
+    let Some(known) = &mut cache.checkpoints else {
+        return;
+    };
+    for checkpoint in checked.checkpoints {
+        let checkpoint = Checkpoint {
+            commit,
+            ..checkpoint
+        };
+        known.readable.insert(checkpoint.id, checkpoint);
+    }
+    for op in ops {
+        if let WriteOp::CheckpointDropped { id } = op {
+            known.remove(*id);
         }
     }
 }

@@ -16,10 +16,13 @@ use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use crate::frame;
 use crate::log::{Record, RecordLog, StreamKind};
 use crate::row::{KeptRow, StoredRow};
-use crate::store::{RecordStore, stream};
+use crate::store::{RecordStore, lost, missing, stream};
 
 /// How many contents are deleted at once; commits can run in between.
 const DELETED_TOGETHER: usize = 1_000;
+
+/// The records of a stream, and the first number that is missing between them.
+type ReadStream = (StreamKind, Vec<Record>, Option<u64>);
 
 impl<L: RecordLog> RecordStore<L> {
     /// Takes the inventory by reading all journals, each time.
@@ -36,8 +39,8 @@ impl<L: RecordLog> RecordStore<L> {
             }
             let pid = Pid(pid);
             match StoredRow::read(pid, &record) {
-                Ok(StoredRow::Kept(kept)) => {
-                    taken.records += self.take_inventory_of(pid, &kept, &mut order)?;
+                Ok(StoredRow::Kept(_)) => {
+                    taken.records += self.take_inventory_of(pid, &mut order)?;
                 }
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => order
@@ -50,23 +53,53 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Reads one journal. Returns how many records it has.
-    fn take_inventory_of(
-        &self,
-        pid: Pid,
-        kept: &KeptRow,
-        order: &mut StockTaking<'_>,
-    ) -> Result<u64, StoreError> {
+    fn take_inventory_of(&self, pid: Pid, order: &mut StockTaking<'_>) -> Result<u64, StoreError> {
+        let (ended_ms, streams) =
+            match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
+                // The process was deleted meanwhile.
+                Err(StoreError::UnknownProcess(_)) => return Ok(0),
+                read => read?,
+            };
         let mut count = 0;
-        for kind in [StreamKind::Snapshot, StreamKind::Fact, StreamKind::TempFile] {
-            for record in self.log().read(stream(kind, pid), 0..=u64::MAX)? {
-                add_references(order, pid, kind, &record);
+        for (kind, records, missing) in streams {
+            if let Some(number) = missing {
+                let what = lost(stream(kind, pid), number).to_string();
+                order.inventory.note_unreadable(Some(pid), what);
+            }
+            for record in &records {
+                add_references(order, pid, kind, record);
                 count += 1;
             }
         }
-        if let Some(ended_ms) = kept.ended_ms {
+        if let Some(ended_ms) = ended_ms {
             order.inventory.ended(pid, ended_ms);
         }
         Ok(count)
+    }
+
+    /// All records of a journal, each stream with the first number that it lost, and the time at
+    /// which the process ended.
+    fn read_streams(
+        &self,
+        pid: Pid,
+        kept: &KeptRow,
+    ) -> Result<(Option<u64>, Vec<ReadStream>), StoreError> {
+        let mut streams = Vec::new();
+        for (kind, first) in [
+            (StreamKind::Snapshot, kept.since.0),
+            (StreamKind::Fact, kept.since.0 + 1),
+            (StreamKind::TempFile, 1),
+        ] {
+            let records = self.log().read(stream(kind, pid), first..=u64::MAX)?;
+            let last = match kind {
+                // Only the first image has to exist.
+                StreamKind::Snapshot => first,
+                _ => records.last().map_or(0, |record| record.number),
+            };
+            let missing = missing(&records, first, last);
+            streams.push((kind, records, missing));
+        }
+        Ok((kept.ended_ms, streams))
     }
 
     /// Deletes unreferenced contents, or counts them.

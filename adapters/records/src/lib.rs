@@ -20,7 +20,7 @@
 //! process lost which facts, which takes an index that knows processes. It shares the validation.
 //!
 //! ```
-//! use dormouse_actors::ports::{Batch, WriteOp, Store};
+//! use dormouse_actors::ports::{Batch, Store, WriteOp};
 //! use dormouse_proto::id::Pid;
 //! use dormouse_proto::process::ProcessRow;
 //! use dormouse_records::{MemoryLog, RecordStore};

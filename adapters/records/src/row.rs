@@ -32,7 +32,7 @@ pub(crate) struct KeptRow {
 
 impl StoredRow {
     /// The row of a new process.
-    pub(crate) fn born(row: ProcessRow) -> Self {
+    pub(crate) fn new(row: ProcessRow) -> Self {
         Self::Kept(KeptRow {
             row,
             since: FactNumber(0),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_actors::ports::{
     Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
-    Store, StoreError, Sweep, Swept, TempFileChange, Written,
+    Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -83,7 +83,7 @@ impl<L: RecordLog> RecordStore<L> {
             contents: &[],
             ops: &[],
             at_ms: 0,
-            until: dormouse_actors::ports::SyncLevel::Written,
+            until: SyncLevel::Written,
         };
         self.log.append(owner, &empty).map(|_| ())
     }
@@ -106,7 +106,7 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// Reads something of a process by several reads of the log. If a commit deleted records in
     /// between, all reads are repeated.
-    fn read_consistently<T>(
+    pub(crate) fn read_consistently<T>(
         &self,
         pid: Pid,
         read: impl Fn(&KeptRow) -> Result<T, StoreError>,
@@ -172,26 +172,6 @@ impl<L: RecordLog> RecordStore<L> {
         }
     }
 
-    pub(crate) fn stored_checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
-        let records = self.log.read_kind(StreamKind::Checkpoint)?.into_iter();
-        records
-            .map(|(id, record)| {
-                let place = checkpoint_stream(CheckpointId(id));
-                let checkpoint: Checkpoint = frame::value(place, &record)?;
-                Ok(Checkpoint {
-                    commit: record.commit,
-                    at_ms: record.at_ms,
-                    ..checkpoint
-                })
-            })
-            .collect()
-    }
-
-    pub(crate) fn stored_last_checkpoint(&self) -> Result<u64, StoreError> {
-        let record = self.log.latest(LAST_CHECKPOINT, 0)?;
-        record.map_or(Ok(0), |record| frame::value(LAST_CHECKPOINT, &record))
-    }
-
     /// The changes of temporary files up to a commit, each with its commit.
     fn temp_file_changes(
         &self,
@@ -219,14 +199,24 @@ impl<L: RecordLog> RecordStore<L> {
     }
 }
 
+/// Decodes a checkpoint, with the commit of its record.
+pub(crate) fn read_checkpoint(id: CheckpointId, record: &Record) -> Result<Checkpoint, StoreError> {
+    let checkpoint: Checkpoint = frame::value(checkpoint_stream(id), record)?;
+    Ok(Checkpoint {
+        commit: record.commit,
+        at_ms: record.at_ms,
+        ..checkpoint
+    })
+}
+
 /// The first number between `first` and `upto` that is missing.
-fn missing(records: &[Record], first: u64, upto: u64) -> Option<u64> {
+pub(crate) fn missing(records: &[Record], first: u64, upto: u64) -> Option<u64> {
     let mut numbers = first..=upto;
     let mut records = records.iter();
     numbers.find(|number| records.next().is_none_or(|record| record.number != *number))
 }
 
-fn lost(stream: Stream, number: u64) -> StoreError {
+pub(crate) fn lost(stream: Stream, number: u64) -> StoreError {
     damaged(format!(
         "{} is lost. Everything else can still be read",
         frame::name(stream, number)
@@ -326,10 +316,10 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.read_consistently(pid, |kept| {
             let mut written = Vec::new();
             if kept.since == FactNumber(0) {
-                let births = self.log.read(stream(StreamKind::Snapshot, pid), 0..=0)?;
-                births
+                let first_image = self.log.read(stream(StreamKind::Snapshot, pid), 0..=0)?;
+                first_image
                     .iter()
-                    .for_each(|birth| add_to_groups(&mut written, birth));
+                    .for_each(|creation| add_to_groups(&mut written, creation));
             }
             let facts = stream(StreamKind::Fact, pid);
             for fact in self.log.read(facts, kept.since.0 + 1..=u64::MAX)? {
@@ -340,11 +330,15 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
-        self.stored_checkpoints()
+        let records = self.log.read_kind(StreamKind::Checkpoint)?.into_iter();
+        records
+            .map(|(id, record)| read_checkpoint(CheckpointId(id), &record))
+            .collect()
     }
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
-        self.stored_last_checkpoint()
+        let record = self.log.latest(LAST_CHECKPOINT, 0)?;
+        record.map_or(Ok(0), |record| frame::value(LAST_CHECKPOINT, &record))
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {

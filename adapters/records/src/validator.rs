@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_actors::ports::{OwnerToken, StoreError, WriteOp, Written};
+use dormouse_actors::ports::{Batch, OwnerToken, StoreError, WriteOp, Written};
 use dormouse_proto::checkpoint::{Checkpoint, Member};
-use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
 
 use crate::chunks::Chunks;
@@ -51,29 +51,31 @@ pub enum ProcessState {
 /// The result of a valid commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedCommit {
-    /// The members of each checkpoint in the commit, in order.
-    pub members: Vec<Vec<Member>>,
+    /// The checkpoints of the commit, in order. Their `commit` is 0, because only the write decides
+    /// it.
+    pub checkpoints: Vec<Checkpoint>,
     /// How far each process goes after the commit.
     pub progress: BTreeMap<Pid, ProcessProgress>,
 }
 
-/// Refuses ops that do not continue the journals. `progress_of` returns how far a process goes;
+/// Refuses a batch whose ops do not continue the journals. `progress_of` returns how far a process goes;
 /// `None` for an unknown process.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of a fact that does
 /// not exist, and [`StoreError::Refused`] for a gap, a reused pid or an oversized part.
 pub fn check_ops(
-    ops: &[WriteOp],
+    batch: Batch<'_>,
     checkpoints: StoredCheckpoints<'_>,
     progress_of: impl Fn(Pid) -> Option<ProcessProgress>,
 ) -> Result<CheckedCommit, StoreError> {
     let mut validator = CommitValidator {
         progress_of: &progress_of,
         checkpoints,
+        at_ms: batch.at_ms,
         checked: CheckedCommit::default(),
     };
-    ops.iter().try_for_each(|op| validator.check(op))?;
+    batch.ops.iter().try_for_each(|op| validator.check(op))?;
     Ok(validator.checked)
 }
 
@@ -139,6 +141,7 @@ pub fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), StoreError> 
 struct CommitValidator<'a> {
     progress_of: &'a dyn Fn(Pid) -> Option<ProcessProgress>,
     checkpoints: StoredCheckpoints<'a>,
+    at_ms: u64,
     checked: CheckedCommit,
 }
 
@@ -155,7 +158,27 @@ impl CommitValidator<'_> {
                 number,
                 record,
             } => self.check_temp_file(*root, *number, record),
-            WriteOp::Checkpoint { id, members, .. } => self.check_checkpoint(*id, members),
+            WriteOp::Checkpoint {
+                id,
+                label,
+                of,
+                root,
+                scope,
+                members,
+            } => {
+                let members = self.check_checkpoint(*id, members)?;
+                self.checked.checkpoints.push(Checkpoint {
+                    id: *id,
+                    label: label.clone(),
+                    of: *of,
+                    root: *root,
+                    scope: *scope,
+                    members,
+                    commit: CommitNumber::default(),
+                    at_ms: self.at_ms,
+                });
+                Ok(())
+            }
             WriteOp::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
             WriteOp::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
             WriteOp::ProcessDeleted { pid } => self.check_deletion(*pid),
@@ -163,7 +186,12 @@ impl CommitValidator<'_> {
         }
     }
 
-    fn check_checkpoint(&mut self, id: CheckpointId, members: &[Pid]) -> Result<(), StoreError> {
+    /// Returns the members, each at its last fact.
+    fn check_checkpoint(
+        &mut self,
+        id: CheckpointId,
+        members: &[Pid],
+    ) -> Result<Vec<Member>, StoreError> {
         let last = self.checkpoints.last;
         if id.0 <= last {
             return Err(refused(format!(
@@ -183,8 +211,7 @@ impl CommitValidator<'_> {
             .collect();
         members.sort_unstable_by_key(|member| member.pid);
         members.dedup();
-        self.checked.members.push(members);
-        Ok(())
+        Ok(members)
     }
 
     fn latest_progress(&self, pid: Pid) -> Option<ProcessProgress> {

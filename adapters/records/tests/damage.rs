@@ -2,14 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use dormouse_actors::ports::{Batch, BlobReader, OwnerToken, Store, StoreError, Unreadable};
-use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
+use dormouse_actors::ports::inventory::Inventory;
+use dormouse_actors::ports::{
+    Batch, BlobReader, OwnerToken, StockTaking, Store, StoreError, Unreadable, WriteOp,
+};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_records::{
     MemoryLog, MemoryStore, Record, RecordBatch, RecordLog, RecordStore, Stream, StreamKind,
 };
@@ -35,6 +38,11 @@ struct Faulty {
 }
 
 impl Faulty {
+    /// Damages a record of process 1 or checkpoint 1.
+    fn set_fault(&self, kind: StreamKind, number: u64, fault: Fault) {
+        *self.fault.lock().unwrap() = Some((Stream { kind, id: 1 }, number, fault));
+    }
+
     fn apply(&self, stream: Stream, mut record: Record) -> Option<Record> {
         let fault = *self.fault.lock().unwrap();
         let Some((_, _, fault)) = fault.filter(|at| (at.0, at.1) == (stream, record.number)) else {
@@ -228,12 +236,8 @@ fn an_answer_is_what_was_written_or_says_what_is_damaged() {
 fn a_damaged_image_is_passed_over_for_an_earlier_one() {
     let store = RecordStore::new_on(Faulty::default());
     fill(&store);
-    let snapshots = Stream {
-        kind: StreamKind::Snapshot,
-        id: 1,
-    };
     for fault in [Fault::Changed, Fault::Cut, Fault::Swapped] {
-        *store.log().fault.lock().unwrap() = Some((snapshots, 4, fault));
+        store.log().set_fault(StreamKind::Snapshot, 4, fault);
         let journal = store.journal(Pid(1), None).unwrap();
         assert_eq!((journal.base, journal.facts.len()), (FactNumber(0), 6));
     }
@@ -243,10 +247,7 @@ fn a_damaged_image_is_passed_over_for_an_earlier_one() {
 fn a_lost_record_between_others_is_noticed() {
     let store = RecordStore::new_on(Faulty::default());
     fill(&store);
-    let lost = |kind, number| {
-        let stream = Stream { kind, id: 1 };
-        *store.log().fault.lock().unwrap() = Some((stream, number, Fault::Lost));
-    };
+    let lost = |kind, number| store.log().set_fault(kind, number, Fault::Lost);
     lost(StreamKind::Fact, 3);
     let early = store.journal(Pid(1), Some(FactNumber(3))).unwrap_err();
     assert!(
@@ -259,6 +260,85 @@ fn a_lost_record_between_others_is_noticed() {
     lost(StreamKind::TempFile, 2);
     let files = store.temp_files(Pid(1)).unwrap_err().to_string();
     assert!(files.contains("change 2 of the temporary files"), "{files}");
+}
+
+#[test]
+fn an_inventory_reports_the_records_that_are_lost() {
+    let store = RecordStore::new_on(Faulty::default());
+    fill(&store);
+    let owner = store.claim().unwrap();
+    assert_eq!(inventory(&store), [""; 0]);
+    for (kind, number, name) in [
+        (StreamKind::Snapshot, 0, "the image of process 1 at fact 0"),
+        (StreamKind::Fact, 1, "fact 1 of process 1"),
+        (StreamKind::Fact, 5, "fact 5 of process 1"),
+        (
+            StreamKind::TempFile,
+            2,
+            "change 2 of the temporary files of process 1",
+        ),
+    ] {
+        store.log().set_fault(kind, number, Fault::Lost);
+        let unreadable = inventory(&store);
+        assert_eq!(unreadable.len(), 1, "{unreadable:?}");
+        assert!(unreadable[0].contains(name), "{unreadable:?}");
+    }
+    store.log().set_fault(StreamKind::Fact, 1, Fault::Lost);
+    commit(
+        &store,
+        owner,
+        &[WriteOp::CheckpointDropped {
+            id: CheckpointId(1),
+        }],
+    );
+    commit(&store, owner, &[history_truncated(1, 4)]);
+    assert_eq!(inventory(&store), [""; 0], "no fact before 4 is missed");
+    store.log().set_fault(StreamKind::Snapshot, 4, Fault::Lost);
+    let unreadable = inventory(&store);
+    assert!(unreadable[0].contains("at fact 4"), "{unreadable:?}");
+}
+
+fn inventory(store: &dyn Store) -> Vec<String> {
+    let inventory = &mut Inventory::default();
+    store
+        .take_stock(StockTaking {
+            inventory,
+            references: &mut |_| Ok(Vec::new()),
+            watch: &mut || ControlFlow::Continue(()),
+        })
+        .unwrap();
+    inventory.unreadable()
+}
+
+#[test]
+fn a_damaged_checkpoint_blocks_only_the_deletion_of_facts() {
+    for fault in [Fault::Changed, Fault::Cut] {
+        let store = RecordStore::new_on(Faulty::default());
+        fill(&store);
+        let owner = store.claim().unwrap();
+        store.log().set_fault(StreamKind::Checkpoint, 0, fault);
+        commit(&store, owner, &[facts(1, 7..=7), snapshot(1, 7)]);
+        commit(&store, owner, &[checkpoint(3, &[1])]);
+        let dropped = |id| WriteOp::CheckpointDropped {
+            id: CheckpointId(id),
+        };
+        commit(&store, owner, &[dropped(2)]);
+        for deletion in [process_deleted(2), history_truncated(1, 4)] {
+            let batch = Batch::durable(std::slice::from_ref(&deletion), NOW_MS);
+            let refused = store.commit(owner, batch).unwrap_err();
+            assert!(matches!(refused, StoreError::Refused { .. }), "{refused}");
+            assert!(refused.to_string().contains("drop cp:1 first"), "{refused}");
+        }
+        commit(&store, owner, &[dropped(1)]);
+        commit(
+            &store,
+            owner,
+            &[process_deleted(2), history_truncated(1, 4)],
+        );
+        let kept = store.checkpoints().unwrap();
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].id, CheckpointId(3));
+    }
 }
 
 #[test]

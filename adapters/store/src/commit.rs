@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dormouse_actors::ports::{Batch, StoreError, WriteOp};
-use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, ContentHash, FactNumber, Pid};
 
 use crate::index::{Index, IndexError};
 use crate::log::{Log, hash_mismatch};
@@ -51,10 +50,7 @@ impl LogStore {
     }
 
     /// Builders for the records of a batch, after the whole batch has been validated.
-    pub(crate) fn build_records(
-        &self,
-        Batch { ops, at_ms, .. }: Batch<'_>,
-    ) -> Result<Vec<RecordBuilder>, StoreError> {
+    pub(crate) fn build_records(&self, batch: Batch<'_>) -> Result<Vec<RecordBuilder>, StoreError> {
         let is_held = |id: CheckpointId| {
             self.index()
                 .processes()
@@ -75,12 +71,12 @@ impl LogStore {
                 .as_ref()
                 .map(ProcessEntry::progress)
         };
-        let checked = check_ops(ops, checkpoints, progress_of)?;
-        let mut members = checked.members.into_iter();
+        let checked = check_ops(batch, checkpoints, progress_of)?;
+        let mut checkpoints = checked.checkpoints.iter();
         let mut builders = Vec::new();
         let mut new_contents = HashSet::new();
         let mut last_facts = HashMap::new();
-        for op in ops {
+        for op in batch.ops {
             if let WriteOp::Facts { pid, first, facts } = op {
                 let next = first.0 + facts.len() as u64;
                 last_facts.insert(*pid, FactNumber(next.saturating_sub(1)));
@@ -97,26 +93,11 @@ impl LogStore {
                 WriteOp::Content { hash, bytes, index } => {
                     builders.extend(self.build_content(*hash, bytes, index, &mut new_contents)?);
                 }
-                WriteOp::Checkpoint {
-                    id,
-                    label,
-                    of,
-                    root,
-                    scope,
-                    ..
-                } => {
-                    let checkpoint = Checkpoint {
-                        id: *id,
-                        label: label.clone(),
-                        of: *of,
-                        root: *root,
-                        scope: *scope,
-                        members: members.next().unwrap_or_default(),
-                        // A reader takes the commit from the record's header.
-                        commit: CommitNumber::default(),
-                        at_ms,
-                    };
-                    builders.push(RecordBuilder::checkpoint(&checkpoint)?);
+                WriteOp::Checkpoint { .. } => {
+                    // A reader takes the commit from the record's header.
+                    if let Some(checkpoint) = checkpoints.next() {
+                        builders.push(RecordBuilder::checkpoint(checkpoint)?);
+                    }
                 }
                 WriteOp::ContentReferenced { hash } => {
                     self.check_content_exists(*hash, &new_contents)?

@@ -62,5 +62,4 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-#[path = "units_tests.rs"]
 mod tests;

@@ -61,8 +61,9 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for Registered<'a> {
 /// Compiles the program file `entry` and everything that it names.
 ///
 /// Files are read only through `files`, each once, by paths that start where `entry` does.
-/// `kernel` are the kernel's own tools; `registered` names what the embedder registered: `&["grep"]` is a tool, and [`Registered`] names
-/// providers of models too. Costs a pass over each file.
+/// `kernel` are the kernel's own tools; `registered` names what the embedder registered:
+/// `&["grep"]` is a tool, and [`Registered`] names providers of models too. Costs a pass over each
+/// file.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake of every file.

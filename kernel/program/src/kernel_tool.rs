@@ -1,14 +1,14 @@
 //! The tools that every kernel has, as far as a program is checked against them.
 
 /// A tool of the kernel. Which ones there are is told to the compiler: this crate knows none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct KernelTool {
     /// The name of the tool.
     pub name: &'static str,
     /// Whether a program that enables it has descriptors.
     pub is_for_descriptors: bool,
     /// The names of its parameters.
-    pub parameters: &'static [&'static str],
+    pub parameters: Vec<&'static str>,
 }
 
 /// The tools that a program may enable beside its own commands.

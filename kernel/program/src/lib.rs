@@ -17,8 +17,19 @@
 //! use bytes::Bytes;
 //! use dormouse_program::{KernelTool, compile};
 //!
-//! let read_fd = KernelTool { name: "read_fd", is_for_descriptors: true, parameters: &["fd"] };
-//! let text = "[model]\nprovider = \"scripted\"\n[prompt]\nsystem = \"You audit.\"\n[tools]\nenabled = [\"read_fd\"]\n";
+//! let read_fd = KernelTool {
+//!     name: "read_fd",
+//!     is_for_descriptors: true,
+//!     parameters: vec!["fd"],
+//! };
+//! let text = "
+//! [model]
+//! provider = 'scripted'
+//! [prompt]
+//! system = 'You audit.'
+//! [tools]
+//! enabled = ['read_fd']
+//! ";
 //! let entry = Path::new("demo/auditor.toml");
 //! let compiled = compile(entry, &mut |_| Ok(Bytes::from(text)), &[read_fd], &[])?;
 //! assert_eq!(compiled.program.name(), "auditor");

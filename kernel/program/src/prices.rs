@@ -162,7 +162,7 @@ mod tests {
         let spawn = KernelTool {
             name: "spawn",
             is_for_descriptors: false,
-            parameters: &[],
+            parameters: Vec::new(),
         };
         let compiled = compile(Path::new("main.toml"), &mut read, &[spawn], &[]).unwrap();
         let linked = compiled.program.linked_program("other").unwrap();

@@ -322,7 +322,7 @@ back = "entry.toml"
         let tools = ["fd_to_file", "read_fd", "spawn"].map(|name| KernelTool {
             name,
             is_for_descriptors: name != "spawn",
-            parameters: &[],
+            parameters: Vec::new(),
         });
         let entry = Path::new("entry.toml");
         let compiled = compile(entry, &mut read, &tools, &["list_dir"]);
