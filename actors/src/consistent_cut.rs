@@ -12,7 +12,7 @@ use dormouse_content::Content;
 use dormouse_kernel::process::{CheckpointImage, CheckpointInfo, StartMode, branched};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
-use dormouse_proto::process::{Foreign, ProcessRow, Restored};
+use dormouse_proto::process::{ImportSource, ProcessRow, Restored};
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
 
@@ -193,17 +193,17 @@ pub(crate) fn processes_at(
         };
         let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
         let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
-        // A branch of an imported tree keeps the foreign ids of that tree.
-        let foreign = row.restored.and_then(|restored| restored.foreign);
-        let foreign = foreign.map(|foreign| Foreign {
+        // A branch of an imported tree keeps the ids of the tree's source store.
+        let import = row.restored.and_then(|restored| restored.import);
+        let import = import.map(|import| ImportSource {
             export: None,
-            ..foreign
+            ..import
         });
         let restored = Restored {
             from: row.pid,
             at,
-            known_as: row.known_as(),
-            foreign,
+            local_id: row.local_id(),
+            import,
         };
         let row = ProcessRow { name: None, ..row };
         let program = state.program().clone();

@@ -241,7 +241,7 @@ impl ExportRequest {
             made_by: concat!("dormouse ", env!("CARGO_PKG_VERSION")).to_owned(),
             at_ms: self.cut.at_ms,
             scope: self.scope,
-            of: first.known_as(),
+            of: first.local_id(),
             last: self.last,
             redaction: if self.redact.is_some() {
                 Redaction::Redacted

@@ -138,7 +138,7 @@ fn check(
     let row = birth.row();
     let image = initial_image(context, birth, StartMode::Running);
     let state = State::from_image(
-        row.known_as(),
+        row.local_id(),
         program.clone(),
         context.host_context.clone(),
         image,

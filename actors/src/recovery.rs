@@ -96,7 +96,7 @@ pub(crate) fn load(
     let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
     let program = compiled_program(context, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
-    let mut state = State::from_image(row.known_as(), program, context.host_context.clone(), image)
+    let mut state = State::from_image(row.local_id(), program, context.host_context.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;

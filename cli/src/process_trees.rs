@@ -177,5 +177,5 @@ fn describe(info: &ProcessInfo) -> String {
 /// store.
 fn import_of(info: &ProcessInfo) -> Option<(ExportId, Pid)> {
     let restored = info.row.restored?;
-    Some((restored.foreign?.export?, restored.from))
+    Some((restored.import?.export?, restored.from))
 }

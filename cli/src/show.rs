@@ -130,7 +130,7 @@ fn print_processes(
         } = process;
         let pid = row.pid.0;
         // The number by which other processes of the export know this one.
-        let known_as = row.known_as().0;
+        let local_id = row.local_id().0;
         let program = &*row.program;
         let facts = manifest.facts.get(&row.pid).copied().unwrap_or_default();
         match format {
@@ -138,7 +138,7 @@ fn print_processes(
                 let parent = row.parent.map(|pid| pid.0);
                 let name = row.name.as_deref();
                 let line = json!({
-                    "pid": pid, "parent": parent, "known_as": known_as, "program": program, "name": name,
+                    "pid": pid, "parent": parent, "local_id": local_id, "program": program, "name": name,
                     "status": status, "facts": facts, "messages": messages, "descriptors": descriptors,
                 });
                 writeln!(out, "{}", terminal::escaped_json(&line))?;
@@ -149,8 +149,8 @@ fn print_processes(
                 if let Some(name) = &row.name {
                     process += &format!(" {}", quoted_name(name));
                 }
-                if known_as != pid {
-                    process += &format!(", known as {known_as}");
+                if local_id != pid {
+                    process += &format!(", known as {local_id}");
                 }
                 let process = terminal::one_line(&process);
                 writeln!(
@@ -183,13 +183,13 @@ fn print_fact(
         number,
         at_ms,
         name,
-        gist,
+        summary,
         ..
     } = line;
     match format {
         OutputFormat::Json => {
             let line = json!({
-                "pid": pid.0, "fact": number.0, "at_ms": at_ms, "name": name, "gist": gist,
+                "pid": pid.0, "fact": number.0, "at_ms": at_ms, "name": name, "summary": summary,
             });
             writeln!(out, "{}", terminal::escaped_json(&line))
         }
@@ -200,7 +200,7 @@ fn print_fact(
                 pid.0,
                 number.0,
                 time_of_day(*at_ms),
-                terminal::one_line(gist)
+                terminal::one_line(summary)
             )
         }
     }

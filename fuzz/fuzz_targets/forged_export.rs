@@ -93,7 +93,7 @@ fn born(manifest: &Manifest) {
         let (row, restored, image) = (birth.row(), birth.restored(), birth.member().image.clone());
         assert_eq!(row.restored, Some(restored));
         let bundle = manifest.programs.get(&image.bundle.hash);
-        recover(row.known_as(), image, bundle.map(|bytes| &bytes[..]), &[]);
+        recover(row.local_id(), image, bundle.map(|bytes| &bytes[..]), &[]);
         let image = birth
             .member()
             .image

@@ -207,7 +207,7 @@ fn recovered(store: &LogStore, pid: Pid, upto: Option<FactNumber>) {
         .content(image.bundle.hash)
         .and_then(|backing| all(&*backing));
     recover(
-        journal.row.known_as(),
+        journal.row.local_id(),
         image,
         content.ok().as_deref(),
         &journal.facts,

@@ -28,7 +28,7 @@ pub enum ExportError {
     #[error(
         "the file is no export: it does not begin as one. Name a file that `dormouse export` made"
     )]
-    Foreign,
+    NotAnExport,
     /// The file contains something that this version does not know.
     #[error(
         "the export contains {what}, which only a later version can read. Import it with that version"

@@ -564,8 +564,8 @@ mod tests {
             restored: Some(Restored {
                 from: Pid(from),
                 at,
-                known_as: Pid(from),
-                foreign: None,
+                local_id: Pid(from),
+                import: None,
             }),
             ..row(pid, None, has_ended)
         };

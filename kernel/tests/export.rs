@@ -285,7 +285,7 @@ fn every_flipped_bit_is_noticed_by_name() {
             altered[at] ^= 1 << bit;
             let error = refused(&altered);
             let is_named = match at {
-                0..8 => error == ExportError::Foreign,
+                0..8 => error == ExportError::NotAnExport,
                 8..12 => matches!(error, ExportError::Newer { .. }),
                 _ => matches!(error, ExportError::Altered { .. }),
             };
@@ -313,9 +313,9 @@ fn what_is_moved_or_added_is_noticed() {
     );
     assert_eq!(
         refused(b"PK\x03\x04 something else that is long enough"),
-        ExportError::Foreign
+        ExportError::NotAnExport
     );
-    assert_eq!(refused(b"PK"), ExportError::Foreign);
+    assert_eq!(refused(b"PK"), ExportError::NotAnExport);
     let other = parts().with(|parts| parts.records[0] = Record::Head(Head { at_ms: 6, ..head() }));
     let mixed = [&file[..file.len() / 2], &other[file.len() / 2..]].concat();
     assert!(matches!(refused(&mixed), ExportError::Altered { .. }));

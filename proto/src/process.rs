@@ -136,7 +136,6 @@ pub struct ProcessRow {
     /// How the process was created.
     pub origin: Origin,
     /// For a process of a branch or import: the process and position that it continues from.
-    #[serde(with = "restored")]
     pub restored: Option<Restored>,
     /// Its exit; `None` while it is alive.
     pub exit: Option<Exit>,
@@ -146,27 +145,35 @@ pub struct ProcessRow {
 ///
 /// Conversations contain pids. The processes of a branch or an import therefore know themselves and
 /// each other by the pids of their originals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restored {
     /// Original process, in this store or in the source store of the export.
     pub from: Pid,
     /// Last fact that was copied.
     pub at: FactNumber,
-    /// Pid of this process within its tree: the pid by which `from` was known there.
-    pub known_as: Pid,
-    /// Data about the source store, if the tree was ever imported.
-    pub foreign: Option<Foreign>,
+    /// The pid by which the processes of its tree know this process: that of `from` in its tree.
+    pub local_id: Pid,
+    /// Where the tree comes from, if it was ever imported.
+    pub import: Option<ImportSource>,
 }
 
-/// Data about the store that a tree was imported from.
+/// The store that a tree was imported from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Foreign {
+pub struct ImportSource {
     /// Export that contained the process; `None` if it is a branch, made here, of an imported
     /// process.
     pub export: Option<ExportId>,
     /// Highest pid of that store. A pid up to it that is not part of the tree refers to a process
     /// of that store, and to none here.
-    pub last: Pid,
+    pub last_pid: Pid,
+}
+
+impl Restored {
+    /// Whether the process comes from an export, so that its original is in another store.
+    #[must_use]
+    pub fn is_imported(&self) -> bool {
+        self.import.is_some_and(|import| import.export.is_some())
+    }
 }
 
 /// The id of an export: the last hash of its file.
@@ -182,81 +189,6 @@ impl fmt::Display for ExportId {
 impl fmt::Debug for ExportId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// Serialization of `restored`, compatible with rows that were written before imports existed.
-mod restored {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::{FactNumber, Foreign, Pid, Restored};
-
-    #[derive(Serialize, Deserialize)]
-    enum Stored {
-        None,
-        Here {
-            from: Pid,
-            at: FactNumber,
-            known_as: Pid,
-        },
-        Foreign {
-            from: Pid,
-            at: FactNumber,
-            known_as: Pid,
-            foreign: Foreign,
-        },
-    }
-
-    pub(super) fn serialize<S: Serializer>(
-        restored: &Option<Restored>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let stored = match *restored {
-            None => Stored::None,
-            Some(Restored {
-                from,
-                at,
-                known_as,
-                foreign: None,
-            }) => Stored::Here { from, at, known_as },
-            Some(Restored {
-                from,
-                at,
-                known_as,
-                foreign: Some(foreign),
-            }) => Stored::Foreign {
-                from,
-                at,
-                known_as,
-                foreign,
-            },
-        };
-        stored.serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Restored>, D::Error> {
-        Ok(match Stored::deserialize(from)? {
-            Stored::None => None,
-            Stored::Here { from, at, known_as } => Some(Restored {
-                from,
-                at,
-                known_as,
-                foreign: None,
-            }),
-            Stored::Foreign {
-                from,
-                at,
-                known_as,
-                foreign,
-            } => Some(Restored {
-                from,
-                at,
-                known_as,
-                foreign: Some(foreign),
-            }),
-        })
     }
 }
 
@@ -284,10 +216,10 @@ impl ProcessRow {
         }
     }
 
-    /// The pid of the process within its tree.
+    /// The pid by which the processes of its tree know the process.
     #[must_use]
-    pub fn known_as(&self) -> Pid {
-        self.restored.map_or(self.pid, |restored| restored.known_as)
+    pub fn local_id(&self) -> Pid {
+        self.restored.map_or(self.pid, |restored| restored.local_id)
     }
 
     /// The process and position in this store that the process continues from. `None` for an
@@ -295,17 +227,9 @@ impl ProcessRow {
     #[must_use]
     pub fn ancestor(&self) -> Option<(Pid, FactNumber)> {
         match (self.restored, &self.origin) {
-            (
-                Some(Restored {
-                    foreign:
-                        Some(Foreign {
-                            export: Some(_), ..
-                        }),
-                    ..
-                }),
-                _,
-            ) => None,
-            (Some(restored), _) => Some((restored.from, restored.at)),
+            (Some(restored), _) => {
+                (!restored.is_imported()).then_some((restored.from, restored.at))
+            }
             (None, Origin::Copied { from, at }) => Some((*from, *at)),
             (None, Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. }) => None,
         }
@@ -315,74 +239,42 @@ impl ProcessRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::codec;
 
-    /// The bytes of a row leave the program: those of branches are as they were before there were
-    /// imports.
     #[test]
-    fn a_row_is_stored_by_what_it_goes_on_from() {
+    fn a_process_has_an_ancestor_if_its_original_is_in_this_store() {
         let here = Restored {
             from: Pid(4),
             at: FactNumber(5),
-            known_as: Pid(3),
-            foreign: None,
+            local_id: Pid(3),
+            import: None,
         };
-        let brought = Foreign {
+        let import = ImportSource {
             export: Some(ExportId([9; 32])),
-            last: Pid(8),
+            last_pid: Pid(8),
         };
-        let branch_of_one = Foreign {
-            export: None,
-            ..brought
+        let imported = Restored {
+            import: Some(import),
+            ..here
         };
-        let tail = |restored: &[u8]| [&[7, 0, 1, b'p', 0, 0][..], restored, &[0]].concat();
-        let cases = [
-            (None, vec![0]),
-            (Some(here), vec![1, 4, 5, 3]),
-            (
-                Some(Restored {
-                    foreign: Some(branch_of_one),
-                    ..here
-                }),
-                vec![2, 4, 5, 3, 0, 8],
-            ),
-            (
-                Some(Restored {
-                    foreign: Some(brought),
-                    ..here
-                }),
-                [&[2, 4, 5, 3, 1][..], &[9; 32], &[8]].concat(),
-            ),
-        ];
-        for (restored, bytes) in cases {
+        let branch_of_imported = Restored {
+            import: Some(ImportSource {
+                export: None,
+                ..import
+            }),
+            ..here
+        };
+        let ancestor = Some((Pid(4), FactNumber(5)));
+        for (restored, expected) in [
+            (None, None),
+            (Some(here), ancestor),
+            (Some(imported), None),
+            (Some(branch_of_imported), ancestor),
+        ] {
             let row = ProcessRow {
                 restored,
                 ..ProcessRow::started(Pid(7), "p")
             };
-            let encoded = codec::encode(&row).unwrap();
-            assert_eq!(encoded, tail(&bytes), "{row:?}");
-            assert_eq!(codec::decode::<ProcessRow>(&encoded).unwrap(), row);
+            assert_eq!(row.ancestor(), expected, "{row:?}");
         }
-        let row = |restored| ProcessRow {
-            restored: Some(restored),
-            ..ProcessRow::started(Pid(7), "p")
-        };
-        assert_eq!(row(here).ancestor(), Some((Pid(4), FactNumber(5))));
-        assert_eq!(
-            row(Restored {
-                foreign: Some(branch_of_one),
-                ..here
-            })
-            .ancestor(),
-            Some((Pid(4), FactNumber(5)))
-        );
-        assert_eq!(
-            row(Restored {
-                foreign: Some(brought),
-                ..here
-            })
-            .ancestor(),
-            None
-        );
     }
 }

@@ -353,7 +353,7 @@ mod tests {
                 change,
             };
             let bytes = codec::encode(&record).unwrap();
-            let mut expected = vec![4, 5, 1, 9, 2, 3, 251, 45, 1, tag];
+            let mut expected = vec![codec::VERSION, 4, 5, 1, 9, 2, 3, 251, 45, 1, tag];
             if has_content {
                 expected.extend([7; 32]);
                 expected.extend([251, 44, 1]);

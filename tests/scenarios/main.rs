@@ -52,7 +52,7 @@ const HAPPENS: &[&str] = &[
     "fact: child_reported",
     "fact: child_started",
     "fact: continued",
-    "fact: descriptor_noted",
+    "fact: descriptor_annotated",
     "fact: descriptor_opened",
     "fact: exited",
     "fact: frozen",

@@ -73,7 +73,7 @@ const KINDS: &[&str] = &[
     "fact mail_taken",
     "fact turn_began",
     "fact descriptor_opened",
-    "fact descriptor_noted",
+    "fact descriptor_annotated",
     "fact model_called",
     "fact model_replied",
     "fact host_called",

@@ -68,7 +68,7 @@ async fn from_every_fact_of_a_swarm_a_branch_runs_to_its_end_and_the_swarm_stays
                 "{of}: {restored:?}"
             );
             let root = root_of(&kernel, branch.pid()).await;
-            assert_eq!(rows[&root.pid()].known_as(), Pid(1), "{of}");
+            assert_eq!(rows[&root.pid()].local_id(), Pid(1), "{of}");
             check_end(&within(root.wait()).await.unwrap(), &of);
         }
     }
@@ -123,7 +123,7 @@ async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branche
     );
     let rows = rows(&kernel).await;
     assert_eq!(rows[&deeper.pid()].restored.unwrap().from, left.pid());
-    assert_eq!(rows[&deeper.pid()].known_as(), session.pid());
+    assert_eq!(rows[&deeper.pid()].local_id(), session.pid());
     let said = "after one|after one|two|after one|after one|two|three";
     assert_eq!(
         turn(&session, "three").await,
@@ -181,7 +181,7 @@ async fn a_branch_of_a_branch_knows_its_processes_by_the_first_numbers() {
     let members = |root: Pid, rows: &BTreeMap<Pid, ProcessRow>| -> Vec<u64> {
         rows.values()
             .filter(|row| row.pid == root || row.parent == Some(root))
-            .map(|row| row.known_as().0)
+            .map(|row| row.local_id().0)
             .collect()
     };
     let root = root_of(&kernel, first.pid()).await;
@@ -516,7 +516,7 @@ async fn a_model_that_goes_back_again_and_again_is_stopped_by_its_limit() {
     let log = kernel.log(process.pid()).await.unwrap();
     assert_eq!(
         log.iter()
-            .filter(|line| line.name == "restored" && line.gist == "cp:1")
+            .filter(|line| line.name == "restored" && line.summary == "cp:1")
             .count(),
         3
     );

@@ -186,10 +186,10 @@ async fn a_process_is_the_same_in_another_store_and_stays_as_it_was_in_its_own()
         assert_eq!(pids, [(Pid(1), process.pid())]);
         let row = rows(&other).await.remove(&process.pid()).unwrap();
         assert_eq!(
-            (row.name.clone(), row.known_as(), row.ancestor()),
+            (row.name.clone(), row.local_id(), row.ancestor()),
             (name, Pid(1), None)
         );
-        assert_eq!(row.restored.unwrap().foreign.unwrap().export, Some(told.id));
+        assert_eq!(row.restored.unwrap().import.unwrap().export, Some(told.id));
         let after = shown(&process).await;
         for (mine, its) in before.0.iter().zip(&after) {
             assert_eq!(mine, its);
@@ -367,7 +367,7 @@ async fn what_was_imported_can_be_branched_and_exported_again() {
     )
     .await
     .unwrap();
-    assert_eq!(rows(&second).await[&branch.pid()].known_as(), Pid(1));
+    assert_eq!(rows(&second).await[&branch.pid()].local_id(), Pid(1));
     check_heard(
         &within(branch.wait()).await.unwrap(),
         "the branch of what was brought",
@@ -548,7 +548,7 @@ async fn nothing_of_a_file_is_used_where_anything_of_it_is_wrong() {
             matches!(error, ExportError::Altered { .. })
         }),
         (b"something else", |error| {
-            matches!(error, ExportError::Foreign)
+            matches!(error, ExportError::NotAnExport)
         }),
     ] {
         match imported(&other, bytes).await {

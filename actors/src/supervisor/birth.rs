@@ -203,7 +203,7 @@ impl Supervisor {
     ) {
         let pid = process.row.pid;
         match State::from_image(
-            process.row.known_as(),
+            process.row.local_id(),
             process.program,
             self.context.host_context.clone(),
             *process.image,

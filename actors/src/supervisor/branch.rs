@@ -217,10 +217,11 @@ impl Supervisor {
     /// in the conversations of the processes.
     fn assign_pids(&mut self, processes: Vec<ImportedProcess>) -> Vec<PendingProcess> {
         let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
-        let foreign = processes
-            .iter()
-            .filter_map(|process| process.restored.foreign);
-        foreign.for_each(|foreign| self.table.raise_next_pid_above(foreign.last));
+        for process in &processes {
+            if let Some(import) = process.restored.import {
+                self.table.raise_next_pid_above(import.last_pid);
+            }
+        }
         let process = |ImportedProcess {
                            row,
                            restored,

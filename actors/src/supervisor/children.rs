@@ -89,7 +89,7 @@ impl Supervisor {
                 Input::Child {
                     call: *call,
                     event: ChildEvent::Started {
-                        child: row.known_as(),
+                        child: row.local_id(),
                     },
                 },
             );
@@ -138,7 +138,7 @@ impl Supervisor {
                 call,
                 event: ChildEvent::Ended {
                     index,
-                    child: row.known_as(),
+                    child: row.local_id(),
                     exit,
                 },
             },

@@ -336,8 +336,8 @@ mod tests {
                 let restored = parent.map(|from| Restored {
                     from,
                     at: FactNumber(3),
-                    known_as: Pid(1),
-                    foreign: None,
+                    local_id: Pid(1),
+                    import: None,
                 });
                 let program = "p".into();
                 let origin = origin.clone();

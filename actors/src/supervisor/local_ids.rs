@@ -33,17 +33,17 @@ pub(crate) struct LocalIds {
     members: BTreeMap<(Pid, Pid), Pid>,
     /// For an imported tree: the greatest pid of the store that it was exported from. Every id up
     /// to it belongs to that store.
-    foreign: BTreeMap<Pid, Pid>,
+    imported: BTreeMap<Pid, Pid>,
 }
 
 impl LocalIds {
     /// Adds the local id of a process in the tree of `root`.
     pub(super) fn insert(&mut self, root: Pid, row: &ProcessRow) {
         if let Some(restored) = row.restored {
-            self.members.insert((root, restored.known_as), row.pid);
-            if let Some(foreign) = restored.foreign {
-                let last = self.foreign.entry(root).or_insert(foreign.last);
-                *last = foreign.last.max(*last);
+            self.members.insert((root, restored.local_id), row.pid);
+            if let Some(import) = restored.import {
+                let last = self.imported.entry(root).or_insert(import.last_pid);
+                *last = import.last_pid.max(*last);
             }
         }
     }
@@ -51,19 +51,19 @@ impl LocalIds {
     /// Removes a process whose creation failed or whose tree was deleted.
     pub(super) fn remove(&mut self, root: Pid, row: &ProcessRow) {
         if row.restored.is_some() {
-            self.members.remove(&(root, row.known_as()));
-            self.foreign.remove(&root);
+            self.members.remove(&(root, row.local_id()));
+            self.imported.remove(&root);
         }
     }
 
-    /// The pid of local id `number` in the tree of `root`; [`NO_PROCESS`] for an id of a foreign
-    /// store; `None` if the tree does not define the id.
+    /// The pid of local id `number` in the tree of `root`; [`NO_PROCESS`] for an id of the store
+    /// that the tree was exported from; `None` if the tree does not define the id.
     fn resolve(&self, root: Pid, number: Pid) -> Option<Pid> {
-        let is_foreign = || self.foreign.get(&root).is_some_and(|last| number <= *last);
+        let is_of_source = || self.imported.get(&root).is_some_and(|last| number <= *last);
         self.members
             .get(&(root, number))
             .copied()
-            .or_else(|| is_foreign().then_some(NO_PROCESS))
+            .or_else(|| is_of_source().then_some(NO_PROCESS))
     }
 }
 
@@ -94,7 +94,7 @@ impl Supervisor {
 
     /// The id of a process within its tree.
     pub(super) fn local_id(&self, pid: Pid) -> Pid {
-        self.table.row(pid).map_or(pid, |row| row.known_as())
+        self.table.row(pid).map_or(pid, |row| row.local_id())
     }
 
     /// A list entry with the ids that `reader` knows; `None` if `reader` cannot name the process.

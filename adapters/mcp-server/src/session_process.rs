@@ -105,7 +105,7 @@ impl Processes {
         let row = processes
             .find(|info| info.row.pid == kept)
             .map(|info| info.row);
-        match row.and_then(|row| row.restored?.foreign) {
+        match row.and_then(|row| row.restored?.import) {
             None => Ok(()),
             Some(_) => Err(KernelError::Start(StartError::Unmet(format!(
                 "the store has a process of the name '{KEPT}' that was imported from another \

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
-use dormouse_proto::record::codec;
+use dormouse_proto::record::codec::{self, CodecError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -59,10 +59,15 @@ pub(crate) fn payload(stream: Stream, record: &Record) -> Result<Bytes, StoreErr
 /// The decoded value of a record.
 ///
 /// # Errors
-/// [`StoreError::Damaged`].
+/// [`StoreError::Damaged`], [`StoreError::Newer`].
 pub(crate) fn value<T: DeserializeOwned>(stream: Stream, record: &Record) -> Result<T, StoreError> {
-    codec::decode(&payload(stream, record)?)
-        .map_err(|error| damaged(format!("{}: {error}", name(stream, record.number))))
+    let name = name(stream, record.number);
+    codec::decode(&payload(stream, record)?).map_err(|error| match error {
+        CodecError::Newer(version) => StoreError::Newer {
+            what: format!("{name} in version {version}"),
+        },
+        _ => damaged(format!("{name}: {error}")),
+    })
 }
 
 /// The name of a record in errors.

@@ -6,7 +6,7 @@ use bytes::BufMut as _;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::process::{Exit, ProcessRow};
-use dormouse_proto::record::codec;
+use dormouse_proto::record::codec::{self, CodecError};
 use serde::Serialize;
 
 use crate::error::{damaged, refused};
@@ -121,10 +121,13 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
 }
 
 fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
-    codec::decode(bytes).map_err(|error| {
-        damaged(format!(
+    codec::decode(bytes).map_err(|error| match error {
+        CodecError::Newer(version) => StoreError::Newer {
+            what: format!("a record of version {version}"),
+        },
+        _ => damaged(format!(
             "a record with the right hash cannot be decoded: {error}"
-        ))
+        )),
     })
 }
 

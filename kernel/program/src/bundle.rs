@@ -23,8 +23,6 @@ pub const MAX_PROGRAM_BYTES: u64 = MAX_BUNDLE_BYTES as u64 + (8 << 20);
 /// How many files one bundle may hold.
 pub const MAX_BUNDLE_FILES: usize = 1024;
 
-const VERSION: u16 = 1;
-
 /// The files of a program, by name. A name is the path as seen from the entry's folder, with `/`;
 /// one that begins with `./` starts in the working directory, one that begins with `/` is absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +37,6 @@ pub enum BundleError {
     /// The bytes cannot be decoded.
     #[error("the bytes are not a bundle of program files: {0}")]
     Codec(#[from] CodecError),
-    /// The bytes were written by another version.
-    #[error("the bundle is of version {0}; this build reads version {VERSION}")]
-    Version(u16),
     /// The entry is not among the files.
     #[error("the bundle names {0:?} as its entry, but does not hold it")]
     NoEntry(String),
@@ -88,7 +83,7 @@ impl Bundle {
     /// The bundle as bytes: the same for the same files. Copies every file once.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        let bytes = codec::encode(&(VERSION, &self.entry, &self.files));
+        let bytes = codec::encode(&(&self.entry, &self.files));
         Bytes::from(bytes.expect("a bundle is far smaller than the largest record"))
     }
 
@@ -97,12 +92,8 @@ impl Bundle {
     /// # Errors
     /// [`BundleError`] for anything that [`Bundle::to_bytes`] did not write.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
-        let (version, entry, files) = codec::decode(bytes)?;
-        if version == VERSION {
-            Self { entry, files }.checked()
-        } else {
-            Err(BundleError::Version(version))
-        }
+        let (entry, files) = codec::decode(bytes)?;
+        Self { entry, files }.checked()
     }
 
     /// The same files under other names and with other bytes, each as long as it was; none where
@@ -189,17 +180,17 @@ impl Bundle {
 mod tests {
     use super::*;
 
-    fn bytes_of(version: u16, entry: &str, files: &[(&str, &str)]) -> Vec<u8> {
+    fn bytes_of(entry: &str, files: &[(&str, &str)]) -> Vec<u8> {
         let files: BTreeMap<_, _> = files
             .iter()
             .map(|(name, text)| (name, Bytes::from(text.to_string())))
             .collect();
-        codec::encode(&(version, entry, files)).unwrap()
+        codec::encode(&(entry, files)).unwrap()
     }
 
     #[test]
     fn a_bundle_survives_as_bytes_and_anything_else_is_refused() {
-        let good = bytes_of(VERSION, "a.toml", &[("a.toml", "x"), ("b.md", "y")]);
+        let good = bytes_of("a.toml", &[("a.toml", "x"), ("b.md", "y")]);
         let bundle = Bundle::from_bytes(&good).unwrap();
         assert_eq!(bundle.names().collect::<Vec<_>>(), ["a.toml", "b.md"]);
         assert_eq!(bundle.to_bytes(), good);
@@ -210,11 +201,7 @@ mod tests {
         ));
         assert!(matches!(refused(b""), BundleError::Codec(_)));
         assert!(matches!(
-            refused(&bytes_of(9, "a.toml", &[("a.toml", "x")])),
-            BundleError::Version(9)
-        ));
-        assert!(matches!(
-            refused(&bytes_of(VERSION, "a.toml", &[("b.md", "y")])),
+            refused(&bytes_of("a.toml", &[("b.md", "y")])),
             BundleError::NoEntry(_)
         ));
     }

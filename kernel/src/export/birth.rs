@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::Member;
 use dormouse_proto::mail::is_process_name;
-use dormouse_proto::process::{Foreign, Origin, ProcessRow, Restored};
+use dormouse_proto::process::{ImportSource, Origin, ProcessRow, Restored};
 
 use super::Manifest;
 use crate::process::{Image, StartMode, branched, copied, with_start_mode};
@@ -72,16 +72,16 @@ impl<'a> Birth<'a> {
     /// Origin in the source store. Pids of that store are kept, and are valid only within the tree.
     #[must_use]
     pub fn restored(&self) -> Restored {
-        let foreign = Foreign {
+        let import = ImportSource {
             export: Some(self.of.id),
-            last: self.of.head.last,
+            last_pid: self.of.head.last,
         };
         let Member { row, at, .. } = self.member;
         Restored {
             from: row.pid,
             at: *at,
-            known_as: row.known_as(),
-            foreign: Some(foreign),
+            local_id: row.local_id(),
+            import: Some(import),
         }
     }
 

@@ -317,7 +317,7 @@ impl CheckState {
 #[derive(Default)]
 struct SeenProcesses {
     pids: BTreeSet<Pid>,
-    known_as: BTreeSet<Pid>,
+    local_id: BTreeSet<Pid>,
     made: BTreeSet<(Pid, CallId, u32)>,
 }
 
@@ -325,10 +325,10 @@ impl SeenProcesses {
     fn add(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
         let Member { row, image, .. } = member;
         let pid = row.pid;
-        let known_as = row.known_as();
+        let local_id = row.local_id();
         let is_first = self.pids.is_empty();
         let is_counted =
-            (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&known_as.0);
+            (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&local_id.0);
         check(is_counted, || {
             format!("process {pid} is not between 1 and the highest number of its store")
         })?;
@@ -353,7 +353,7 @@ impl SeenProcesses {
             format!("a counter of process {pid} is too high")
         })?;
         if is_first {
-            check(known_as == head.of, || {
+            check(local_id == head.of, || {
                 format!("its head names process {} as the exported one", head.of)
             })?;
         } else {
@@ -377,7 +377,7 @@ impl SeenProcesses {
                 format!("process {pid} has the same origin as another process")
             })?;
         }
-        let is_new = self.pids.insert(pid) && self.known_as.insert(known_as);
+        let is_new = self.pids.insert(pid) && self.local_id.insert(local_id);
         check(is_new, || format!("two processes have the number {pid}"))
     }
 }

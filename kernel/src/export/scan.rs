@@ -188,7 +188,7 @@ impl Scanner {
     /// Ends the input. Returns the id of the export.
     ///
     /// # Errors
-    /// [`ExportError::Truncated`], or [`ExportError::Foreign`] if the input is too short to
+    /// [`ExportError::Truncated`], or [`ExportError::NotAnExport`] if the input is too short to
     /// recognise.
     pub fn finish(self) -> Result<ExportId, ExportError> {
         match self.stage {
@@ -196,7 +196,7 @@ impl Scanner {
             Stage::Begin
                 if !MAGIC.starts_with(&self.buffer[..self.buffer.len().min(MAGIC.len())]) =>
             {
-                Err(ExportError::Foreign)
+                Err(ExportError::NotAnExport)
             }
             _ => Err(ExportError::Truncated { at: self.bytes }),
         }
@@ -321,7 +321,7 @@ fn array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
 
 fn check_begin(bytes: &[u8]) -> Result<(), ExportError> {
     if bytes[..8] != MAGIC[..] {
-        return Err(ExportError::Foreign);
+        return Err(ExportError::NotAnExport);
     }
     match u32::from_le_bytes(*array(&bytes[8..12])) {
         VERSION if bytes[12..] == [0; 4] => Ok(()),

@@ -48,7 +48,6 @@ pub struct MessageSummary {
     /// `user` or `assistant`.
     pub role: &'static str,
     /// Beginning of the message.
-    #[serde(rename = "gist")]
     pub summary: String,
 }
 

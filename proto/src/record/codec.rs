@@ -1,5 +1,9 @@
 //! Encoding of record payloads. The only module that uses bincode.
 //!
+//! A payload begins with the version of its encoding. To change a stored type, raise [`VERSION`],
+//! keep the type that version 1 has, and decode by version: every later version reads what an
+//! earlier one wrote, and an earlier one refuses what it does not know, by name.
+//!
 //! bincode is no longer maintained and trusts its input, so it decodes only numbers.
 //! `RecordDeserializer` decodes the rest: it refuses lengths that exceed the remaining bytes, and
 //! charges the memory of decoded values to an `Allowance`. Records contain no zero-sized elements
@@ -17,6 +21,9 @@ use self::deserializer::RecordDeserializer;
 
 /// Maximum size of a payload. Contents are not payloads; they are stored raw.
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
+
+/// The version of the encoding that [`encode`] writes.
+pub const VERSION: u8 = 1;
 
 /// A payload could not be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +57,12 @@ pub enum CodecError {
         /// Allowed bytes of memory.
         allowed: u64,
     },
+    /// A later version of this program encoded the record.
+    #[error(
+        "the record has version {0}, and this program reads versions up to {VERSION}: use a later \
+         version of it"
+    )]
+    Newer(u8),
     /// Excess bytes follow the record.
     #[error("the record has {0} excess bytes")]
     Trailing(usize),
@@ -66,7 +79,8 @@ fn limits() -> Limits {
 /// # Errors
 /// [`CodecError::TooLarge`] and [`CodecError::Encode`].
 pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
-    let bytes = bincode::serde::encode_to_vec(value, limits())
+    let mut bytes = vec![VERSION];
+    bincode::serde::encode_into_std_write(value, &mut bytes, limits())
         .map_err(|error| CodecError::Encode(error.to_string()))?;
     if bytes.len() > MAX_PAYLOAD_BYTES {
         Err(CodecError::TooLarge)
@@ -80,7 +94,8 @@ pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
 ///
 /// # Errors
 /// [`CodecError::Decode`] for bytes of another type, [`CodecError::Trailing`] for excess bytes,
-/// [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record.
+/// [`CodecError::Claim`] and [`CodecError::Expands`] for a forged record, [`CodecError::Newer`] for
+/// a record of a later version.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     decode_within(bytes, &mut Allowance::of(bytes.len() as u64))
 }
@@ -97,7 +112,13 @@ pub fn decode_within<T: DeserializeOwned>(
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(CodecError::TooLarge);
     }
-    let mut deserializer = RecordDeserializer::new(bytes, allowance, size_of::<T>());
+    let encoded = match bytes.split_first() {
+        Some((&VERSION, encoded)) => encoded,
+        Some((0, _)) => return Err(CodecError::Decode("it has version 0".to_owned())),
+        Some((version, _)) => return Err(CodecError::Newer(*version)),
+        None => return Err(CodecError::Decode("it is empty".to_owned())),
+    };
+    let mut deserializer = RecordDeserializer::new(encoded, allowance, size_of::<T>());
     let value = T::deserialize(&mut deserializer)?;
     match deserializer.left() {
         0 => Ok(value),

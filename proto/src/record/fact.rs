@@ -238,7 +238,7 @@ impl<C: Clone> Fact<C> {
             Self::Call(fact) => fact.name(),
             Self::Child(fact) => fact.name(),
             Self::Descriptor(DescriptorFact::Opened { .. }) => "descriptor_opened",
-            Self::Descriptor(DescriptorFact::Annotated { .. }) => "descriptor_noted",
+            Self::Descriptor(DescriptorFact::Annotated { .. }) => "descriptor_annotated",
             Self::Budget(change) => change.name(),
             Self::Control(fact) => fact.name(),
             Self::Restored { .. } => "restored",

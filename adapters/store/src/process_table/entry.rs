@@ -148,8 +148,8 @@ impl ProcessEntry {
         }
     }
 
-    /// Encodes the entry for the index. A deleted process takes few bytes, and is recognised by the
-    /// first one.
+    /// Encodes the entry for the index. A deleted process takes few bytes, and is recognised by its
+    /// tag.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
         if let Retained::Deleted(at) = self.retained {
             return codec::encode(&(DELETED_TAG, at));
@@ -261,11 +261,11 @@ impl ProcessEntry {
     }
 }
 
-/// The first byte of an encoded entry.
+/// The first byte of an encoded entry, after the version of the codec.
 const ENTRY_TAG: u8 = 0;
 const DELETED_TAG: u8 = 1;
 
 /// Whether an encoded entry is that of a deleted process.
 pub(super) fn is_deleted_entry(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&DELETED_TAG)
+    bytes.get(1) == Some(&DELETED_TAG)
 }

@@ -244,7 +244,8 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
         // Each segment that ever existed leaves one record of 168 bytes.
         sizes.push(swept.bytes_after - 168 * files(&folder.path().join("log")).len() as u64);
     }
-    let growth = (sizes[5] - sizes[0]) / 5;
+    // The segment that is being written may keep what says it until the next round.
+    let growth = (sizes[4].min(sizes[5]) - sizes[0]) / 4;
     assert!(
         growth < 10 * 168,
         "99 processes and checkpoints are given up in a round: {sizes:?}"

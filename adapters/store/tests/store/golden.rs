@@ -62,8 +62,8 @@ fn commits(name: &str) -> Vec<Vec<WriteOp>> {
     let restored = Some(Restored {
         from: Pid(1),
         at: FactNumber(2),
-        known_as: Pid(1),
-        foreign: None,
+        local_id: Pid(1),
+        import: None,
     });
     let forked = ProcessRow { restored, ..forked };
     let restored = ProcessRow {

@@ -5,6 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[test]
+fn a_record_of_a_later_version_is_refused_by_name() {
+    let mut bytes = encode(&FactNumber(7)).unwrap();
+    assert_eq!(bytes, [VERSION, 7]);
+    bytes[0] = VERSION + 1;
+    let newer = decode::<FactNumber>(&bytes).unwrap_err();
+    assert!(matches!(newer, CodecError::Newer(2)), "{newer}");
+    for older in [&[][..], &[0, 7]] {
+        let refused = decode::<FactNumber>(older).unwrap_err();
+        assert!(matches!(refused, CodecError::Decode(_)), "{refused}");
+    }
+}
+
+#[test]
 fn a_record_survives_and_anything_else_is_refused() {
     let bytes = encode(&(FactNumber(7), "seven")).unwrap();
     assert_eq!(
@@ -58,7 +71,7 @@ fn many_empty_elements_are_refused_once_they_take_far_more_than_their_bytes() {
         Err(CodecError::Expands { .. })
     ));
     assert!(matches!(
-        decode::<Vec<[u64; 0]>>(&[200, 1]),
+        decode::<Vec<[u64; 0]>>(&[VERSION, 200, 1]),
         Err(CodecError::Claim { .. })
     ));
     let few = encode(&vec![String::new(); 5_000]).unwrap();
