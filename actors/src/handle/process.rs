@@ -88,7 +88,8 @@ impl Process {
 
     /// Sends user input to the process: a text, or several parts in order; each large part becomes
     /// a descriptor. A process in a turn receives it at the end of the turn; a hibernated process
-    /// wakes. The input is durable when this returns.
+    /// wakes. The input is durable when this returns; [`turn`](Self::turn) also waits for the end of
+    /// its turn.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy) if its inbox is full,

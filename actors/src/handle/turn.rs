@@ -12,7 +12,7 @@ use dormouse_proto::user_input::UserInput;
 use tokio::sync::oneshot;
 
 use super::process::Process;
-use crate::error::{KernelError, ProcessError};
+use crate::error::{KernelError, ProcessError, StoreFailure};
 use crate::process::{InputProgress, TurnEnd, TurnRequest};
 use crate::recovery::LoadError;
 
@@ -131,7 +131,11 @@ impl Process {
             let facts: Result<Vec<Fact<ContentRef>>, _> = facts.iter().map(decode).collect();
             Ok(facts?)
         });
-        let facts = read.await?;
+        let facts = match read.await {
+            // The kernel has shut down since.
+            Err(KernelError::Store(StoreFailure::NoStore)) => return Err(KernelError::Closed),
+            facts => facts?,
+        };
         reading.next = last.plus(1);
         Ok(facts.iter().find_map(|fact| reading.apply(fact)))
     }
