@@ -6,8 +6,8 @@
 
 use std::path::PathBuf;
 
-use dormouse::models::Scripted;
 use dormouse::Kernel;
+use dormouse::models::Scripted;
 use dormouse_own_store::SqliteLog;
 
 const PROGRAM: &str = "
