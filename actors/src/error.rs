@@ -149,6 +149,11 @@ pub enum ProcessError {
         /// The pending work.
         what: String,
     },
+    /// An input without parts begins no turn.
+    #[error(
+        "the input has no parts, so process {0} begins no turn with it. Give it a text or a part"
+    )]
+    EmptyInput(Pid),
     /// The process stopped before it made the input durable or answered the call.
     #[error(
         "process {0} stopped before it could answer. Inspect the process to see whether the \

@@ -17,6 +17,7 @@ mod start;
 mod temporary_checkpoint;
 mod tool;
 mod tree;
+mod turn;
 
 pub use branch::{Branch, Point};
 pub use builder::KernelBuilder;

@@ -22,6 +22,7 @@ mod send_message;
 mod started;
 pub(crate) mod tool_call;
 mod turn;
+mod turn_end;
 
 use dormouse_proto::record::CallFact;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,6 +54,8 @@ pub(crate) use copy::{CopyReply, ProcessCopy};
 pub(crate) use hibernation::HibernationBlocker;
 use incoming_reads::IncomingReads;
 pub(crate) use started::StartedSignal;
+use turn_end::{EndedTurns, TurnWaiters};
+pub(crate) use turn_end::{InputProgress, TurnEnd, TurnRequest};
 
 pub(crate) enum ProcessMessage {
     /// An input for the machine.
@@ -93,6 +96,8 @@ pub(crate) struct Delivery {
     pub(crate) answer: Option<(Arc<str>, ReplyTo)>,
     /// Notified when the input is durable.
     pub(crate) received: Option<DurableReply>,
+    /// The caller that waits for the end of the turn with this input.
+    pub(crate) turn: Option<TurnRequest>,
 }
 
 /// Receives the answer to a call or a message.
@@ -119,6 +124,7 @@ impl Delivery {
             permit: None,
             answer: None,
             received: None,
+            turn: None,
         }
     }
 
@@ -174,6 +180,7 @@ pub(crate) struct Running {
     started: Option<StartedSignal>,
     /// The span of the current turn.
     turn: Option<Span>,
+    turn_waiters: TurnWaiters,
     undurable: VecDeque<PendingCommit>,
     /// Inbox slots of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
@@ -192,6 +199,7 @@ struct PendingCommit {
     effects: Vec<Effect>,
     view: View,
     received: Option<DurableReply>,
+    ended_turns: EndedTurns,
     /// Inbox slots that are released once the facts are durable.
     permits: Vec<OwnedSemaphorePermit>,
     /// The process at this fact, and the requester of the copy.
@@ -231,6 +239,7 @@ impl Actor for ProcessActor {
             view,
             started,
             turn: None,
+            turn_waiters: TurnWaiters::default(),
             undurable: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
@@ -302,6 +311,7 @@ impl Running {
             permit,
             answer,
             received,
+            turn,
         } = delivery;
         self.is_quiescent = false;
         self.host_requests.extend(answer);
@@ -345,6 +355,7 @@ impl Running {
         self.trace_turn(&facts);
         let mut permit = permit;
         let mut received = received;
+        let mut turn = turn;
         let mut call_reads = Vec::new();
         for read in reads {
             match read.call() {
@@ -352,11 +363,13 @@ impl Running {
                 // An incoming content is acknowledged once its read has come back and is durable.
                 None => self
                     .incoming_reads
-                    .push(read, permit.take(), received.take()),
+                    .push(read, permit.take(), received.take(), turn.take()),
             }
         }
         let free = self.freed_permits(permit, is_message);
-        self.persist(facts, effects, received, free);
+        let first = self.last.plus(1);
+        let ended_turns = self.turn_waiters.apply(&facts, first, &self.state, turn);
+        self.persist(facts, effects, received, ended_turns, free);
         for (call, read) in call_reads {
             self.start_read(call, read);
         }
@@ -417,6 +430,7 @@ impl Running {
         facts: Vec<Fact>,
         effects: Vec<Effect>,
         received: Option<DurableReply>,
+        ended_turns: EndedTurns,
         permits: Vec<OwnedSemaphorePermit>,
     ) {
         self.cancel_abandoned_calls(&effects);
@@ -431,6 +445,7 @@ impl Running {
             effects,
             view,
             received,
+            ended_turns,
             permits,
             copy: None,
         };
@@ -501,6 +516,10 @@ impl Running {
         if let Some(received) = pending.received {
             // The requester has dropped its receiver if it no longer waits.
             let _ = received.send(Ok(()));
+        }
+        for (reply, end) in pending.ended_turns {
+            // The requester has dropped its receiver if it no longer waits.
+            let _ = reply.send(end);
         }
         if let Some((reply, process_copy)) = pending.copy {
             // The requester has dropped its receiver if it no longer waits.

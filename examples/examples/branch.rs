@@ -8,9 +8,9 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what happens")]
 
+use dormouse::Kernel;
 use dormouse::models::Scripted;
 use dormouse::store::LogStore;
-use dormouse::{Kernel, KernelError, Process, View};
 
 const PROGRAM: &str = "[model]\nname = 'talks'\nprovider = 'scripted'\n";
 
@@ -24,21 +24,6 @@ pattern = 'about (\w+)'
 text = "We spoke of {{ subjects | join(', then of ') }}."
 "#;
 
-/// Says something, and returns the last words of the conversation once it waits again.
-async fn say(kernel: &Kernel, session: &Process, text: &str) -> Result<String, KernelError> {
-    let before = session.wait_for(View::is_idle).await?.messages;
-    session.input(text).await?;
-    let is_answered = |view: &View| view.is_idle() && view.messages > before;
-    session.wait_for(is_answered).await?;
-    let at = dormouse::Point::Now;
-    let conversation = kernel.conversation(session.pid(), at).await?;
-    Ok(conversation
-        .messages
-        .last()
-        .map(|message| message.text())
-        .unwrap_or_default())
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
@@ -48,13 +33,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     let program = kernel.parse(PROGRAM)?.program;
     let session = kernel.start(program).session().without_input().await?;
-    say(&kernel, &session, "Let us talk about owls.").await?;
+    session.turn("Let us talk about owls.").await?;
     let checkpoint = session.checkpoint("after the owls").await?;
-    let here = say(&kernel, &session, "And about mice.").await?;
-    println!("the session: {here}");
+    let here = session.turn("And about mice.").await?;
+    println!("the session: {}", here.message);
     let branch = kernel.branch(session.pid(), checkpoint.id).await?;
-    let there = say(&kernel, &branch, "And about bats.").await?;
-    println!("the branch:  {there}");
+    let there = branch.turn("And about bats.").await?;
+    println!("the branch:  {}", there.message);
     kernel.shutdown().await;
     Ok(())
 }

@@ -9,7 +9,7 @@
 
 use dormouse::models::Scripted;
 use dormouse::store::LogStore;
-use dormouse::{Event, FnTool, Kernel, KernelError, View};
+use dormouse::{Event, FnTool, Kernel, Process, View};
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -59,18 +59,16 @@ async fn kernel(folder: &std::path::Path) -> Result<Kernel, Box<dyn std::error::
         .await?)
 }
 
-/// Says something to a session and returns what it answered.
-async fn turn(session: &dormouse::Process, text: &str) -> Result<String, KernelError> {
+/// Prints the tool calls of a session from now on, until its kernel shuts down.
+fn print_calls(session: &Process) {
     let mut events = session.events();
-    session.input(text).await?;
-    while let Some(event) = events.next().await {
-        match event {
-            Event::ToolCalled { tool, args, .. } => println!("  calls {tool} {args}"),
-            Event::TurnEnded { outcome, .. } => return Ok(outcome.message.to_string()),
-            _ => {}
+    tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            if let Event::ToolCalled { tool, args, .. } = event {
+                println!("  calls {tool} {args}");
+            }
         }
-    }
-    Err(KernelError::Closed)
+    });
 }
 
 #[tokio::main]
@@ -80,17 +78,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let first = kernel(folder.path()).await?;
     let program = first.parse(PROGRAM)?.program;
     let session = first.start(program).session().without_input().await?;
-    println!("{}", turn(&session, "Oslo").await?);
+    print_calls(&session);
+    println!("{}", session.turn("Oslo").await?.message);
     let pid = session.pid();
     first.shutdown().await;
 
     let second = kernel(folder.path()).await?;
     let session = second.resume(pid).await?;
+    print_calls(&session);
     println!(
         "process {pid} is back with {} messages",
         session.wait_for(View::is_idle).await?.messages
     );
-    println!("{}", turn(&session, "Rome").await?);
+    println!("{}", session.turn("Rome").await?.message);
     session.kill().await?;
     println!("{}", session.wait().await?.status.word());
     second.shutdown().await;

@@ -13,8 +13,7 @@
 
 use dormouse::models::Scripted;
 use dormouse::store::LogStore;
-use dormouse::{Durability, Event, Kernel, View};
-use futures_util::StreamExt;
+use dormouse::{Durability, Kernel};
 
 const PROGRAM: &str = "[model]\nname = 'sleeper'\nprovider = 'scripted'\n";
 
@@ -46,25 +45,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut sessions = Vec::new();
     for number in 0..count {
         let start = kernel.start(program.clone()).session();
-        let session = start.input(format!("You are number {number}.")).await?;
-        session.wait_for(View::is_idle).await?;
+        let session = start.without_input().await?;
+        session.turn(format!("You are number {number}.")).await?;
         sessions.push(session);
     }
     for session in &sessions {
         session.hibernate().await?;
     }
     println!("all sessions sleep");
-    let mut events = kernel.events();
-    sessions[77].input("Who are you?").await?;
-    while let Some(event) = events.next().await {
-        match event {
-            Event::TurnEnded { pid, outcome } if pid == sessions[77].pid() => {
-                println!("one wakes: {}", outcome.message);
-                break;
-            }
-            _ => {}
-        }
-    }
+    let answer = sessions[77].turn("Who are you?").await?;
+    println!("one wakes: {}", answer.message);
     kernel.shutdown().await;
     Ok(())
 }

@@ -314,19 +314,9 @@ pub fn events_until(
 pub fn turn(process: &Process, input: &str) -> impl Future<Output = String> {
     let (process, input) = (process.clone(), input.to_owned());
     within(async move {
-        // The first call hands out what was kept from the start; what counts here is what comes
-        // from now on.
-        drop(process.events());
-        let mut events = process.events();
-        process.input(input).await.expect("a session takes input");
-        loop {
-            match events.next().await {
-                Some(Event::TurnEnded { outcome, .. }) => return outcome.message.to_string(),
-                Some(Event::Exited { exit, .. }) => panic!("the session ended: {exit:?}"),
-                Some(_) => {}
-                None => panic!("the kernel went away"),
-            }
-        }
+        let end = process.turn(input).await.expect("a session takes input");
+        assert_eq!(process.exit(), None, "the session ended");
+        end.message.to_string()
     })
 }
 

@@ -44,6 +44,7 @@ mod supervision;
 mod temp_files;
 mod tool_reference;
 mod tool_servers;
+mod turns;
 
 /// As in the program: what the soak says of memory is true of it.
 #[global_allocator]

@@ -26,7 +26,7 @@ use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
-use crate::process::{Delivery, ProcessCopy, ReplyTo};
+use crate::process::{Delivery, ProcessCopy, ReplyTo, TurnRequest};
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
     Ended, HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage,
@@ -88,7 +88,8 @@ impl Process {
 
     /// Sends user input to the process: a text, or several parts in order; each large part becomes
     /// a descriptor. A process in a turn receives it at the end of the turn; a hibernated process
-    /// wakes. The input is durable when this returns.
+    /// wakes. The input is durable when this returns; [`turn`](Self::turn) also waits for the end of
+    /// its turn.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy) if its inbox is full,
@@ -516,6 +517,16 @@ impl Process {
         Ok(counting.await.map_err(late)??)
     }
 
+    /// The subscriptions to its view and its exit, which outlive its actor.
+    pub(super) fn subscriptions(
+        &self,
+    ) -> (
+        watch::Receiver<Option<View>>,
+        watch::Receiver<Option<Ended>>,
+    ) {
+        (self.view.clone(), self.exit.clone())
+    }
+
     /// The exit of the process, if it has ended.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
@@ -573,7 +584,7 @@ impl Process {
 
     /// Why a request was dropped: the process ended first, which its view shows by then, or it
     /// stopped.
-    fn why_unanswered(&self) -> KernelError {
+    pub(super) fn why_unanswered(&self) -> KernelError {
         match self.view.borrow().as_ref().map(|view| &view.phase) {
             Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
             _ => KernelError::Process(ProcessError::Unanswered(self.pid)),
@@ -585,20 +596,28 @@ impl Process {
         input: Input,
         answer: Option<(Arc<str>, ReplyTo)>,
     ) -> Result<(), KernelError> {
-        let limit = self.kernel.context.limits.inbox;
+        let permit = self.inbox_permit()?;
+        self.send(input, Some(permit), answer, None).await
+    }
+
+    pub(super) async fn deliver_for_turn(
+        &self,
+        input: Input,
+        turn: TurnRequest,
+    ) -> Result<(), KernelError> {
+        let permit = self.inbox_permit()?;
+        self.send(input, Some(permit), None, Some(turn)).await
+    }
+
+    fn inbox_permit(&self) -> Result<OwnedSemaphorePermit, KernelError> {
+        let (pid, limit) = (self.pid, self.kernel.context.limits.inbox);
         let permit = self.inbox.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| {
-            KernelError::Process(ProcessError::Busy {
-                pid: self.pid,
-                limit,
-            })
-        })?;
-        self.send(input, Some(permit), answer).await
+        permit.map_err(|_| ProcessError::Busy { pid, limit }.into())
     }
 
     /// Sends a signal. It occupies no inbox slot, so it reaches a process whose inbox is full.
     async fn signal(&self, input: Input) -> Result<(), KernelError> {
-        self.send(input, None, None).await
+        self.send(input, None, None, None).await
     }
 
     pub(super) async fn signal_tree(&self, signal: Signal) -> Result<(), KernelError> {
@@ -617,6 +636,7 @@ impl Process {
         input: Input,
         permit: Option<OwnedSemaphorePermit>,
         answer: Option<(Arc<str>, ReplyTo)>,
+        turn: Option<TurnRequest>,
     ) -> Result<(), KernelError> {
         let (received, durable) = oneshot::channel();
         let delivery = Box::new(Delivery {
@@ -624,6 +644,7 @@ impl Process {
             permit,
             answer,
             received: Some(received),
+            turn,
         });
         let message = MailMessage::Deliver {
             pid: self.pid,

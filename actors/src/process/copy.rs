@@ -37,6 +37,7 @@ impl Running {
             effects: Vec::new(),
             view: View::of(&self.state, self.last),
             received: None,
+            ended_turns: Vec::new(),
             permits: Vec::new(),
             copy: Some((reply, process_copy)),
         };

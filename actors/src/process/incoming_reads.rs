@@ -7,7 +7,7 @@ use dormouse_kernel::process::Read;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
-use super::{Delivery, DurableReply, ProcessMessage, Running};
+use super::{Delivery, DurableReply, ProcessMessage, Running, TurnRequest};
 
 /// The incoming contents of one process that are not read yet.
 #[derive(Default)]
@@ -22,6 +22,7 @@ struct IncomingRead {
     permit: Option<OwnedSemaphorePermit>,
     /// Notified when the input is durable.
     received: Option<DurableReply>,
+    turn: Option<TurnRequest>,
 }
 
 impl IncomingReads {
@@ -30,11 +31,13 @@ impl IncomingReads {
         read: Read,
         permit: Option<OwnedSemaphorePermit>,
         received: Option<DurableReply>,
+        turn: Option<TurnRequest>,
     ) {
         self.waiting.push_back(IncomingRead {
             read,
             permit,
             received,
+            turn,
         });
     }
 
@@ -60,6 +63,7 @@ impl Running {
             read,
             permit,
             received,
+            turn,
         }) = self.incoming_reads.waiting.pop_front()
         else {
             return;
@@ -74,6 +78,7 @@ impl Running {
                         permit,
                         answer: None,
                         received,
+                        turn,
                     };
                     // If the process has stopped, the acknowledgement is dropped and the sender
                     // gets an error.

@@ -6,10 +6,9 @@
 
 use std::path::PathBuf;
 
+use dormouse::Kernel;
 use dormouse::models::Scripted;
-use dormouse::{Event, Kernel};
 use dormouse_own_store::SqliteLog;
-use futures_util::StreamExt;
 
 const PROGRAM: &str = "
 [model]
@@ -39,14 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             start.session().name("session").without_input().await?
         }
     };
-    let mut events = session.events();
-    session.input(text).await?;
-    while let Some(event) = events.next().await {
-        if let Event::TurnEnded { outcome, .. } = event {
-            println!("{}", outcome.message);
-            break;
-        }
-    }
+    println!("{}", session.turn(text).await?.message);
     kernel.shutdown().await;
     Ok(())
 }

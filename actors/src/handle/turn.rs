@@ -1,0 +1,167 @@
+//! Waits for the end of the turn with an input.
+
+use std::sync::Arc;
+
+use dormouse_kernel::process::Input;
+use dormouse_proto::id::FactNumber;
+use dormouse_proto::mail::Sender;
+use dormouse_proto::message::text_of;
+use dormouse_proto::process::Exit;
+use dormouse_proto::record::{CallFact, ContentRef, Fact, codec};
+use dormouse_proto::user_input::UserInput;
+use tokio::sync::oneshot;
+
+use super::process::Process;
+use crate::error::{KernelError, ProcessError, StoreFailure};
+use crate::process::{InputProgress, TurnEnd, TurnRequest};
+use crate::recovery::LoadError;
+
+impl Process {
+    /// Sends user input to the process, and waits for the end of the turn that begins with it:
+    /// [`input`](Self::input), and what came of it. Returns how the turn ended, with the last words
+    /// of the model or the reason of a failure. A failed turn is not an error: look at the status.
+    ///
+    /// ```
+    /// # use dormouse_actors::{KernelError, handle::Process};
+    /// # use dormouse_proto::process::ExitStatus;
+    /// async fn ask(session: &Process) -> Result<(), KernelError> {
+    ///     let end = session.turn("Why does the build fail?").await?;
+    ///     match end.status {
+    ///         ExitStatus::Done => println!("{}", end.message),
+    ///         status => println!("no answer ({}): {}", status.word(), end.message),
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// * A process in a turn reads the input after that turn. Inputs that wait together are read in
+    ///   one turn, and each caller gets its end.
+    /// * If the process ends before or with the turn, this returns its exit, as
+    ///   [`wait`](Self::wait) does.
+    /// * A [`goto`](Self::goto) and a [`restore`](Self::restore) of the host end the turn as
+    ///   interrupted.
+    /// * A hibernated process wakes. A restart of the process after a fault does not end the turn
+    ///   or the wait. While the process is stopped, this waits.
+    /// * Background children may run on after the turn: `wait_for(View::is_idle)` waits for them
+    ///   too.
+    ///
+    /// The input is durable before anything is done because of it, and the end of the turn is
+    /// durable when this returns. Dropping the future neither takes the input back nor ends the
+    /// turn; [`interrupt`](Self::interrupt) does that. There is no time limit: use
+    /// `tokio::time::timeout` and `interrupt`.
+    ///
+    /// Costs no more than [`input`](Self::input): no events are read, and the number of turns that
+    /// are awaited at once is limited only by the inboxes. `spent` is `None` if the process was
+    /// loaded again during the turn; then the facts since the input are read from its journal.
+    ///
+    /// # Errors
+    /// As [`input`](Self::input), before the input is durable.
+    /// [`ProcessError::EmptyInput`](crate::ProcessError::EmptyInput) for an input without parts.
+    /// [`ProcessError::Held`](crate::ProcessError::Held) if the process stops because its journal
+    /// cannot be read or written, or if it faults and has no journal;
+    /// [`KernelError::Closed`] if the kernel shuts down first: in both cases the input is in the
+    /// journal, and the turn goes on when the process is resumed.
+    /// [`KernelError::Store`] if the process was loaded again and its journal cannot be read.
+    pub async fn turn(&self, user_input: impl Into<UserInput>) -> Result<Exit, KernelError> {
+        let user_input = user_input.into();
+        if user_input.parts.is_empty() {
+            return Err(ProcessError::EmptyInput(self.pid()).into());
+        }
+        let (queued, queued_at) = oneshot::channel();
+        let (ended, end) = oneshot::channel();
+        let from = Sender::Host;
+        let input = Input::UserInput { from, user_input };
+        self.deliver_for_turn(input, TurnRequest { queued, ended })
+            .await?;
+        match end.await {
+            Ok(end) => self.exit_of(end).await,
+            Err(_) => {
+                let queued_at = queued_at.await.map_err(|_| self.why_unanswered())?;
+                self.turn_in_journal(queued_at).await
+            }
+        }
+    }
+
+    async fn exit_of(&self, end: TurnEnd) -> Result<Exit, KernelError> {
+        match end {
+            TurnEnd::Turn(exit) => Ok(exit),
+            TurnEnd::Process => self.wait().await,
+        }
+    }
+
+    /// Waits for the end of the turn with the input of fact `queued`, after the actor that received
+    /// the input has stopped. Reads each later fact once.
+    async fn turn_in_journal(&self, queued: FactNumber) -> Result<Exit, KernelError> {
+        let (mut view, mut exit) = self.subscriptions();
+        let mut reading = TurnReading::new(queued);
+        loop {
+            let last = view.borrow_and_update().as_ref().map(|view| view.fact);
+            let stopped = exit.borrow_and_update().clone();
+            if let Some(last) = last.filter(|_| self.kernel.context.has_store)
+                && let Some(end) = self.read_turn(&mut reading, last).await?
+            {
+                return self.exit_of(end).await;
+            }
+            if stopped.is_some() {
+                return self.wait().await;
+            }
+            let changed = tokio::select! {
+                changed = view.changed() => changed,
+                changed = exit.changed() => changed,
+            };
+            changed.map_err(|_| KernelError::Closed)?;
+        }
+    }
+
+    /// Reads the facts up to `last` that were not read before.
+    async fn read_turn(
+        &self,
+        reading: &mut TurnReading,
+        last: FactNumber,
+    ) -> Result<Option<TurnEnd>, KernelError> {
+        let (pid, first) = (self.pid(), reading.next);
+        if last < first {
+            return Ok(None);
+        }
+        let read = self.kernel.context.query_store(move |store, _| {
+            let facts = store.facts(pid, first, last)?;
+            let decode = |fact: &Vec<u8>| {
+                codec::decode(fact).map_err(|source| LoadError::Record { pid, source })
+            };
+            let facts: Result<Vec<Fact<ContentRef>>, _> = facts.iter().map(decode).collect();
+            Ok(facts?)
+        });
+        let facts = match read.await {
+            // The kernel has shut down since.
+            Err(KernelError::Store(StoreFailure::NoStore)) => return Err(KernelError::Closed),
+            facts => facts?,
+        };
+        reading.next = last.plus(1);
+        Ok(facts.iter().find_map(|fact| reading.apply(fact)))
+    }
+}
+
+/// An input whose turn is looked for in a journal.
+struct TurnReading {
+    /// The first fact that was not read.
+    next: FactNumber,
+    progress: InputProgress,
+    last_words: Arc<str>,
+}
+
+impl TurnReading {
+    fn new(queued: FactNumber) -> Self {
+        Self {
+            next: queued.plus(1),
+            progress: InputProgress::Waiting,
+            last_words: Arc::default(),
+        }
+    }
+
+    fn apply(&mut self, fact: &Fact<ContentRef>) -> Option<TurnEnd> {
+        if let Fact::Call(CallFact::ModelReplied { blocks, .. }) = fact {
+            self.last_words = text_of(blocks).into();
+        }
+        self.progress.apply(fact, || self.last_words.clone())
+    }
+}
