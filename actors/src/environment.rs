@@ -133,7 +133,8 @@ impl StartContext {
         if let Some(facts) = self.facts {
             add_environment(image, program, host_context, &facts, now_ms());
         }
-        add_server_tools(image, program, &self.offers).map_err(|error| error.to_string())
+        add_server_tools(image, program, host_context, &self.offers)
+            .map_err(|error| error.to_string())
     }
 }
 

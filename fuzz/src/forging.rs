@@ -7,6 +7,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use dormouse_content::{BlobReader, Content, BlobStore, Unreadable};
 use dormouse_kernel::process::{State, HostContext, evolve, summary_line};
 use dormouse_kernel::program::Bundle;
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::budget::{Budget, Change as BudgetChange};
 use dormouse_proto::export::Member;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -272,7 +273,7 @@ pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts:
     let Ok(image) = image.try_map(&mut held) else {
         return;
     };
-    let Ok(mut state) = State::from_image(pid, program, Arc::new(HostContext::default()), image)
+    let Ok(mut state) = State::from_image(pid, program, Arc::new(HostContext::new(&TOOL_SET)), image)
     else {
         return;
     };

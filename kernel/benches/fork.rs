@@ -14,6 +14,7 @@ use dormouse_kernel::process::{
     initial_image,
 };
 use dormouse_kernel::program::compile;
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
@@ -46,7 +47,7 @@ fn holding(count: u32, len: usize) -> State {
     );
     let (program, around) = (
         compiled.expect("the program is valid").program,
-        Arc::new(HostContext::default()),
+        Arc::new(HostContext::new(&TOOL_SET)),
     );
     let said = "go".into();
     let birth = Birth {
@@ -106,7 +107,7 @@ fn child_from_image(bencher: Bencher<'_, '_>, (count, len): (u32, usize)) {
     let Some(Effect::StartChildren { children, .. }) = effects.pop() else {
         unreachable!("a child is made")
     };
-    let around = Arc::new(HostContext::default());
+    let around = Arc::new(HostContext::new(&TOOL_SET));
     let parts = || {
         (
             children[0].program.clone(),

@@ -1,9 +1,11 @@
 //! The deterministic core of Dormouse: what a process does next, as data.
 //!
-//! The crate never performs I/O, never waits, never reads a clock and uses no randomness. Time
-//! arrives as an argument, the outcome of I/O as an input, and everything that has to be done
-//! leaves as an effect, so that a journal can be replayed and a simulation can run thousands of
-//! processes without threads.
+//! The machine is a crate of its own, `dormouse-machine`, which knows no tool. This crate holds the
+//! tools, and re-exports the machine's modules.
+//!
+//! Neither crate performs I/O, waits, reads a clock or uses randomness. Time arrives as an argument,
+//! the outcome of I/O as an input, and everything that has to be done leaves as an effect, so that a
+//! journal can be replayed and a simulation can run thousands of processes without threads.
 //!
 //! * [`process`]: the process machine, a decider in the sense of event sourcing (`decide`,
 //!   `evolve`).
@@ -39,16 +41,10 @@
 //! assert!(answer.text.starts_with(r#"<fd_content fd="fd:1" page="2" pages="4""#));
 //! ```
 
-pub mod budget;
+pub use dormouse_machine::{
+    budget, inventory, journal, memory, permits, process, references, retention, table, temp_files,
+};
+
 pub mod export;
-pub mod inventory;
-pub mod journal;
-pub mod memory;
-pub mod permits;
-pub mod process;
 pub mod program;
-pub mod references;
-pub mod retention;
 pub mod syscall;
-pub mod table;
-pub mod temp_files;

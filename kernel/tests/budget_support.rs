@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{Birth, HostContext, HostTool, Preloads, State, initial_image};
 use dormouse_kernel::program::{Program, compile};
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::budget::Price;
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::Pid;
@@ -55,7 +56,7 @@ pub(crate) fn around(price: u64) -> Arc<HostContext> {
     Arc::new(HostContext {
         tools,
         prices,
-        ..HostContext::default()
+        ..HostContext::new(&TOOL_SET)
     })
 }
 

@@ -11,6 +11,7 @@ use dormouse_kernel::export::{
 };
 use dormouse_kernel::process::{Birth, HostContext, Preloads, initial_image};
 use dormouse_kernel::program::{Bundle, compile};
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
 use dormouse_proto::id::{CallId, CommitNumber, FactNumber, FdId, Pid};
@@ -48,7 +49,7 @@ fn image() -> Image<ContentRef> {
         preloads,
         input: None,
     };
-    let mut image = initial_image(&program, &HostContext::default(), birth, 0);
+    let mut image = initial_image(&program, &HostContext::new(&TOOL_SET), birth, 0);
     // What a model is told may change, and the golden file is not about that.
     (image.system, image.tools) = ("s".into(), Vec::new().into());
     image.table.insert(

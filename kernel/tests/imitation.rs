@@ -15,7 +15,7 @@ use dormouse_kernel::process::{
     Work, add_environment, add_server_tools, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
-use dormouse_kernel::syscall::{Envelope, TransferredDescriptor};
+use dormouse_kernel::syscall::{Envelope, TOOL_SET, TransferredDescriptor};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
@@ -81,7 +81,7 @@ fn surroundings() -> HostContext {
     )]);
     HostContext {
         tools,
-        ..HostContext::default()
+        ..HostContext::new(&TOOL_SET)
     }
 }
 
@@ -464,9 +464,10 @@ fn environment(text: &str) -> String {
 
 fn tool_of_a_server(text: &str) -> String {
     let program = compiled("[mcp.servers.s]\ncommand = \"s\"\n[tools.mcp]\ns = \"all\"\n");
+    let around = surroundings();
     let mut image = initial_image(
         &program,
-        &surroundings(),
+        &around,
         birth(&Preloads::default(), Some(&"go".into())),
         0,
     );
@@ -483,7 +484,7 @@ fn tool_of_a_server(text: &str) -> String {
         offer(schema),
         offer(json!({ "properties": { text: {} } }).to_string()),
     ];
-    add_server_tools(&mut image, &program, &offers).expect("all are offered");
+    add_server_tools(&mut image, &program, &around, &offers).expect("all are offered");
     let tools = run_of(image, program).request().tools;
     let (described, named) = (&tools[tools.len() - 2], &tools[tools.len() - 1]);
     let of = |tool: &ToolSpec| {
@@ -983,7 +984,11 @@ fn contents_stay_exact_whatever_is_shown() {
 #[test]
 fn every_element_that_the_kernel_writes_is_looked_for() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![root.join("src"), root.join("../proto/src")];
+    let mut folders = vec![
+        root.join("src"),
+        root.join("machine/src"),
+        root.join("../proto/src"),
+    ];
     let mut names = 0;
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("it is there") {

@@ -11,6 +11,7 @@ use dormouse_kernel::process::{
     initial_image,
 };
 use dormouse_kernel::program::compile;
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_kernel::table::attachment::MAX_ATTACHMENTS;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::Block;
@@ -48,7 +49,7 @@ fn process(tools: &str) -> Replay {
     )]);
     let around = Arc::new(HostContext {
         tools,
-        ..HostContext::default()
+        ..HostContext::new(&TOOL_SET)
     });
     let birth = Birth {
         access: Access::Admin,
@@ -164,7 +165,7 @@ fn a_fork_shows_what_its_parent_was_shown_and_knows_what_it_inherited() {
     let child = children.expect("a child begins").remove(0);
     let (program, around) = (
         run.state.program().clone(),
-        Arc::new(HostContext::default()),
+        Arc::new(HostContext::new(&TOOL_SET)),
     );
     let mut child = Replay::of(
         State::from_image(Pid(2), program, around, child.image).expect("it is valid"),

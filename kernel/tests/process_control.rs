@@ -11,6 +11,7 @@ use dormouse_kernel::process::{
     Image, Input, Preloads, Signal, State, Work, decide, evolve, initial_image,
 };
 use dormouse_kernel::program::compile;
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
@@ -55,7 +56,7 @@ fn process(lifetime: Lifetime, tools: &str) -> State {
     )]);
     let around = Arc::new(HostContext {
         tools,
-        ..HostContext::default()
+        ..HostContext::new(&TOOL_SET)
     });
     let said = "go".into();
     let (priority, preloads) = (Priority::Normal, &Preloads::default());
@@ -744,7 +745,7 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         let state = State::from_image(
             Pid(2),
             state.program().clone(),
-            Arc::new(HostContext::default()),
+            Arc::new(HostContext::new(&TOOL_SET)),
             image,
         );
         let Decision { effects, .. } = decide(

@@ -16,8 +16,8 @@ use dormouse_kernel::process::{
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::Call;
 use dormouse_kernel::syscall::{
-    Outcome, PendingSummary, PendingTempFile, PendingWrite, create_temp_file::create_temp_file,
-    fd_to_file, summarize_fd,
+    Outcome, PendingSummary, PendingTempFile, PendingWrite, TOOL_SET,
+    create_temp_file::create_temp_file, fd_to_file, summarize_fd,
 };
 use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
@@ -82,7 +82,7 @@ fn surroundings() -> Arc<HostContext> {
     )]);
     Arc::new(HostContext {
         tools,
-        ..HostContext::default()
+        ..HostContext::new(&TOOL_SET)
     })
 }
 

@@ -10,7 +10,7 @@ use dormouse_kernel::process::{
     State, Work, copied, initial_image,
 };
 use dormouse_kernel::program::compile;
-use dormouse_kernel::syscall::PendingMessage;
+use dormouse_kernel::syscall::{PendingMessage, TOOL_SET};
 use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::mail::{Address, Sender};
 use dormouse_proto::message::Block;
@@ -38,7 +38,7 @@ fn session(pid: u64, tools: &str, rest: &str) -> Replay {
     };
     let compiled = compile(Path::new("p.toml"), read, &[]);
     let program = compiled.unwrap_or_else(|errors| panic!("{errors}")).program;
-    let (around, preloads) = (Arc::new(HostContext::default()), Preloads::default());
+    let (around, preloads) = (Arc::new(HostContext::new(&TOOL_SET)), Preloads::default());
     let birth = Birth {
         access: Access::Admin,
         depth: 0,
@@ -57,7 +57,7 @@ impl Replay {
     fn restart(&mut self) {
         let (program, around) = (
             self.state.program().clone(),
-            Arc::new(HostContext::default()),
+            Arc::new(HostContext::new(&TOOL_SET)),
         );
         let back = State::from_image(self.state.pid(), program, around, self.replayed().image());
         self.state = back.expect("an image of a living process is valid");
@@ -775,7 +775,7 @@ fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
     let (mut sender, message) = sending(HELLO);
     let (program, around) = (
         sender.state.program().clone(),
-        Arc::new(HostContext::default()),
+        Arc::new(HostContext::new(&TOOL_SET)),
     );
     let image = copied(sender.state.image(), 9);
     let copy = Replay::of(
@@ -825,7 +825,7 @@ fn a_forked_child_has_heard_nobody() {
         _ => None,
     });
     let child = child.expect("a child is made");
-    let around = Arc::new(HostContext::default());
+    let around = Arc::new(HostContext::new(&TOOL_SET));
     let child = State::from_image(Pid(3), child.program, around, child.image)
         .expect("a child's image is valid");
     let mut child = Replay::of(child, 9);

@@ -13,7 +13,7 @@ use dormouse_kernel::process::{
     Input, Preloads, Read, Signal, State, Work, decide, initial_image,
 };
 use dormouse_kernel::program::compile;
-use dormouse_kernel::syscall::Envelope;
+use dormouse_kernel::syscall::{Envelope, TOOL_SET};
 use dormouse_proto::id::{CallId, FdId, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Block;
@@ -101,7 +101,7 @@ impl Run {
         let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
         let around = Arc::new(HostContext {
             tools,
-            ..HostContext::default()
+            ..HostContext::new(&TOOL_SET)
         });
         let (said, preloads) = ("go".into(), Preloads::default());
         let birth = Birth {
@@ -480,16 +480,26 @@ fn a_process_that_comes_back_reads_again_and_writes_once() {
     run.reply(&[READ, WRITE]);
     run.reads.clear();
     let image = run.state.image();
-    run.state =
-        State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.state = State::from_image(
+        Pid(1),
+        run.state.program().clone(),
+        Arc::new(HostContext::new(&TOOL_SET)),
+        image,
+    )
+    .unwrap();
     run.feed(Input::Signal(Signal::Resume));
     run.read();
     run.read();
     assert_eq!((run.answers().len(), run.writes()), (1, 1));
     // Begun, and its end is not known: to append twice is not the same.
     let image = run.state.image();
-    run.state =
-        State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.state = State::from_image(
+        Pid(1),
+        run.state.program().clone(),
+        Arc::new(HostContext::new(&TOOL_SET)),
+        image,
+    )
+    .unwrap();
     run.feed(Input::Signal(Signal::Resume));
     assert_eq!((run.reads.len(), run.writes()), (0, 0));
     assert!(
@@ -517,8 +527,13 @@ fn a_read_within_a_handler_is_bounded_and_never_of_the_disk() {
             FdId::Fd(1),
             Entry::new(Content::new("a line\n".repeat(lines)), 8, "tool:t", 0),
         );
-        run.state =
-            State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+        run.state = State::from_image(
+            Pid(1),
+            run.state.program().clone(),
+            Arc::new(HostContext::new(&TOOL_SET)),
+            image,
+        )
+        .unwrap();
         let call = run.model_call();
         let args = r#"{"fd":"fd:1","query":"none"}"#.into();
         let search = Block::ToolUse {
@@ -548,8 +563,13 @@ fn a_read_within_a_handler_is_bounded_and_never_of_the_disk() {
 /// The process as it comes back from its image, with nothing of what it was reading.
 fn restart(run: &mut Run) {
     let image = run.state.image();
-    run.state =
-        State::from_image(Pid(1), run.state.program().clone(), Arc::default(), image).unwrap();
+    run.state = State::from_image(
+        Pid(1),
+        run.state.program().clone(),
+        Arc::new(HostContext::new(&TOOL_SET)),
+        image,
+    )
+    .unwrap();
     run.reads.clear();
     run.feed(Input::Signal(Signal::Resume));
 }

@@ -11,6 +11,7 @@ use dormouse_kernel::process::{
     branched, diff, initial_image, with_start_mode,
 };
 use dormouse_kernel::program::compile;
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
 use dormouse_proto::mail::Sender;
@@ -32,7 +33,7 @@ fn begun(lifetime: Lifetime) -> Replay {
     let program = compiled
         .unwrap_or_else(|errors| panic!("{errors:?}"))
         .program;
-    let around = Arc::new(HostContext::default());
+    let around = Arc::new(HostContext::new(&TOOL_SET));
     let said = "go".into();
     let (priority, preloads) = (Priority::Normal, &Preloads::default());
     let birth = Birth {

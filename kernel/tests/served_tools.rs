@@ -11,6 +11,7 @@ use dormouse_kernel::process::{
     add_server_tools, decide, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Reply, StopReason, Usage};
@@ -68,8 +69,9 @@ fn image(program: &Program, around: &HostContext) -> Image {
 }
 
 fn given(program: &Program, offers: &[Offer]) -> Image {
-    let mut image = image(program, &HostContext::default());
-    add_server_tools(&mut image, program, offers).unwrap();
+    let around = HostContext::new(&TOOL_SET);
+    let mut image = image(program, &around);
+    add_server_tools(&mut image, program, &around, offers).unwrap();
     image
 }
 
@@ -191,7 +193,13 @@ fn a_program_says_of_a_tool_what_it_likes() {
         outside.policy.access,
     );
     assert_eq!(place, (Some("s"), "t", "s__t", Access::Admin));
-    let state = State::from_image(Pid(1), program, Arc::default(), image).unwrap();
+    let state = State::from_image(
+        Pid(1),
+        program,
+        Arc::new(HostContext::new(&TOOL_SET)),
+        image,
+    )
+    .unwrap();
     let (state, effects) = calling(state, "s__t");
     assert!(
         !effects.iter().any(|effect| matches!(
@@ -223,12 +231,9 @@ fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
     };
     let offers = [offer("s", "here", Access::Read)];
     let strict = program("");
-    let error = add_server_tools(
-        &mut image(&strict, &HostContext::default()),
-        &strict,
-        &offers,
-    )
-    .unwrap_err();
+    let around = HostContext::new(&TOOL_SET);
+    let error =
+        add_server_tools(&mut image(&strict, &around), &strict, &around, &offers).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the tool server `s` offers no tool `gone`. It offers: here"
@@ -256,14 +261,15 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
         let tools = BTreeMap::from([("grep".into(), HostTool { spec, policy })]);
         Arc::new(HostContext {
             tools,
-            ..HostContext::default()
+            ..HostContext::new(&TOOL_SET)
         })
     };
     let text = "[tools]\nenabled = [{ name = \"fork\", access = \"write\" }, \
          \"grep\"]\n[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n";
     let first = program(text);
-    let mut image = image(&first, &around("finds", Access::Write));
-    add_server_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
+    let host = around("finds", Access::Write);
+    let mut image = image(&first, &host);
+    add_server_tools(&mut image, &first, &host, &[offer("s", "t", Access::Write)]).unwrap();
     let born = State::from_image(Pid(1), first, around("finds", Access::Write), image).unwrap();
     // Another life of the kernel: the host says other things of its tool, and allows other things.
     let bytes = codec::encode(

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{HostContext, HostTool};
 use dormouse_kernel::program::{Program, compile};
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 
 const LEAD: &str = r#"
@@ -129,7 +130,7 @@ impl Programs {
         let tools: BTreeMap<_, _> = HOST_TOOLS.into_iter().map(tool).collect();
         let around = Arc::new(HostContext {
             tools,
-            ..HostContext::default()
+            ..HostContext::new(&TOOL_SET)
         });
         let roots = ["lead.toml", "worker.toml", "thrifty.toml", "hurried.toml"]
             .map(compiled)

@@ -8,35 +8,60 @@ use serde_json::Value;
 
 /// Each crate stands above everything that it depends on. Neighbours on one floor do not know each
 /// other.
-const FLOORS: [(&str, u32); 19] = [
+const FLOORS: [(&str, u32); 20] = [
     ("dormouse-macros", 0),
     ("dormouse-outlines", 0),
     ("dormouse-proto", 1),
     ("dormouse-content", 2),
     ("dormouse-program", 2),
-    ("dormouse-kernel", 3),
-    ("dormouse-actors", 4),
-    ("dormouse-http", 4),
-    ("dormouse-records", 5),
-    ("dormouse-store-conformance", 5),
-    ("dormouse-mcp", 5),
-    ("dormouse-models", 5),
-    ("dormouse-host", 5),
-    ("dormouse-mcp-server", 5),
-    ("dormouse-store", 6),
-    ("dormouse", 7),
-    ("dormouse-cli", 8),
-    ("dormouse-examples", 8),
-    ("dormouse-bench", 8),
+    ("dormouse-machine", 3),
+    ("dormouse-kernel", 4),
+    ("dormouse-actors", 5),
+    ("dormouse-http", 5),
+    ("dormouse-records", 6),
+    ("dormouse-store-conformance", 6),
+    ("dormouse-mcp", 6),
+    ("dormouse-models", 6),
+    ("dormouse-host", 6),
+    ("dormouse-mcp-server", 6),
+    ("dormouse-store", 7),
+    ("dormouse", 8),
+    ("dormouse-cli", 9),
+    ("dormouse-examples", 9),
+    ("dormouse-bench", 9),
 ];
 
 /// The crates that neither wait, nor read a clock, nor touch files, and where they are.
-const PURE: [(&str, &str); 5] = [
+const PURE: [(&str, &str); 6] = [
     ("dormouse-proto", "proto/src"),
     ("dormouse-outlines", "kernel/outlines/src"),
     ("dormouse-content", "kernel/content/src"),
     ("dormouse-program", "kernel/program/src"),
+    ("dormouse-machine", "kernel/machine/src"),
     ("dormouse-kernel", "kernel/src"),
+];
+
+/// The crates below the machine.
+const BELOW_MACHINE: [&str; 5] = [
+    "dormouse-macros",
+    "dormouse-outlines",
+    "dormouse-proto",
+    "dormouse-content",
+    "dormouse-program",
+];
+
+/// What the machine must not name as a dependency: it gets programs compiled, arguments checked and
+/// texts outlined.
+const PARSERS: [&str; 9] = [
+    "dormouse-outlines",
+    "imara-diff",
+    "miette",
+    "pulldown-cmark",
+    "quick-xml",
+    "regex-automata",
+    "regex-syntax",
+    "strsim",
+    "toml",
 ];
 
 /// What the pure crates must not name, as crates or in their sources.
@@ -93,6 +118,11 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
+fn package<'a>(packages: &'a [Value], name: &str) -> &'a Value {
+    let found = packages.iter().find(|package| package["name"] == name);
+    found.unwrap_or_else(|| panic!("there is a package {name}"))
+}
+
 /// The names of a package's dependencies that end up in what is built from it; development only
 /// ones do not count.
 fn dependencies(package: &Value) -> Vec<String> {
@@ -147,6 +177,7 @@ fn an_upward_dependency_is_noticed() {
         ("dormouse-kernel", "dormouse-proto"),
         ("dormouse-proto", "dormouse-kernel"),
         ("dormouse-mcp", "dormouse-models"),
+        ("dormouse-machine", "dormouse-kernel"),
         ("dormouse-kernel", "serde"),
     ];
     let found = upward(edges.into_iter(), &floors);
@@ -154,9 +185,62 @@ fn an_upward_dependency_is_noticed() {
         found,
         [
             "dormouse-proto -> dormouse-kernel",
-            "dormouse-mcp -> dormouse-models"
+            "dormouse-mcp -> dormouse-models",
+            "dormouse-machine -> dormouse-kernel"
         ]
     );
+}
+
+/// The machine is told which tools there are. Not even its tests know them.
+#[test]
+fn the_machine_knows_no_tool_and_names_no_parser() {
+    let packages = packages();
+    let machine = package(&packages, "dormouse-machine");
+    let all = machine["dependencies"].as_array().unwrap();
+    assert!(
+        all.iter().all(|one| one["name"] != "dormouse-kernel"),
+        "the machine depends on the tools"
+    );
+    let named: Vec<_> = dependencies(machine)
+        .into_iter()
+        .filter(|name| PARSERS.contains(&&**name) || name.starts_with("tree-sitter"))
+        .collect();
+    assert!(named.is_empty(), "the machine depends on {named:?}");
+}
+
+/// Grammars are behind features of the crates below the machine, and nothing below the kernel
+/// switches one on.
+#[test]
+fn no_grammar_is_compiled_for_the_machine() {
+    let packages = packages();
+    let machine = package(&packages, "dormouse-machine");
+    assert_eq!(machine["features"].as_object().unwrap().len(), 0);
+    for name in BELOW_MACHINE.into_iter().chain(["dormouse-machine"]) {
+        let package = package(&packages, name);
+        assert!(
+            package["features"]["default"].is_null(),
+            "{name} has default features"
+        );
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let dependency_name = dependency["name"].as_str().unwrap();
+            if dependency_name.starts_with("dormouse-") {
+                assert!(
+                    BELOW_MACHINE.contains(&dependency_name),
+                    "{name} depends on {dependency_name}"
+                );
+                assert_eq!(
+                    dependency["features"].as_array().unwrap().len(),
+                    0,
+                    "{name} switches on features of {dependency_name}"
+                );
+            }
+            let is_grammar = dependency_name.starts_with("tree-sitter");
+            assert!(
+                !is_grammar || dependency["optional"] == true,
+                "{name} always has {dependency_name}"
+            );
+        }
+    }
 }
 
 /// A program with `test = false` is not built by `cargo test`, so that a test in it would never

@@ -11,7 +11,7 @@ use dormouse::program::Program;
 use dormouse::store::MemoryStore;
 use dormouse::tool::Access;
 use dormouse::{Kernel, Process, View};
-use dormouse_kernel::syscall::{Group, TOOLS, Tool, tool};
+use dormouse_kernel::syscall::{Group, TOOL_SET, TOOLS, Tool, tool};
 use dormouse_tests::{FnModel, says, within};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -304,7 +304,7 @@ fn section(tool: &Tool, program: &Program, answers: &[String]) -> String {
     let mut section = format!(
         "### {}\n\n{}\n\nAccess: {}. Made again after a crash: {}.\n\n{}\n",
         tool.name,
-        wrapped(&tool.spec(program).description),
+        wrapped(&tool.spec(program, &TOOL_SET).description),
         tool.access.word(),
         repeated(tool),
         parameters(tool)

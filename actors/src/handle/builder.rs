@@ -297,6 +297,7 @@ impl KernelBuilder {
             content_cache,
             owner_token,
             host_context: Arc::new(HostContext {
+                kernel_tools: &syscall::TOOL_SET,
                 tools: host_tools(&self.tools),
                 environment: environment::standard(),
                 prices: self.prices,

@@ -17,6 +17,7 @@ use dormouse_kernel::process::{
     initial_image,
 };
 use dormouse_kernel::program::compile;
+use dormouse_kernel::syscall::TOOL_SET;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::process::Priority;
 use dormouse_proto::record::{Entry, Lifetime, Phase};
@@ -41,7 +42,7 @@ fn main() -> Outcome {
 
 fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
     let state = holding(count, bytes)?;
-    let around = Arc::new(HostContext::default());
+    let around = Arc::new(HostContext::new(&TOOL_SET));
     let (mut decisions, mut children) = (Vec::new(), Vec::new());
     for _ in 0..FORKS {
         let input = fork(&state);
@@ -99,7 +100,7 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
         &[],
     )?
     .program;
-    let (around, said) = (Arc::new(HostContext::default()), "go".into());
+    let (around, said) = (Arc::new(HostContext::new(&TOOL_SET)), "go".into());
     let (access, lifetime, preloads) = (Access::Admin, Lifetime::Task, &Preloads::default());
     let (priority, input) = (Priority::Normal, Some(&said));
     let birth = Birth {

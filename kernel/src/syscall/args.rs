@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde_json::Value;
 
-use super::Tool;
 use super::parameter::{self, OfferedParameters, Parameter, ParameterKind};
+use super::{TOOL_SET, Tool};
 use crate::program::Program;
 use dormouse_content::Unreadable;
 
@@ -57,7 +57,7 @@ impl Args {
         Self::of(
             tool.name,
             tool.parameters,
-            OfferedParameters::for_program(program),
+            TOOL_SET.offered_parameters(program),
             text,
         )
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::tool::{Access, Answer};
+use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
-use crate::process::Draft;
+use crate::process::CheckpointError;
 
 /// `checkpoint_process` as a tool.
 pub const TOOL: Tool = Tool {
@@ -19,7 +18,7 @@ pub const TOOL: Tool = Tool {
     adapt: None,
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::checkpoint_process)),
+    handler: Handler::Process(ProcessHandler::MakeCheckpoint(label)),
 };
 
 const LABEL: &str = "label";
@@ -49,16 +48,8 @@ pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
     }
 }
 
-/// The answer of the tool.
-#[must_use]
-pub fn answer(made: &CheckpointInfo) -> Answer {
-    Answer::shown(made.element())
-}
-
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::checkpoint::Scope;
-    use dormouse_proto::id::{CheckpointId, FactNumber};
     use serde_json::json;
 
     use super::*;
@@ -83,18 +74,5 @@ mod tests {
             );
         }
         assert!(label(&json!({ "label": "x".repeat(65) }).to_string()).is_err());
-    }
-
-    #[test]
-    fn the_answer_names_the_checkpoint_and_the_fact() {
-        let made = CheckpointInfo {
-            id: CheckpointId(3),
-            label: "a<b".into(),
-            at: FactNumber(12),
-            scope: Scope::Process,
-        };
-        let expected =
-            r#"<checkpoint checkpoint_id="cp:3" fact="12" of="process" label="a&lt;b"/>"#;
-        assert_eq!(&*answer(&made).text, expected);
     }
 }

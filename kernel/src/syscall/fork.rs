@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::args::Args;
 use super::parameter::ItemType;
 use super::{Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
-use crate::process::Draft;
 use crate::program::Program;
 
 /// `fork` as a tool.
@@ -22,7 +21,7 @@ pub const TOOL: Tool = Tool {
     adapt: Some(bound_prompts),
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::fork)),
+    handler: Handler::Process(ProcessHandler::Fork { prompts, count }),
 };
 
 const PROMPTS: &str = "prompts";

@@ -1,20 +1,10 @@
 //! `goto`: goes back to an earlier message of the conversation and continues from there.
-//!
-//! A position is the `msg:N` marker at the end of a message. A history must not end within a reply:
-//! a reply that called tools, or that was paused, therefore resolves to the message that follows
-//! it.
 
-use std::sync::Arc;
-
-use dormouse_proto::id::FdId;
-use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::tool::{Access, Answer};
-use dormouse_proto::xml::Element;
-use imbl::Vector;
+use dormouse_machine::process::{GotoArguments, GotoError, check_goto_message};
+use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
-use crate::process::Draft;
 
 /// `goto` as a tool.
 pub const TOOL: Tool = Tool {
@@ -26,7 +16,7 @@ pub const TOOL: Tool = Tool {
     adapt: None,
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::goto)),
+    handler: Handler::Process(ProcessHandler::Goto(arguments)),
 };
 
 const PARAMETERS: [Parameter; 2] = [
@@ -42,87 +32,11 @@ const DESCRIPTION: &str = "Goes back to an earlier message: all after it is gone
 conversation, and your own message follows it. The number of a message stands behind it as \
 [msg:N]. Descriptors stay, and so does what was done outside. Call nothing else in the same reply.";
 
-/// Why a goto was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GotoError {
-    /// Invalid arguments.
-    #[error("{0}")]
-    Arguments(String),
-    /// The position is not the name of a message.
-    #[error("'{asked}' is not the position of a message: it is written as msg:N. {valid}")]
-    Unknown {
-        /// The requested position.
-        asked: String,
-        /// The valid positions, as text.
-        valid: String,
-    },
-    /// The position is the end of the conversation.
-    #[error(
-        "msg:{asked} is where the conversation stands: there is nothing to go back over. {valid}"
-    )]
-    Current {
-        /// The requested position.
-        asked: u32,
-        /// The valid positions, as text.
-        valid: String,
-    },
-    /// The position is after the end of the conversation.
-    #[error("msg:{asked} is yet to come: the last message is msg:{last}. {valid}")]
-    Future {
-        /// The requested position.
-        asked: u32,
-        /// Number of the last message.
-        last: usize,
-        /// The valid positions, as text.
-        valid: String,
-    },
-    /// The reply calls other tools as well.
-    #[error(
-        "goto must be the only call of a reply: what the others bring would be gone. Call it \
-         again, alone."
-    )]
-    Beside,
-}
-
-impl GotoError {
-    /// The error type, as answers state it.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Arguments(_) => "invalid_parameter",
-            Self::Unknown { .. } => "unknown_position",
-            Self::Current { .. } => "current_position",
-            Self::Future { .. } => "future_position",
-            Self::Beside => "not_alone",
-        }
-    }
-
-    /// The error as an answer.
-    #[must_use]
-    pub fn answer(&self) -> Answer {
-        let message = Element::new("message").text(self.to_string());
-        Answer::failed(
-            Element::new("goto_error")
-                .attribute("type", self.word())
-                .child(message),
-        )
-    }
-}
-
-/// The checked arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
-    /// Position as the model wrote it.
-    pub position: String,
-    /// Message that follows that position.
-    pub message: String,
-}
-
 /// Parses the arguments of a call.
 ///
 /// # Errors
 /// [`GotoError::Arguments`].
-pub fn arguments(args: &str) -> Result<Arguments, GotoError> {
+pub fn arguments(args: &str) -> Result<GotoArguments, GotoError> {
     let wrong = |error: dormouse_proto::descriptor::FdError| GotoError::Arguments(error.message);
     let args = Args::parse(&TOOL, args).map_err(wrong)?;
     let position = args
@@ -134,197 +48,23 @@ pub fn arguments(args: &str) -> Result<Arguments, GotoError> {
             "what you need to know there, and what to do next",
         )
         .map_err(wrong)?;
-    check_message(message)?;
-    Ok(Arguments {
+    check_goto_message(message)?;
+    Ok(GotoArguments {
         position: position.to_owned(),
         message: message.to_owned(),
     })
-}
-
-/// Refuses a message that is only white space.
-///
-/// # Errors
-/// [`GotoError::Arguments`].
-pub fn check_message(message: &str) -> Result<(), GotoError> {
-    if message.trim().is_empty() {
-        return Err(GotoError::Arguments(
-            "Parameter 'message' is empty: say what is to be done there.".to_owned(),
-        ));
-    }
-    Ok(())
-}
-
-/// The number of the last message that a goto keeps, for a conversation whose current message is
-/// `current`. Messages count from 1. O(1), except for paused replies.
-///
-/// # Errors
-/// [`GotoError::Unknown`], [`GotoError::Current`], [`GotoError::Future`].
-pub fn destination(
-    messages: &Vector<Arc<Message>>,
-    current: usize,
-    asked: &str,
-) -> Result<u32, GotoError> {
-    let position = asked.trim().trim_start_matches('[').trim_end_matches(']');
-    let Ok(FdId::Message { number, part: None }) = position.parse() else {
-        return Err(GotoError::Unknown {
-            asked: asked.to_owned(),
-            valid: valid(current),
-        });
-    };
-    if number as usize > messages.len() {
-        return Err(GotoError::Future {
-            asked: number,
-            last: messages.len(),
-            valid: valid(current),
-        });
-    }
-    match (number..).find(|number| !is_inside(messages, *number as usize)) {
-        Some(to) if (to as usize) < current => Ok(to),
-        _ => Err(GotoError::Current {
-            asked: number,
-            valid: valid(current),
-        }),
-    }
-}
-
-/// The number of the last message that the model did not write: its position while it calls tools.
-#[must_use]
-pub fn last_user_message(messages: &Vector<Arc<Message>>) -> usize {
-    messages
-        .iter()
-        .rposition(|message| message.role == Role::User)
-        .map_or(0, |index| index + 1)
-}
-
-fn valid(current: usize) -> String {
-    match current {
-        0 | 1 => "There is no earlier message.".to_owned(),
-        2 => "Valid: msg:1.".to_owned(),
-        _ => format!("Valid: msg:1 to msg:{}.", current - 1),
-    }
-}
-
-/// Whether message `number` is a reply that continues or is answered in the next message.
-fn is_inside(messages: &Vector<Arc<Message>>, number: usize) -> bool {
-    let Some(message) = messages
-        .get(number - 1)
-        .filter(|message| message.role == Role::Assistant)
-    else {
-        return false;
-    };
-    let calls = message
-        .blocks
-        .iter()
-        .any(|block| matches!(block, Block::ToolUse { .. }));
-    calls
-        || messages
-            .get(number)
-            .is_some_and(|next| next.role == Role::Assistant)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn conversation() -> Vector<Arc<Message>> {
-        let call = Block::ToolUse {
-            id: "a".into(),
-            name: "t".into(),
-            args: "{}".into(),
-            raw: None,
-        };
-        let result = Block::ToolResult {
-            id: "a".into(),
-            text: "found".into(),
-            is_error: false,
-        };
-        let messages = [
-            (Role::User, Block::text("go")),
-            (Role::Assistant, call.clone()),
-            (Role::User, result),
-            (Role::Assistant, Block::text("first half")),
-            (Role::Assistant, Block::text("second half")),
-            (Role::User, Block::text("more")),
-            (Role::Assistant, call),
-        ];
-        messages
-            .into_iter()
-            .map(|(role, block)| {
-                Arc::new(Message {
-                    role,
-                    blocks: vec![block],
-                })
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_position_is_a_place_where_no_call_is_open() {
-        let messages = conversation();
-        assert_eq!(last_user_message(&messages), 6);
-        let cases = [
-            ("msg:1", 6, Ok(1)),
-            ("[msg:1]", 6, Ok(1)),
-            ("msg-1", 6, Ok(1)),
-            ("msg:2", 6, Ok(3)),
-            ("msg:3", 6, Ok(3)),
-            ("msg:4", 6, Ok(5)),
-            ("msg:5", 6, Ok(5)),
-            ("msg:6", 6, Err("current_position")),
-            ("msg:7", 6, Err("current_position")),
-            ("msg:6", 7, Ok(6)),
-            ("msg:7", 7, Err("current_position")),
-            ("msg:8", 7, Err("future_position")),
-            ("msg:4294967295", 6, Err("future_position")),
-            ("msg:0", 6, Err("unknown_position")),
-            ("msg:4294967296", 6, Err("unknown_position")),
-            ("msg:3.1", 6, Err("unknown_position")),
-            ("fd:1", 6, Err("unknown_position")),
-            ("3", 6, Err("unknown_position")),
-            ("", 6, Err("unknown_position")),
-        ];
-        for (asked, current, expected) in cases {
-            let found = destination(&messages, current, asked).map_err(|error| error.word());
-            assert_eq!(found, expected, "{asked} at {current}");
-        }
-        assert!(
-            destination(&Vector::new(), 0, "msg:1")
-                .is_err_and(|error| error.word() == "future_position")
-        );
-    }
-
-    #[test]
-    fn errors_say_what_is_valid() {
-        let cases = [
-            (0, "no earlier message"),
-            (1, "no earlier message"),
-            (2, "Valid: msg:1."),
-            (7, "msg:1 to msg:6."),
-        ];
-        for (current, words) in cases {
-            let error = destination(&conversation(), current, "msg:9").unwrap_err();
-            let answer = error.answer();
-            assert!(
-                answer.is_error && answer.text.contains(words),
-                "{}",
-                answer.text
-            );
-            assert!(
-                answer
-                    .text
-                    .starts_with("<goto_error type=\"future_position\">"),
-                "{}",
-                answer.text
-            );
-        }
-    }
-
     #[test]
     fn both_arguments_must_be_there_and_nothing_else() {
         let taken = arguments(r#"{"position": "msg:3", "message": "again"}"#);
         assert_eq!(
             taken,
-            Ok(Arguments {
+            Ok(GotoArguments {
                 position: "msg:3".into(),
                 message: "again".into()
             })

@@ -5,6 +5,7 @@
 //! syntax of a descriptor are text, since templates look like that; braces around a descriptor that
 //! does not exist are an error.
 
+use dormouse_machine::tool::may_hold_handle;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use serde::de::IgnoredAny;
 
@@ -13,12 +14,6 @@ use super::part::{PARTS, PartReference};
 
 /// Limit for the bytes that handles add to the arguments of one call.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
-
-/// Whether the arguments may contain a handle. One pass.
-#[must_use]
-pub fn may_hold_one(args: &str) -> bool {
-    args.contains("{{")
-}
 
 /// Replaces every handle by the text of its descriptor, or by the base64 of binary content;
 /// everything else stays unchanged. `None` if there is no handle. Costs a pass over the arguments
@@ -30,7 +25,7 @@ pub fn may_hold_one(args: &str) -> bool {
 pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     let args = call.args;
     // Invalid JSON is reported by the tool itself, which knows its schema.
-    if !may_hold_one(args) || serde_json::from_str::<IgnoredAny>(args).is_err() {
+    if !may_hold_handle(args) || serde_json::from_str::<IgnoredAny>(args).is_err() {
         return Ok(None);
     }
     let mut expansion = Expansion {

@@ -5,6 +5,7 @@
 //! is repeated.
 
 use super::TOOLS;
+use crate::program::Program;
 
 /// A line of the instructions, with the tool that it depends on.
 type Line = (&'static str, &'static str);
@@ -56,6 +57,19 @@ const RELIABLE: [&str; 2] = [
      it says.\n",
 ];
 
+/// The instructions for a process of `program` that has descriptors and these tools of the kernel.
+pub(super) fn of_process(
+    program: &Program,
+    tools: &[&'static str],
+    aliases: &[(&str, &str)],
+) -> String {
+    let mut enabled = tools.to_vec();
+    enabled.extend(program.references().then_some(REFERENCES));
+    enabled.extend(program.message_references().then_some(MESSAGES));
+    enabled.extend(program.expands_any().then_some(HANDLES));
+    instructions(&enabled, aliases)
+}
+
 /// The instructions for a process with these tools; empty if none of them is a descriptor tool.
 /// `aliases` maps kernel names to the names that the model was given, since examples and answers
 /// use the kernel names.
@@ -93,8 +107,47 @@ fn listed(lines: &[Line], enabled: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use dormouse_proto::process::Priority;
+    use dormouse_proto::record::Lifetime;
+    use dormouse_proto::tool::Access;
+
     use super::*;
-    use crate::syscall::{Group, names_of};
+    use crate::process::{Birth, HostContext, Preloads, initial_image};
+    use crate::program::compile;
+    use crate::syscall::{Group, TOOL_SET, names_of};
+
+    #[test]
+    fn a_model_is_told_which_of_its_tools_an_answer_means() {
+        const PROGRAM: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+[tools]
+enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
+"#;
+        let read = &mut |_: &Path| Ok(Bytes::from_static(PROGRAM.as_bytes()));
+        let (program, host) = (
+            compile(Path::new("p.toml"), read, &[]).unwrap().program,
+            HostContext::new(&TOOL_SET),
+        );
+        let birth = Birth {
+            access: Access::Read,
+            depth: 0,
+            lifetime: Lifetime::Task,
+            priority: Priority::Normal,
+            preloads: &Preloads::default(),
+            input: None,
+        };
+        let prompt = initial_image(&program, &host, birth, 0).system;
+        assert!(
+            prompt.contains("- read_fd, here and in answers, is your tool look.\n"),
+            "{prompt}"
+        );
+        assert_eq!(prompt.matches("is your tool").count(), 1, "{prompt}");
+    }
 
     /// Every tool and pseudo tool, with the words by which the instructions mention it.
     fn known() -> Vec<(&'static str, String)> {

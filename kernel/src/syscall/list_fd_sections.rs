@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use dormouse_machine::tool::truncate;
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::descriptor::view::{self, ListedSection};
 use dormouse_proto::record::Section;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::window::{Window, truncate};
+use super::window::Window;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 use dormouse_content::Reader;
 

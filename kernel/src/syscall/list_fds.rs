@@ -1,21 +1,18 @@
 //! `list_fds`: lists the descriptors of a process with their notes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use dormouse_proto::descriptor::view::{self, Extent, ListedFd};
-use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_machine::tool::truncate;
+use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
-use dormouse_proto::xml::Element;
-use time::OffsetDateTime;
 
 use super::args::Args;
-use super::window::{Window, truncate};
+use super::window::Window;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
-use crate::table::{Table, default_view};
-use dormouse_content::{Content, ReadQuota};
+use crate::table::{Table, listing};
+use dormouse_content::Content;
 
 /// `list_fds` as a tool.
 pub const TOOL: Tool = Tool {
@@ -75,12 +72,9 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
                 .map(|text| truncate(text, longest))
         })
         .collect();
-    let listed = items.iter().zip(&summaries).map(|(item, summary)| {
-        listed(
-            item,
-            summary.as_deref(),
-            extent(&item.1, call.settings, call.quota),
-        )
+    let listed = items.iter().zip(&summaries).map(|((id, entry), summary)| {
+        let extent = listing::extent(entry, call.settings, call.quota);
+        listing::listed(id, entry, summary.as_deref(), extent)
     });
     Ok(Outcome::Answer(view::list(
         shown,
@@ -116,63 +110,11 @@ fn estimated_chars((_, entry): &Item<'_>) -> u64 {
             .sum::<u64>()
 }
 
-/// The element of a descriptor in a list.
-pub(crate) fn element(
-    id: &FdId,
-    entry: &Entry<Content>,
-    extent: Result<Extent, Arc<str>>,
-) -> Element {
-    let item = (id.clone(), Cow::Borrowed(entry));
-    listed(&item, entry.notes.summary.as_deref(), extent).element()
-}
-
-/// The extent of a descriptor for a list, or why it cannot be read.
-pub(crate) fn extent(
-    entry: &Entry<Content>,
-    settings: &DescriptorSettings,
-    quota: &ReadQuota,
-) -> Result<Extent, Arc<str>> {
-    default_view(Cow::Borrowed(entry), settings, quota)
-        .and_then(|view| view.extent())
-        .map_err(|lost| lost.message)
-}
-
-fn listed<'a>(
-    (id, entry): &'a Item<'_>,
-    summary: Option<&'a str>,
-    extent: Result<Extent, Arc<str>>,
-) -> ListedFd<'a> {
-    ListedFd {
-        fd: id.clone(),
-        name: entry.notes.name.as_deref(),
-        source: &entry.source,
-        extent,
-        page_chars: entry.page_chars,
-        opened: opened(entry.opened_ms),
-        sections: entry.notes.sections.len(),
-        cut_bytes: entry.cut_bytes,
-        summary,
-    }
-}
-
-/// A time in UTC, in seconds, as in RFC 3339. `None` for 0, which means that it is unknown, and
-/// after the year 9999.
-fn opened(ms: u64) -> Option<String> {
-    let seconds = i64::try_from(ms / 1000).ok().filter(|_| ms > 0)?;
-    let time = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
-    Some(format!(
-        "{}T{:02}:{:02}:{:02}Z",
-        time.date(),
-        time.hour(),
-        time.minute(),
-        time.second()
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use dormouse_proto::descriptor::DescriptorSettings;
     use dormouse_proto::message::{Block, Message, Role};
     use dormouse_proto::model::Usage;
     use dormouse_proto::record::{Annotation, Section};

@@ -4,7 +4,6 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
-use crate::process::Draft;
 
 /// `receive_messages` as a tool.
 pub const TOOL: Tool = Tool {
@@ -16,7 +15,7 @@ pub const TOOL: Tool = Tool {
     adapt: None,
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::receive_messages)),
+    handler: Handler::Process(ProcessHandler::ReceiveMessages(timeout_ms)),
 };
 
 const TIMEOUT: &str = "timeout_ms";

@@ -2,12 +2,10 @@
 
 use dormouse_proto::id::CheckpointId;
 use dormouse_proto::tool::Access;
-use dormouse_proto::xml::Element;
 
 use super::args::Args;
-use super::checkpoint::{CheckpointError, CheckpointInfo};
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
-use crate::process::Draft;
+use crate::process::CheckpointError;
 
 /// `restore_process` as a tool.
 pub const TOOL: Tool = Tool {
@@ -19,7 +17,7 @@ pub const TOOL: Tool = Tool {
     adapt: None,
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::restore_process)),
+    handler: Handler::Process(ProcessHandler::Restore(checkpoint)),
 };
 
 const ID: &str = "checkpoint_id";
@@ -45,22 +43,6 @@ pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
     asked
         .parse()
         .map_err(|error| CheckpointError::Arguments(format!("{error}.")))
-}
-
-/// The element that tells the model that it was restored, and how often so far.
-#[must_use]
-pub fn notice(checkpoint: &CheckpointInfo, restores: u32, max_restores: u32) -> Element {
-    let label = (!checkpoint.label.is_empty()).then_some(&checkpoint.label);
-    let message = "You were restored to this checkpoint: what you did after it is gone from this \
-         conversation, and so are the descriptors of then. What was done outside stays. Choose \
-         another way than before.";
-    Element::new("process_restored")
-        .attribute("checkpoint_id", checkpoint.id)
-        .attribute_if("label", label)
-        .attribute("fact", checkpoint.at)
-        .attribute("restores", restores)
-        .attribute("max_restores", max_restores)
-        .child(Element::new("message").text(message))
 }
 
 #[cfg(test)]

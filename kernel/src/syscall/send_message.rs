@@ -3,22 +3,14 @@
 //! A call is checked here and becomes a [`PendingMessage`], which the shell delivers. The
 //! supervisor decides who may be written to, since only it knows the tree.
 
-use std::sync::Arc;
-
-use dormouse_proto::descriptor::view::Extent;
-use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Address;
-use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::parameter::ItemType;
-use super::transferred::{TransferredDescriptor, transferred_descriptors};
-use super::{Call, Group, Handler, Parameter, ProcessHandler, Tool, list_fds};
-use crate::process::Draft;
+use super::transferred::transferred_descriptors;
+use super::{Call, Envelope, Group, Handler, Parameter, PendingMessage, ProcessHandler, Tool};
 use crate::program::Program;
-use crate::table::placement::{Placement, Placer};
-use dormouse_content::Content;
 
 /// `send_message` as a tool.
 pub const TOOL: Tool = Tool {
@@ -30,7 +22,7 @@ pub const TOOL: Tool = Tool {
     adapt: None,
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::send_message)),
+    handler: Handler::Process(ProcessHandler::SendMessage(pending)),
 };
 
 const FDS: &str = "fds";
@@ -60,95 +52,6 @@ when it calls receive_messages. You get an answer as soon as the message is kept
 not wait for a reply.";
 
 const TO: &str = "\"parent\", the pid of a process that list_processes shows, or a name";
-
-/// A checked call. It accompanies the work and is returned with its outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PendingMessage {
-    /// Address of the receiver.
-    pub to: Address,
-    /// The message.
-    pub envelope: Envelope,
-}
-
-/// A message between processes. Its descriptors share the sender's bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Envelope {
-    /// Name of the sender's program.
-    pub program: Arc<str>,
-    /// The text; empty if only descriptors are transferred.
-    pub text: Arc<str>,
-    /// The transferred descriptors, with the sender's ids.
-    pub descriptors: Vec<TransferredDescriptor>,
-}
-
-/// A message whose bytes have been read for its receiver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedEnvelope {
-    /// Name of the sender's program.
-    pub program: Arc<str>,
-    /// Placement of the text; `None` if only descriptors are transferred.
-    pub text: Option<Placement>,
-    /// The transferred descriptors.
-    pub descriptors: Vec<PlacedDescriptor>,
-}
-
-/// A transferred descriptor that is about to be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedDescriptor {
-    /// The entry. Its source names the sender and the sender's descriptor.
-    pub entry: Entry<Content>,
-    /// Extent of the content, or why it cannot be read.
-    pub extent: Result<Extent, Arc<str>>,
-}
-
-impl PlacedEnvelope {
-    /// Reads a message of process `from` for its receiver. O(n) in its text, plus an index for each
-    /// descriptor that has none.
-    #[must_use]
-    pub fn new(from: Pid, envelope: Envelope, placer: &Placer<'_>) -> Self {
-        let Envelope {
-            program,
-            text,
-            descriptors,
-        } = envelope;
-        let text = Some(text).filter(|text| !text.is_empty());
-        let text = text.map(|text| placer.shared(&text, &format!("process:{from}")));
-        let settings = placer.settings.copied().unwrap_or_default();
-        let place = |TransferredDescriptor { id, part, entry }: TransferredDescriptor| {
-            let part = part.map(|part| format!(" {part}")).unwrap_or_default();
-            let source = format!("{from}/{id}{part}").into();
-            let entry = Entry {
-                source,
-                opened_ms: placer.now_ms,
-                ..entry
-            };
-            entry.content.reader(placer.quota).prepare(entry.page_chars);
-            PlacedDescriptor {
-                extent: list_fds::extent(&entry, &settings, placer.quota),
-                entry,
-            }
-        };
-        Self {
-            program,
-            text,
-            descriptors: descriptors.into_iter().map(place).collect(),
-        }
-    }
-
-    /// Bytes that the message adds to the receiver's table. Transferred descriptors count as if the
-    /// receiver had opened them.
-    #[must_use]
-    pub fn opened_bytes(&self) -> u64 {
-        let text = match &self.text {
-            Some(Placement::Descriptor(new)) => new.entry.content.len_bytes(),
-            Some(Placement::Context { .. }) | None => 0,
-        };
-        self.descriptors
-            .iter()
-            .map(|new| new.entry.content.len_bytes())
-            .fold(text, u64::saturating_add)
-    }
-}
 
 /// Checks a call by a process of `program`.
 ///
@@ -190,6 +93,7 @@ mod tests {
 
     use super::*;
     use crate::program::compile;
+    use crate::syscall::TOOL_SET;
     use crate::table::Table;
     use dormouse_content::Content;
 
@@ -290,7 +194,7 @@ mod tests {
     #[test]
     fn without_descriptors_there_is_nothing_to_hand_over() {
         let plain = program("\"send_message\"");
-        let schema: Value = serde_json::from_str(&TOOL.spec(&plain).schema).unwrap();
+        let schema: Value = serde_json::from_str(&TOOL.spec(&plain, &TOOL_SET).schema).unwrap();
         assert!(schema["properties"][FDS].is_null());
         let args = json!({ "to": "parent", "text": "x", "fds": [] }).to_string();
         assert!(

@@ -6,20 +6,16 @@
 
 mod descriptors;
 mod lists;
-mod pending;
 
 use dormouse_proto::program::nearest;
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::Access;
 use serde_json::json;
 
-pub use self::pending::{
-    FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
-};
 use super::args::Args;
 use super::parameter::ItemType;
 use super::{Call, Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
-use crate::process::Draft;
+use crate::process::{PendingSpawn, check_preload_size};
 use crate::program::Program;
 
 /// `spawn` as a tool.
@@ -32,7 +28,11 @@ pub const TOOL: Tool = Tool {
     adapt: Some(list_programs),
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::spawn)),
+    handler: Handler::Process(ProcessHandler::Spawn {
+        pending,
+        waits,
+        program_name,
+    }),
 };
 
 const FDS: &str = "additional_preload_fds";
@@ -99,7 +99,7 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Strin
     let descriptors = descriptors::preloads(&args, call, &child)?;
     let files = lists::texts(&args, FILES, "a path")?;
     let temp_files = lists::temp_files(&args, TEMP_FILES)?;
-    pending::check_size(descriptors.iter().map(|(.., shown)| shown))?;
+    check_preload_size(descriptors.iter().map(|(.., shown)| shown))?;
     Ok(PendingSpawn {
         program: child,
         query,

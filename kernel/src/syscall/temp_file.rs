@@ -1,41 +1,15 @@
-//! Shared code of the temporary file tools: parsing of files and contents, and answers.
+//! Shared code of the temporary file tools: parsing of files and contents.
 //!
 //! The tools only describe operations; the files belong to the tree of processes and not to one of
 //! them.
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
-use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempId, view};
-use dormouse_proto::tool::Answer;
+use dormouse_proto::temp_file::{TempFileOp, TempId};
 
-use super::Outcome;
 use super::args::Args;
+use super::{Outcome, PendingTempFile};
 use crate::table::Table;
 use dormouse_content::Content;
-
-/// A pending operation on the tree's files. The same arguments and table yield the same one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PendingTempFile {
-    /// The operation.
-    pub op: TempFileOp<Content>,
-    /// Maximum size of a file, from the program.
-    pub max_bytes: u64,
-    /// The file as the model named it, if it did.
-    asked: Option<String>,
-}
-
-impl PendingTempFile {
-    /// The answer for a completed change.
-    #[must_use]
-    pub fn changed(&self, id: TempId, version: u64, total_bytes: u64) -> Answer {
-        view::changed(&self.op, id, version, total_bytes)
-    }
-
-    /// The answer for a refused operation.
-    #[must_use]
-    pub fn refused(&self, error: &TempFileError) -> Answer {
-        error.fd_error(self.asked.as_deref()).answer()
-    }
-}
 
 /// The outcome that asks for `op`.
 pub(super) fn pending(

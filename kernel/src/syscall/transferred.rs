@@ -8,29 +8,16 @@ use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::program::nearest;
 use dormouse_proto::record::{Annotations, Entry};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::Call;
 use super::args::Args;
+use super::parameter::MAX_ITEMS;
 use super::part::{PARTS, PartReference, UNITS};
+use super::{Call, TransferredDescriptor};
 use dormouse_content::Content;
 
 /// Maximum number of descriptors that an error lists.
 const SHOWN: usize = 20;
-
-/// Maximum number of items in a list argument.
-pub(super) const MAX_ITEMS: usize = 64;
-
-/// A descriptor, or a part of one, that is transferred to another process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransferredDescriptor {
-    /// Id in the table of the sender.
-    pub id: FdId,
-    /// The part, such as `lines 10-40`; `None` for the whole descriptor.
-    pub part: Option<String>,
-    /// The entry. Its source is that of the whole descriptor.
-    pub entry: Entry<Content>,
-}
 
 /// The descriptors in the list `key` of a call, in order.
 pub(super) fn transferred_descriptors(
@@ -53,28 +40,6 @@ pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], 
         )),
         _ => Ok(items),
     }
-}
-
-/// The schema of a list item: a string or an object.
-pub(super) fn item_schema() -> Value {
-    json!({ "anyOf": [{ "type": "string" }, part_schema()] })
-}
-
-/// The schema of the object form.
-fn part_schema() -> Value {
-    let text = |description: &str| json!({ "type": "string", "description": description });
-    json!({
-        "type": "object",
-        "properties": {
-            "fd": text("The descriptor, such as fd:1"),
-            "lines": text("Only these lines, such as 10-40"),
-            "pages": text("Only these pages, such as 2-3"),
-            "chars": text("Only these characters, such as 0-99"),
-            "section": text("Only this marked section")
-        },
-        "required": ["fd"],
-        "additionalProperties": false
-    })
 }
 
 struct Finder<'a> {

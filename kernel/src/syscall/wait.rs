@@ -10,7 +10,7 @@ use super::parameter::ItemType;
 use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
 use super::transferred::bounded;
 use super::{Group, Handler, Parameter, ProcessHandler, Tool};
-use crate::process::Draft;
+use crate::process::Wait;
 
 /// `wait` as a tool.
 pub const TOOL: Tool = Tool {
@@ -22,7 +22,7 @@ pub const TOOL: Tool = Tool {
     adapt: None,
     example: None,
     may_repeat: super::always,
-    handler: Handler::Process(ProcessHandler(Draft::wait)),
+    handler: Handler::Process(ProcessHandler::Wait(arguments)),
 };
 
 const PIDS: &str = "pids";
@@ -43,15 +43,6 @@ const PARAMETERS: [Parameter; 2] = [
 
 const DESCRIPTION: &str =
     "Waits until children that run in the background have ended, and returns what they said.";
-
-/// The checked arguments of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// The children; `None` for all.
-    pub pids: Option<Vec<Pid>>,
-    /// Timeout in milliseconds.
-    pub timeout_ms: Option<u64>,
-}
 
 /// The checked arguments of a call.
 ///

@@ -72,14 +72,6 @@ impl Window {
     }
 }
 
-/// The text, truncated to `max_chars` characters and an ellipsis.
-pub(super) fn truncate(text: &str, max_chars: usize) -> String {
-    match text.char_indices().nth(max_chars) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Parameter;

@@ -5,8 +5,9 @@ use dormouse_proto::record::Entry;
 
 use super::super::Call;
 use super::super::args::Args;
-use super::super::transferred::{TransferredDescriptor, transferred_descriptors};
-use super::{FDS, ShownPreload};
+use super::super::transferred::transferred_descriptors;
+use super::FDS;
+use crate::process::{ShownPreload, TransferredDescriptor};
 use crate::program::Program;
 use dormouse_content::Content;
 

@@ -7,7 +7,9 @@ use dormouse_proto::record::{Annotation, Entry, Section};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::process::{FetchError, Fetched, MAX_PRELOAD_BYTES, ShownPreload};
 use crate::program::compile;
+use crate::syscall::TOOL_SET;
 use crate::table::Table;
 use dormouse_content::Content;
 
@@ -334,7 +336,7 @@ fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
     ];
     for (tools, has_fds, has_temp_files) in cases {
         let program = program(tools);
-        let spec = TOOL.spec(&program);
+        let spec = TOOL.spec(&program, &TOOL_SET);
         assert!(
             spec.description.contains("- helper: Helps."),
             "{}",

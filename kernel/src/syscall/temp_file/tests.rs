@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use dormouse_proto::record::Entry;
+use dormouse_proto::temp_file::TempFileError;
 
 use super::*;
 use crate::syscall::{

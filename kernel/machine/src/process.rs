@@ -1,0 +1,94 @@
+//! The process machine: the state of a process, and what the process does next.
+//!
+//! [`decide`] takes a [`State`] and an [`Input`] and returns facts and effects; [`evolve`] applies
+//! one fact to the state, both live and on replay. The shell (`dormouse-actors`) makes the facts
+//! durable, then performs the effects, and feeds their outcomes back as inputs. Both functions are
+//! pure and deterministic.
+//!
+//! A process tool ([`ProcessHandler`](crate::tool::ProcessHandler)) reads the arguments of a call;
+//! what the call does is done here.
+//!
+//! This module never performs I/O, never waits and never reads a clock: the time arrives with the
+//! input.
+//!
+//! Invariants kept here:
+//! * HIST-1: the bytes sent to a model only grow, except after a `goto` or a restore.
+//! * FORK-1, FORK-2: a fork starts from a value that later changes do not touch, and its history
+//!   begins with the bytes of its parent.
+//! * DUR-2: replaying the facts yields the state that wrote them.
+//! * CALL-1: a completion is applied at most once.
+//! * CALL-2: a tool that is not idempotent never runs twice for one call.
+//! * MAIL-1: a message is delivered once.
+//! * TREE-1: the usage of a tree stays within the budget of its root.
+
+mod arrival;
+mod background;
+mod birth;
+mod budget;
+mod checkpoint;
+mod checkpoint_op;
+mod children;
+mod control;
+mod copy;
+mod decide;
+mod diff;
+mod effect;
+mod envelope;
+mod environment;
+mod evolve;
+mod fact_summary;
+mod fallback;
+mod goto;
+mod hibernation;
+mod input;
+mod mail;
+mod offered_tool;
+mod pending_reads;
+mod pending_spawn;
+mod process_list;
+mod program_cache;
+mod read;
+mod resume;
+mod server_tools;
+mod spawn;
+mod state;
+mod toolbox;
+mod tools;
+mod turn;
+mod waiting;
+
+pub use arrival::PlacedArrival;
+pub use birth::{Birth, initial_image};
+pub use checkpoint_op::{
+    CheckpointError, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply,
+};
+pub use copy::{StartMode, branched, copied, with_start_mode};
+pub use decide::{Decision, decide};
+pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
+pub use effect::{Child, Effect, Report, Work};
+pub use envelope::{
+    Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope, TransferredDescriptor,
+};
+pub use environment::{GatheredEnvironment, add_environment};
+pub use evolve::evolve;
+pub use fact_summary::summary_line;
+pub use goto::{GotoArguments, GotoError, check_goto_message};
+pub use hibernation::BusyReason;
+pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
+pub use pending_spawn::{
+    FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
+    check_preload_size,
+};
+pub use process_list::MAX_SHOWN_PROCESSES;
+pub use read::{Read, ReadResult};
+pub use server_tools::{MissingServerTool, add_server_tools};
+pub use state::{State, StateError};
+pub use toolbox::{HostContext, HostTool, Tools};
+pub use waiting::Wait;
+
+use dormouse_content::Content;
+
+/// A fact that holds its contents themselves, not references to them.
+pub type Fact = dormouse_proto::record::Fact<Content>;
+/// An image that holds its contents themselves, not references to them.
+pub type Image = dormouse_proto::record::Image<Content>;

@@ -1,0 +1,106 @@
+//! Arrivals: input from outside of the process whose bytes have to be read before it is known where
+//! they go, to the context or to a descriptor.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::mail::Sender;
+use dormouse_proto::user_input::UserInput;
+
+use super::{Envelope, PlacedEnvelope};
+use crate::table::NewDescriptor;
+use crate::table::placement::{Placement, Placer};
+use dormouse_content::{CappedBytes, Unreadable};
+
+/// An arrival before its bytes are read. The fields are those of the [`Input`](super::Input) that
+/// brought it.
+#[derive(Clone, Debug)]
+pub(super) enum Arrival {
+    /// Input of the host.
+    UserInput { from: Sender, user_input: UserInput },
+    /// A content that the host opens as a descriptor.
+    Opened {
+        request_id: Arc<str>,
+        capped: CappedBytes,
+        source: String,
+        page_chars: Option<u32>,
+    },
+    /// A message of another process.
+    Message {
+        request_id: Arc<str>,
+        from: Pid,
+        call: CallId,
+        acked_below: u32,
+        envelope: Envelope,
+    },
+}
+
+/// An arrival whose bytes have been read.
+#[derive(Clone, Debug)]
+pub enum PlacedArrival {
+    /// Input of the host.
+    UserInput {
+        /// Who sent the input.
+        from: Sender,
+        /// Placement of each part, in order.
+        parts: Vec<Placement>,
+    },
+    /// A content that the host opens as a descriptor.
+    Opened {
+        /// Id of the request; the answer carries it.
+        request_id: Arc<str>,
+        /// The new descriptor, or why the bytes could not be read.
+        new: Result<Box<NewDescriptor>, Unreadable>,
+    },
+    /// A message of another process.
+    Message {
+        /// Id of the delivery; the receipt carries it.
+        request_id: Arc<str>,
+        /// Pid of the sender.
+        from: Pid,
+        /// Call of the sender; identifies the message.
+        call: CallId,
+        /// The sender has an acknowledgement for every call below this sequence number.
+        acked_below: u32,
+        /// The message.
+        envelope: PlacedEnvelope,
+    },
+}
+
+impl Arrival {
+    pub(super) fn place(self, placer: &Placer<'_>) -> PlacedArrival {
+        match self {
+            Self::UserInput { from, user_input } => PlacedArrival::UserInput {
+                from,
+                parts: placer.user_input(&user_input),
+            },
+            Self::Opened {
+                request_id,
+                capped,
+                source,
+                page_chars,
+            } => PlacedArrival::Opened {
+                request_id,
+                new: placer
+                    .host_descriptor(capped, &source, page_chars)
+                    .map(Box::new),
+            },
+            Self::Message {
+                request_id,
+                from,
+                call,
+                acked_below,
+                envelope,
+            } => {
+                let envelope = PlacedEnvelope::new(from, envelope, placer);
+                PlacedArrival::Message {
+                    request_id,
+                    from,
+                    call,
+                    acked_below,
+                    envelope,
+                }
+            }
+        }
+    }
+}

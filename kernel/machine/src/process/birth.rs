@@ -1,0 +1,178 @@
+//! The image that a new process starts from. System prompt and tools are composed once, at birth,
+//! and never change (HIST-1).
+
+use std::sync::Arc;
+
+use dormouse_proto::budget::{Budget, Ledger};
+use dormouse_proto::mail::{Mail, Sender};
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::model::Usage;
+use dormouse_proto::process::Priority;
+use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
+use dormouse_proto::tool::Access;
+use dormouse_proto::user_input::UserInput;
+use imbl::Vector;
+
+use super::environment::{GatheredEnvironment, add_environment};
+use super::program_cache::ProgramCache;
+use super::toolbox::{HostContext, Toolbox};
+use super::{Image, Preloads, ShownPreload};
+use crate::budget::DEFAULT_PROCESSES;
+use crate::table::Table;
+use crate::table::placement::{Placement, Placer};
+use dormouse_program::Program;
+
+/// Default budget of a root whose program sets none.
+const ROOT: Budget = Budget {
+    input_tokens: None,
+    output_tokens: None,
+    cost_nanos: None,
+    wall_time_ms: None,
+    processes: Some(DEFAULT_PROCESSES),
+    depth: None,
+    resident_bytes: None,
+};
+
+/// What a new process gets in addition to its program.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth<'a> {
+    /// Access level of the process.
+    pub access: Access,
+    /// Number of ancestors; 0 for a root.
+    pub depth: u32,
+    /// Whether the process ends with its turn or waits for more input.
+    pub lifetime: Lifetime,
+    /// Priority of its model calls.
+    pub priority: Priority,
+    /// Preloads in addition to those of the program.
+    pub preloads: &'a Preloads,
+    /// Initial input. An input without parts counts as none.
+    pub input: Option<&'a UserInput>,
+}
+
+/// Makes the image of a new process. Costs O(preloads + input). The budget is the one of the
+/// program, as a root has it; a parent replaces it by a share.
+///
+/// If [`EnvironmentChoice::is_gathered`](dormouse_program::EnvironmentChoice::is_gathered), the image
+/// is incomplete until [`add_environment`] adds what was gathered.
+#[must_use]
+pub fn initial_image(
+    program: &Program,
+    host: &HostContext,
+    birth: Birth<'_>,
+    now_ms: u64,
+) -> Image {
+    let cache = ProgramCache::for_program(program, host);
+    let mut table = Table::default();
+    // Without descriptor tools nothing could read a preloaded descriptor.
+    for (id, entry) in birth
+        .preloads
+        .descriptors
+        .iter()
+        .filter(|_| program.descriptors().is_some())
+    {
+        table.insert(id.clone(), entry.clone());
+    }
+    let mut held_bytes = 0;
+    let input = birth
+        .input
+        .filter(|user_input| !user_input.parts.is_empty());
+    let mailbox = input.map(|user_input| {
+        let parts = Placer::unlimited(program.descriptors(), now_ms).user_input(user_input);
+        let blocks = parts.into_iter().map(|part| match part {
+            Placement::Context { answer, .. } => Block::text(answer.text),
+            Placement::Descriptor(new) => {
+                let id = table.next_id();
+                let answer = new.answer(&id);
+                held_bytes += new.entry.content.len_bytes();
+                table.insert(id, new.entry);
+                Block::text(answer.text)
+            }
+        });
+        Mail {
+            from: Sender::Host,
+            message: Arc::new(Message {
+                role: Role::User,
+                blocks: blocks.collect(),
+            }),
+        }
+    });
+    let mut image = Image {
+        bundle: cache.bundle.clone(),
+        program: program.key().into(),
+        system: cache.system(birth.preloads, || {
+            system_prompt(program, host, &cache.toolbox, &birth)
+        }),
+        tools: cache.toolbox.specs(),
+        outside: cache.toolbox.outside(),
+        access: birth.access,
+        depth: birth.depth,
+        lifetime: birth.lifetime,
+        priority: birth.priority,
+        messages: Vector::new(),
+        forked_at: Vec::new(),
+        mailbox: mailbox.into_iter().collect(),
+        receipts: Vec::new(),
+        background: Vec::new(),
+        next_fd: table.next_fd(),
+        table: table.entries(),
+        epoch: 0,
+        next_seq: 0,
+        model: 0,
+        iterations: 0,
+        phase: Phase::Idle,
+        control: Control::Running,
+        usage: Usage::default(),
+        budget: Ledger {
+            limits: program.budget().or(ROOT),
+            began_ms: now_ms,
+            held_bytes,
+            ..Ledger::default()
+        },
+        tally: Tally::default(),
+        restores: 0,
+    };
+    if !program.environment().is_gathered() {
+        add_environment(
+            &mut image,
+            program,
+            host,
+            &GatheredEnvironment::default(),
+            now_ms,
+        );
+    }
+    image
+}
+
+/// The system prompt: the text of the program, the preloads, then the instructions on descriptors.
+fn system_prompt(
+    program: &Program,
+    host: &HostContext,
+    toolbox: &Toolbox,
+    birth: &Birth<'_>,
+) -> String {
+    let mut parts = vec![program.system().to_owned()];
+    let preloads = preload_elements(program, birth.preloads);
+    if !preloads.is_empty() {
+        parts.push(format!("<preload>\n{}\n</preload>", preloads.join("\n")));
+    }
+    if program.descriptors().is_some() {
+        let instructions = host.kernel_tools.instructions;
+        let (tools, aliases) = (toolbox.kernel_tools(), toolbox.aliases());
+        parts.push(instructions(program, &tools, &aliases));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+/// Each preload as an XML element: those of the program, then those of this process.
+fn preload_elements(program: &Program, given: &Preloads) -> Vec<String> {
+    let of_program = program
+        .preloads()
+        .iter()
+        .map(|(path, bytes)| ShownPreload::bytes(path, bytes.clone()));
+    let of_program = of_program.map(|shown| shown.xml().to_owned());
+    of_program
+        .chain(given.shown.iter().map(|shown| shown.xml().to_owned()))
+        .collect()
+}

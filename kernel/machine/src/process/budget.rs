@@ -1,0 +1,310 @@
+//! Budget checks of a running process. The account itself is in [`crate::budget`]; this module
+//! decides when to reserve, to warn and to end.
+//!
+//! * Shares are reserved before children are made, and returned when a child is gone. Both are
+//!   facts, keyed by the call and the child's index in it, so that they are independent of the fate
+//!   of the call.
+//! * Limits are checked before each model call. At a limit the process ends with a valid history.
+//!   If everything left is reserved for children, the process waits until a share is returned. Near
+//!   a limit the model is warned, at the end of the message that is about to be sent and that no
+//!   model has seen (HIST-1).
+//! * The usage of a call is known only after it: one call may overshoot, and nothing starts after
+//!   it.
+
+use dormouse_proto::budget::{Amount, Budget, Change};
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::Role;
+use dormouse_proto::model::{ModelError, Reply, Usage};
+use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::record::Phase;
+use dormouse_proto::tool::Access;
+use dormouse_proto::xml::Element;
+
+use super::decide::Draft;
+use super::{Effect, State};
+use crate::budget::{Multiply, ReachedLimit, ShareRequest};
+use crate::tool::{ProcessHandler, Tool, ToolSet};
+use dormouse_program::Program;
+
+const ABANDONED: &str =
+    "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
+
+impl Draft {
+    /// Whether the budget permits a model call. Ends the process at a limit.
+    pub(super) fn may_spend(&mut self) -> bool {
+        !self.ends_at_limit() && !self.state.budget.waits_for_shares()
+    }
+
+    /// Ends the process if its budget has reached a limit. Returns whether it ended.
+    pub(super) fn ends_at_limit(&mut self) -> bool {
+        let Some(reached) = self.state.budget.reached(self.now_ms) else {
+            return false;
+        };
+        self.end_exhausted(reached);
+        true
+    }
+
+    /// Why no model may be called outside of the conversation, if the budget forbids it.
+    pub(super) fn refusal_to_spend(&self) -> Option<String> {
+        let account = &self.state.budget;
+        if let Some(reached) = account.reached(self.now_ms) {
+            return Some(format!(
+                "No model is asked: {}.",
+                exhausted_message(reached)
+            ));
+        }
+        account.waits_for_shares().then(|| {
+            "No model is asked: what is left of this process's budget is reserved for its \
+             children. Wait until some have ended."
+                .to_owned()
+        })
+    }
+
+    /// Warns the model once of each limit that is near, in the message that is about to be sent. If
+    /// the last message is the model's own (a paused turn), the warning waits.
+    pub(super) fn warn_of_limits(&mut self) {
+        if self
+            .state
+            .messages
+            .last()
+            .is_some_and(|last| last.role == Role::Assistant)
+        {
+            return;
+        }
+        for reached in self.state.budget.near(self.now_ms) {
+            let ReachedLimit { amount, limit, .. } = reached;
+            self.emit(Change::Warned {
+                amount,
+                limit,
+                text: warning(reached).into(),
+            });
+        }
+    }
+
+    /// Ends the process because of an exhausted budget. Calls in flight are abandoned with a valid
+    /// history.
+    fn end_exhausted(&mut self, reached: ReachedLimit) {
+        if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
+            self.abandon_calls(ABANDONED);
+        }
+        self.end(Exit::new(
+            ExitStatus::BudgetExhausted,
+            exhausted_message(reached),
+        ));
+    }
+
+    /// Schedules a wake-up for the end of the wall time, or ends the process if that has passed.
+    /// Returns whether the process is still running.
+    pub(super) fn schedule_deadline(&mut self) -> bool {
+        let Some(at_ms) = self.state.budget.deadline_ms() else {
+            return true;
+        };
+        if self.now_ms >= at_ms {
+            self.handle_deadline(at_ms);
+            return false;
+        }
+        self.schedule(Effect::WakeAt { at_ms });
+        true
+    }
+
+    /// Handles the scheduled wake-up. The comparison uses the scheduled time, not the clock, which
+    /// may have been set back.
+    pub(super) fn handle_deadline(&mut self, at_ms: u64) {
+        let (Some(deadline), Some(limit)) = (
+            self.state.budget.deadline_ms(),
+            self.state.budget.limits().wall_time_ms,
+        ) else {
+            return;
+        };
+        if deadline <= at_ms {
+            self.end_exhausted(ReachedLimit {
+                amount: Amount::WallTime,
+                used: limit,
+                limit,
+            });
+        }
+    }
+
+    /// Reserves a share for each of these children of a call. Children that have a share keep it.
+    pub(super) fn reserve_shares(
+        &mut self,
+        call: CallId,
+        indices: &[u32],
+        (program, wants): (&Program, Budget),
+        access: Access,
+    ) -> Result<(), String> {
+        let account = &self.state.budget;
+        // A repeated call keeps the shares that were reserved before the restart.
+        let indices: Vec<_> = indices
+            .iter()
+            .copied()
+            .filter(|index| account.share(call, *index).is_none())
+            .collect();
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let kernel_tools = self.state.host.kernel_tools;
+        let multiply = if can_multiply(program, kernel_tools, access, self.state.depth + 1) {
+            Multiply::Yes
+        } else {
+            Multiply::No
+        };
+        let request = ShareRequest {
+            children: indices.len() as u64,
+            beside: self.children_to_come(call),
+            later: self.children_later(call),
+            wants,
+            multiply,
+        };
+        let share = account
+            .share_for(&request, self.now_ms)
+            .map_err(|shortage| shortage.to_string())?;
+        self.emit(Change::Reserved {
+            call,
+            shares: indices.into_iter().map(|index| (index, share)).collect(),
+        });
+        Ok(())
+    }
+
+    /// How many children the other unstarted calls of the turn are going to make.
+    fn children_to_come(&self, call: CallId) -> u64 {
+        let others = self.state.pending_calls().iter().filter(|pending_call| {
+            pending_call.call != call && !pending_call.called && pending_call.answer.is_none()
+        });
+        let counts = others.map(|pending_call| match self.bound_tool_of(pending_call) {
+            Some(tool) if tool.makes_children() => self.expected_children(pending_call) as u64,
+            _ => 0,
+        });
+        counts.sum()
+    }
+
+    /// How many more background children the process may start while the child of this call runs.
+    fn children_later(&self, call: CallId) -> u64 {
+        match self.process_handler(call) {
+            Some(ProcessHandler::Spawn { waits, .. }) if !waits(&self.pending_call(call).args) => {
+                let most = self.state.program.limits().max_children as usize;
+                most.saturating_sub(self.children_beside(call) + 1) as u64
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns the rest of a child's share, at most once (CALL-1). `spent` is unknown if the child
+    /// was abandoned.
+    pub(super) fn return_share(&mut self, call: CallId, index: u32, spent: Option<Usage>) {
+        if self.state.budget.share(call, index).is_some() {
+            self.emit(Change::Returned { call, index, spent });
+        }
+    }
+
+    /// Continues a process that was waiting for shares to be returned.
+    pub(super) fn continue_with_returned_shares(&mut self) {
+        match self.state.phase {
+            Phase::Ready { stopped: None } => self.call_model(),
+            Phase::Ready {
+                stopped: Some(stop),
+            } => self.handle_stop_reason(stop),
+            Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ended { .. } => {}
+        }
+    }
+
+    /// Looks for children whose call is over while their share is still reserved: their end was
+    /// missed, is about to be reported, or they were never created.
+    pub(super) fn find_lost_children(&mut self) {
+        let mut lost = Vec::new();
+        for ((call, index), _) in self.state.budget.shares() {
+            let is_open = self
+                .state
+                .pending_calls()
+                .iter()
+                .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
+            if !is_open && !self.state.background.contains_key(&call) {
+                lost.push((call, index));
+            }
+        }
+        for (call, index) in lost {
+            self.schedule(Effect::FindChild { call, index });
+        }
+    }
+
+    /// Records the usage of a reply that came too late to be used. The usage of an abandoned call
+    /// is counted once.
+    pub(super) fn record_late_usage(
+        &mut self,
+        call: CallId,
+        model: &str,
+        result: &Result<Reply, ModelError>,
+    ) {
+        if let Ok(reply) = result
+            && self.state.budget.awaits_usage(call)
+        {
+            self.record_usage(call, self.state.priced(model, reply.usage));
+        }
+    }
+
+    pub(super) fn record_usage(&mut self, call: CallId, usage: Usage) {
+        if usage != Usage::default() {
+            self.emit(Change::Used { call, usage });
+        }
+    }
+}
+
+impl State {
+    /// The usage with its cost. The cost becomes part of the fact, so that another price table does
+    /// not change the past (DUR-2).
+    pub(super) fn priced(&self, model: &str, usage: Usage) -> Usage {
+        let price = self.program.price(model, &self.host.prices);
+        Usage {
+            cost_nanos: price.map_or(0, |price| price.cost_nanos(&usage)),
+            ..usage
+        }
+    }
+}
+
+/// Whether a process of this program may create processes.
+fn can_multiply(program: &Program, kernel_tools: &ToolSet, access: Access, depth: u32) -> bool {
+    let makes_children = |name: &str| kernel_tools.find(name).is_some_and(Tool::makes_children);
+    let mut makers = program
+        .tools()
+        .iter()
+        .filter(|tool| makes_children(&tool.name));
+    depth < program.limits().max_depth
+        && makers.any(|tool| tool.access.unwrap_or(Access::Admin) <= access)
+}
+
+fn exhausted_message(
+    ReachedLimit {
+        amount,
+        used,
+        limit,
+    }: ReachedLimit,
+) -> String {
+    let word = amount.word();
+    let used = amount.show(used);
+    let limit = amount.show(limit);
+    format!(
+        "the budget of {word} is used up: {used} of {limit} by this process and all below it \
+         (budget.{word})"
+    )
+}
+
+fn warning(
+    ReachedLimit {
+        amount,
+        used,
+        limit,
+    }: ReachedLimit,
+) -> String {
+    let word = amount.word();
+    let message = format!(
+        "Your budget of {word} is nearly used up, by you and the processes below you. When it is, \
+         you are ended, and so are they. Finish soon: say what you have found."
+    );
+    let element = Element::new("budget_warning").attribute("amount", word);
+    let element = element
+        .attribute("used", amount.show(used))
+        .attribute("limit", amount.show(limit));
+    element
+        .child(Element::new("message").text(message))
+        .to_xml()
+}

@@ -1,0 +1,211 @@
+//! Checkpoints: the tools that make, list and restore them, and restoring in place.
+//!
+//! A checkpoint names a position in the journal. To restore it, the shell reads the image at that
+//! position and feeds it back as an input. Restoring is one fact, so that a journal only grows:
+//! conversation, descriptors and phase are those of the image, and the epoch rises. Counters of
+//! descriptors and calls continue (FD-1). Usage, receipts and waiting mail are kept; mail that was
+//! waiting at the checkpoint and has been delivered since waits again.
+//!
+//! A checkpoint may lie in the middle of a call; one that a model makes always does. The message
+//! that follows the restored history answers the calls that were open there, with their answer if
+//! they had one. So the history stays valid for providers, and the same message tells the model
+//! that it was restored.
+//!
+//! A model restores at most `limits.max_restores` times. That counter is never rolled back, and the
+//! turn keeps counting its model calls. The host restores without limit.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::{CallId, CheckpointId};
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::record::{Caller, Phase};
+use dormouse_proto::tool::Answer;
+
+use super::decide::Draft;
+use super::evolve::result_blocks;
+use super::{
+    CheckpointError, CheckpointImage, CheckpointOp, CheckpointReply, Effect, Fact, Work,
+    checkpoint_op,
+};
+
+const ABANDONED: &str = "Interrupted: the process went back to a checkpoint before this call was \
+done. Its effect is unknown.";
+const OPEN: &str =
+    "Not answered here: this call was open at the checkpoint that the process was restored to.";
+
+impl Draft {
+    pub(super) fn make_checkpoint(
+        &mut self,
+        call: CallId,
+        label: fn(&str) -> Result<Arc<str>, CheckpointError>,
+    ) {
+        let label = label(&self.pending_call(call).args);
+        self.request_checkpoint(call, label.map(|label| CheckpointOp::Make { label }));
+    }
+
+    pub(super) fn list_checkpoints(
+        &mut self,
+        call: CallId,
+        check: fn(&str) -> Result<(), CheckpointError>,
+    ) {
+        let checked = check(&self.pending_call(call).args);
+        self.request_checkpoint(call, checked.map(|()| CheckpointOp::List));
+    }
+
+    pub(super) fn restore_process(
+        &mut self,
+        call: CallId,
+        checkpoint: fn(&str) -> Result<CheckpointId, CheckpointError>,
+    ) {
+        let checked = self
+            .may_restore()
+            .and_then(|()| checkpoint(&self.pending_call(call).args));
+        self.request_checkpoint(call, checked.map(|id| CheckpointOp::Read { id }));
+    }
+
+    fn may_restore(&self) -> Result<(), CheckpointError> {
+        if self.state.pending_calls().len() > 1 {
+            return Err(CheckpointError::Beside);
+        }
+        match (self.caller(), self.state.restores) {
+            (Caller::Model, restores) if restores >= self.state.program.limits().max_restores => {
+                Err(CheckpointError::TooOften { restores })
+            }
+            (Caller::Model | Caller::Host, _) => Ok(()),
+        }
+    }
+
+    fn request_checkpoint(&mut self, call: CallId, op: Result<CheckpointOp, CheckpointError>) {
+        match op {
+            Err(error) => self.answer_in_full(call, error.answer()),
+            Ok(op) => {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
+                    call,
+                    work: Work::Checkpoint(op),
+                });
+            }
+        }
+    }
+
+    pub(super) fn handle_checkpoint_reply(
+        &mut self,
+        call: CallId,
+        result: Result<CheckpointReply, CheckpointError>,
+    ) {
+        self.complete(call, |draft| match result {
+            Err(error) => draft.answer_in_full(call, error.answer()),
+            Ok(CheckpointReply::Made(made)) => {
+                draft.answer_in_full(call, Answer::shown(made.element()))
+            }
+            Ok(CheckpointReply::Listed(checkpoints)) => {
+                draft.answer_in_full(call, checkpoint_op::list_answer(checkpoints))
+            }
+            Ok(CheckpointReply::Read(restored)) => draft.restore_for_call(call, *restored),
+        });
+    }
+
+    /// A host call is not part of the conversation, so the host gets its answer before the restore.
+    fn restore_for_call(&mut self, call: CallId, restored: CheckpointImage) {
+        if let Err(error) = self.check_restorable(&restored) {
+            return self.answer_in_full(call, error.answer());
+        }
+        match self.caller() {
+            Caller::Model => self.restore(restored, Caller::Model),
+            Caller::Host => {
+                self.answer_in_full(call, self.restore_answer(&restored));
+                self.restore(restored, Caller::Host);
+                self.continue_after_restore();
+            }
+        }
+    }
+
+    /// Restores at the request of the host, within a turn or between two.
+    pub(super) fn restore_for_host(&mut self, request_id: Arc<str>, restored: CheckpointImage) {
+        if let Err(error) = self.check_restorable(&restored) {
+            return self.schedule(Effect::AnswerHost {
+                request_id,
+                answer: error.answer(),
+            });
+        }
+        self.abandon_calls(ABANDONED);
+        let answer = self.restore_answer(&restored);
+        self.schedule(Effect::AnswerHost { request_id, answer });
+        self.restore(restored, Caller::Host);
+        self.continue_after_restore();
+        if self.state.exit().is_none() {
+            self.find_lost_children();
+        }
+    }
+
+    fn check_restorable(
+        &self,
+        CheckpointImage { checkpoint, image }: &CheckpointImage,
+    ) -> Result<(), CheckpointError> {
+        match &image.phase {
+            Phase::Ended { exit } => Err(CheckpointError::Ended {
+                id: checkpoint.id,
+                exit: exit.clone(),
+            }),
+            _ if *image.program != *self.state.program.key() => {
+                Err(CheckpointError::Unknown(checkpoint.id))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The answer that reports the restore.
+    fn restore_answer(&self, CheckpointImage { checkpoint, .. }: &CheckpointImage) -> Answer {
+        let max_restores = self.state.program.limits().max_restores;
+        Answer::shown(checkpoint_op::restored_notice(
+            checkpoint,
+            self.state.restores + 1,
+            max_restores,
+        ))
+    }
+
+    fn restore(&mut self, restored: CheckpointImage, by: Caller) {
+        let mut blocks = Vec::new();
+        if let Phase::Acting {
+            caller: Caller::Model,
+            pending_calls,
+        } = &restored.image.phase
+        {
+            let open = Answer::failed(OPEN);
+            blocks.extend(pending_calls.iter().flat_map(|pending_call| {
+                result_blocks(pending_call, pending_call.answer.as_ref().unwrap_or(&open))
+            }));
+        }
+        blocks.push(Block::text(self.restore_answer(&restored).text));
+        let CheckpointImage { checkpoint, image } = restored;
+        let calls: Vec<_> = self
+            .state
+            .background
+            .keys()
+            .filter(|call| call.seq >= image.next_seq)
+            .copied()
+            .collect();
+        let message = Arc::new(Message {
+            role: Role::User,
+            blocks,
+        });
+        self.emit(Fact::Restored {
+            checkpoint: checkpoint.id,
+            image: Box::new(image),
+            message,
+            by,
+        });
+        if !calls.is_empty() {
+            self.schedule(Effect::Abandon { calls });
+        }
+    }
+
+    /// Continues after a restore: calls the model, or starts a turn if mail is waiting.
+    fn continue_after_restore(&mut self) {
+        match self.state.phase {
+            Phase::Ready { .. } => self.call_model(),
+            Phase::Idle if !self.state.mailbox.is_empty() => self.begin_turn(),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! `decide`: from a state and an input to facts, reads and effects.
+//!
+//! The dispatch of inputs is here; each group of inputs is handled in a file of its own (`turn`,
+//! `tools`, `mail`, `children`, `control` …).
+
+use dormouse_proto::id::{CallId, FdId};
+use dormouse_proto::mail::Sender;
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase};
+use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
+use std::sync::Arc;
+
+use super::arrival::Arrival;
+use super::{
+    ChildEvent, Completion, Effect, Fact, HostRequest, Input, PlacedArrival, Read, Signal, State,
+    evolve,
+};
+use crate::table::placement::Placement;
+use crate::table::{NewDescriptor, unreadable};
+use dormouse_content::{Content, Unreadable};
+
+/// The most host calls that a process has in flight. They run independently of each other.
+const MAX_HOST_CALLS: usize = 64;
+
+/// The result of a decision.
+#[derive(Clone, Debug)]
+#[must_use = "facts must be persisted and effects performed"]
+pub struct Decision {
+    /// The facts, in order. They have to be durable before any effect is performed.
+    pub facts: Vec<Fact>,
+    /// The state after these facts, as [`evolve`] computes it. Requests among the effects share its
+    /// messages.
+    pub state: State,
+    /// Reads of content bytes that the decision needs. The shell may perform them at once, since a
+    /// read has no side effect.
+    pub reads: Vec<Read>,
+    /// The effects, in order, to be performed once the facts are durable.
+    pub effects: Vec<Effect>,
+}
+
+/// Decides on `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of
+/// the model becomes an answer to the model, and a stale completion changes nothing.
+///
+/// Never reads the bytes of a content; it returns [`Read`]s instead. The cost depends on the size
+/// of the input, not on the size of the state.
+pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
+    let mut draft = Draft {
+        state: state.clone(),
+        now_ms,
+        facts: Vec::new(),
+        reads: Vec::new(),
+        effects: Vec::new(),
+    };
+    draft.handle(input);
+    let Draft {
+        facts,
+        state,
+        reads,
+        effects,
+        ..
+    } = draft;
+    Decision {
+        facts,
+        state,
+        reads,
+        effects,
+    }
+}
+
+/// A decision in progress. Each fact is applied to a copy of the state when it is emitted, so that
+/// the rest of the decision sees the new state.
+pub(super) struct Draft {
+    pub(super) state: State,
+    pub(super) now_ms: u64,
+    facts: Vec<Fact>,
+    pub(super) reads: Vec<Read>,
+    effects: Vec<Effect>,
+}
+
+impl Draft {
+    pub(super) fn emit(&mut self, fact: impl Into<Fact>) {
+        let fact = fact.into();
+        evolve(&mut self.state, &fact);
+        self.facts.push(fact);
+    }
+
+    pub(super) fn schedule(&mut self, effect: Effect) {
+        // Most decisions have one effect, and an effect is large: reserve room for exactly one.
+        self.effects
+            .reserve_exact(usize::from(self.effects.is_empty()));
+        self.effects.push(effect);
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Signal(Signal::Resume) => self.resume(),
+            _ if self.state.exit().is_some() => self.refuse_after_end(&input),
+            Input::UserInput { user_input, .. } if user_input.parts.is_empty() => {}
+            Input::UserInput { from, user_input } => {
+                self.request_arrival_placement(Arrival::UserInput { from, user_input })
+            }
+            Input::Message {
+                request_id,
+                from,
+                call,
+                acked_below,
+                envelope,
+            } => {
+                self.request_arrival_placement(Arrival::Message {
+                    request_id,
+                    from,
+                    call,
+                    acked_below,
+                    envelope,
+                });
+            }
+            Input::Placed(placed) => self.handle_placed(placed),
+            Input::Host {
+                request_id,
+                request,
+            } => self.handle_request(request_id, request),
+            Input::Completed { call, result } => self.handle_completion(call, result),
+            Input::Child { call, event } => self.handle_child_event(call, event),
+            Input::Signal(signal) => self.handle_signal(signal),
+            Input::TimeUp { at_ms } => self.handle_deadline(at_ms),
+        }
+    }
+
+    fn handle_request(&mut self, request_id: Arc<str>, request: HostRequest) {
+        match request {
+            HostRequest::Open {
+                capped,
+                source,
+                page_chars,
+            } => {
+                self.request_arrival_placement(Arrival::Opened {
+                    request_id,
+                    capped,
+                    source,
+                    page_chars,
+                });
+            }
+            HostRequest::Call { tool, args } => self.handle_host_call(request_id, tool, args),
+            HostRequest::Cancel => self.cancel_request(&request_id),
+            HostRequest::Goto { position, message } => {
+                self.goto_for_host(request_id, &position, message)
+            }
+            HostRequest::Restore(restored) => self.restore_for_host(request_id, *restored),
+        }
+    }
+
+    fn handle_completion(&mut self, call: CallId, result: Completion) {
+        match result {
+            Completion::Model(result) => self.handle_model_reply(call, result),
+            Completion::Tool(output) => self.handle_tool_output(call, output),
+            Completion::Read(found) => self.handle_read_result(call, found),
+            Completion::FileWritten { pending, result } => {
+                self.handle_file_written(call, &pending, result)
+            }
+            Completion::Summarized { pending, result } => {
+                self.handle_summary(call, pending, result)
+            }
+            Completion::TempFile { pending, result } => {
+                self.handle_temp_file(call, &pending, result)
+            }
+            Completion::Checkpoint(result) => self.handle_checkpoint_reply(call, result),
+            Completion::Fetched { pending, result } => self.handle_fetched(call, &pending, result),
+            Completion::MessageSent(receipt) => {
+                self.complete(call, |draft| draft.answer_in_full(call, receipt))
+            }
+            Completion::Listed { known, hidden } => self.handle_process_list(call, known, hidden),
+            Completion::TimedOut => self.handle_timeout(call),
+        }
+    }
+
+    fn handle_child_event(&mut self, call: CallId, event: ChildEvent) {
+        match event {
+            ChildEvent::Started { child } => self.handle_child_started(call, child),
+            ChildEvent::Absent { index } => self.handle_child_absent(call, index),
+            ChildEvent::NotBorn { why } => {
+                self.complete(call, |draft| draft.refuse_spawn(call, why))
+            }
+            ChildEvent::Ended { index, child, exit } => {
+                self.handle_child_ended(call, index, child, exit)
+            }
+        }
+    }
+
+    fn handle_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::Resume => self.resume(),
+            Signal::Interrupt => self.interrupt(),
+            Signal::Stop => self.stop(),
+            Signal::Continue => self.continue_after_stop(),
+            Signal::Kill => self.kill(),
+        }
+    }
+
+    /// Handles input for an ended process: requests that wait for an answer get an error, or the
+    /// receipt of a message that arrived before the end. Everything else is dropped.
+    fn refuse_after_end(&mut self, input: &Input) {
+        let (request_id, receipt) = match input {
+            Input::Message {
+                request_id,
+                from,
+                call,
+                ..
+            }
+            | Input::Placed(PlacedArrival::Message {
+                request_id,
+                from,
+                call,
+                ..
+            }) => (request_id, self.state.receipt(*from, *call)),
+            Input::Host {
+                request_id,
+                request:
+                    HostRequest::Open { .. }
+                    | HostRequest::Call { .. }
+                    | HostRequest::Goto { .. }
+                    | HostRequest::Restore(_),
+            }
+            | Input::Placed(PlacedArrival::Opened { request_id, .. }) => (request_id, None),
+            _ => return,
+        };
+        let answer = receipt
+            .unwrap_or_else(|| Answer::failed(format!("Process {} has ended.", self.state.pid)));
+        self.schedule(Effect::AnswerHost {
+            request_id: request_id.clone(),
+            answer,
+        });
+    }
+
+    /// Queues an input in the mailbox. Input of the host has one block for each part; input that
+    /// the host sends on behalf of another process is one XML element.
+    pub(super) fn queue_input(&mut self, from: Sender, parts: Vec<Placement>) {
+        let message = match from {
+            Sender::Process(pid) => self.render_host_message(pid, parts),
+            Sender::Host => {
+                let blocks = parts
+                    .into_iter()
+                    .map(|part| Block::text(self.open_placement(part).text))
+                    .collect();
+                Arc::new(Message {
+                    role: Role::User,
+                    blocks,
+                })
+            }
+        };
+        self.emit(MailFact::Queued { from, message });
+        self.handle_new_mail();
+    }
+
+    /// The answer for a placement. Opens the descriptor if the placement is one.
+    pub(super) fn open_placement(&mut self, placement: Placement) -> Answer {
+        match placement {
+            Placement::Context { answer, .. } => answer,
+            Placement::Descriptor(new) => self.open_descriptor(*new),
+        }
+    }
+
+    /// Opens a descriptor under the next free number. Returns what the caller reads.
+    pub(super) fn open_descriptor(&mut self, new: NewDescriptor) -> Answer {
+        let id = self.state.table.next_id();
+        let answer = new.answer(&id);
+        self.open_as(id, new.entry);
+        answer
+    }
+
+    /// Puts a placement into `element`: as text, or as the element that shows its descriptor.
+    pub(super) fn fill_element(&mut self, element: Element, placement: Placement) -> Element {
+        match placement {
+            Placement::Context { text, .. } => element.text(&*text),
+            placement @ Placement::Descriptor(_) => {
+                element.rendered(&*self.open_placement(placement).text)
+            }
+        }
+    }
+
+    pub(super) fn open_as(&mut self, id: FdId, entry: Entry<Content>) {
+        self.emit(DescriptorFact::Opened { id, entry });
+    }
+
+    pub(super) fn open_for_host(
+        &mut self,
+        request_id: Arc<str>,
+        new: Result<Box<NewDescriptor>, Unreadable>,
+    ) {
+        let answer = match new {
+            Ok(new) => self.open_descriptor(*new),
+            Err(error) => unreadable(None, &error),
+        };
+        self.schedule(Effect::AnswerHost { request_id, answer });
+    }
+
+    fn handle_host_call(&mut self, request_id: Arc<str>, tool: String, args: String) {
+        let pid = self.state.pid;
+        let busy = match self.state.phase {
+            _ if self.state.is_stopped() => {
+                Some(format!("process {pid} is stopped: continue it first"))
+            }
+            Phase::Idle => None,
+            // A queue of host calls must not delay the turn that the mailbox is waiting for.
+            Phase::Acting {
+                caller: Caller::Host,
+                ..
+            } if !self.state.mailbox.is_empty() => Some(format!(
+                "process {pid} is about to begin a turn: wait for its end"
+            )),
+            Phase::Acting {
+                caller: Caller::Host,
+                ref pending_calls,
+            } if pending_calls.len() < MAX_HOST_CALLS => None,
+            Phase::Acting {
+                caller: Caller::Host,
+                ..
+            } => Some(format!(
+                "process {pid} has {MAX_HOST_CALLS} calls in flight: wait for one of them"
+            )),
+            _ => Some(format!(
+                "process {pid} is in the middle of a turn: wait for its end"
+            )),
+        };
+        if let Some(why) = busy {
+            let answer = Answer::failed(why);
+            return self.schedule(Effect::AnswerHost { request_id, answer });
+        }
+        self.emit(CallFact::HostCalled {
+            request_id,
+            tool: tool.into(),
+            args: args.into(),
+        });
+        self.start_unstarted_calls();
+    }
+}

@@ -1,0 +1,195 @@
+//! Effects: what the shell has to do for a process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_proto::id::{CallId, FdId};
+use dormouse_proto::model::Request;
+use dormouse_proto::process::{Exit, Origin};
+use dormouse_proto::tool::{Answer, OutsideTool};
+
+use super::{CheckpointOp, Image, PendingMessage, PendingSpawn};
+use crate::tool::{PendingSummary, PendingTempFile, PendingWrite};
+use dormouse_content::Content;
+use dormouse_program::{ModelChoice, Program};
+
+/// Something to do once the facts before it are durable.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most decisions have one effect, and it begins work"
+)]
+pub enum Effect {
+    /// Start work for a call. Its outcome is [`Input::Completed`](super::Input::Completed).
+    Begin {
+        /// Id of the call.
+        call: CallId,
+        /// The work.
+        work: Work,
+    },
+    /// Cancel the I/O and kill the children of these calls, without waiting for them.
+    Abandon {
+        /// The abandoned calls.
+        calls: Vec<CallId>,
+    },
+    /// Make sure that these children exist. A spawned child is reported by
+    /// [`ChildEvent::Started`](super::ChildEvent::Started), each end by
+    /// [`ChildEvent::Ended`](super::ChildEvent::Ended). A child is identified by its parent and
+    /// origin: one that exists already is not made again, and its end is reported again.
+    StartChildren {
+        /// The children, in the order of their index.
+        children: Vec<Child>,
+        /// Whether the children may exist already, from before a restart.
+        may_exist: bool,
+    },
+    /// Look for a child that may exist from before a restart, or whose call was abandoned. If it
+    /// exists, it continues and is reported as when it was started; otherwise the answer is
+    /// [`ChildEvent::Absent`](super::ChildEvent::Absent).
+    FindChild {
+        /// Id of the call.
+        call: CallId,
+        /// Index of the child within its call, from 0.
+        index: u32,
+    },
+    /// Kill the children of all calls except these: children that were abandoned before a restart
+    /// and may still be running.
+    KeepChildren {
+        /// Calls whose children are still needed.
+        calls: Vec<CallId>,
+    },
+    /// Wake the process at this time, by [`Input::TimeUp`](super::Input::TimeUp). Replaces the
+    /// previous request.
+    WakeAt {
+        /// Milliseconds since the epoch, UTC.
+        at_ms: u64,
+    },
+    /// Answer a request of the host or the sender of a message.
+    AnswerHost {
+        /// Id of the request.
+        request_id: Arc<str>,
+        /// The answer to the request.
+        answer: Answer,
+    },
+    /// Report a change of the process to the host.
+    Report(Report),
+}
+
+/// Work for a call that runs outside of the process actor.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Call the model. Outcome: [`Completion::Model`](super::Completion::Model).
+    Model {
+        /// The request.
+        request: Request,
+        /// Contents of the media that the messages name. The shell reads them into the request
+        /// before it is sent.
+        media: BTreeMap<FdId, Content>,
+        /// The model to call.
+        model: ModelChoice,
+    },
+    /// Run a tool. Outcome: [`Completion::Tool`](super::Completion::Tool).
+    Tool {
+        /// The tool, as frozen in the process's toolbox.
+        tool: OutsideTool,
+        /// Arguments for the tool, with handles expanded: JSON text.
+        args: Arc<str>,
+        /// Arguments as the model wrote them.
+        written: Arc<str>,
+    },
+    /// Write a file. Outcome: [`Completion::FileWritten`](super::Completion::FileWritten).
+    WriteFile(PendingWrite),
+    /// Call a model outside of the conversation, for a summary. Outcome:
+    /// [`Completion::Summarized`](super::Completion::Summarized).
+    Summarize {
+        /// The pending summary. It is returned with the reply.
+        pending: PendingSummary,
+        /// The request.
+        request: Request,
+        /// The model to call.
+        model: ModelChoice,
+    },
+    /// Perform an operation on the temporary files of the tree. Outcome:
+    /// [`Completion::TempFile`](super::Completion::TempFile). The call identifies the operation, so
+    /// that a repeated one has no second effect.
+    TempFile(PendingTempFile),
+    /// Read the files for a spawn. Outcome: [`Completion::Fetched`](super::Completion::Fetched).
+    Fetch(PendingSpawn),
+    /// Deliver a message to another process. Outcome:
+    /// [`Completion::MessageSent`](super::Completion::MessageSent). The call identifies the
+    /// message, so that a repeated one is delivered once.
+    Send {
+        /// The sender has an acknowledgement for every call below this sequence number.
+        acked_below: u32,
+        /// Address and message.
+        pending: PendingMessage,
+    },
+    /// List the processes that this one can write to. Outcome:
+    /// [`Completion::Listed`](super::Completion::Listed).
+    ListProcesses,
+    /// Perform a checkpoint operation. Outcome:
+    /// [`Completion::Checkpoint`](super::Completion::Checkpoint).
+    Checkpoint(CheckpointOp),
+    /// Let the call wait at most this long. Outcome:
+    /// [`Completion::TimedOut`](super::Completion::TimedOut).
+    Wait {
+        /// Timeout in milliseconds.
+        timeout_ms: u64,
+    },
+}
+
+/// A change of a process that is reported to its host.
+#[derive(Clone, Debug)]
+pub enum Report {
+    /// The process switched to another model.
+    Switch {
+        /// Name of the model that failed.
+        from: Arc<str>,
+        /// Name of the model that is called from now on.
+        to: Arc<str>,
+        /// The failure of the first model.
+        reason: Arc<str>,
+    },
+    /// The turn has ended, and the process waits for input.
+    Turn {
+        /// Result of the turn.
+        outcome: Exit,
+    },
+    /// The process has ended.
+    Exit {
+        /// The exit of the process.
+        exit: Exit,
+    },
+}
+
+impl Effect {
+    /// Whether the effect starts something for one of these calls.
+    #[must_use]
+    pub fn begins(&self, calls: &[CallId]) -> bool {
+        match self {
+            Self::Begin { call, .. } | Self::FindChild { call, .. } => calls.contains(call),
+            Self::StartChildren { children, .. } => {
+                children.iter().any(|child| match child.origin {
+                    Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),
+                    Origin::Started | Origin::Copied { .. } => false,
+                })
+            }
+            Self::Abandon { .. }
+            | Self::KeepChildren { .. }
+            | Self::WakeAt { .. }
+            | Self::AnswerHost { .. }
+            | Self::Report(_) => false,
+        }
+    }
+}
+
+/// A child to be created.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// Origin of the child. Parent pid and origin together identify the child, so that it is
+    /// created once.
+    pub origin: Origin,
+    /// Program of the child.
+    pub program: Program,
+    /// Initial image of the child.
+    pub image: Image,
+}

@@ -1,0 +1,113 @@
+//! Messages between processes as data: checked by the tool that sends them, delivered by the shell,
+//! and placed for their receiver.
+
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::view::Extent;
+use dormouse_proto::id::{FdId, Pid};
+use dormouse_proto::mail::Address;
+use dormouse_proto::record::Entry;
+
+use crate::table::listing;
+use crate::table::placement::{Placement, Placer};
+use dormouse_content::Content;
+
+/// A checked call of `send_message`. It accompanies the work and is returned with its outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingMessage {
+    /// Address of the receiver.
+    pub to: Address,
+    /// The message.
+    pub envelope: Envelope,
+}
+
+/// A message between processes. Its descriptors share the sender's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Name of the sender's program.
+    pub program: Arc<str>,
+    /// The text; empty if only descriptors are transferred.
+    pub text: Arc<str>,
+    /// The transferred descriptors, with the sender's ids.
+    pub descriptors: Vec<TransferredDescriptor>,
+}
+
+/// A descriptor, or a part of one, that is transferred to another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferredDescriptor {
+    /// Id in the table of the sender.
+    pub id: FdId,
+    /// The part, such as `lines 10-40`; `None` for the whole descriptor.
+    pub part: Option<String>,
+    /// The entry. Its source is that of the whole descriptor.
+    pub entry: Entry<Content>,
+}
+
+/// A message whose bytes have been read for its receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedEnvelope {
+    /// Name of the sender's program.
+    pub program: Arc<str>,
+    /// Placement of the text; `None` if only descriptors are transferred.
+    pub text: Option<Placement>,
+    /// The transferred descriptors.
+    pub descriptors: Vec<PlacedDescriptor>,
+}
+
+/// A transferred descriptor that is about to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedDescriptor {
+    /// The entry. Its source names the sender and the sender's descriptor.
+    pub entry: Entry<Content>,
+    /// Extent of the content, or why it cannot be read.
+    pub extent: Result<Extent, Arc<str>>,
+}
+
+impl PlacedEnvelope {
+    /// Reads a message of process `from` for its receiver. O(n) in its text, plus an index for each
+    /// descriptor that has none.
+    #[must_use]
+    pub fn new(from: Pid, envelope: Envelope, placer: &Placer<'_>) -> Self {
+        let Envelope {
+            program,
+            text,
+            descriptors,
+        } = envelope;
+        let text = Some(text).filter(|text| !text.is_empty());
+        let text = text.map(|text| placer.shared(&text, &format!("process:{from}")));
+        let settings = placer.settings.copied().unwrap_or_default();
+        let place = |TransferredDescriptor { id, part, entry }: TransferredDescriptor| {
+            let part = part.map(|part| format!(" {part}")).unwrap_or_default();
+            let source = format!("{from}/{id}{part}").into();
+            let entry = Entry {
+                source,
+                opened_ms: placer.now_ms,
+                ..entry
+            };
+            entry.content.reader(placer.quota).prepare(entry.page_chars);
+            PlacedDescriptor {
+                extent: listing::extent(&entry, &settings, placer.quota),
+                entry,
+            }
+        };
+        Self {
+            program,
+            text,
+            descriptors: descriptors.into_iter().map(place).collect(),
+        }
+    }
+
+    /// Bytes that the message adds to the receiver's table. Transferred descriptors count as if the
+    /// receiver had opened them.
+    #[must_use]
+    pub fn opened_bytes(&self) -> u64 {
+        let text = match &self.text {
+            Some(Placement::Descriptor(new)) => new.entry.content.len_bytes(),
+            Some(Placement::Context { .. }) | None => 0,
+        };
+        self.descriptors
+            .iter()
+            .map(|new| new.entry.content.len_bytes())
+            .fold(text, u64::saturating_add)
+    }
+}

@@ -1,0 +1,477 @@
+//! `evolve`: applies one fact to the state.
+//!
+//! `evolve` is total and contains no decisions: a fact has already happened, so that applying it
+//! cannot fail, neither live nor on replay (DUR-2). Facts that were read from a journal are
+//! validated by [`State::check`] first.
+
+use std::sync::Arc;
+
+use dormouse_proto::budget::Change;
+use dormouse_proto::id::CallId;
+use dormouse_proto::mail::{Mail, Sender};
+use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::model::StopReason;
+use dormouse_proto::record::{
+    Annotation, CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime,
+    MailFact, PendingCall, Phase, TurnFact,
+};
+use dormouse_proto::tool::Answer;
+use imbl::{OrdMap, Vector};
+
+use super::{Fact, Image, State};
+use crate::table::marker;
+use dormouse_program::Program;
+
+/// Applies `fact`. O(log n) in the size of the conversation or table; O(n) for a switch to a model
+/// of another server.
+pub fn evolve(state: &mut State, fact: &Fact) {
+    match fact {
+        Fact::Mail(fact) => evolve_mail(state, fact),
+        Fact::Turn(fact) => evolve_turn(state, fact),
+        Fact::Call(fact) => evolve_call(state, fact),
+        Fact::Child(fact) => evolve_child(state, fact),
+        Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
+            state.budget.add_held_bytes(entry.content.len_bytes());
+            state.table.insert(id.clone(), entry.clone());
+        }
+        Fact::Descriptor(DescriptorFact::Annotated { id, note }) => {
+            state.table.annotate(id, note);
+            if let Annotation::Summarized { usage, .. } = note {
+                state.budget.add_usage(*usage);
+            }
+        }
+        Fact::Budget(change) => {
+            state.budget.apply(change);
+            if let Change::Warned { text, .. } = change {
+                append_to_last_message(state, text);
+            }
+        }
+        Fact::Control(ControlFact::Stopped) => state.control = Control::Stopped,
+        Fact::Control(ControlFact::Frozen) => state.control = Control::Frozen,
+        Fact::Control(ControlFact::Continued) => state.control = Control::Running,
+        Fact::Restored {
+            image, message, by, ..
+        } => restore_image(state, image, message, *by),
+        Fact::Exited { exit } => {
+            state.background = OrdMap::new();
+            state.budget.close();
+            state.phase = Phase::Ended { exit: exit.clone() };
+        }
+    }
+}
+
+fn evolve_mail(state: &mut State, fact: &MailFact) {
+    match fact {
+        MailFact::Queued { from, message } => queue_mail(state, *from, message),
+        MailFact::Received {
+            from,
+            call,
+            acked_below,
+            message,
+        } => {
+            state
+                .receipts
+                .entry(*from)
+                .or_default()
+                .record(call.seq, *acked_below);
+            queue_mail(state, Sender::Process(*from), message);
+        }
+        MailFact::Taken { at } => {
+            let mut position = 0;
+            state.mailbox.retain(|_| {
+                let is_kept = at.binary_search(&position).is_err();
+                position += 1;
+                is_kept
+            });
+        }
+    }
+}
+
+fn evolve_turn(state: &mut State, fact: &TurnFact) {
+    match fact {
+        TurnFact::Began => begin_turn(state),
+        TurnFact::Ended { .. } => state.phase = Phase::Idle,
+        TurnFact::Interrupted { answer } => interrupt(state, answer),
+        TurnFact::WentTo { to, message, by } => go_to_message(state, *to, message, *by),
+    }
+}
+
+fn evolve_call(state: &mut State, fact: &CallFact) {
+    match fact {
+        // The same call, repeated after a restart: it counts once.
+        CallFact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
+        CallFact::ModelCalled { call } => {
+            state.iterations = state.iterations.saturating_add(1);
+            allocate_call(state);
+            state.phase = Phase::Thinking { call: *call };
+        }
+        CallFact::ModelReplied {
+            blocks,
+            stop,
+            usage,
+            ..
+        } => {
+            state.budget.add_usage(*usage);
+            apply_reply(state, blocks, *stop);
+        }
+        CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
+        CallFact::HostCalled {
+            request_id,
+            tool,
+            args,
+        } => {
+            let pending_call =
+                new_pending_call(state, request_id.clone(), tool.clone(), args.clone());
+            match &mut state.phase {
+                Phase::Acting {
+                    caller: Caller::Host,
+                    pending_calls,
+                } => pending_calls.push(pending_call),
+                phase => {
+                    *phase = Phase::Acting {
+                        caller: Caller::Host,
+                        pending_calls: vec![pending_call],
+                    }
+                }
+            }
+        }
+        CallFact::ToolCalled { call } => {
+            update_pending_call(state, *call, |pending_call| pending_call.called = true)
+        }
+        CallFact::ToolReturned {
+            call,
+            answer,
+            produced_chars,
+        } => {
+            state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
+            update_pending_call(state, *call, |pending_call| {
+                pending_call.answer = Some(answer.clone())
+            });
+            finish_calls(state);
+        }
+    }
+}
+
+fn evolve_child(state: &mut State, fact: &ChildFact) {
+    match fact {
+        ChildFact::Started { call, child } => {
+            state.background.insert(*call, *child);
+        }
+        ChildFact::Ended {
+            call,
+            index,
+            child,
+            exit,
+        } => {
+            update_pending_call(state, *call, |pending_call| {
+                drop(pending_call.ended.insert(*index, (*child, exit.clone())))
+            });
+        }
+        ChildFact::Reported { call, message } => {
+            if let Some(child) = state.background.remove(call) {
+                queue_mail(state, Sender::Process(child), message);
+            }
+        }
+    }
+}
+
+/// Answer to a tool use of a truncated reply. The tool use may be truncated itself, so it never
+/// runs.
+const NOT_RUN: &str =
+    "Not run: the reply was cut before it was complete. Ask again in a shorter reply.";
+
+fn queue_mail(state: &mut State, from: Sender, message: &Arc<Message>) {
+    state.mailbox.push_back(Mail {
+        from,
+        message: message.clone(),
+    });
+}
+
+/// Moves the mailbox into the conversation as one user message.
+fn begin_turn(state: &mut State) {
+    let blocks: Vec<Block> = std::mem::take(&mut state.mailbox)
+        .iter()
+        .flat_map(|mail| mail.message.blocks.clone())
+        .collect();
+    push_message(state, Role::User, blocks);
+    state.iterations = 0;
+    state.phase = Phase::Ready { stopped: None };
+}
+
+/// Switches the current model. Provider-specific raw blocks are dropped if the next model is on
+/// another server, which may refuse them.
+fn switch_model(state: &mut State, to: u32) {
+    let from = state.model().clone();
+    state.model = to;
+    // A failed call does not count against `max_iterations`.
+    state.iterations = state.iterations.saturating_sub(1);
+    state.phase = Phase::Ready { stopped: None };
+    if !from.is_at_the_server_of(state.model()) {
+        state.messages = state.messages.iter().map(without_raw).collect();
+    }
+}
+
+/// The message without raw provider JSON; the same `Arc` if there is none.
+fn without_raw(message: &Arc<Message>) -> Arc<Message> {
+    let has_raw = |block: &Block| {
+        matches!(
+            block,
+            Block::Text { raw: Some(_), .. } | Block::ToolUse { raw: Some(_), .. }
+        )
+    };
+    if !message.blocks.iter().any(has_raw) {
+        return message.clone();
+    }
+    let mut message = Message::clone(message);
+    for block in &mut message.blocks {
+        if let Block::Text { raw, .. } | Block::ToolUse { raw, .. } = block {
+            *raw = None;
+        }
+    }
+    Arc::new(message)
+}
+
+fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
+    push_message(state, Role::Assistant, blocks.to_vec());
+    let cut = matches!(
+        stop,
+        StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
+    );
+    let mut pending_calls = Vec::new();
+    for block in blocks {
+        if let Block::ToolUse { id, name, args, .. } = block {
+            let answer = cut.then(|| Answer::failed(NOT_RUN));
+            pending_calls.push(PendingCall {
+                answer,
+                ..new_pending_call(state, id.clone(), name.clone(), args.clone())
+            });
+        }
+    }
+    state.phase = Phase::Acting {
+        caller: Caller::Model,
+        pending_calls,
+    };
+    if cut || state.pending_calls().is_empty() {
+        finish_calls(state);
+        state.phase = Phase::Ready {
+            stopped: Some(stop),
+        };
+    }
+}
+
+fn new_pending_call(
+    state: &mut State,
+    id: Arc<str>,
+    tool: Arc<str>,
+    args: Arc<str>,
+) -> PendingCall {
+    PendingCall {
+        call: allocate_call(state),
+        id,
+        tool,
+        args,
+        called: false,
+        ended: OrdMap::new(),
+        answer: None,
+    }
+}
+
+fn allocate_call(state: &mut State) -> CallId {
+    let call = state.next_call();
+    state.next_seq = state.next_seq.saturating_add(1);
+    call
+}
+
+fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
+    if !blocks.is_empty() {
+        let message = with_marker(
+            &state.program,
+            state.messages.len(),
+            Message { role, blocks },
+        );
+        state.messages.push_back(Arc::new(message));
+        state.refer_to_messages();
+    }
+}
+
+/// The message as number `before + 1` of the conversation. If the program shows message numbers, a
+/// message that the model did not write ends with its marker.
+pub(super) fn with_marker(program: &Program, before: usize, mut message: Message) -> Message {
+    if program.marks_messages() && message.role == Role::User {
+        message.blocks.push(Block::text(marker(before + 1)));
+    }
+    message
+}
+
+/// Appends a text block to the last message, which has not been sent yet.
+fn append_to_last_message(state: &mut State, text: &str) {
+    if let Some(last) = state.messages.back_mut() {
+        Arc::make_mut(last).blocks.push(Block::text(text));
+        state.refer_to_messages();
+    }
+}
+
+/// Calls that were started and are not answered.
+fn in_flight(phase: &Phase) -> Vec<CallId> {
+    match phase {
+        Phase::Thinking { call } => vec![*call],
+        Phase::Acting { pending_calls, .. } => pending_calls
+            .iter()
+            .filter(|pending_call| pending_call.called && pending_call.answer.is_none())
+            .map(|pending_call| pending_call.call)
+            .collect(),
+        Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
+    }
+}
+
+fn update_pending_call(state: &mut State, call: CallId, change: impl FnOnce(&mut PendingCall)) {
+    if let Phase::Acting { pending_calls, .. } = &mut state.phase
+        && let Some(pending_call) = pending_calls
+            .iter_mut()
+            .find(|pending_call| pending_call.call == call)
+    {
+        change(pending_call);
+    }
+}
+
+/// Finishes the pending calls. Once all tool uses of the model have an answer, the answers enter
+/// the conversation as one message, in the order of the uses. Host calls are independent: each is
+/// removed as soon as it is answered.
+fn finish_calls(state: &mut State) {
+    let Phase::Acting {
+        caller,
+        pending_calls,
+    } = &mut state.phase
+    else {
+        return;
+    };
+    if *caller == Caller::Host {
+        pending_calls.retain(|pending_call| pending_call.answer.is_none());
+        if pending_calls.is_empty() {
+            state.phase = Phase::Idle;
+        }
+        return;
+    }
+    let Some(answers) = pending_calls
+        .iter()
+        .map(|pending_call| pending_call.answer.clone())
+        .collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let results = pending_calls
+        .iter()
+        .zip(&answers)
+        .flat_map(|(pending_call, answer)| result_blocks(pending_call, answer))
+        .collect();
+    let entered = answers
+        .iter()
+        .map(|answer| answer.text.chars().count() as u64)
+        .sum();
+    state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered);
+    push_message(state, Role::User, results);
+    state.phase = Phase::Ready { stopped: None };
+}
+
+/// The blocks of an answer in the conversation: its text, then its media.
+pub(super) fn result_blocks(
+    pending_call: &PendingCall,
+    answer: &Answer,
+) -> impl Iterator<Item = Block> {
+    let text = Block::ToolResult {
+        id: pending_call.id.clone(),
+        text: answer.text.clone(),
+        is_error: answer.is_error,
+    };
+    let id = pending_call.id.clone();
+    let media = answer.media.clone().into_iter();
+    std::iter::once(text).chain(media.map(move |media| Block::Media {
+        answers: Some(id.clone()),
+        media,
+    }))
+}
+
+/// Goes back to message `to`: later messages and their notes are dropped, and `message` is
+/// appended. The epoch rises, so that completions of dropped calls are stale.
+fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
+    state.epoch = state.epoch.saturating_add(1);
+    state.messages.truncate(to as usize);
+    state.forked_at.retain(|at| *at <= to);
+    state.table.forget_messages_after(to);
+    push_message(state, message.role, message.blocks.clone());
+    if by == Caller::Host {
+        state.iterations = 0;
+    }
+    state.phase = Phase::Ready { stopped: None };
+}
+
+/// Restores the process to `image` and appends `message`. The epoch rises; counters continue, and
+/// usage, receipts and waiting mail are kept. A restore by the host returns an idle session to
+/// idle; otherwise the model is called next.
+fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
+    state.epoch = state.epoch.saturating_add(1);
+    state.restores = state.restores.saturating_add(1);
+    let still_known = state
+        .background
+        .iter()
+        .filter(|(call, _)| call.seq < image.next_seq);
+    state.background = still_known.map(|(call, child)| (*call, *child)).collect();
+    state.table.restore(image.table.clone(), image.next_fd);
+    state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
+    state.messages = image.messages.clone();
+    state.forked_at.clone_from(&image.forked_at);
+    // The restored history may contain blocks that only the model of that time accepts.
+    state.model = image.model;
+    state.refer_to_messages();
+    push_message(state, message.role, message.blocks.clone());
+    if by == Caller::Host {
+        state.iterations = 0;
+    }
+    state.phase = match (&image.phase, by, state.lifetime) {
+        (
+            Phase::Idle
+            | Phase::Acting {
+                caller: Caller::Host,
+                ..
+            },
+            Caller::Host,
+            Lifetime::Session,
+        ) => Phase::Idle,
+        _ => Phase::Ready { stopped: None },
+    };
+}
+
+/// The mailbox after a restore: messages that were waiting at the checkpoint and have been
+/// delivered since wait again, in front of those that are waiting now.
+fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
+    // Equal messages are matched one to one, so that a message that was sent twice is counted
+    // twice.
+    let mut unmatched = now.clone();
+    let mut restored = Vector::new();
+    for mail in then {
+        match unmatched.iter().position(|waiting| waiting == mail) {
+            Some(at) => drop(unmatched.remove(at)),
+            None => restored.push_back(mail.clone()),
+        }
+    }
+    restored.append(now.clone());
+    restored
+}
+
+/// Abandons the calls in flight: the epoch rises, so that their completions are stale, and each
+/// open tool use is answered, so that the history stays valid.
+fn interrupt(state: &mut State, answer: &Answer) {
+    state.epoch = state.epoch.saturating_add(1);
+    state.budget.abandon_calls(in_flight(&state.phase));
+    if let Phase::Acting { pending_calls, .. } = &mut state.phase {
+        for pending_call in pending_calls {
+            pending_call.answer.get_or_insert_with(|| answer.clone());
+        }
+        // A host call is not a turn: afterwards the process is idle again.
+        finish_calls(state);
+    } else if !matches!(state.phase, Phase::Ready { .. }) {
+        // A `Ready` process keeps the stop reason of its last reply: a restore from here must not
+        // call the model again after it has finished.
+        state.phase = Phase::Ready { stopped: None };
+    }
+}

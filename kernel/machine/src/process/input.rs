@@ -1,0 +1,203 @@
+//! Inputs: everything that can happen to a process.
+
+use std::sync::Arc;
+
+use dormouse_proto::file::FileError;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::mail::{Neighbour, Sender};
+use dormouse_proto::model::{ModelError, Reply};
+use dormouse_proto::process::Exit;
+use dormouse_proto::temp_file::{TempFileError, TempFileReply};
+use dormouse_proto::tool::{Answer, ToolOutput};
+use dormouse_proto::user_input::UserInput;
+
+use super::{
+    CheckpointError, CheckpointImage, CheckpointReply, Envelope, FetchError, Fetched, PendingSpawn,
+    PlacedArrival, ReadResult,
+};
+use crate::tool::{PendingSummary, PendingTempFile, PendingWrite};
+use dormouse_content::{CappedBytes, Content};
+
+/// Something that happened to a process. [`decide`](super::decide()) handles one input at a time.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The host, or a process in whose name the host writes, sends input.
+    UserInput {
+        /// Who sends the input.
+        from: Sender,
+        /// The parts of the input.
+        user_input: UserInput,
+    },
+    /// A message of another process, possibly delivered again after a restart.
+    Message {
+        /// Id of the delivery; the receipt carries it.
+        request_id: Arc<str>,
+        /// Pid of the sender.
+        from: Pid,
+        /// Call of the sender; identifies the message.
+        call: CallId,
+        /// The sender has an acknowledgement for every call below this sequence number and repeats
+        /// none of them.
+        acked_below: u32,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// The placement of an arrival is known: its bytes have been read.
+    Placed(PlacedArrival),
+    /// The host makes a request.
+    Host {
+        /// Id of the request; the answer carries it.
+        request_id: Arc<str>,
+        /// The request.
+        request: HostRequest,
+    },
+    /// Work or a read for a call has finished.
+    Completed {
+        /// The call.
+        call: CallId,
+        /// The outcome.
+        result: Completion,
+    },
+    /// Something happened to a child.
+    Child {
+        /// The call that made the child, or tried to.
+        call: CallId,
+        /// The event.
+        event: ChildEvent,
+    },
+    /// The process is started, stopped, continued or ended.
+    Signal(Signal),
+    /// The time of [`Effect::WakeAt`](super::Effect::WakeAt) has come.
+    TimeUp {
+        /// The requested time: milliseconds since the epoch, UTC.
+        at_ms: u64,
+    },
+}
+
+/// A request of the host.
+#[derive(Clone, Debug)]
+pub enum HostRequest {
+    /// Open a content as a descriptor.
+    Open {
+        /// The content, and how many bytes were cut off.
+        capped: CappedBytes,
+        /// Source of the content, as the descriptor shows it.
+        source: String,
+        /// Characters per page; `None`: the setting of the program.
+        page_chars: Option<u32>,
+    },
+    /// Run one of the tools of the process.
+    Call {
+        /// Name of the tool, as the model would use it.
+        tool: String,
+        /// Arguments as JSON text.
+        args: String,
+    },
+    /// Cancel the request of this id. A request that is already answered is left alone.
+    Cancel,
+    /// Go back in the conversation.
+    Goto {
+        /// Message to go back to, such as `msg:3`.
+        position: String,
+        /// Text of the message that follows.
+        message: String,
+    },
+    /// Restore the process to a checkpoint.
+    Restore(Box<CheckpointImage>),
+}
+
+/// The outcome of a [`Work`](super::Work) or of a read.
+#[derive(Clone, Debug)]
+pub enum Completion {
+    /// The model replied, or the call failed.
+    Model(Result<Reply, ModelError>),
+    /// Output of a tool that runs outside of the machine.
+    Tool(ToolOutput),
+    /// Result of a read for the call.
+    Read(ReadResult),
+    /// Outcome of writing a file.
+    FileWritten {
+        /// The pending operation, returned unchanged.
+        pending: PendingWrite,
+        /// The outcome.
+        result: Result<(), FileError>,
+    },
+    /// Outcome of a summary request.
+    Summarized {
+        /// The pending operation, returned unchanged.
+        pending: PendingSummary,
+        /// The outcome of the request.
+        result: Result<Reply, ModelError>,
+    },
+    /// Outcome of an operation on the temporary files of the tree.
+    TempFile {
+        /// The pending operation, returned unchanged.
+        pending: PendingTempFile,
+        /// The outcome. A change is durable.
+        result: Result<TempFileReply<Content>, TempFileError>,
+    },
+    /// Outcome of a checkpoint operation. A checkpoint that was made is durable.
+    Checkpoint(Result<CheckpointReply, CheckpointError>),
+    /// Outcome of reading the files for a spawn.
+    Fetched {
+        /// The pending operation, returned unchanged.
+        pending: PendingSpawn,
+        /// The outcome of the request.
+        result: Result<Fetched, FetchError>,
+    },
+    /// The receiver's answer to a message: a durable receipt, or a refusal.
+    MessageSent(Answer),
+    /// The processes that this one can write to.
+    Listed {
+        /// Visible processes, including this one.
+        known: Vec<Neighbour>,
+        /// Number of further processes that are left out.
+        hidden: usize,
+    },
+    /// The timeout of a waiting call has passed.
+    TimedOut,
+}
+
+/// What happened to a child, or to the attempt to make one.
+#[derive(Clone, Debug)]
+pub enum ChildEvent {
+    /// A spawned child exists and is durable.
+    Started {
+        /// Pid of the child.
+        child: Pid,
+    },
+    /// The child does not exist: the kernel stopped before making it, or another process made it.
+    Absent {
+        /// Index of the child within its call, from 0.
+        index: u32,
+    },
+    /// A spawned child could not be created.
+    NotBorn {
+        /// The reason, as text for the model.
+        why: String,
+    },
+    /// A child has ended.
+    Ended {
+        /// Index of the child within its call, from 0.
+        index: u32,
+        /// Pid of the child.
+        child: Pid,
+        /// Its exit.
+        exit: Exit,
+    },
+}
+
+/// A signal. A process handles it in every phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The kernel starts to run the process, after birth or after loading its journal.
+    Resume,
+    /// End the current turn with a valid history.
+    Interrupt,
+    /// Start nothing until `Continue`.
+    Stop,
+    /// Continue after a stop.
+    Continue,
+    /// End the process.
+    Kill,
+}

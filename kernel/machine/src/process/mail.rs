@@ -1,0 +1,214 @@
+//! Messages between processes. MAIL-1: a message is delivered once, whatever restarts in between.
+//!
+//! * The sender's outbox is its open call: the call is answered when the receiver has acknowledged,
+//!   and is repeated after a restart.
+//! * The receiver's receipt is the fact
+//!   [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's
+//!   call: a repeated message is acknowledged and not delivered again.
+//! * Messages in the mailbox are delivered when the next turn begins, or earlier by a tool
+//!   (`waiting`).
+//!
+//! A message never ends its receiver: if the mailbox or the budget has no room, the message is
+//! refused.
+
+use std::sync::Arc;
+
+use dormouse_proto::budget::Amount;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::mail::{Address, Neighbour};
+use dormouse_proto::message::Message;
+use dormouse_proto::record::{MailFact, Phase};
+use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
+
+use super::decide::Draft;
+use super::{Effect, PendingMessage, PlacedDescriptor, PlacedEnvelope, State, Work, process_list};
+use crate::table::listing;
+use crate::table::placement::Placement;
+
+impl State {
+    /// The receipt for a message that this process has received. An ended process still returns it:
+    /// a sender that repeats a message after a restart learns that it was delivered.
+    #[must_use]
+    pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
+        self.receipts
+            .get(&from)
+            .filter(|receipts| receipts.contains(call.seq))
+            .map(|_| receipt_of(self.pid))
+    }
+}
+
+fn receipt_of(to: Pid) -> Answer {
+    Answer::shown(Element::new("message_sent").attribute("to", to))
+}
+
+impl Draft {
+    pub(super) fn handle_checked_message(
+        &mut self,
+        call: CallId,
+        pending: Result<PendingMessage, String>,
+    ) {
+        match pending {
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Ok(mut pending) => {
+                if let Address::Process(pid) = pending.to
+                    && self.state.receipts.contains_key(&pid)
+                {
+                    pending.to = Address::Correspondent(pid);
+                }
+                let acked_below = self
+                    .state
+                    .pending_calls()
+                    .first()
+                    .map_or(call.seq, |pending_call| pending_call.call.seq);
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
+                    call,
+                    work: Work::Send {
+                        acked_below,
+                        pending,
+                    },
+                });
+            }
+        }
+    }
+
+    /// Receives a message of another process: records it or refuses it, and answers the sender.
+    pub(super) fn receive_message(
+        &mut self,
+        request_id: Arc<str>,
+        (from, call): (Pid, CallId),
+        acked_below: u32,
+        envelope: PlacedEnvelope,
+    ) {
+        let answer = match (
+            self.state.receipt(from, call),
+            self.message_refusal(&envelope),
+        ) {
+            (Some(receipt), _) => receipt,
+            (None, Some(why)) => Answer::failed(why),
+            (None, None) => {
+                let message = self.render_message(from, envelope);
+                self.emit(MailFact::Received {
+                    from,
+                    call,
+                    acked_below,
+                    message,
+                });
+                receipt_of(self.state.pid)
+            }
+        };
+        self.schedule(Effect::AnswerHost { request_id, answer });
+        self.handle_new_mail();
+    }
+
+    /// Why the message is refused, if it is.
+    fn message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
+        let pid = self.state.pid;
+        let program = &self.state.program;
+        let limit = program.limits().max_mailbox;
+        if self.state.mailbox.len() >= limit as usize {
+            return Some(format!(
+                "Process {pid} takes no message now: {limit} wait for it (limits.max_mailbox of \
+                 program '{}'). Nothing was kept. Let it hear some of them, then send yours again.",
+                program.name()
+            ));
+        }
+        let is_readable = envelope.descriptors.is_empty() || program.descriptors().is_some();
+        if !is_readable {
+            return Some(format!(
+                "Process {pid} has no descriptors, since program '{}' switches them off. Nothing \
+                 was kept: say in the text what it is to know.",
+                program.name()
+            ));
+        }
+        let bytes = envelope.opened_bytes();
+        let left = self
+            .state
+            .budget
+            .left(Amount::ResidentBytes)
+            .filter(|left| 0 < bytes && *left <= bytes)?;
+        Some(format!(
+            "Process {pid} cannot take {bytes} bytes: {left} are left of what it and all below it \
+             may hold (budget.resident_bytes), and it would end. Nothing was kept: hand over a \
+             smaller part, such as \"fd:1 lines 10-40\", or say it in few words."
+        ))
+    }
+
+    /// Renders the message. A large text and the transferred descriptors are opened as descriptors.
+    fn render_message(&mut self, from: Pid, envelope: PlacedEnvelope) -> Arc<Message> {
+        let mut element = Element::new("process_message")
+            .attribute("from", from)
+            .attribute("program", &envelope.program);
+        if let Some(text) = envelope.text {
+            let text = self.fill_element(Element::new("message"), text);
+            element = element.child(text);
+        }
+        for transferred in envelope.descriptors {
+            element = element.child(self.open_transferred(transferred));
+        }
+        Arc::new(Message::user(element.to_xml()))
+    }
+
+    /// Opens a transferred descriptor under a number of this process and returns its element.
+    fn open_transferred(
+        &mut self,
+        PlacedDescriptor { mut entry, extent }: PlacedDescriptor,
+    ) -> Element {
+        // Names are unique within a table: a name that is taken is dropped.
+        entry.notes.name = entry
+            .notes
+            .name
+            .filter(|name| self.state.table.named(name).is_none());
+        let id = self.state.table.next_id();
+        self.open_as(id.clone(), entry.clone());
+        listing::listed(&id, &entry, entry.notes.summary.as_deref(), extent).element()
+    }
+
+    /// Renders input that the host sends in the name of another process.
+    pub(super) fn render_host_message(&mut self, from: Pid, parts: Vec<Placement>) -> Arc<Message> {
+        let mut element = Element::new("process_message").attribute("from", from);
+        for part in parts {
+            let text = self.fill_element(Element::new("message"), part);
+            element = element.child(text);
+        }
+        Arc::new(Message::user(element.to_xml()))
+    }
+
+    /// Reacts to new mail: an idle process begins a turn, and a tool that waits for mail is
+    /// answered.
+    pub(super) fn handle_new_mail(&mut self) {
+        if self.state.phase == Phase::Idle {
+            if !self.state.mailbox.is_empty() {
+                self.begin_turn();
+            }
+            return;
+        }
+        self.continue_turn(self.caller());
+    }
+
+    pub(super) fn list_processes(&mut self, call: CallId, check: fn(&str) -> Result<(), String>) {
+        match check(&self.pending_call(call).args) {
+            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Ok(()) => {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
+                    call,
+                    work: Work::ListProcesses,
+                });
+            }
+        }
+    }
+
+    pub(super) fn handle_process_list(
+        &mut self,
+        call: CallId,
+        known: Vec<Neighbour>,
+        hidden: usize,
+    ) {
+        let me = self.state.pid;
+        self.complete(call, |draft| {
+            draft.answer_in_full(call, process_list::answer(me, known, hidden))
+        });
+    }
+}

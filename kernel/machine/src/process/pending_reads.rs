@@ -1,0 +1,315 @@
+//! Pending reads: which reads a process waits for, and how their results continue its calls.
+//!
+//! The calls of a model start in order, and none starts while the read of an earlier call is
+//! pending, so that a later call sees the names that an earlier one assigned. Arrivals are read in
+//! order of arrival: the shell performs one such read at a time.
+
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::FdError;
+use dormouse_proto::id::CallId;
+use dormouse_proto::record::{Caller, DescriptorFact};
+use dormouse_proto::temp_file::TempId;
+use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
+
+use super::arrival::{Arrival, PlacedArrival};
+use super::decide::{Decision, Draft, decide};
+use super::read::{Read, ReadPurpose, ReadResult, ReadSubject};
+use super::toolbox::BoundTool;
+use super::{Effect, Input, Work};
+use crate::tool::Outcome;
+use dormouse_content::{Content, ReadQuota};
+
+impl Decision {
+    /// Performs the reads that need at most `bytes` of contents in memory, and decides on their
+    /// results. Other reads stay in the decision, and so does an arrival behind a pending one.
+    pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
+        let is_next = self.state.pending_reads.arrivals <= 1;
+        self.perform_reads(now_ms, |read| {
+            if read.call().is_none() && !is_next {
+                return None;
+            }
+            read.perform(&ReadQuota::inline(bytes))
+        })
+    }
+
+    /// Performs all reads at once, including reads from disk. For drivers without actors: the
+    /// handler of an actor must not block on it.
+    pub fn read_all(self, now_ms: u64) -> Self {
+        self.perform_reads(now_ms, |read| read.perform(ReadQuota::unlimited()))
+    }
+
+    fn perform_reads(mut self, now_ms: u64, perform: impl Fn(&Read) -> Option<Input>) -> Self {
+        let mut left = Vec::new();
+        while !self.reads.is_empty() {
+            for read in std::mem::take(&mut self.reads) {
+                match perform(&read) {
+                    Some(input) => self.decide_next(input, now_ms),
+                    None => left.push(read),
+                }
+            }
+        }
+        self.reads = left;
+        self
+    }
+
+    /// Decides on one more input, in the same step.
+    fn decide_next(&mut self, input: Input, now_ms: u64) {
+        let Self {
+            facts,
+            state,
+            reads,
+            effects,
+        } = decide(&self.state, input, now_ms);
+        self.state = state;
+        self.facts.extend(facts);
+        self.reads.extend(reads);
+        self.effects.extend(effects);
+    }
+}
+
+/// The pending reads of a process. They are part of no fact and of no image, since a process that
+/// comes back from its journal requests its reads again. They are therefore ignored when states are
+/// compared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PendingReads {
+    calls: Vec<CallId>,
+    arrivals: usize,
+    /// Calls from before a restart that are repeated once the read of an earlier call is done or
+    /// the process is continued.
+    to_repeat: Vec<CallId>,
+}
+
+impl PendingReads {
+    pub(super) fn has(&self, call: CallId) -> bool {
+        self.calls.contains(&call)
+    }
+
+    /// Whether an arrival is being read.
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.arrivals > 0
+    }
+
+    fn begin(&mut self, call: Option<CallId>) {
+        match call {
+            Some(call) => self.calls.push(call),
+            None => self.arrivals += 1,
+        }
+    }
+
+    /// Forgets the reads of all calls, which are abandoned. Reads of arrivals continue.
+    pub(super) fn end_calls(&mut self) {
+        self.calls.clear();
+        self.to_repeat.clear();
+    }
+
+    pub(super) fn repeat_later(&mut self, call: CallId) {
+        self.to_repeat.push(call);
+    }
+
+    /// Removes and returns the calls that are to be repeated.
+    pub(super) fn take_repeats(&mut self) -> Vec<CallId> {
+        std::mem::take(&mut self.to_repeat)
+    }
+
+    fn end_arrival(&mut self) {
+        self.arrivals = self.arrivals.saturating_sub(1);
+    }
+
+    /// Ends the read of a call. Returns whether one was pending.
+    pub(super) fn end(&mut self, call: CallId) -> bool {
+        let before = self.calls.len();
+        self.calls.retain(|reading| *reading != call);
+        self.calls.len() < before
+    }
+}
+
+impl PartialEq for PendingReads {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Draft {
+    /// Requests the bytes that a call needs before it can start or be answered.
+    pub(super) fn read_for_call(&mut self, call: CallId, purpose: ReadPurpose) {
+        let args = self.pending_call(call).args.clone();
+        let table = self.state.table.clone();
+        let program = self.state.program.clone();
+        self.request_read(ReadSubject::Call {
+            call,
+            purpose,
+            args,
+            table,
+            program,
+        });
+    }
+
+    /// Requests the placement of the output of a call.
+    pub(super) fn request_output_placement(
+        &mut self,
+        call: CallId,
+        output: ToolOutput,
+        source: String,
+    ) {
+        self.request_read(ReadSubject::Output {
+            call,
+            output,
+            source,
+        });
+    }
+
+    /// Requests the placement of a temporary file's content.
+    pub(super) fn request_temp_file_placement(
+        &mut self,
+        call: CallId,
+        (id, version): (TempId, u64),
+        content: Content,
+    ) {
+        self.request_read(ReadSubject::TempFile {
+            call,
+            id,
+            version,
+            content,
+        });
+    }
+
+    /// Requests the placement of an arrival.
+    pub(super) fn request_arrival_placement(&mut self, arrival: Arrival) {
+        self.request_read(ReadSubject::Arrival(arrival));
+    }
+
+    fn request_read(&mut self, subject: ReadSubject) {
+        let read = Read {
+            subject,
+            settings: self.state.settings().copied(),
+            now_ms: self.now_ms,
+        };
+        self.state.pending_reads.begin(read.call());
+        self.reads.push(read);
+    }
+
+    pub(super) fn handle_placed(&mut self, placed: PlacedArrival) {
+        self.state.pending_reads.end_arrival();
+        match placed {
+            PlacedArrival::UserInput { from, parts } => self.queue_input(from, parts),
+            PlacedArrival::Opened { request_id, new } => self.open_for_host(request_id, new),
+            PlacedArrival::Message {
+                request_id,
+                from,
+                call,
+                acked_below,
+                envelope,
+            } => {
+                self.receive_message(request_id, (from, call), acked_below, envelope);
+            }
+        }
+    }
+
+    /// Handles the result of a read. It is stale if the call is no longer open (CALL-1).
+    pub(super) fn handle_read_result(&mut self, call: CallId, found: ReadResult) {
+        let is_open = self
+            .state
+            .pending_calls()
+            .iter()
+            .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
+        if !self.state.pending_reads.end(call) || !is_open {
+            return;
+        }
+        // A stopped process starts nothing: the call reads again when the process is continued.
+        if self.state.is_stopped() && found.begins_work() {
+            if self.pending_call(call).called {
+                self.state.pending_reads.repeat_later(call);
+            }
+            return;
+        }
+        let caller = self.caller();
+        match found {
+            ReadResult::Tool(outcome) => self.handle_outcome(call, outcome),
+            ReadResult::Arguments(arguments) => self.handle_arguments(call, arguments),
+            ReadResult::Spawn(pending) => self.handle_checked_spawn(call, pending),
+            ReadResult::Message(pending) => self.handle_checked_message(call, pending),
+            ReadResult::Output(output) => self.answer_output(call, output),
+            ReadResult::TempFile(placement) => {
+                let produced_chars = placement.produced_chars();
+                let answer = self.open_placement(placement);
+                self.answer(call, answer, produced_chars);
+            }
+        }
+        match caller {
+            // Later calls of the model were waiting for this read.
+            Caller::Model if !self.state.is_stopped() => self.start_unstarted_calls(),
+            _ => self.continue_turn(caller),
+        }
+    }
+
+    fn handle_arguments(&mut self, call: CallId, arguments: Result<Option<String>, FdError>) {
+        let Some(BoundTool::External(tool)) = self.bound_tool(call) else {
+            return;
+        };
+        match arguments {
+            Ok(expanded) => {
+                let args = expanded.map_or_else(|| self.pending_call(call).args.clone(), Arc::from);
+                self.begin_outside(call, tool, args);
+            }
+            Err(error) => self.answer_in_full(call, error.answer()),
+        }
+    }
+
+    pub(super) fn begin_outside(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
+        let written = self.pending_call(call).args.clone();
+        self.record_intent(call);
+        self.schedule(Effect::Begin {
+            call,
+            work: Work::Tool {
+                tool,
+                args,
+                written,
+            },
+        });
+    }
+
+    fn handle_outcome(&mut self, call: CallId, outcome: Outcome) {
+        match outcome {
+            Outcome::Answer(answer) => self.answer_in_full(call, answer),
+            Outcome::Opened(new) => {
+                let answer = self.open_descriptor(*new);
+                self.answer_in_full(call, answer);
+            }
+            Outcome::Annotated { id, note, answer } => {
+                self.emit(DescriptorFact::Annotated { id, note });
+                self.answer_in_full(call, answer);
+            }
+            Outcome::Write(pending) => {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
+                    call,
+                    work: Work::WriteFile(pending),
+                });
+            }
+            Outcome::Summarize(pending) => {
+                if let Some(why) = self.refusal_to_spend() {
+                    return self.answer_in_full(call, Answer::failed(why));
+                }
+                let model = self.state.summarizer();
+                let request = self.state.summary_request(&model, &pending);
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
+                    call,
+                    work: Work::Summarize {
+                        pending,
+                        request,
+                        model,
+                    },
+                });
+            }
+            Outcome::TempFile(pending) => {
+                self.record_intent(call);
+                self.schedule(Effect::Begin {
+                    call,
+                    work: Work::TempFile(pending),
+                });
+            }
+        }
+    }
+}

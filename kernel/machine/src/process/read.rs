@@ -1,0 +1,204 @@
+//! Reads: access to content bytes on behalf of a decision.
+//!
+//! A decision never looks at bytes, since contents can be large and on disk. It returns a [`Read`]
+//! instead, which is self-contained. The shell performs a small read at once and any other outside
+//! of the actor, and the result comes back as [`Completion::Read`]. A read has no side effect: it
+//! needs no intent, waits for no fact, and is repeated after a restart.
+//!
+//! `pending_reads.rs` decides which reads are requested and what follows from their results.
+
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::id::CallId;
+use dormouse_proto::temp_file::TempId;
+use dormouse_proto::tool::ToolOutput;
+
+use super::arrival::Arrival;
+use super::{Completion, Input, PendingMessage, PendingSpawn};
+use crate::table::Table;
+use crate::table::placement::{PlacedOutput, Placement, Placer};
+use crate::tool::{Call, CheckMessage, CheckSpawn, ExpandHandles, Outcome, Syscall};
+use dormouse_content::{Content, ReadQuota};
+use dormouse_program::Program;
+
+/// A read that a decision requested. Cloning costs a few pointers.
+#[derive(Clone, Debug)]
+pub struct Read {
+    pub(super) subject: ReadSubject,
+    pub(super) settings: Option<DescriptorSettings>,
+    pub(super) now_ms: u64,
+}
+
+/// What is read.
+#[derive(Clone, Debug)]
+pub(super) enum ReadSubject {
+    /// Bytes that a call needs before it can start or be answered.
+    Call {
+        call: CallId,
+        purpose: ReadPurpose,
+        args: Arc<str>,
+        table: Table,
+        program: Program,
+    },
+    /// The output of a tool that runs outside of the machine.
+    Output {
+        call: CallId,
+        output: ToolOutput,
+        source: String,
+    },
+    /// The content of a temporary file.
+    TempFile {
+        call: CallId,
+        id: TempId,
+        version: u64,
+        content: Content,
+    },
+    /// An arrival from outside of the process.
+    Arrival(Arrival),
+}
+
+/// Why a call needs bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReadPurpose {
+    /// To execute a descriptor tool.
+    Tool(Syscall),
+    /// To expand the handles in the arguments of an external tool.
+    Arguments(ExpandHandles),
+    /// To check a spawn and render its preloads.
+    Spawn(CheckSpawn),
+    /// To check a message and extract the descriptors that it transfers.
+    Message(CheckMessage),
+}
+
+/// The result of a read.
+#[derive(Clone, Debug)]
+pub enum ReadResult {
+    /// Outcome of a descriptor tool.
+    Tool(Outcome),
+    /// Expanded arguments; `None` if they contained no handle.
+    Arguments(Result<Option<String>, FdError>),
+    /// A checked spawn, or an error text for the model.
+    Spawn(Result<PendingSpawn, String>),
+    /// A checked message, or an error text for the model.
+    Message(Result<PendingMessage, String>),
+    /// Placement of the output of a tool.
+    Output(PlacedOutput),
+    /// Placement of the content of a temporary file.
+    TempFile(Placement),
+}
+
+impl ReadResult {
+    /// Whether the result starts work outside of the process.
+    pub(super) fn begins_work(&self) -> bool {
+        match self {
+            Self::Tool(outcome) => outcome.begins_work(),
+            Self::Arguments(result) => result.is_ok(),
+            Self::Spawn(result) => result.is_ok(),
+            Self::Message(result) => result.is_ok(),
+            Self::Output(_) | Self::TempFile(_) => false,
+        }
+    }
+}
+
+impl Read {
+    /// The call that waits for the read; `None` for an arrival.
+    #[must_use]
+    pub fn call(&self) -> Option<CallId> {
+        match &self.subject {
+            ReadSubject::Call { call, .. }
+            | ReadSubject::Output { call, .. }
+            | ReadSubject::TempFile { call, .. } => Some(*call),
+            ReadSubject::Arrival(_) => None,
+        }
+    }
+
+    /// Whether the read executes a descriptor tool, rather than a step of another tool.
+    #[must_use]
+    pub fn is_tool(&self) -> bool {
+        matches!(
+            self.subject,
+            ReadSubject::Call {
+                purpose: ReadPurpose::Tool(_),
+                ..
+            }
+        )
+    }
+
+    /// Performs the read. `None` if the quota does not allow it; then the read has had no effect
+    /// and can be performed again.
+    #[must_use]
+    pub fn perform(&self, quota: &ReadQuota) -> Option<Input> {
+        let Self {
+            subject,
+            settings,
+            now_ms,
+        } = self;
+        let placer = Placer {
+            settings: settings.as_ref(),
+            now_ms: *now_ms,
+            quota,
+        };
+        let found = |call: &CallId, found| Input::Completed {
+            call: *call,
+            result: Completion::Read(found),
+        };
+        let input = match subject {
+            ReadSubject::Call {
+                call,
+                purpose,
+                args,
+                table,
+                program,
+            } => {
+                let settings = &settings.unwrap_or_default();
+                // Arguments are parsed and their values copied.
+                quota.charge(args.len().saturating_mul(2)).ok()?;
+                found(
+                    call,
+                    purpose.read(
+                        &Call {
+                            table,
+                            args,
+                            settings,
+                            now_ms: *now_ms,
+                            quota,
+                        },
+                        program,
+                    ),
+                )
+            }
+            ReadSubject::Output {
+                call,
+                output,
+                source,
+            } => found(
+                call,
+                ReadResult::Output(placer.output(output.clone(), source)),
+            ),
+            ReadSubject::TempFile {
+                call,
+                id,
+                version,
+                content,
+            } => found(
+                call,
+                ReadResult::TempFile(placer.temp_file((*id, *version), content)),
+            ),
+            ReadSubject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
+        };
+        // A result that was computed after the quota ran out may be based on a failed read.
+        (!quota.is_used_up()).then_some(input)
+    }
+}
+
+impl ReadPurpose {
+    fn read(self, call: &Call<'_>, program: &Program) -> ReadResult {
+        match self {
+            Self::Tool(syscall) => ReadResult::Tool(syscall(call)),
+            Self::Arguments(expand) => ReadResult::Arguments(expand(call)),
+            Self::Spawn(check) => ReadResult::Spawn(check(program, call)),
+            Self::Message(check) => ReadResult::Message(check(program, call)),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `spawn`: from a call to a child. Files that the machine does not hold are fetched first. A call
+//! from before a restart looks for its child before anything is done again.
+
+use dormouse_proto::budget::Ledger;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::model::Usage;
+use dormouse_proto::process::Origin;
+use dormouse_proto::record::{ChildFact, Lifetime, PendingCall};
+use dormouse_proto::tool::Answer;
+use dormouse_proto::user_input::{InputPart, USER_INPUT};
+use dormouse_proto::xml::Element;
+
+use super::birth::{Birth, initial_image};
+use super::decide::Draft;
+use super::read::ReadPurpose;
+use super::{Child, Effect, FetchError, Fetched, Image, PendingSpawn, Preloads, Work};
+use crate::tool::{CheckSpawn, ProcessHandler};
+
+impl Draft {
+    pub(super) fn spawn(&mut self, call: CallId, check: CheckSpawn) {
+        if !self.pending_call(call).called {
+            self.start_spawn(call, check);
+        } else if !self.answer_if_all_ended(call) {
+            self.schedule(Effect::FindChild { call, index: 0 });
+        }
+    }
+
+    fn start_spawn(&mut self, call: CallId, check: CheckSpawn) {
+        self.read_for_call(call, ReadPurpose::Spawn(check));
+    }
+
+    pub(super) fn handle_checked_spawn(
+        &mut self,
+        call: CallId,
+        pending: Result<PendingSpawn, String>,
+    ) {
+        let pending = match pending {
+            Ok(pending) => pending,
+            Err(message) => return self.refuse_spawn(call, message),
+        };
+        if let Err(message) = self.reserve_for_spawn(call, &pending) {
+            return self.refuse_spawn(call, message);
+        }
+        self.record_intent(call);
+        if pending.is_complete() {
+            self.start_child(call, &pending, Ok(Fetched::default()));
+        } else {
+            self.schedule(Effect::Begin {
+                call,
+                work: Work::Fetch(pending),
+            });
+        }
+    }
+
+    /// Checks the limits on children and reserves the share of the child.
+    fn reserve_for_spawn(&mut self, call: CallId, pending: &PendingSpawn) -> Result<(), String> {
+        self.check_room(call, 1)?;
+        let program = &pending.program;
+        let access = self.state.access;
+        self.reserve_shares(call, &[0], (program, program.budget()), access)
+    }
+
+    /// Answers a spawn that creates no child: returns its share and tells the model why.
+    pub(super) fn refuse_spawn(&mut self, call: CallId, why: String) {
+        self.return_share(call, 0, Some(Usage::default()));
+        self.answer_in_full(call, Answer::failed(why));
+    }
+
+    pub(super) fn handle_fetched(
+        &mut self,
+        call: CallId,
+        pending: &PendingSpawn,
+        result: Result<Fetched, FetchError>,
+    ) {
+        self.complete(call, |draft| draft.start_child(call, pending, result));
+    }
+
+    fn start_child(
+        &mut self,
+        call: CallId,
+        pending: &PendingSpawn,
+        fetched: Result<Fetched, FetchError>,
+    ) {
+        match pending.preloads(fetched) {
+            Err(message) => self.refuse_spawn(call, message),
+            Ok(preloads) => {
+                let child = self.new_child(call, pending, &preloads);
+                // A child that may exist was looked for before the spawn was repeated.
+                self.schedule(Effect::StartChildren {
+                    children: vec![child],
+                    may_exist: false,
+                });
+            }
+        }
+    }
+
+    fn new_child(
+        &self,
+        call: CallId,
+        PendingSpawn { program, query, .. }: &PendingSpawn,
+        preloads: &Preloads,
+    ) -> Child {
+        // The query is text of a model, which may quote others: it is shown as untrusted input.
+        let input = InputPart::new(USER_INPUT, query.clone()).into();
+        let birth = Birth {
+            access: self.state.access,
+            depth: self.state.depth + 1,
+            lifetime: Lifetime::Task,
+            priority: self.state.priority,
+            preloads,
+            input: Some(&input),
+        };
+        let image = initial_image(program, &self.state.host, birth, self.now_ms);
+        let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
+        let image = Image {
+            budget: Ledger {
+                held_bytes: image.budget.held_bytes,
+                ..ledger
+            },
+            ..image
+        };
+        Child {
+            origin: Origin::Spawned { call },
+            program: program.clone(),
+            image,
+        }
+    }
+
+    /// Handles the start of a child: a call that does not wait for its end is answered with its
+    /// pid.
+    pub(super) fn handle_child_started(&mut self, call: CallId, child: Pid) {
+        let Some(pending_call) = self.state.unanswered_call(call) else {
+            return;
+        };
+        let Some(ProcessHandler::Spawn { waits, .. }) = self.process_handler_of(pending_call)
+        else {
+            return;
+        };
+        if waits(&pending_call.args) {
+            return;
+        }
+        let answer = self.spawned_answer(pending_call, child);
+        let caller = self.caller();
+        self.emit(ChildFact::Started { call, child });
+        self.answer_in_full(call, answer);
+        self.continue_turn(caller);
+    }
+
+    /// Handles a child that does not exist. An open spawn starts again. A background child is
+    /// reported as lost, also if its call is not answered yet: a branch can begin between the two.
+    /// A share that was reserved for a child of a finished call is returned.
+    pub(super) fn handle_child_absent(&mut self, call: CallId, index: u32) {
+        if self.state.unanswered_call(call).is_some() {
+            let caller = self.caller();
+            if let Some(child) = self.state.background.get(&call).copied() {
+                self.return_share(call, index, Some(Usage::default()));
+                self.answer_in_full(call, self.spawned_answer(self.pending_call(call), child));
+                self.report_lost(call, child);
+            } else if let Some(ProcessHandler::Spawn { pending, .. }) = self.process_handler(call) {
+                self.start_spawn(call, pending);
+            }
+            return self.continue_turn(caller);
+        }
+        self.return_share(call, index, Some(Usage::default()));
+        if let Some(child) = self.state.background.get(&call).copied() {
+            self.report_lost(call, child);
+        }
+        self.continue_with_returned_shares();
+    }
+
+    /// The answer to a call that does not wait for its child.
+    fn spawned_answer(&self, pending_call: &PendingCall, child: Pid) -> Answer {
+        let program = match self.process_handler_of(pending_call) {
+            Some(ProcessHandler::Spawn { program_name, .. }) => program_name(&pending_call.args),
+            _ => None,
+        };
+        Answer::shown(
+            Element::new("spawned")
+                .attribute("pid", child)
+                .attribute_if("program", program),
+        )
+    }
+}

@@ -1,0 +1,583 @@
+//! The state of a process between two facts, and the image that it is restored from.
+//!
+//! [`State`] has private fields and no serde: what is stored is an [`Image`], and
+//! [`State::from_image`] validates it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_proto::budget::Amount;
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::id::{CallId, FdId, Pid};
+use dormouse_proto::mail::{Mail, Receipts};
+use dormouse_proto::message::{Block, Message};
+use dormouse_proto::model::{Request, Usage};
+use dormouse_proto::process::{Exit, Priority};
+use dormouse_proto::record::{CallFact, Control, Entry, Lifetime, PendingCall, Phase, Tally};
+use dormouse_proto::tool::{Access, Answer};
+use imbl::{OrdMap, Vector};
+use serde_json::{Map, Value};
+
+use super::pending_reads::PendingReads;
+use super::program_cache::ProgramCache;
+use super::toolbox::{HostContext, Toolbox, Tools};
+use super::{Fact, Image};
+use crate::budget::Account;
+use crate::table::Table;
+use crate::table::attachment::MediaBudget;
+use crate::tool::PendingSummary;
+use dormouse_content::Content;
+use dormouse_program::{ModelChoice, Program};
+
+/// The parameter names by which providers limit the tokens of a reply.
+const BOUNDS: [&str; 4] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+];
+
+/// The complete state of a process: conversation, descriptor table, budget, and its phase in the
+/// turn.
+///
+/// Cloning costs a few pointers: conversation and table are persistent structures with shared
+/// nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub(super) pid: Pid,
+    pub(super) program: Program,
+    pub(super) bundle: Content,
+    pub(super) host: Arc<HostContext>,
+    pub(super) toolbox: Arc<Toolbox>,
+    pub(super) system: Arc<str>,
+    pub(super) access: Access,
+    pub(super) depth: u32,
+    pub(super) lifetime: Lifetime,
+    pub(super) priority: Priority,
+    pub(super) messages: Vector<Arc<Message>>,
+    /// Message counts at each fork that the process descends from, oldest first.
+    pub(super) forked_at: Vec<u32>,
+    pub(super) mailbox: Vector<Mail>,
+    /// Receipts for the messages of each sender, so that a repeated message is delivered once.
+    pub(super) receipts: OrdMap<Pid, Receipts>,
+    /// Children that run in the background, keyed by the call that made each.
+    pub(super) background: OrdMap<CallId, Pid>,
+    pub(super) table: Table,
+    pub(super) epoch: u32,
+    pub(super) next_seq: u32,
+    /// Index of the current model among the models of the program.
+    pub(super) model: u32,
+    pub(super) iterations: u32,
+    pub(super) phase: Phase,
+    pub(super) control: Control,
+    pub(super) budget: Account,
+    pub(super) tally: Tally,
+    /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
+    pub(super) restores: u32,
+    pub(super) pending_reads: PendingReads,
+}
+
+/// An image cannot be turned into a process: it is damaged or was edited.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// The descriptor table is inconsistent.
+    #[error("the descriptor table of the image is invalid: {0}")]
+    Table(String),
+    /// The image waits for a call id that was never allocated.
+    #[error("the image waits for call {call}, but the next call is {epoch}.{next_seq}")]
+    Call {
+        /// Call that the image waits for.
+        call: CallId,
+        /// Epoch of the image.
+        epoch: u32,
+        /// Sequence number of the image's next call.
+        next_seq: u32,
+    },
+    /// A counter of the image is too high to continue from.
+    #[error("a counter of the image is {count}, more than the maximum of {MAX_COUNT}")]
+    Count {
+        /// Value of the counter.
+        count: u32,
+    },
+    /// The image names a model that its program does not have.
+    #[error("the image uses model {asked} of its program, which has {models} models")]
+    Model {
+        /// Number of the model, counted from 1.
+        asked: u32,
+        /// Models of the program.
+        models: usize,
+    },
+    /// The image belongs to another program.
+    #[error("the image runs program {image}, not {program}")]
+    Program {
+        /// Program named in the image.
+        image: Arc<str>,
+        /// Program that the image was loaded with.
+        program: String,
+    },
+}
+
+impl State {
+    /// Loads a process from an image. `pid` is the number that the process has within its tree.
+    /// Inspects each descriptor and copies none.
+    ///
+    /// # Errors
+    /// [`StateError`] if the image is inconsistent, or does not belong to `program`.
+    pub fn from_image(
+        pid: Pid,
+        program: Program,
+        host: Arc<HostContext>,
+        image: Image,
+    ) -> Result<Self, StateError> {
+        if *image.program != *program.key() {
+            return Err(StateError::Program {
+                image: image.program,
+                program: program.key().to_owned(),
+            });
+        }
+        check_model(&program, image.model)?;
+        check_counts(&image)?;
+        check_calls(&image)?;
+        let table = checked_table(image.table, image.next_fd)?;
+        let mut state = Self {
+            pid,
+            toolbox: ProgramCache::for_program(&program, &host).frozen_toolbox(
+                &program,
+                &image.tools,
+                &image.outside,
+            ),
+            host,
+            program,
+            bundle: image.bundle,
+            system: image.system,
+            access: image.access,
+            depth: image.depth,
+            lifetime: image.lifetime,
+            priority: image.priority,
+            messages: image.messages,
+            forked_at: image.forked_at,
+            mailbox: image.mailbox.into(),
+            receipts: image.receipts.into_iter().collect(),
+            background: image.background.into_iter().collect(),
+            table,
+            epoch: image.epoch,
+            next_seq: image.next_seq,
+            model: image.model,
+            iterations: image.iterations,
+            phase: image.phase,
+            control: image.control,
+            budget: Account::new(image.budget, image.usage),
+            tally: image.tally,
+            restores: image.restores,
+            pending_reads: PendingReads::default(),
+        };
+        state.refer_to_messages();
+        Ok(state)
+    }
+
+    /// Checks a fact that was read from a journal before [`evolve`](super::evolve()) applies it:
+    /// `evolve` itself validates nothing.
+    ///
+    /// # Errors
+    /// [`StateError`] if the fact restores an invalid image, or switches to a model that does not
+    /// exist.
+    pub fn check(&self, fact: &Fact) -> Result<(), StateError> {
+        match fact {
+            Fact::Call(CallFact::ModelSwitched { to, .. }) => check_model(&self.program, *to),
+            Fact::Restored { image, .. } => {
+                check_model(&self.program, image.model)?;
+                check_counts(image)?;
+                checked_table(image.table.clone(), image.next_fd).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Publishes the messages as descriptors (`msg:N`) if the program enables that. O(1).
+    pub(super) fn refer_to_messages(&mut self) {
+        if let Some(settings) = self
+            .program
+            .descriptors()
+            .filter(|_| self.program.message_references())
+        {
+            self.table
+                .set_conversation(self.messages.clone(), settings.page_chars);
+        }
+    }
+
+    /// The image of the process: all of its state except its pid. O(mailbox + senders + background
+    /// children); conversation and table are shared.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        Image {
+            bundle: self.bundle.clone(),
+            program: self.program.key().into(),
+            system: self.system.clone(),
+            tools: self.toolbox.specs(),
+            outside: self.toolbox.outside(),
+            access: self.access,
+            depth: self.depth,
+            lifetime: self.lifetime,
+            priority: self.priority,
+            messages: self.messages.clone(),
+            forked_at: self.forked_at.clone(),
+            mailbox: self.mailbox.iter().cloned().collect(),
+            receipts: self
+                .receipts
+                .iter()
+                .map(|(from, receipts)| (*from, receipts.clone()))
+                .collect(),
+            background: self
+                .background
+                .iter()
+                .map(|(call, child)| (*call, *child))
+                .collect(),
+            table: self.table.entries(),
+            next_fd: self.table.next_fd(),
+            epoch: self.epoch,
+            next_seq: self.next_seq,
+            model: self.model,
+            iterations: self.iterations,
+            phase: self.phase.clone(),
+            control: self.control,
+            usage: self.budget.own(),
+            budget: self.budget.ledger(),
+            tally: self.tally,
+            restores: self.restores,
+        }
+    }
+
+    /// The next request to the model. Costs one pointer per message.
+    #[must_use]
+    pub fn request(&self) -> Request {
+        Request {
+            pid: self.pid,
+            program: self.program.name().into(),
+            model: self.model().name.as_str().into(),
+            system: self.system.clone(),
+            tools: self.toolbox.specs(),
+            messages: self.messages.iter().cloned().collect(),
+            forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
+            parameters: self.within_budget(self.program.parameters()),
+            media: BTreeMap::new(),
+        }
+    }
+
+    /// All media that the next request shows: those of the conversation, those of answers that are
+    /// not part of it yet, and those of `answer`.
+    pub(super) fn shown_media(&self, answer: &Answer) -> MediaBudget {
+        let in_conversation = self
+            .messages
+            .iter()
+            .flat_map(|message| &message.blocks)
+            .filter_map(|block| match block {
+                Block::Media { media, .. } => Some(media),
+                _ => None,
+            });
+        let open = self
+            .pending_calls()
+            .iter()
+            .filter_map(|pending_call| pending_call.answer.as_ref())
+            .chain([answer]);
+        let in_answers = open.flat_map(|answer| &answer.media);
+        let mut total = MediaBudget::default();
+        for media in in_conversation.chain(in_answers) {
+            let entry = self.table.get(&media.fd);
+            let bytes = entry.map_or(0, |entry| entry.content.len_bytes());
+            total = total.with(media, bytes);
+        }
+        total
+    }
+
+    /// Contents of the media that the conversation names, by descriptor. A media block whose
+    /// descriptor is gone has no entry, and the model call fails: dropping the block instead would
+    /// change bytes that were sent before (HIST-1). O(blocks).
+    #[must_use]
+    pub fn media(&self) -> BTreeMap<FdId, Content> {
+        let blocks = self.messages.iter().flat_map(|message| &message.blocks);
+        let named = blocks.filter_map(|block| match block {
+            Block::Media { media, .. } => Some(&media.fd),
+            _ => None,
+        });
+        named
+            .filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.clone())))
+            .collect()
+    }
+
+    /// The parameters, with the limit of the reply lowered to the output tokens that the budget has
+    /// left, whichever name the provider uses for that limit. The limit stays above a thinking
+    /// budget, which providers require to fit into a reply; such a call may overshoot the budget.
+    fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
+        let Some(left) = self.budget.left(Amount::OutputTokens) else {
+            return parameters;
+        };
+        let thinking = parameters
+            .get("thinking")
+            .and_then(|thinking| thinking["budget_tokens"].as_u64());
+        let left = left.max(thinking.map_or(0, |thinking| thinking.saturating_add(1)));
+        // Gemini nests the limit of the reply.
+        let nested = parameters
+            .get("generationConfig")
+            .and_then(Value::as_object);
+        if !exceeds_limit(&parameters, left) && !nested.is_some_and(|map| exceeds_limit(map, left))
+        {
+            return parameters;
+        }
+        let mut lowered = Map::clone(&parameters);
+        lower_limit(&mut lowered, left);
+        let nested = lowered
+            .get_mut("generationConfig")
+            .and_then(Value::as_object_mut);
+        if let Some(nested) = nested {
+            lower_limit(nested, left);
+        }
+        Arc::new(lowered)
+    }
+
+    /// A request outside of the conversation: one prompt to the summary model. Of the parameters
+    /// only the limit of the reply is kept, since the others concern conversations and tools.
+    pub(super) fn summary_request(
+        &self,
+        summarizer: &ModelChoice,
+        summary: &PendingSummary,
+    ) -> Request {
+        let parameters = self.within_budget(self.program.parameters());
+        let limits = parameters
+            .iter()
+            .filter(|(key, _)| BOUNDS.contains(&key.as_str()));
+        Request {
+            pid: self.pid,
+            program: self.program.name().into(),
+            model: summarizer.name.as_str().into(),
+            system: summary.system.into(),
+            tools: Arc::new([]),
+            messages: vec![Arc::new(Message::user(summary.prompt.clone()))],
+            forked_at: Vec::new(),
+            parameters: Arc::new(
+                limits
+                    .map(|(key, value)| (key.clone(), value.clone()))
+                    .collect(),
+            ),
+            media: BTreeMap::new(),
+        }
+    }
+
+    /// The pid that the process has within its tree.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The program that the process runs.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The system prompt, frozen at birth.
+    #[must_use]
+    pub fn system(&self) -> &Arc<str> {
+        &self.system
+    }
+
+    /// The tools of the process, frozen at birth.
+    #[must_use]
+    pub fn tools(&self) -> Tools {
+        Tools {
+            toolbox: self.toolbox.clone(),
+        }
+    }
+
+    /// Priority of the process's model calls. Set at birth and inherited by children.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// The current model: the program's first, or a later one after a failure.
+    #[must_use]
+    pub fn model(&self) -> &ModelChoice {
+        &self.program.models()[self.model as usize]
+    }
+
+    /// The model for summaries: the one that the program names for them, at the provider of the
+    /// program's first model; otherwise the current model.
+    pub(super) fn summarizer(&self) -> ModelChoice {
+        let named = self.program.summary_model();
+        let first = self.program.model();
+        if named == first.name {
+            self.model().clone()
+        } else {
+            ModelChoice {
+                name: named.into(),
+                ..first.clone()
+            }
+        }
+    }
+
+    /// The descriptor table.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The conversation.
+    #[must_use]
+    pub fn messages(&self) -> &Vector<Arc<Message>> {
+        &self.messages
+    }
+
+    /// Number of messages in the mailbox.
+    #[must_use]
+    pub fn waiting_messages(&self) -> usize {
+        self.mailbox.len()
+    }
+
+    /// The background children, keyed by the call that made each.
+    #[must_use]
+    pub fn background(&self) -> &OrdMap<CallId, Pid> {
+        &self.background
+    }
+
+    /// The phase of the turn.
+    #[must_use]
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Whether the process is stopped. A stopped process starts nothing until it is continued.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.control != Control::Running
+    }
+
+    /// The exit of an ended process.
+    #[must_use]
+    pub fn exit(&self) -> Option<&Exit> {
+        match &self.phase {
+            Phase::Ended { exit } => Some(exit),
+            _ => None,
+        }
+    }
+
+    /// Tokens used by the process itself, without its children.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.budget.own()
+    }
+
+    /// The account of the process: limits, usage and reservations of its subtree.
+    #[must_use]
+    pub fn budget(&self) -> &Account {
+        &self.budget
+    }
+
+    /// Characters that tools produced, and how many of them entered the context.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    pub(super) fn settings(&self) -> Option<&DescriptorSettings> {
+        self.program.descriptors()
+    }
+
+    pub(super) fn next_call(&self) -> CallId {
+        CallId {
+            epoch: self.epoch,
+            seq: self.next_seq,
+        }
+    }
+
+    pub(super) fn pending_calls(&self) -> &[PendingCall] {
+        match &self.phase {
+            Phase::Acting { pending_calls, .. } => pending_calls,
+            _ => &[],
+        }
+    }
+
+    /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
+    pub(super) fn unanswered_call(&self, call: CallId) -> Option<&PendingCall> {
+        self.pending_calls().iter().find(|pending_call| {
+            pending_call.call == call && pending_call.called && pending_call.answer.is_none()
+        })
+    }
+}
+
+/// Whether the parameters permit a reply of more than `left` tokens.
+fn exceeds_limit(parameters: &Map<String, Value>, left: u64) -> bool {
+    BOUNDS
+        .iter()
+        .filter_map(|name| parameters.get(*name)?.as_u64())
+        .any(|limit| limit > left)
+}
+
+/// Lowers the limit of the reply to `left` tokens, where it is higher.
+fn lower_limit(parameters: &mut Map<String, Value>, left: u64) {
+    for name in BOUNDS {
+        if let Some(limit) = parameters.get_mut(name)
+            && limit.as_u64().is_some_and(|limit| limit > left)
+        {
+            *limit = left.into();
+        }
+    }
+}
+
+/// Upper limit for counters of an image, so that there is room to count on.
+const MAX_COUNT: u32 = 1 << 31;
+
+fn check_counts(image: &Image) -> Result<(), StateError> {
+    let counts = [
+        image.epoch,
+        image.next_seq,
+        image.next_fd,
+        image.depth,
+        image.iterations,
+        image.restores,
+    ];
+    match counts.into_iter().find(|count| *count > MAX_COUNT) {
+        Some(count) => Err(StateError::Count { count }),
+        None => Ok(()),
+    }
+}
+
+fn check_model(program: &Program, index: u32) -> Result<(), StateError> {
+    let models = program.models().len();
+    if (index as usize) < models {
+        Ok(())
+    } else {
+        Err(StateError::Model {
+            asked: index.saturating_add(1),
+            models,
+        })
+    }
+}
+
+fn checked_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Table, StateError> {
+    Table::from_parts(entries, next_fd).map_err(|error| StateError::Table(error.to_string()))
+}
+
+fn check_calls(image: &Image) -> Result<(), StateError> {
+    let was_allocated = |call: CallId| call.epoch <= image.epoch && call.seq < image.next_seq;
+    let pending = match &image.phase {
+        Phase::Thinking { call } => vec![*call],
+        Phase::Acting { pending_calls, .. } => pending_calls
+            .iter()
+            .map(|pending_call| pending_call.call)
+            .collect(),
+        Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),
+    };
+    let background = image.background.iter().map(|(call, _)| *call);
+    let unallocated = pending
+        .into_iter()
+        .chain(background)
+        .find(|call| !was_allocated(*call));
+    match unallocated {
+        Some(call) => Err(StateError::Call {
+            call,
+            epoch: image.epoch,
+            next_seq: image.next_seq,
+        }),
+        None => Ok(()),
+    }
+}

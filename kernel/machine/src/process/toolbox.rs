@@ -1,0 +1,304 @@
+//! The tools of a process: which tool each name refers to, and the specifications that the model is
+//! sent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dormouse_proto::budget::Price;
+use dormouse_proto::tool::{Access, OutsideTool, ToolPolicy, ToolSpec};
+use serde_json::Value;
+
+use crate::tool::{Handler, ProcessHandler, Tool, ToolSet};
+use dormouse_program::{Named, Program, ToolChoice};
+
+/// A tool that the host registers with the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTool {
+    /// Specification for the model.
+    pub spec: ToolSpec,
+    /// Access, idempotence and limits of its calls.
+    pub policy: ToolPolicy,
+}
+
+/// What a process knows of its host. Given when the process starts to run, never journalled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostContext {
+    /// Tools of the kernel.
+    pub kernel_tools: &'static ToolSet,
+    /// Registered tools by name.
+    pub tools: BTreeMap<Arc<str>, HostTool>,
+    /// Facts of the environment that a program may request, by name.
+    pub environment: BTreeMap<String, String>,
+    /// Default prices by model name, for programs that set none.
+    pub prices: BTreeMap<String, Price>,
+}
+
+impl HostContext {
+    /// A host that has nothing but the tools of the kernel.
+    #[must_use]
+    pub fn new(kernel_tools: &'static ToolSet) -> Self {
+        Self {
+            kernel_tools,
+            tools: BTreeMap::new(),
+            environment: BTreeMap::new(),
+            prices: BTreeMap::new(),
+        }
+    }
+}
+
+/// The tool that a name refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BoundTool {
+    /// A tool of the kernel.
+    Kernel(&'static Tool),
+    /// A command, or a tool of the host or of a server. It runs outside of the machine.
+    External(OutsideTool),
+}
+
+impl BoundTool {
+    /// The operation of a process tool.
+    pub(super) fn process_handler(&self) -> Option<ProcessHandler> {
+        match self {
+            Self::Kernel(tool) => match tool.handler {
+                Handler::Process(handler) => Some(handler),
+                Handler::Table(_) => None,
+            },
+            Self::External(_) => None,
+        }
+    }
+
+    /// Whether its calls create children.
+    pub(super) fn makes_children(&self) -> bool {
+        matches!(self, Self::Kernel(tool) if tool.makes_children())
+    }
+
+    /// The name of a kernel tool, independent of aliases.
+    fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::Kernel(tool) => Some(tool.name),
+            Self::External(_) => None,
+        }
+    }
+}
+
+/// A tool and the access level that its calls require.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ToolBinding {
+    pub(super) tool: BoundTool,
+    pub(super) access: Access,
+}
+
+impl ToolBinding {
+    fn outside(&self) -> Option<&OutsideTool> {
+        if let BoundTool::External(tool) = &self.tool {
+            Some(tool)
+        } else {
+            None
+        }
+    }
+}
+
+/// The tools of one process. Only names that the model was given resolve: an alias hides the
+/// original name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Toolbox {
+    bindings: BTreeMap<Arc<str>, ToolBinding>,
+    specs: Arc<[ToolSpec]>,
+    outside: Arc<[OutsideTool]>,
+}
+
+/// Read access to the tools of a process. Cloning costs a pointer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tools {
+    pub(super) toolbox: Arc<Toolbox>,
+}
+
+impl Tools {
+    /// Specifications in the order in which the model reads them. Frozen at birth.
+    #[must_use]
+    pub fn specs(&self) -> &[ToolSpec] {
+        &self.toolbox.specs
+    }
+
+    /// Access level that a call of this tool requires. A tool that needs only read access changes
+    /// nothing.
+    #[must_use]
+    pub fn access(&self, name: &str) -> Option<Access> {
+        self.toolbox.find(name).map(|binding| binding.access)
+    }
+}
+
+impl Toolbox {
+    /// Tools of a new process of `program`, before server tools are added.
+    pub(super) fn new(program: &Program, host: &HostContext) -> Self {
+        let chosen = program
+            .tools()
+            .iter()
+            .filter_map(|choice| bind_choice(choice, program, host));
+        let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = chosen
+            .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
+            .unzip();
+        let outside = specs
+            .iter()
+            .filter_map(|spec| bindings.get(&spec.name)?.outside().cloned())
+            .collect();
+        Self {
+            bindings,
+            specs: specs.into(),
+            outside,
+        }
+    }
+
+    /// Tools that were frozen at birth, independent of later changes. Kernel tools are looked up in
+    /// `program`.
+    pub(super) fn frozen(
+        program: &Program,
+        kernel_tools: &ToolSet,
+        specs: Arc<[ToolSpec]>,
+        outside: Arc<[OutsideTool]>,
+    ) -> Self {
+        let own = program.tools().iter().filter_map(|choice| {
+            let tool = kernel_tools.find(&choice.name)?;
+            Some((
+                choice.called(),
+                ToolBinding {
+                    tool: BoundTool::Kernel(tool),
+                    access: choice.access.unwrap_or(tool.access),
+                },
+            ))
+        });
+        let own: BTreeMap<_, _> = own.collect();
+        let binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
+            Some(tool) => Some(ToolBinding {
+                tool: BoundTool::External(tool.clone()),
+                access: tool.policy.access,
+            }),
+            None => own.get(given).cloned(),
+        };
+        let bindings = specs
+            .iter()
+            .filter_map(|spec| Some((spec.name.clone(), binding(&spec.name)?)))
+            .collect();
+        Self {
+            bindings,
+            specs,
+            outside,
+        }
+    }
+
+    /// Whether the toolbox has exactly these tools.
+    pub(super) fn is(&self, specs: &Arc<[ToolSpec]>, outside: &Arc<[OutsideTool]>) -> bool {
+        self.specs == *specs && self.outside == *outside
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&ToolBinding> {
+        self.bindings.get(name)
+    }
+
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.specs.iter().map(|spec| &*spec.name).collect()
+    }
+
+    /// Kernel tools by their own names.
+    pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
+        self.bindings
+            .values()
+            .filter_map(|binding| binding.tool.word())
+            .collect()
+    }
+
+    /// Kernel tools that the model knows under another name: own name and given name.
+    pub(super) fn aliases(&self) -> Vec<(&'static str, &str)> {
+        let names = self
+            .bindings
+            .iter()
+            .filter_map(|(given, binding)| Some((binding.tool.word()?, &**given)));
+        names.filter(|(own, given)| own != given).collect()
+    }
+
+    pub(super) fn specs(&self) -> Arc<[ToolSpec]> {
+        self.specs.clone()
+    }
+
+    /// Tools that run outside of the machine, in the order of [`Toolbox::specs`].
+    pub(super) fn outside(&self) -> Arc<[OutsideTool]> {
+        self.outside.clone()
+    }
+}
+
+/// Resolves a tool that the program enables. `None` if the host does not have it.
+fn bind_choice(
+    choice: &ToolChoice,
+    program: &Program,
+    host: &HostContext,
+) -> Option<(ToolSpec, ToolBinding)> {
+    let (mut tool, access, spec) = find_tool(&choice.name, program, host)?;
+    let spec = apply_choice(spec, choice);
+    let access = choice.access.unwrap_or(access);
+    if let BoundTool::External(external) = &mut tool {
+        external.given = spec.name.clone();
+        external.policy.access = access;
+    }
+    Some((spec, ToolBinding { tool, access }))
+}
+
+/// Applies the name and the descriptions that the program gives to a tool.
+pub(super) fn apply_choice(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
+    if let Some(alias) = &choice.alias {
+        spec.name = alias.as_str().into();
+    }
+    if let Some(description) = &choice.description {
+        spec.description = description.as_str().into();
+    }
+    if !choice.parameters.is_empty() {
+        spec.schema = with_descriptions(&spec.schema, &choice.parameters);
+    }
+    spec
+}
+
+/// Replaces descriptions in a schema. Unknown parameters are ignored here; the program was checked
+/// against the tools when it was loaded.
+fn with_descriptions(schema: &str, parameters: &[Named<String>]) -> Arc<str> {
+    let Ok(mut schema) = serde_json::from_str::<Value>(schema) else {
+        return schema.into();
+    };
+    for Named { name, value } in parameters {
+        let parameter = schema
+            .get_mut("properties")
+            .and_then(|all| all.get_mut(&name.value));
+        if let Some(parameter) = parameter.and_then(Value::as_object_mut) {
+            parameter.insert("description".to_owned(), value.as_str().into());
+        }
+    }
+    schema.to_string().into()
+}
+
+fn find_tool(
+    name: &str,
+    program: &Program,
+    host: &HostContext,
+) -> Option<(BoundTool, Access, ToolSpec)> {
+    if let Some(tool) = host.kernel_tools.find(name) {
+        let spec = tool.spec(program, host.kernel_tools);
+        return Some((BoundTool::Kernel(tool), tool.access, spec));
+    }
+    let command = program
+        .commands()
+        .iter()
+        .find(|command| command.name == name);
+    let (spec, policy) = match command {
+        Some(command) => (command.spec(), command.policy),
+        None => host
+            .tools
+            .get(name)
+            .map(|tool| (tool.spec.clone(), tool.policy))?,
+    };
+    let name = spec.name.clone();
+    let outside = OutsideTool {
+        given: name.clone(),
+        server: None,
+        name,
+        policy,
+    };
+    Some((BoundTool::External(outside), policy.access, spec))
+}

@@ -1,0 +1,342 @@
+//! The tool calls of a turn: access checks, calls that are answered at once, and calls that need
+//! work outside.
+
+use dormouse_proto::descriptor::{DescriptorSettings, view};
+use dormouse_proto::file::FileError;
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::Media;
+use dormouse_proto::model::{ModelError, Reply};
+use dormouse_proto::record::{CallFact, Caller, DescriptorFact, PendingCall, Phase};
+use dormouse_proto::temp_file::{TempFileError, TempFileReply};
+use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
+
+use super::Effect;
+use super::decide::Draft;
+use super::read::ReadPurpose;
+use super::toolbox::BoundTool;
+use crate::table::attachment::{MAX_ATTACHMENTS, NewAttachment};
+use crate::table::placement::PlacedOutput;
+use crate::tool::{
+    Handler, PendingSummary, PendingTempFile, PendingWrite, ProcessHandler, Summarized,
+    may_hold_handle,
+};
+use dormouse_content::Content;
+
+impl Draft {
+    /// Starts or answers every open call of the turn in order, then continues the turn if none is
+    /// left.
+    pub(super) fn start_open_calls(&mut self) {
+        self.start_calls(self.open_calls());
+    }
+
+    /// Starts the open calls that are not in flight.
+    pub(super) fn start_unstarted_calls(&mut self) {
+        if self.state.is_stopped() {
+            return;
+        }
+        let waiting = self.state.pending_reads.take_repeats();
+        let mut calls = self.open_calls();
+        calls.retain(|(call, called)| !called || waiting.contains(call));
+        self.start_calls(calls);
+    }
+
+    /// The calls without an answer, and whether each was started.
+    fn open_calls(&self) -> Vec<(CallId, bool)> {
+        let open = self
+            .state
+            .pending_calls()
+            .iter()
+            .filter(|pending_call| pending_call.answer.is_none());
+        open.map(|pending_call| (pending_call.call, pending_call.called))
+            .collect()
+    }
+
+    fn start_calls(&mut self, calls: Vec<(CallId, bool)>) {
+        if self.state.is_stopped() {
+            return;
+        }
+        let caller = self.caller();
+        let mut calls = calls.into_iter();
+        for (call, called) in calls.by_ref() {
+            match self.permitted(call) {
+                _ if self.state.pending_reads.has(call) => {}
+                Err(answer) => self.answer(call, answer, 0),
+                Ok(tool) if called => self.repeat_or_answer(call, &tool),
+                Ok(tool) => self.execute_call(call, &tool),
+            }
+            // Later calls of the model may depend on the result of this read.
+            if caller == Caller::Model && self.state.pending_reads.has(call) {
+                break;
+            }
+        }
+        calls
+            .filter(|(_, called)| *called)
+            .for_each(|(call, _)| self.state.pending_reads.repeat_later(call));
+        self.continue_turn(caller);
+    }
+
+    /// The tool that a pending call names, if the process may call it.
+    fn permitted(&self, call: CallId) -> Result<BoundTool, Answer> {
+        let pending_call = self.pending_call(call);
+        let Some(binding) = self.state.toolbox.find(&pending_call.tool) else {
+            let names = self.state.toolbox.names().join(", ");
+            return Err(Answer::failed(format!(
+                "There is no tool '{}'. The tools are: {names}",
+                pending_call.tool
+            )));
+        };
+        if binding.access > self.state.access {
+            return Err(Answer::failed(format!(
+                "Access denied: '{}' needs {} access, and this process has {}.",
+                pending_call.tool,
+                binding.access.word(),
+                self.state.access.word()
+            )));
+        }
+        Ok(binding.tool.clone())
+    }
+
+    pub(super) fn execute_call(&mut self, call: CallId, tool: &BoundTool) {
+        match tool {
+            BoundTool::External(tool) => self.call_outside(call, tool),
+            BoundTool::Kernel(tool) => match tool.handler {
+                Handler::Table(syscall) => self.read_for_call(call, ReadPurpose::Tool(syscall)),
+                Handler::Process(handler) => self.execute_operation(call, handler),
+            },
+        }
+    }
+
+    fn execute_operation(&mut self, call: CallId, handler: ProcessHandler) {
+        match handler {
+            ProcessHandler::Fork { prompts, .. } => self.fork(call, prompts),
+            ProcessHandler::Spawn { pending, .. } => self.spawn(call, pending),
+            ProcessHandler::Goto(arguments) => self.goto(call, arguments),
+            ProcessHandler::MakeCheckpoint(label) => self.make_checkpoint(call, label),
+            ProcessHandler::Restore(checkpoint) => self.restore_process(call, checkpoint),
+            ProcessHandler::ListCheckpoints(check) => self.list_checkpoints(call, check),
+            ProcessHandler::SendMessage(check) => {
+                self.read_for_call(call, ReadPurpose::Message(check))
+            }
+            ProcessHandler::ReceiveMessages(timeout_ms) => self.receive_messages(call, timeout_ms),
+            ProcessHandler::Wait(arguments) => self.wait(call, arguments),
+            ProcessHandler::ListProcesses(check) => self.list_processes(call, check),
+        }
+    }
+
+    fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
+        let args = self.pending_call(call).args.clone();
+        if self.state.program.expands(tool.known_as()) && may_hold_handle(&args) {
+            let expand = self.state.host.kernel_tools.expand_handles;
+            return self.read_for_call(call, ReadPurpose::Arguments(expand));
+        }
+        self.begin_outside(call, tool.clone(), args);
+    }
+
+    /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
+    pub(super) fn record_intent(&mut self, call: CallId) {
+        if !self.pending_call(call).called {
+            self.emit(CallFact::ToolCalled { call });
+        }
+    }
+
+    pub(super) fn settings(&self) -> DescriptorSettings {
+        self.state.settings().copied().unwrap_or_default()
+    }
+
+    /// Whether a call that may already have run can run again: models are simply called again, some
+    /// writes are idempotent, and temporary files recognise a repeated call (TEMP-1).
+    pub(super) fn is_repeatable(&self, call: CallId, tool: &BoundTool) -> bool {
+        // A message of an earlier epoch belongs to the process that this one was copied from.
+        if let Some(ProcessHandler::SendMessage(_)) = tool.process_handler()
+            && call.epoch != self.state.epoch
+        {
+            return false;
+        }
+        match tool {
+            BoundTool::Kernel(tool) => (tool.may_repeat)(&self.pending_call(call).args),
+            BoundTool::External(tool) => tool.policy.idempotent,
+        }
+    }
+
+    /// Runs `answer` for a call that is still open, then continues the turn. A stale completion
+    /// changes nothing (CALL-1).
+    pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
+        if self.state.unanswered_call(call).is_some() {
+            let caller = self.caller();
+            answer(self);
+            self.continue_turn(caller);
+        }
+    }
+
+    pub(super) fn handle_file_written(
+        &mut self,
+        call: CallId,
+        pending: &PendingWrite,
+        result: Result<(), FileError>,
+    ) {
+        self.complete(call, |draft| {
+            draft.answer_in_full(call, pending.answer(result))
+        });
+    }
+
+    /// A summary call is charged even if it produced nothing.
+    pub(super) fn handle_summary(
+        &mut self,
+        call: CallId,
+        pending: PendingSummary,
+        result: Result<Reply, ModelError>,
+    ) {
+        let model = self.state.summarizer().name;
+        if self.state.unanswered_call(call).is_none() {
+            return self.record_late_usage(call, &model, &result);
+        }
+        let result = result.map(|reply| Reply {
+            usage: self.state.priced(&model, reply.usage),
+            ..reply
+        });
+        let used = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
+        self.complete(call, |draft| {
+            let Summarized { note, answer } = pending.into_summarized(result);
+            match note {
+                Some((id, note)) => draft.emit(DescriptorFact::Annotated { id, note }),
+                None => draft.record_usage(call, used),
+            }
+            draft.answer_in_full(call, answer);
+        });
+    }
+
+    pub(super) fn handle_temp_file(
+        &mut self,
+        call: CallId,
+        pending: &PendingTempFile,
+        result: Result<TempFileReply<Content>, TempFileError>,
+    ) {
+        self.complete(call, |draft| match result {
+            Ok(TempFileReply::Contents {
+                id,
+                version,
+                content,
+            }) => draft.request_temp_file_placement(call, (id, version), content),
+            Ok(TempFileReply::Changed {
+                id,
+                version,
+                total_bytes,
+            }) => {
+                draft.answer_in_full(call, pending.changed(id, version, total_bytes));
+            }
+            Err(error) => draft.answer_in_full(call, pending.refused(&error)),
+        });
+    }
+
+    pub(super) fn handle_tool_output(&mut self, call: CallId, output: ToolOutput) {
+        self.complete(call, |draft| {
+            let source = format!("tool:{}", draft.pending_call(call).tool);
+            draft.request_output_placement(call, output, source);
+        });
+    }
+
+    /// Answers with tool output: in full, or as the preview of a new descriptor. Attachments are
+    /// listed after it, and shown if the limits of the conversation allow it.
+    pub(super) fn answer_output(&mut self, call: CallId, output: PlacedOutput) {
+        let PlacedOutput {
+            placement,
+            attached,
+            total_attached,
+        } = output;
+        let produced_chars = placement.produced_chars();
+        let mut answer = self.open_placement(placement);
+        self.attach(&mut answer, attached, total_attached);
+        self.answer(call, answer, produced_chars);
+    }
+
+    fn attach(&mut self, answer: &mut Answer, attached: Vec<NewAttachment>, total_attached: usize) {
+        if total_attached == 0 {
+            return;
+        }
+        // The text of the answer is already escaped; the lines that follow are elements of the
+        // kernel.
+        let mut lines: Vec<_> = Some(answer.text.to_string())
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect();
+        let left_out = total_attached > attached.len();
+        for new in attached {
+            let id = self.state.table.next_id();
+            lines.push(new.element(&id).to_xml());
+            let shown = self.state.shown_media(answer);
+            let fits = |media: &Media| shown.with(media, new.entry.content.len_bytes()).fits();
+            answer.media.extend(new.media(&id).filter(fits));
+            self.open_as(id, new.entry);
+        }
+        if left_out {
+            lines.push(view::attachments_left_out(total_attached, MAX_ATTACHMENTS).to_xml());
+        }
+        answer.text = lines.join("\n").into();
+    }
+
+    /// Answers with text that the kernel made. All of it enters the context.
+    pub(super) fn answer_in_full(&mut self, call: CallId, answer: Answer) {
+        let produced = answer.text.chars().count() as u64;
+        self.answer(call, answer, produced);
+    }
+
+    pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
+        let request_id = self.pending_call(call).id.clone();
+        let caller = self.caller();
+        self.state.pending_reads.end(call);
+        self.emit(CallFact::ToolReturned {
+            call,
+            answer: answer.clone(),
+            produced_chars,
+        });
+        if caller == Caller::Host {
+            self.schedule(Effect::AnswerHost { request_id, answer });
+        }
+    }
+
+    /// Continues after a call was answered: answers calls that wait for mail, then calls the model
+    /// once all of its tool uses are answered, or starts a turn with the mailbox after a host call.
+    pub(super) fn continue_turn(&mut self, caller: Caller) {
+        self.answer_waiting();
+        match (&self.state.phase, caller) {
+            (Phase::Ready { .. }, Caller::Model) => self.call_model(),
+            (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn bound_tool(&self, call: CallId) -> Option<BoundTool> {
+        self.bound_tool_of(self.pending_call(call)).cloned()
+    }
+
+    /// The operation of a call of a process tool.
+    pub(super) fn process_handler(&self, call: CallId) -> Option<ProcessHandler> {
+        self.process_handler_of(self.pending_call(call))
+    }
+
+    /// The operation of a pending call of a process tool, without a lookup by id.
+    pub(super) fn process_handler_of(&self, pending_call: &PendingCall) -> Option<ProcessHandler> {
+        self.bound_tool_of(pending_call)?.process_handler()
+    }
+
+    /// The tool of a pending call, without a lookup by id.
+    pub(super) fn bound_tool_of(&self, pending_call: &PendingCall) -> Option<&BoundTool> {
+        Some(&self.state.toolbox.find(&pending_call.tool)?.tool)
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        match &self.state.phase {
+            Phase::Acting { caller, .. } => *caller,
+            _ => Caller::Model,
+        }
+    }
+
+    pub(super) fn pending_call(&self, call: CallId) -> &PendingCall {
+        let pending_call = self
+            .state
+            .pending_calls()
+            .iter()
+            .find(|pending_call| pending_call.call == call);
+        pending_call.expect("only calls of the current turn are looked up while it lasts")
+    }
+}

@@ -1,0 +1,376 @@
+//! The descriptor table of a process: contents by name.
+//!
+//! The table is a persistent map. Cloning it for a fork is O(1), and no later change of either side
+//! is visible to the other (FORK-1).
+//!
+//! * FD-1: a number that was assigned is never assigned again.
+//! * FD-3: only names of this table resolve, even if another process has the same name.
+//!
+//! This module never changes a content and never reads a clock.
+
+pub mod attachment;
+mod conversation;
+#[cfg(test)]
+mod edits;
+mod form;
+pub mod listing;
+mod new_descriptor;
+pub mod placement;
+mod preview;
+
+pub(crate) use self::conversation::marker;
+pub use self::form::{Form, View, default_view, view_as};
+
+pub use new_descriptor::NewDescriptor;
+pub(crate) use new_descriptor::unreadable;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::view::{Encoding, Extent};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::id::FdId;
+use dormouse_proto::message::Message;
+use dormouse_proto::record::{Annotation, Entry};
+use imbl::{OrdMap, Vector};
+
+use self::conversation::Conversation;
+use dormouse_content::{Content, Reader, Unreadable};
+
+/// Descriptors by name. Cloning costs O(1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    entries: OrdMap<FdId, Entry<Content>>,
+    next_fd: u32,
+    /// The messages as descriptors `msg:N`, if the program enables that.
+    conversation: Option<Conversation>,
+}
+
+/// Stored parts that do not form a valid table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// A descriptor has a number that was never assigned.
+    #[error("the table contains {id}, but the next free number is {next_fd}")]
+    Unissued {
+        /// Id of the descriptor.
+        id: FdId,
+        /// The next free number, as it was stored.
+        next_fd: u32,
+    },
+    /// A descriptor or the next free number is 0; numbers count from 1.
+    #[error("fd:0 is not a descriptor: numbers count from 1")]
+    Zero,
+    /// A descriptor has a page size of 0.
+    #[error("{id} has pages of 0 characters")]
+    EmptyPages {
+        /// Id of the descriptor.
+        id: FdId,
+    },
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            entries: OrdMap::new(),
+            next_fd: 1,
+            conversation: None,
+        }
+    }
+}
+
+impl Table {
+    /// An empty table; its first descriptor will be `fd:1`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Builds a table from its stored parts. Inspects each entry and copies none.
+    ///
+    /// # Errors
+    /// [`TableError`] if the parts violate FD-1 or a page size is 0.
+    pub fn from_parts(
+        entries: OrdMap<FdId, Entry<Content>>,
+        next_fd: u32,
+    ) -> Result<Self, TableError> {
+        if next_fd == 0 {
+            return Err(TableError::Zero);
+        }
+        for (id, entry) in &entries {
+            match id {
+                FdId::Fd(0) => return Err(TableError::Zero),
+                FdId::Fd(number) if *number >= next_fd => {
+                    return Err(TableError::Unissued {
+                        id: id.clone(),
+                        next_fd,
+                    });
+                }
+                _ if entry.page_chars == 0 => {
+                    return Err(TableError::EmptyPages { id: id.clone() });
+                }
+                _ => {}
+            }
+        }
+        Ok(Self {
+            entries,
+            next_fd,
+            conversation: None,
+        })
+    }
+
+    /// Restores the descriptors of an earlier time, whose next free number was `next_fd`. Numbers
+    /// that were assigned since are not reused (FD-1). O(1).
+    pub(crate) fn restore(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
+        self.entries = entries;
+        self.next_fd = self.next_fd.max(next_fd);
+    }
+
+    /// The entries, for storage. O(1).
+    #[must_use]
+    pub fn entries(&self) -> OrdMap<FdId, Entry<Content>> {
+        self.entries.clone()
+    }
+
+    /// The id of the next new descriptor.
+    #[must_use]
+    pub fn next_id(&self) -> FdId {
+        FdId::Fd(self.next_fd)
+    }
+
+    /// The number of the next new descriptor.
+    #[must_use]
+    pub fn next_fd(&self) -> u32 {
+        self.next_fd
+    }
+
+    /// Looks a descriptor up by id. O(log n). Messages are not included.
+    #[must_use]
+    pub fn get(&self, id: &FdId) -> Option<&Entry<Content>> {
+        self.entries.get(id)
+    }
+
+    /// Resolves the text with which a model names a descriptor: `fd:N`, `fd-N`, `ref:ID`, `msg:N`,
+    /// or an assigned name. O(log n); O(n) for an assigned name.
+    ///
+    /// # Errors
+    /// `not_found`, with the same text for a malformed name, a name of another process and a number
+    /// that was never assigned.
+    pub fn resolve(&self, fd: &str) -> Result<(FdId, Cow<'_, Entry<Content>>), FdError> {
+        let found = match fd.parse::<FdId>() {
+            Ok(id) => self.find(&id).map(|entry| (id, entry)),
+            Err(_) => self
+                .named(fd)
+                .map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))),
+        };
+        found.ok_or_else(|| FdError {
+            kind: FdErrorKind::NotFound,
+            fd: Some(fd.to_owned()),
+            message: format!("File descriptor {fd} not found. {}", self.known_ids()),
+        })
+    }
+
+    fn find(&self, id: &FdId) -> Option<Cow<'_, Entry<Content>>> {
+        let message = || self.conversation.as_ref()?.entry(id).map(Cow::Owned);
+        self.get(id).map(Cow::Borrowed).or_else(message)
+    }
+
+    /// Looks a descriptor up by its assigned name. O(n).
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<(&FdId, &Entry<Content>)> {
+        self.entries
+            .iter()
+            .find(|(_, entry)| entry.notes.name.as_deref() == Some(name))
+    }
+
+    /// Publishes the messages as descriptors `msg:1`, `msg:2` …, replacing the previous ones.
+    /// Copies no text and builds no index until one is read. O(1).
+    pub fn set_conversation(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
+        self.conversation = Some(Conversation::new(messages, page_chars));
+    }
+
+    /// The messages that are descriptors, in order; empty if the program does not enable that.
+    pub fn messages(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
+        self.conversation.iter().flat_map(Conversation::iter)
+    }
+
+    /// Applies a note (name, section, summary) to a descriptor. Ignored if the descriptor does not
+    /// exist. O(log n).
+    pub fn annotate(&mut self, id: &FdId, note: &Annotation) {
+        if let Some(entry) = self.find(id) {
+            let mut entry = entry.into_owned();
+            entry.notes.apply(note);
+            self.entries.insert(id.clone(), entry);
+        }
+    }
+
+    /// Drops the notes of messages after message `last`, counted from 1, since their numbers will
+    /// be reused. O(log n) per note.
+    pub fn forget_messages_after(&mut self, last: u32) {
+        let is_gone = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
+        // Message ids sort after all other ids, so the scan can stop at the first other one.
+        let gone: Vec<_> = self
+            .entries
+            .keys()
+            .rev()
+            .take_while(is_gone)
+            .cloned()
+            .collect();
+        for id in gone {
+            self.entries.remove(&id);
+        }
+    }
+
+    /// A list of valid names for an error: the newest ones, since a model usually means those.
+    fn known_ids(&self) -> String {
+        const SHOWN: usize = 5;
+        let called = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
+            Some(name) => format!("{id} ('{name}')"),
+            None => id.to_string(),
+        };
+        let names: Vec<_> = self.entries.iter().rev().take(SHOWN).map(called).collect();
+        match names.len() {
+            0 => "This process has no descriptors yet.".to_owned(),
+            _ if self.len() > SHOWN => {
+                format!(
+                    "This process has {} descriptors, among them {}.",
+                    self.len(),
+                    names.join(", ")
+                )
+            }
+            _ => format!("This process has {}.", names.join(", ")),
+        }
+    }
+
+    /// Inserts or replaces a descriptor. The next free number stays above all numbers. O(log n).
+    pub fn insert(&mut self, id: FdId, entry: Entry<Content>) {
+        if let FdId::Fd(number) = id {
+            self.next_fd = self.next_fd.max(number.saturating_add(1));
+        }
+        self.entries.insert(id, entry);
+    }
+
+    /// The descriptors in the order of their ids: numbers first, then references.
+    pub fn iter(&self) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
+        self.entries.iter()
+    }
+
+    /// How many descriptors there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// The extent of a content, as every answer about its descriptor states it. Builds the page table
+/// if there is none yet.
+///
+/// # Errors
+/// [`Unreadable`] if the index is not known and the content cannot be read.
+pub fn extent(content: &Reader<'_>, page_chars: u32, cut_bytes: u64) -> Result<Extent, Unreadable> {
+    Ok(Extent {
+        pages: content.total_pages(page_chars)?,
+        total_lines: content.total_lines()?,
+        total_chars: content.total_chars()?,
+        encoding: if content.is_binary()? {
+            Encoding::Base64
+        } else {
+            Encoding::Text
+        },
+        cut_bytes,
+        pretty: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(text: &str) -> Entry<Content> {
+        Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0)
+    }
+
+    #[test]
+    fn numbers_count_from_one_and_are_never_given_out_again() {
+        let mut table = Table::new();
+        for (number, text) in (1..).zip(["a", "b", "c"]) {
+            assert_eq!(table.next_id(), FdId::Fd(number));
+            table.insert(table.next_id(), entry(text));
+        }
+        table.insert(FdId::Fd(9), entry("preloaded under its parent's number"));
+        assert_eq!(table.next_id(), FdId::Fd(10));
+        table.insert(FdId::Fd(2), entry("again"));
+        assert_eq!(table.next_id(), FdId::Fd(10));
+    }
+
+    #[test]
+    fn a_name_is_found_in_both_spellings_and_nothing_else_is() {
+        let mut table = Table::new();
+        table.insert(table.next_id(), entry("one"));
+        table.insert(FdId::Ref("plan".into()), entry("plan"));
+        for (fd, text) in [("fd:1", "one"), ("fd-1", "one"), ("ref:plan", "plan")] {
+            let (_, found) = table.resolve(fd).unwrap();
+            assert_eq!(found.content.unbounded().text().unwrap(), text);
+        }
+        for fd in [
+            "1",
+            "fd:2",
+            "fd:01",
+            "fd:nonexistent",
+            "ref:nope",
+            "",
+            "FD:1",
+            "</fd_error>",
+        ] {
+            let error = table.resolve(fd).unwrap_err();
+            assert_eq!(
+                (error.kind, error.fd.as_deref()),
+                (FdErrorKind::NotFound, Some(fd))
+            );
+        }
+    }
+
+    #[test]
+    fn parts_that_contradict_each_other_are_refused() {
+        let flat = Entry {
+            page_chars: 0,
+            ..entry("x")
+        };
+        let cases = [
+            (vec![(FdId::Fd(0), entry("x"))], 1, Some(TableError::Zero)),
+            (
+                vec![(FdId::Fd(2), entry("x"))],
+                2,
+                Some(TableError::Unissued {
+                    id: FdId::Fd(2),
+                    next_fd: 2,
+                }),
+            ),
+            (
+                vec![(FdId::Fd(1), flat)],
+                2,
+                Some(TableError::EmptyPages { id: FdId::Fd(1) }),
+            ),
+            (vec![], 0, Some(TableError::Zero)),
+            (
+                vec![
+                    (FdId::Ref("r".into()), entry("x")),
+                    (FdId::Fd(1), entry("y")),
+                ],
+                7,
+                None,
+            ),
+        ];
+        for (parts, next_fd, error) in cases {
+            assert_eq!(
+                Table::from_parts(parts.into_iter().collect(), next_fd).err(),
+                error
+            );
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! A descriptor that is about to be opened: its entry, and the answer that announces it.
+//!
+//! It has no number until the table assigns one. It can therefore be prepared outside of the
+//! process actor while the process opens other descriptors.
+
+use std::borrow::Cow;
+
+use dormouse_proto::descriptor::view::{self, Extent, Served};
+use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
+use dormouse_proto::id::FdId;
+use dormouse_proto::record::Entry;
+use dormouse_proto::tool::Answer;
+
+use super::default_view;
+use super::preview::{self, PreviewParts};
+use dormouse_content::{Content, ReadQuota, Unreadable};
+
+/// A descriptor that is about to be opened. It has no id yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDescriptor {
+    /// Entry for the descriptor table.
+    pub entry: Entry<Content>,
+    /// Characters of the unchanged content, whatever form is shown.
+    total_chars: u64,
+    answer_kind: AnswerKind,
+}
+
+/// The kind of answer that announces the descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum AnswerKind {
+    /// A message and a preview of the content.
+    Preview {
+        message: String,
+        preview: Result<(Extent, PreviewParts), Unreadable>,
+        is_error: bool,
+    },
+    /// A statement of which part of another descriptor it is.
+    Part {
+        of: FdId,
+        served: Served,
+        lines: (u64, u64),
+        extent: Extent,
+    },
+}
+
+impl NewDescriptor {
+    /// A descriptor that is announced by `message`, the number of dropped bytes, and a preview as
+    /// the settings define it.
+    #[must_use]
+    pub fn previewed(
+        entry: Entry<Content>,
+        message: &str,
+        settings: &DescriptorSettings,
+        quota: &ReadQuota,
+    ) -> Self {
+        // Build the page table now: it is stored with the content, so that no later read has to.
+        entry.content.reader(quota).prepare(entry.page_chars);
+        let preview = default_view(Cow::Borrowed(&entry), settings, quota)
+            .and_then(|view| Ok((view.extent()?, preview::parts(&view, settings.preview)?)));
+        let total_chars = entry
+            .content
+            .reader(quota)
+            .total_chars()
+            .unwrap_or_default();
+        let message = match entry.cut_bytes {
+            0 => message.to_owned(),
+            cut_bytes => format!("{message} {}", cut_notice(&entry.content, cut_bytes)),
+        };
+        Self {
+            entry,
+            total_chars,
+            answer_kind: AnswerKind::Preview {
+                message,
+                preview,
+                is_error: false,
+            },
+        }
+    }
+
+    /// A descriptor that holds a part of `of`; `lines` are the first and the last line of that part
+    /// in `of`.
+    #[must_use]
+    pub fn part(
+        entry: Entry<Content>,
+        of: FdId,
+        served: Served,
+        lines: (u64, u64),
+        extent: Extent,
+    ) -> Self {
+        Self {
+            entry,
+            total_chars: extent.total_chars,
+            answer_kind: AnswerKind::Part {
+                of,
+                served,
+                lines,
+                extent,
+            },
+        }
+    }
+
+    /// The answer once the descriptor is opened as `id`: an `fd_result` or `fd_extraction`, or an
+    /// `fd_error` if the content cannot be read.
+    #[must_use]
+    pub fn answer(&self, id: &FdId) -> Answer {
+        match &self.answer_kind {
+            AnswerKind::Preview {
+                message,
+                preview: Ok((extent, shown)),
+                is_error,
+            } => {
+                let previewed = shown.previewed(self.entry.notes.summary.as_deref());
+                Answer {
+                    is_error: *is_error,
+                    ..view::result(id, &self.entry.source, *extent, message, previewed)
+                }
+            }
+            AnswerKind::Preview {
+                preview: Err(lost), ..
+            } => unreadable(Some(id.to_string()), lost),
+            AnswerKind::Part {
+                of,
+                served,
+                lines,
+                extent,
+            } => view::extraction(of, id, served, *lines, *extent),
+        }
+    }
+
+    /// Characters of the unchanged content.
+    pub(super) fn total_chars(&self) -> u64 {
+        self.total_chars
+    }
+
+    /// Marks the preview as that of an error.
+    pub(super) fn set_error(&mut self, flag: bool) {
+        if let AnswerKind::Preview { is_error, .. } = &mut self.answer_kind {
+            *is_error = flag;
+        }
+    }
+}
+
+/// A sentence that states how many bytes were dropped. Part of what models read.
+pub(super) fn cut_notice(content: &Content, cut_bytes: u64) -> String {
+    let kept = content.len_bytes();
+    format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
+}
+
+/// The answer if a content cannot be read. `fd` is the requested descriptor.
+pub(crate) fn unreadable(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
+    FdError {
+        kind: FdErrorKind::ContentUnreadable,
+        fd,
+        message: message.to_string(),
+    }
+    .answer()
+}

@@ -1,0 +1,623 @@
+//! Placement: whether an output or input enters the context or becomes a descriptor. A text that is
+//! too large for the context becomes a descriptor before it is first sent to a model.
+//!
+//! Answers of descriptor tools are [`Answer`]s, and no function here takes an `Answer`: this keeps
+//! them from being wrapped in a descriptor again. Placement does not depend on the name of a tool.
+//! It needs no table either, since a new descriptor gets its number when it is opened; so all work
+//! on bytes can be done outside of the process actor.
+//!
+//! Small text is escaped as [`ShownText`], since none of it is the kernel's own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_proto::descriptor::view::Encoding;
+use dormouse_proto::descriptor::{DescriptorSettings, Preview};
+use dormouse_proto::id::FdId;
+use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::record::Entry;
+use dormouse_proto::shown::ShownText;
+use dormouse_proto::temp_file::{self, TempId};
+use dormouse_proto::tool::{Answer, ToolOutput};
+use dormouse_proto::user_input::{InputPart, UserInput};
+
+use super::attachment::{MAX_ATTACHMENTS, NewAttachment};
+use super::new_descriptor::{NewDescriptor, cut_notice, unreadable};
+use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
+
+/// Where an output or input goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The whole text enters the context.
+    Context {
+        /// The answer that shows the text by itself, escaped as [`ShownText`].
+        answer: Answer,
+        /// The exact text, to be put into an element of the kernel.
+        text: Arc<str>,
+        /// Characters that were produced.
+        produced_chars: u64,
+    },
+    /// The text becomes a descriptor, and a preview enters the context.
+    Descriptor(Box<NewDescriptor>),
+}
+
+/// The placement of a tool's output and of its attachments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedOutput {
+    /// Placement of the output itself.
+    pub placement: Placement,
+    /// The attachments, at most [`MAX_ATTACHMENTS`].
+    pub attached: Vec<NewAttachment>,
+    /// Number of attachments that the tool returned.
+    pub total_attached: usize,
+}
+
+/// Places the outputs and inputs of one process. O(n) in the bytes, at memory bandwidth.
+/// Single-line JSON is reformatted first if the settings say so, at the cost of [`Reader::pretty`]:
+/// about 0.2 s for 20 MB.
+#[derive(Clone, Copy, Debug)]
+pub struct Placer<'a> {
+    /// Descriptor settings; `None` if descriptors are off, so that everything enters the context.
+    pub settings: Option<&'a DescriptorSettings>,
+    /// The time: milliseconds since the epoch, UTC.
+    pub now_ms: u64,
+    /// Quota for the bytes that are read.
+    pub quota: &'a ReadQuota,
+}
+
+impl<'a> Placer<'a> {
+    /// A placer without a read limit.
+    #[must_use]
+    pub fn unlimited(settings: Option<&'a DescriptorSettings>, now_ms: u64) -> Self {
+        Self {
+            settings,
+            now_ms,
+            quota: ReadQuota::unlimited(),
+        }
+    }
+
+    /// Places the output of a tool: a result or an error, text or binary. It becomes a descriptor
+    /// if the shown text has more than `max_direct_output_chars` characters. The preview of an
+    /// error shows both ends. Bytes past `max_content_bytes` are dropped and reported as
+    /// `cut_bytes`. `source` names the origin, such as `tool:grep`.
+    #[must_use]
+    pub fn output(&self, output: ToolOutput, source: &str) -> PlacedOutput {
+        let ToolOutput {
+            bytes,
+            is_error,
+            cut_bytes,
+            attached,
+        } = output;
+        let error_settings = self.settings.filter(|_| is_error).map(error_settings);
+        let placer = Placer {
+            settings: error_settings.as_ref().or(self.settings),
+            ..*self
+        };
+        let placed = placer
+            .capped(bytes, cut_bytes, self.settings)
+            .and_then(|capped| placer.place(capped, source));
+        let total_attached = attached.len();
+        // If the quota runs out, the caller discards the whole result, so a partial list is
+        // harmless.
+        let attached = attached
+            .iter()
+            .take(MAX_ATTACHMENTS)
+            .map_while(|attachment| self.attachment(attachment, source).ok());
+        PlacedOutput {
+            placement: placed
+                .unwrap_or_else(Placement::unreadable)
+                .with_error_flag(is_error),
+            attached: attached.collect(),
+            total_attached,
+        }
+    }
+
+    /// Places text of another process, by the same rule as [`output`](Self::output). A descriptor
+    /// shares the text without a copy.
+    #[must_use]
+    pub fn shared(&self, text: &Arc<str>, source: &str) -> Placement {
+        let capped = self.capped(Content::bytes_of(text.clone()), 0, self.settings);
+        capped
+            .and_then(|capped| self.place(capped, source))
+            .unwrap_or_else(Placement::unreadable)
+    }
+
+    /// Places the last message of a child, as [`shared`](Self::shared) does; as an error if the
+    /// child did not finish.
+    #[must_use]
+    pub fn exit(&self, exit: &Exit, source: &str) -> Placement {
+        let error_settings = self
+            .settings
+            .filter(|_| exit.status != ExitStatus::Done)
+            .map(error_settings);
+        Placer {
+            settings: error_settings.as_ref().or(self.settings),
+            ..*self
+        }
+        .shared(&exit.message, source)
+    }
+
+    /// Places one part of an input. It becomes a descriptor if it has more than `max_input_chars`
+    /// characters and `page_user_input` is on. Nothing is copied.
+    #[must_use]
+    pub fn input(&self, part: &InputPart) -> Placement {
+        let settings = self.settings.filter(|settings| settings.page_user_input);
+        let place = |capped: CappedContent| match settings {
+            Some(settings)
+                if self.reader(&capped.content).total_chars()? > settings.max_input_chars =>
+            {
+                let message = "Large user input has been stored in a file descriptor. Use read_fd \
+                     to read more pages.";
+                Ok(self.descriptor(capped, &part.source, settings, message))
+            }
+            _ if part.is_typed => self.context(&capped, "input", ShownText::typed),
+            _ => self.context(&capped, "input", |text| {
+                ShownText::outside(&part.source, text)
+            }),
+        };
+        self.capped(part.bytes.clone(), 0, settings)
+            .and_then(place)
+            .unwrap_or_else(Placement::unreadable)
+    }
+
+    /// Places all parts of an input, in order.
+    #[must_use]
+    pub fn user_input(&self, user_input: &UserInput) -> Vec<Placement> {
+        user_input
+            .parts
+            .iter()
+            .map(|part| self.input(part))
+            .collect()
+    }
+
+    /// Places the content of a temporary file for its reader. A large one becomes a descriptor
+    /// whose source is the file's name and which shares that version. The answer states the version
+    /// in both cases.
+    #[must_use]
+    pub fn temp_file(&self, (id, version): (TempId, u64), content: &Content) -> Placement {
+        let reader = self.reader(content);
+        let place = || {
+            let produced_chars = reader.total_chars()?;
+            match self.settings {
+                Some(settings) if produced_chars > settings.max_direct_output_chars => {
+                    let message =
+                        temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
+                    let capped = CappedContent {
+                        content: content.clone(),
+                        cut_bytes: 0,
+                    };
+                    Ok(self.descriptor(capped, &id.to_string(), settings, &message))
+                }
+                _ => contents(id, version, &reader)
+                    .map(|answer| Placement::element(answer, produced_chars)),
+            }
+        };
+        place().unwrap_or_else(Placement::unreadable)
+    }
+
+    /// Makes a descriptor of a content that the host opens, whatever its size. `page_chars`
+    /// defaults to the setting of the program.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the quota is used up.
+    pub fn host_descriptor(
+        &self,
+        capped: CappedBytes,
+        source: &str,
+        page_chars: Option<u32>,
+    ) -> Result<NewDescriptor, Unreadable> {
+        let settings = self.settings.copied().unwrap_or_default();
+        let settings = DescriptorSettings {
+            page_chars: page_chars.unwrap_or(settings.page_chars),
+            ..settings
+        };
+        let placer = Placer {
+            settings: Some(&settings),
+            ..*self
+        };
+        placer.open_bytes(
+            capped,
+            source,
+            &format!("Opened {source}. Use read_fd to read its pages."),
+        )
+    }
+
+    /// Makes a descriptor of these bytes, however few they are, announced by `message`.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the quota is used up.
+    pub fn open_bytes(
+        &self,
+        CappedBytes { bytes, cut_bytes }: CappedBytes,
+        source: &str,
+        message: &str,
+    ) -> Result<NewDescriptor, Unreadable> {
+        let settings = self.settings.copied().unwrap_or_default();
+        let capped = self.capped(bytes, cut_bytes, Some(&settings))?;
+        Ok(self.new_descriptor(capped, source, &settings, message))
+    }
+
+    fn place(&self, capped: CappedContent, source: &str) -> Result<Placement, Unreadable> {
+        match self.settings {
+            Some(settings)
+                if self.reader(&capped.content).total_chars()?
+                    > settings.max_direct_output_chars =>
+            {
+                let chars = settings.max_direct_output_chars;
+                let message =
+                    format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
+                Ok(self.descriptor(capped, source, settings, &message))
+            }
+            _ => self.context(&capped, "output", |text| ShownText::outside(source, text)),
+        }
+    }
+
+    /// Small text for the context. `shown` escapes it. Binary content is shown as base64 after a
+    /// sentence that says so; a sentence at the end states how many bytes were dropped.
+    fn context(
+        &self,
+        capped: &CappedContent,
+        what: &str,
+        shown: impl Fn(Arc<str>) -> ShownText,
+    ) -> Result<Placement, Unreadable> {
+        let CappedContent { content, cut_bytes } = capped;
+        let reader = self.reader(content);
+        let mut text: Arc<str> = match reader.is_binary()? {
+            true => format!(
+                "Binary {what} of {} bytes, as base64:\n{}",
+                content.len_bytes(),
+                reader.text()?
+            )
+            .into(),
+            false => (&*reader.text()?).into(),
+        };
+        let mut shown = shown(text.clone());
+        if *cut_bytes > 0 {
+            let notice = format!("\n\n{}", cut_notice(content, *cut_bytes));
+            text = [&*text, &*notice].concat().into();
+            shown = shown.then(notice);
+        }
+        let produced_chars = text.chars().count() as u64;
+        Ok(Placement::Context {
+            answer: Answer::shown(shown),
+            text,
+            produced_chars,
+        })
+    }
+
+    fn descriptor(
+        &self,
+        capped: CappedContent,
+        source: &str,
+        settings: &DescriptorSettings,
+        message: &str,
+    ) -> Placement {
+        Placement::Descriptor(Box::new(
+            self.new_descriptor(capped, source, settings, message),
+        ))
+    }
+
+    fn new_descriptor(
+        &self,
+        capped: CappedContent,
+        source: &str,
+        settings: &DescriptorSettings,
+        message: &str,
+    ) -> NewDescriptor {
+        let CappedContent { content, cut_bytes } = capped;
+        let entry = Entry {
+            cut_bytes,
+            ..Entry::new(content, settings.page_chars.max(1), source, self.now_ms)
+        };
+        NewDescriptor::previewed(entry, message, settings, self.quota)
+    }
+
+    fn reader(&self, content: &Content) -> Reader<'a> {
+        content.reader(self.quota)
+    }
+
+    /// A content of at most `max_content_bytes` of these bytes.
+    pub(super) fn capped(
+        &self,
+        bytes: Bytes,
+        cut_bytes: u64,
+        settings: Option<&DescriptorSettings>,
+    ) -> Result<CappedContent, Unreadable> {
+        let cap_bytes = settings.map_or(u64::MAX, |settings| settings.max_content_bytes);
+        let CappedBytes {
+            bytes,
+            cut_bytes: cut_here,
+        } = CappedBytes::capped(bytes, cap_bytes);
+        self.quota.charge(bytes.len())?;
+        Ok(CappedContent {
+            content: Content::new(bytes),
+            cut_bytes: cut_bytes + cut_here,
+        })
+    }
+}
+
+/// The settings for an error. The cause of an error is often at its end, so the preview shows both
+/// ends.
+fn error_settings(settings: &DescriptorSettings) -> DescriptorSettings {
+    DescriptorSettings {
+        preview: Preview::HeadTail,
+        ..*settings
+    }
+}
+
+/// A content that was capped, and the number of bytes that were dropped.
+pub(super) struct CappedContent {
+    pub(super) content: Content,
+    pub(super) cut_bytes: u64,
+}
+
+/// The full content of a temporary file, as the model reads it.
+///
+/// # Errors
+/// [`Unreadable`] if the content cannot be read.
+pub fn contents(id: TempId, version: u64, content: &Reader<'_>) -> Result<Answer, Unreadable> {
+    let encoding = if content.is_binary()? {
+        Encoding::Base64
+    } else {
+        Encoding::Text
+    };
+    Ok(temp_file::view::contents(
+        id,
+        version,
+        content.total_chars()?,
+        encoding,
+        &content.text()?,
+    ))
+}
+
+impl Placement {
+    /// The answer that enters the context; a descriptor is opened as `id`.
+    #[must_use]
+    pub fn answer(&self, id: &FdId) -> Answer {
+        match self {
+            Self::Context { answer, .. } => answer.clone(),
+            Self::Descriptor(new) => new.answer(id),
+        }
+    }
+
+    /// Characters that were produced, independent of how many enter the context.
+    #[must_use]
+    pub fn produced_chars(&self) -> u64 {
+        match self {
+            Self::Context { produced_chars, .. } => *produced_chars,
+            Self::Descriptor(new) => new.total_chars(),
+        }
+    }
+
+    /// The answer for bytes that cannot be read. Counts no characters.
+    #[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
+    fn unreadable(error: Unreadable) -> Self {
+        Self::element(unreadable(None, &error), 0)
+    }
+
+    /// A text that is an element of the kernel already.
+    fn element(answer: Answer, produced_chars: u64) -> Self {
+        Self::Context {
+            text: answer.text.clone(),
+            answer,
+            produced_chars,
+        }
+    }
+
+    fn with_error_flag(mut self, flag: bool) -> Self {
+        match &mut self {
+            Self::Context { answer, .. } => answer.is_error = flag,
+            Self::Descriptor(new) => new.set_error(flag),
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(
+        output: ToolOutput,
+        source: &str,
+        settings: Option<&DescriptorSettings>,
+        now_ms: u64,
+    ) -> Placement {
+        Placer::unlimited(settings, now_ms)
+            .output(output, source)
+            .placement
+    }
+
+    const ID: FdId = FdId::Fd(1);
+
+    fn settings(threshold: u64) -> DescriptorSettings {
+        DescriptorSettings {
+            max_direct_output_chars: threshold,
+            max_input_chars: threshold,
+            page_chars: 10,
+            ..DescriptorSettings::default()
+        }
+    }
+
+    fn is_opened(placement: &Placement) -> bool {
+        matches!(placement, Placement::Descriptor(_))
+    }
+
+    #[test]
+    fn more_than_the_threshold_and_not_at_it() {
+        let cases: [(&[u8], bool); 6] = [
+            (&[b'a'; 20], false),
+            (&[b'a'; 21], true),
+            ("é".repeat(20).leak().as_bytes(), false),
+            ("é".repeat(21).leak().as_bytes(), true),
+            (&[0xff; 15], false),
+            (&[0xff; 16], true),
+        ];
+        for (bytes, expected) in cases {
+            for is_error in [false, true] {
+                let output = ToolOutput {
+                    is_error,
+                    ..ToolOutput::ok(bytes)
+                };
+                let placement = placed(output.clone(), "tool:t", Some(&settings(20)), 7);
+                assert_eq!(is_opened(&placement), expected, "{bytes:?}");
+                assert_eq!(placement.answer(&ID).is_error, is_error);
+                assert!(
+                    !is_opened(&placed(output, "tool:t", None, 7)),
+                    "descriptors are off"
+                );
+            }
+            if let Ok(text) = std::str::from_utf8(bytes) {
+                let part = InputPart::text(text);
+                assert_eq!(
+                    is_opened(&Placer::unlimited(Some(&settings(20)), 7).input(&part)),
+                    expected
+                );
+                let off = DescriptorSettings {
+                    page_user_input: false,
+                    ..settings(20)
+                };
+                assert!(!is_opened(&Placer::unlimited(Some(&off), 7).input(&part)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_opened_is_the_whole_output() {
+        let output = ToolOutput::ok("line one\nline two\nline three\n");
+        let Placement::Descriptor(new) = placed(output, "tool:a\"b", Some(&settings(20)), 7) else {
+            panic!("29 characters are more than 20")
+        };
+        assert_eq!((new.entry.opened_ms, &*new.entry.source), (7, "tool:a\"b"));
+        assert_eq!(
+            &*new.answer(&ID).text,
+            "<fd_result fd=\"fd:1\" source=\"tool:a&quot;b\" pages=\"4\" truncated=\"false\" \
+             lines=\"1-1\" total_lines=\"3\" total_chars=\"29\">\n  <message>Output exceeds 20 \
+             characters. Use read_fd to read more pages.</message>\n  <preview>line \
+             one\n</preview>\n</fd_result>"
+        );
+        let part = InputPart::text("<b>\n".repeat(9));
+        let Placement::Descriptor(new) = Placer::unlimited(Some(&settings(20)), 8).input(&part)
+        else {
+            panic!("36 characters are more than 20")
+        };
+        assert_eq!(&*new.entry.source, "user_input");
+        let answer = new.answer(&FdId::Fd(2));
+        assert!(
+            answer
+                .text
+                .contains("Large user input has been stored in a file descriptor."),
+            "{}",
+            answer.text
+        );
+    }
+
+    #[test]
+    fn of_an_error_both_ends_are_shown_whatever_the_program_says() {
+        let text = "building\nwarning: unused\nerror: no such file\n";
+        let shown = |placement: &Placement| {
+            let answer = placement.answer(&ID);
+            let parts = ["building", "warning: unused", "no such file"]
+                .map(|part| answer.text.contains(part));
+            (is_opened(placement), parts)
+        };
+        let output = |is_error, settings: &DescriptorSettings| {
+            let output = ToolOutput {
+                is_error,
+                ..ToolOutput::ok(text)
+            };
+            shown(&placed(output, "tool:t", Some(settings), 0))
+        };
+        let exit = |status, settings: &DescriptorSettings| {
+            shown(&Placer::unlimited(Some(settings), 0).exit(&Exit::new(status, text), "fork:2"))
+        };
+        let (head, ends) = ((true, [true, true, false]), (true, [true, false, true]));
+        let settings = DescriptorSettings {
+            page_chars: 40,
+            ..settings(20)
+        };
+        let small = DescriptorSettings {
+            max_direct_output_chars: 100,
+            ..settings
+        };
+        assert_eq!(
+            [output(false, &settings), output(true, &settings)],
+            [head, ends]
+        );
+        assert_eq!(output(true, &small), (false, [true; 3]));
+        assert_eq!(
+            [
+                exit(ExitStatus::Done, &settings),
+                exit(ExitStatus::Refused, &settings)
+            ],
+            [head, ends]
+        );
+    }
+
+    #[test]
+    fn what_was_produced_is_counted_as_it_came() {
+        let json = format!("[{}]", "1,".repeat(20).trim_end_matches(','));
+        let settings = DescriptorSettings {
+            pretty_json: true,
+            ..settings(20)
+        };
+        let placement = placed(ToolOutput::ok(json.clone()), "tool:t", Some(&settings), 0);
+        assert!(is_opened(&placement) && placement.answer(&ID).text.contains("pretty=\"true\""));
+        assert_eq!(placement.produced_chars(), json.len() as u64);
+    }
+
+    #[test]
+    fn small_binary_is_answered_as_base64_that_says_so() {
+        let output = ToolOutput::ok(vec![0_u8, 0xff]);
+        let placement = placed(output, "tool:t", Some(&settings(20)), 0);
+        let text = "Binary output of 2 bytes, as base64:\nAP8=";
+        let produced_chars = text.len() as u64;
+        assert_eq!(
+            placement,
+            Placement::Context {
+                answer: Answer::shown(text),
+                text: text.into(),
+                produced_chars
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_beyond_the_cap_is_cut_off_and_counted() {
+        let capped = |max_content_bytes| DescriptorSettings {
+            max_content_bytes,
+            ..settings(20)
+        };
+        let output = ToolOutput {
+            cut_bytes: 5,
+            ..ToolOutput::ok("é".repeat(26))
+        };
+        let placement = placed(output.clone(), "tool:t", Some(&capped(31)), 0);
+        let Placement::Context { answer, .. } = placement else {
+            panic!("15 characters are left")
+        };
+        let said = "\n\nOnly its first 30 bytes were kept; 27 bytes after them were cut off.";
+        assert_eq!(&*answer.text, "é".repeat(15) + said);
+        let placement = placed(output, "tool:t", Some(&capped(50)), 0);
+        let Placement::Descriptor(new) = placement else {
+            panic!("25 characters are left")
+        };
+        let (answer, entry) = (new.answer(&ID), new.entry);
+        assert_eq!(
+            (&*entry.content.unbounded().text().unwrap(), entry.cut_bytes),
+            (&*"é".repeat(25), 7)
+        );
+        assert!(
+            answer.text.contains("total_chars=\"25\" cut_bytes=\"7\""),
+            "{}",
+            answer.text
+        );
+        assert!(
+            answer
+                .text
+                .contains("Only its first 50 bytes were kept; 7 bytes after them"),
+            "{}",
+            answer.text
+        );
+    }
+}

@@ -1,0 +1,309 @@
+//! The interface of a tool of the kernel: how it is defined, called, and what comes of a call.
+//!
+//! A descriptor tool ([`Syscall`]) is a function of the descriptor table and the arguments:
+//! repeated after a restart it has the same outcome. It reads contents within its quota and
+//! therefore runs as a read, never inside of a decision (`process/read.rs`). It never changes the
+//! table, never touches a file and never calls a model; its [`Outcome`] says what to open, annotate
+//! or write, or what to ask a model or the tree's temporary files. A mistake of the model is
+//! answered to the model. The result is an [`Answer`](dormouse_proto::tool::Answer), which is never
+//! wrapped in a descriptor again.
+//!
+//! A process tool ([`ProcessHandler`]) names an operation of the machine, and reads the arguments
+//! of its calls. The machine performs the operation.
+//!
+//! The tools themselves are not known here: a [`ToolSet`] tells the machine which ones there are.
+
+mod outcome;
+pub mod parameter;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dormouse_proto::descriptor::{DescriptorSettings, FdError};
+use dormouse_proto::id::CheckpointId;
+use dormouse_proto::record::Entry;
+use dormouse_proto::tool::{Access, ToolSpec};
+use serde_json::Value;
+
+pub use self::outcome::{
+    MAX_SUMMARY_CHARS, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, truncate,
+};
+pub use self::parameter::Parameter;
+
+use self::parameter::OfferedParameters;
+use crate::process::{
+    CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, Wait,
+};
+use crate::table::{Table, View, default_view};
+use dormouse_content::{Content, ReadQuota, Unreadable};
+use dormouse_program::Program;
+
+/// A call of a descriptor tool.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Descriptor table of the caller.
+    pub table: &'a Table,
+    /// Arguments as JSON text.
+    pub args: &'a str,
+    /// Descriptor settings of the caller's program.
+    pub settings: &'a DescriptorSettings,
+    /// The time: milliseconds since the epoch, UTC.
+    pub now_ms: u64,
+    /// Quota for the bytes that are read.
+    pub quota: &'a ReadQuota,
+}
+
+impl<'a> Call<'a> {
+    /// A call without a read limit, for hosts and tests.
+    #[must_use]
+    pub fn unbounded(
+        table: &'a Table,
+        args: &'a str,
+        settings: &'a DescriptorSettings,
+        now_ms: u64,
+    ) -> Self {
+        Self {
+            table,
+            args,
+            settings,
+            now_ms,
+            quota: ReadQuota::unlimited(),
+        }
+    }
+
+    /// A descriptor in its default form.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the content cannot be read.
+    pub fn default_view(&self, entry: Cow<'a, Entry<Content>>) -> Result<View<'a>, Unreadable> {
+        default_view(entry, self.settings, self.quota)
+    }
+}
+
+/// The implementation of a descriptor tool.
+pub type Syscall = fn(&Call<'_>) -> Outcome;
+
+/// A tool of the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Tool {
+    /// Name of the tool.
+    pub name: &'static str,
+    /// Group of the tool.
+    pub group: Group,
+    /// Access level that a caller needs.
+    pub access: Access,
+    /// Description for the model.
+    pub description: &'static str,
+    /// Parameters in the order in which the model reads them.
+    pub parameters: &'static [Parameter],
+    /// Adapts description and schema to the program of a process.
+    pub adapt: Option<Adapt>,
+    /// Example call with its purpose, for the instructions on descriptors.
+    pub example: Option<&'static str>,
+    /// Whether a call with these arguments can be repeated after a restart, since executing it
+    /// twice has the effect of executing it once.
+    pub may_repeat: fn(&str) -> bool,
+    /// What the tool does.
+    pub handler: Handler,
+}
+
+/// Groups of tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Descriptors. Enabling one of these tools enables descriptors.
+    Descriptors,
+    /// Processes: creates them, restores them, or sends messages between them.
+    Processes,
+    /// Temporary files of a process tree. These tools work without descriptors and enable nothing.
+    TempFiles,
+}
+
+/// Adapts the specification of a tool to a program.
+pub type Adapt = fn(&Program, &mut SpecDraft);
+
+/// The specification of a tool while it is adapted.
+#[derive(Clone, Debug)]
+pub struct SpecDraft {
+    /// What the tool does.
+    pub description: String,
+    /// JSON schema of the arguments.
+    pub schema: Value,
+}
+
+/// What a tool does.
+#[derive(Clone, Copy, Debug)]
+pub enum Handler {
+    /// A function of the descriptor table. Runs as a read, outside of the process actor.
+    Table(Syscall),
+    /// An operation of the machine. Runs within the decision.
+    Process(ProcessHandler),
+}
+
+/// The operation of a process tool, with the functions that read the arguments of its calls. An
+/// error text is for the model.
+#[derive(Clone, Copy, Debug)]
+pub enum ProcessHandler {
+    /// Continue as several processes.
+    Fork {
+        /// The prompt of each child: at least one, and at most so many.
+        prompts: fn(&str, u32) -> Result<Vec<String>, String>,
+        /// Number of children of a checked call. Queried at each child's end.
+        count: fn(&str) -> usize,
+    },
+    /// Start a process of a linked program.
+    Spawn {
+        /// Checks a call by a process of a program. Runs as a read.
+        pending: CheckSpawn,
+        /// Whether a checked call waits for the end of the child.
+        waits: fn(&str) -> bool,
+        /// The program that a checked call names.
+        program_name: fn(&str) -> Option<String>,
+    },
+    /// Go back in the conversation.
+    Goto(fn(&str) -> Result<GotoArguments, GotoError>),
+    /// Make a checkpoint with a label, which may be empty.
+    MakeCheckpoint(fn(&str) -> Result<Arc<str>, CheckpointError>),
+    /// Restore the process to a checkpoint.
+    Restore(fn(&str) -> Result<CheckpointId, CheckpointError>),
+    /// List the checkpoints.
+    ListCheckpoints(fn(&str) -> Result<(), CheckpointError>),
+    /// Send a message. The check of a call by a process of a program runs as a read.
+    SendMessage(CheckMessage),
+    /// Show messages that have arrived, or wait so many milliseconds for one.
+    ReceiveMessages(fn(&str) -> Result<u64, String>),
+    /// Wait for background children.
+    Wait(fn(&str) -> Result<Wait, String>),
+    /// List the processes that can be written to.
+    ListProcesses(fn(&str) -> Result<(), String>),
+}
+
+/// Checks the call of a spawn by a process of a program.
+pub type CheckSpawn = fn(&Program, &Call<'_>) -> Result<PendingSpawn, String>;
+
+/// Checks the call that sends a message by a process of a program.
+pub type CheckMessage = fn(&Program, &Call<'_>) -> Result<PendingMessage, String>;
+
+impl Tool {
+    /// The specification for a model of `program`, which may enable others of `tools`. Costs some
+    /// microseconds, once per process.
+    #[must_use]
+    pub fn spec(&self, program: &Program, tools: &ToolSet) -> ToolSpec {
+        let schema = parameter::schema(self.parameters, tools.offered_parameters(program));
+        let mut draft = SpecDraft {
+            description: self.description.to_owned(),
+            schema,
+        };
+        if let Some(adapt) = self.adapt {
+            adapt(program, &mut draft);
+        }
+        let SpecDraft {
+            description,
+            schema,
+        } = draft;
+        ToolSpec {
+            name: self.name.into(),
+            description: description.into(),
+            schema: schema.to_string().into(),
+        }
+    }
+
+    /// JSON schema of all arguments that the tool accepts in any program.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        parameter::schema(self.parameters, OfferedParameters::ALL)
+    }
+
+    /// Names of the parameters.
+    pub fn parameter_names(&self) -> impl Iterator<Item = &'static str> {
+        parameter::names(self.parameters, OfferedParameters::ALL)
+    }
+
+    /// Calls a descriptor tool; `None` for a process tool.
+    #[must_use]
+    pub fn call(&self, call: &Call<'_>) -> Option<Outcome> {
+        match self.handler {
+            Handler::Table(syscall) => Some(syscall(call)),
+            Handler::Process(_) => None,
+        }
+    }
+
+    /// Whether its calls create children.
+    pub(crate) fn makes_children(&self) -> bool {
+        matches!(
+            self.handler,
+            Handler::Process(ProcessHandler::Fork { .. } | ProcessHandler::Spawn { .. })
+        )
+    }
+}
+
+/// Tools are identified by their name.
+impl PartialEq for Tool {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Tool {}
+
+/// The tools of a kernel, and what they have in common, as the machine is told of them.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolSet {
+    /// The tools, in listing order.
+    pub tools: &'static [Tool],
+    /// Replaces the handles in the arguments of a tool that runs outside of the machine: `None` if
+    /// there are none. Runs as a read.
+    pub expand_handles: ExpandHandles,
+    /// The instructions on descriptors in the system prompt of a process.
+    pub instructions: Instructions,
+}
+
+/// Whether arguments may contain a handle. One pass.
+#[must_use]
+pub fn may_hold_handle(args: &str) -> bool {
+    args.contains("{{")
+}
+
+/// Replaces the handles in the arguments of a call.
+pub type ExpandHandles = fn(&Call<'_>) -> Result<Option<String>, FdError>;
+
+/// The instructions for a process of a program that has descriptors. Takes the tools of the process
+/// by their own names, and those that the model knows under another name: own name and given name.
+pub type Instructions = fn(&Program, &[&'static str], &[(&str, &str)]) -> String;
+
+impl ToolSet {
+    /// The tool of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&'static Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// Names of all tools, in listing order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.tools.iter().map(|tool| tool.name)
+    }
+
+    /// The parameters that tools have in `program`.
+    #[must_use]
+    pub fn offered_parameters(&self, program: &Program) -> OfferedParameters {
+        let is_for_temp_files = |name: &str| {
+            self.find(name)
+                .is_some_and(|tool| tool.group == Group::TempFiles)
+        };
+        OfferedParameters {
+            descriptors: program.descriptors().is_some(),
+            temp_files: program
+                .tools()
+                .iter()
+                .any(|choice| is_for_temp_files(&choice.name)),
+        }
+    }
+}
+
+/// Two sets are equal if they have the same tools.
+impl PartialEq for ToolSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.tools == other.tools
+    }
+}
+
+impl Eq for ToolSet {}

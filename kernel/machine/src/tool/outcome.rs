@@ -1,0 +1,219 @@
+//! The outcomes of descriptor tools, and the answers to calls whose outcome begins work.
+
+use dormouse_proto::descriptor::view::{self, Extent, Summary, Written};
+use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::file::{FileError, FileWrite};
+use dormouse_proto::id::FdId;
+use dormouse_proto::message::text_of;
+use dormouse_proto::model::{ModelError, Reply, Usage};
+use dormouse_proto::record::Annotation;
+use dormouse_proto::temp_file::{self, TempFileError, TempFileOp, TempId};
+use dormouse_proto::tool::Answer;
+
+use crate::table::NewDescriptor;
+use dormouse_content::Content;
+
+/// Maximum length of a summary, in characters.
+pub const MAX_SUMMARY_CHARS: usize = 2_000;
+
+/// The outcome of a descriptor tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The call is answered.
+    Answer(Answer),
+    /// A descriptor is opened, and the answer announces it.
+    Opened(Box<NewDescriptor>),
+    /// A descriptor gets a note, and the call is answered.
+    Annotated {
+        /// Id of the descriptor.
+        id: FdId,
+        /// The note.
+        note: Annotation,
+        /// The answer.
+        answer: Answer,
+    },
+    /// The host writes a file; the answer depends on the result.
+    Write(PendingWrite),
+    /// A model writes a summary; note and answer depend on its reply.
+    Summarize(PendingSummary),
+    /// An operation on the temporary files of the tree; the answer depends on its result.
+    TempFile(PendingTempFile),
+}
+
+impl Outcome {
+    /// The answer, if it is known already.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Answer> {
+        match self {
+            Self::Answer(answer) | Self::Annotated { answer, .. } => Some(answer),
+            Self::Opened(_) | Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => None,
+        }
+    }
+
+    /// Whether the outcome starts work outside of the process.
+    #[must_use]
+    pub fn begins_work(&self) -> bool {
+        match self {
+            Self::Answer(_) | Self::Opened(_) | Self::Annotated { .. } => false,
+            Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => true,
+        }
+    }
+}
+
+impl From<Result<Self, FdError>> for Outcome {
+    fn from(result: Result<Self, FdError>) -> Self {
+        result.unwrap_or_else(|error| Self::Answer(error.answer()))
+    }
+}
+
+/// A file write that the host is asked for. The same arguments and table yield the same write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingWrite {
+    /// The write.
+    pub write: FileWrite,
+    /// The descriptor, as the model named it.
+    pub asked_fd: String,
+    /// Id of the descriptor.
+    pub fd: FdId,
+    /// Number of lines that are written.
+    pub lines: u64,
+    /// Whether JSON is reformatted; `None` if the question did not arise.
+    pub pretty: Option<bool>,
+}
+
+impl PendingWrite {
+    /// The answer for the result of the write.
+    #[must_use]
+    pub fn answer(&self, result: Result<(), FileError>) -> Answer {
+        match result {
+            Ok(()) => view::write(&self.fd, self.written()),
+            Err(FileError { kind, message }) => FdError {
+                kind: kind.into(),
+                fd: Some(self.asked_fd.clone()),
+                message,
+            }
+            .answer(),
+        }
+    }
+
+    fn written(&self) -> Written<'_> {
+        let FileWrite {
+            path, bytes, mode, ..
+        } = &self.write;
+        Written {
+            file_path: path,
+            mode: mode.word(),
+            bytes: bytes.len() as u64,
+            lines: self.lines,
+            pretty: self.pretty,
+        }
+    }
+}
+
+/// A pending summary. The same arguments and table yield the same one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingSummary {
+    /// The system prompt of the summary model.
+    pub system: &'static str,
+    /// The prompt.
+    pub prompt: String,
+    /// Id of the descriptor.
+    pub fd: FdId,
+    /// The descriptor, as the model named it.
+    pub asked_fd: String,
+    /// Extent of its content.
+    pub extent: Extent,
+    /// Number of shown pages, if not all are shown.
+    pub pages_read: Option<u64>,
+}
+
+/// The outcome of a summary request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summarized {
+    /// The note for the descriptor, if the model returned a summary.
+    pub note: Option<(FdId, Annotation)>,
+    /// The answer.
+    pub answer: Answer,
+}
+
+impl PendingSummary {
+    /// Turns the reply of the model into note and answer.
+    #[must_use]
+    pub fn into_summarized(self, reply: Result<Reply, ModelError>) -> Summarized {
+        match reply.map(|reply| {
+            (
+                truncate(text_of(&reply.blocks).trim(), MAX_SUMMARY_CHARS),
+                reply.usage,
+            )
+        }) {
+            Ok((text, usage)) if !text.is_empty() => self.noted(&text, usage),
+            Ok(_) => self.failed("the model said nothing".to_owned()),
+            Err(error) => self.failed(error.to_string()),
+        }
+    }
+
+    fn noted(self, text: &str, usage: Usage) -> Summarized {
+        let summary = Summary {
+            text,
+            pages_read: self.pages_read,
+        };
+        let answer = view::summary(&self.fd, self.extent, summary);
+        Summarized {
+            note: Some((
+                self.fd,
+                Annotation::Summarized {
+                    summary: text.into(),
+                    usage,
+                },
+            )),
+            answer,
+        }
+    }
+
+    fn failed(self, why: String) -> Summarized {
+        let message = format!("No summary was made: {why}. Read or search the descriptor instead.");
+        let error = FdError {
+            kind: FdErrorKind::ModelError,
+            fd: Some(self.asked_fd),
+            message,
+        };
+        Summarized {
+            note: None,
+            answer: error.answer(),
+        }
+    }
+}
+
+/// The text, truncated to `max_chars` characters and an ellipsis.
+#[must_use]
+pub fn truncate(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A pending operation on the tree's files. The same arguments and table yield the same one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingTempFile {
+    /// The operation.
+    pub op: TempFileOp<Content>,
+    /// Maximum size of a file, from the program.
+    pub max_bytes: u64,
+    /// The file as the model named it, if it did.
+    pub asked: Option<String>,
+}
+
+impl PendingTempFile {
+    /// The answer for a completed change.
+    #[must_use]
+    pub fn changed(&self, id: TempId, version: u64, total_bytes: u64) -> Answer {
+        temp_file::view::changed(&self.op, id, version, total_bytes)
+    }
+
+    /// The answer for a refused operation.
+    #[must_use]
+    pub fn refused(&self, error: &TempFileError) -> Answer {
+        error.fd_error(self.asked.as_deref()).answer()
+    }
+}

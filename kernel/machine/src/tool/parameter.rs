@@ -1,0 +1,342 @@
+//! Parameters of tools. A tool's JSON schema and the check of its calls are both derived from its
+//! list of [`Parameter`]s.
+
+use serde_json::{Map, Value, json};
+
+/// Maximum number of items in a list argument.
+pub const MAX_ITEMS: usize = 64;
+
+/// A parameter of a kernel tool.
+///
+/// # Examples
+///
+/// `Parameter::integer("page", "A page, counted from 1").at_least(1)` becomes `{"type": "integer",
+/// "minimum": 1, "description": "A page, counted from 1"}` in the schema. The type is checked when
+/// a call is parsed; the bound is checked by the tool itself, which can say what is valid.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Name of the parameter.
+    pub name: &'static str,
+    /// Type of its values.
+    pub kind: ParameterKind,
+    description: &'static str,
+    choices: &'static [&'static str],
+    /// Minimum and maximum: of a number, or of the length of a text.
+    bounds: (Option<u64>, Option<u64>),
+    is_required: bool,
+    is_alias: bool,
+    needs: Needs,
+}
+
+/// The type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// A text.
+    Text,
+    /// A text that may be written as a number.
+    Word,
+    /// An integer.
+    Integer,
+    /// `true` or `false`.
+    Flag,
+    /// A list.
+    List(ItemType),
+}
+
+/// The item type of a list. The tool itself checks the items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemType {
+    /// Texts.
+    Texts,
+    /// Integers.
+    Integers,
+    /// Descriptors or parts of them.
+    Descriptors,
+}
+
+/// What a program must enable for a parameter to be offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    Descriptors,
+    TempFiles,
+}
+
+/// Which conditional parameters a program offers.
+#[derive(Clone, Copy, Debug)]
+pub struct OfferedParameters {
+    pub(super) descriptors: bool,
+    pub(super) temp_files: bool,
+}
+
+impl OfferedParameters {
+    /// All of them.
+    pub const ALL: Self = Self {
+        descriptors: true,
+        temp_files: true,
+    };
+}
+
+impl ParameterKind {
+    /// What is accepted, as an error states it.
+    #[must_use]
+    pub fn accepted(self) -> &'static str {
+        match self {
+            Self::Text => "a string",
+            Self::Word => "a string or a number",
+            Self::Integer => "an integer",
+            Self::Flag => "true or false",
+            Self::List(_) => "a list",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            // A number in place of a text is accepted but not advertised.
+            Self::Text | Self::Word => "string",
+            Self::Integer => "integer",
+            Self::Flag => "boolean",
+            Self::List(_) => "array",
+        }
+    }
+}
+
+impl ItemType {
+    fn schema(self) -> Value {
+        match self {
+            Self::Texts => json!({ "type": "string" }),
+            Self::Integers => json!({ "type": "integer" }),
+            Self::Descriptors => json!({ "anyOf": [{ "type": "string" }, part_schema()] }),
+        }
+    }
+}
+
+/// The schema of a part of a descriptor as an object.
+fn part_schema() -> Value {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    json!({
+        "type": "object",
+        "properties": {
+            "fd": text("The descriptor, such as fd:1"),
+            "lines": text("Only these lines, such as 10-40"),
+            "pages": text("Only these pages, such as 2-3"),
+            "chars": text("Only these characters, such as 0-99"),
+            "section": text("Only this marked section")
+        },
+        "required": ["fd"],
+        "additionalProperties": false
+    })
+}
+
+impl Parameter {
+    const fn new(kind: ParameterKind, name: &'static str, description: &'static str) -> Self {
+        let choices = &[] as &[&str];
+        let bounds = (None, None);
+        Self {
+            name,
+            kind,
+            description,
+            choices,
+            bounds,
+            is_required: false,
+            is_alias: false,
+            needs: Needs::Nothing,
+        }
+    }
+
+    /// A text.
+    #[must_use]
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
+        Self::new(ParameterKind::Text, name, description)
+    }
+
+    /// A text that may be written as a number.
+    #[must_use]
+    pub const fn word(name: &'static str, description: &'static str) -> Self {
+        Self::new(ParameterKind::Word, name, description)
+    }
+
+    /// An integer.
+    #[must_use]
+    pub const fn integer(name: &'static str, description: &'static str) -> Self {
+        Self::new(ParameterKind::Integer, name, description)
+    }
+
+    /// `true` or `false`.
+    #[must_use]
+    pub const fn flag(name: &'static str, description: &'static str) -> Self {
+        Self::new(ParameterKind::Flag, name, description)
+    }
+
+    /// A list of at most [`MAX_ITEMS`] items.
+    #[must_use]
+    pub const fn list(items: ItemType, name: &'static str, description: &'static str) -> Self {
+        Self::new(ParameterKind::List(items), name, description)
+    }
+
+    /// A required parameter. The tool itself checks its presence, so that the error can say what to
+    /// give.
+    #[must_use]
+    pub const fn required(self) -> Self {
+        Self {
+            is_required: true,
+            ..self
+        }
+    }
+
+    /// One of these texts.
+    #[must_use]
+    pub const fn one_of(self, choices: &'static [&'static str]) -> Self {
+        Self { choices, ..self }
+    }
+
+    /// Minimum of a number, or minimum length of a text.
+    #[must_use]
+    pub const fn at_least(self, least: u64) -> Self {
+        Self {
+            bounds: (Some(least), self.bounds.1),
+            ..self
+        }
+    }
+
+    /// Maximum of a number, or maximum length of a text.
+    #[must_use]
+    pub const fn at_most(self, most: u64) -> Self {
+        Self {
+            bounds: (self.bounds.0, Some(most)),
+            ..self
+        }
+    }
+
+    /// An alternative name that models use on their own: accepted, but not in the schema.
+    #[must_use]
+    pub const fn alias(name: &'static str) -> Self {
+        Self {
+            is_alias: true,
+            ..Self::text(name, "")
+        }
+    }
+
+    /// Offered only if the program has descriptors.
+    #[must_use]
+    pub const fn with_descriptors(self) -> Self {
+        Self {
+            needs: Needs::Descriptors,
+            ..self
+        }
+    }
+
+    /// Offered only if the program has tools for temporary files.
+    #[must_use]
+    pub const fn with_temp_files(self) -> Self {
+        Self {
+            needs: Needs::TempFiles,
+            ..self
+        }
+    }
+
+    /// Whether a program with these parameters has this one.
+    #[must_use]
+    pub fn is_offered(&self, offered: OfferedParameters) -> bool {
+        match self.needs {
+            Needs::Nothing => true,
+            Needs::Descriptors => offered.descriptors,
+            Needs::TempFiles => offered.temp_files,
+        }
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = Map::new();
+        schema.insert("type".into(), self.kind.word().into());
+        if let ParameterKind::List(items) = self.kind {
+            schema.insert("items".into(), items.schema());
+            schema.insert("maxItems".into(), MAX_ITEMS.into());
+        }
+        if !self.choices.is_empty() {
+            schema.insert("enum".into(), self.choices.into());
+        }
+        let (least, most) = match self.kind {
+            ParameterKind::Integer => ("minimum", "maximum"),
+            _ => ("minLength", "maxLength"),
+        };
+        for (key, bound) in [(least, self.bounds.0), (most, self.bounds.1)] {
+            bound.map(|bound| schema.insert(key.into(), bound.into()));
+        }
+        schema.insert("description".into(), self.description.into());
+        schema.into()
+    }
+}
+
+/// Names of the parameters in the schema.
+pub fn names(
+    parameters: &[Parameter],
+    offered: OfferedParameters,
+) -> impl Iterator<Item = &'static str> {
+    parameters
+        .iter()
+        .filter(move |parameter| parameter.is_offered(offered) && !parameter.is_alias)
+        .map(|parameter| parameter.name)
+}
+
+/// The JSON schema of the arguments.
+pub(super) fn schema(parameters: &[Parameter], offered: OfferedParameters) -> Value {
+    let told = parameters
+        .iter()
+        .filter(|parameter| parameter.is_offered(offered) && !parameter.is_alias);
+    let properties: Map<_, _> = told
+        .clone()
+        .map(|parameter| (parameter.name.into(), parameter.schema()))
+        .collect();
+    let required: Vec<_> = told
+        .filter(|parameter| parameter.is_required)
+        .map(|parameter| parameter.name)
+        .collect();
+    let mut schema = json!({ "type": "object", "properties": properties });
+    if !required.is_empty() {
+        schema["required"] = required.into();
+    }
+    schema["additionalProperties"] = false.into();
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_says_what_the_parameters_say() {
+        const PARAMETERS: [Parameter; 7] = [
+            Parameter::text("fd", "The descriptor").required(),
+            Parameter::integer("page", "A page").at_least(1).at_most(9),
+            Parameter::text("mode", "How").one_of(&["page", "line"]),
+            Parameter::text("name", "A name").at_least(1).at_most(64),
+            Parameter::alias("fd_id"),
+            Parameter::list(ItemType::Integers, "pids", "Which"),
+            Parameter::flag("all", "Everything").with_temp_files(),
+        ];
+        let offered = OfferedParameters {
+            temp_files: false,
+            ..OfferedParameters::ALL
+        };
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "fd": { "type": "string", "description": "The descriptor" },
+                "page": { "type": "integer", "minimum": 1, "maximum": 9, "description": "A page" },
+                "mode": { "type": "string", "enum": ["page", "line"], "description": "How" },
+                "name": { "type": "string", "minLength": 1, "maxLength": 64, "description": "A \
+                     name" },
+                "pids": { "type": "array", "items": { "type": "integer" }, "maxItems": 64, "description": "Which" },
+            },
+            "required": ["fd"],
+            "additionalProperties": false,
+        });
+        assert_eq!(
+            schema(&PARAMETERS, offered).to_string(),
+            expected.to_string(),
+            "in this order"
+        );
+        assert!(schema(&PARAMETERS, OfferedParameters::ALL)["properties"]["all"].is_object());
+        assert_eq!(names(&PARAMETERS, OfferedParameters::ALL).count(), 6);
+    }
+}
