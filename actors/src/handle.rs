@@ -18,7 +18,7 @@ mod temporary_checkpoint;
 mod tool;
 mod tree;
 
-pub use branch::{Branch, Point};
+pub use branch::{Branch, Position};
 pub use builder::KernelBuilder;
 pub use conversation::Conversation;
 pub use events::Events;

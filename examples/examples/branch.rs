@@ -30,7 +30,7 @@ async fn say(kernel: &Kernel, session: &Process, text: &str) -> Result<String, K
     session.input(text).await?;
     let is_answered = |view: &View| view.is_idle() && view.messages > before;
     session.wait_for(is_answered).await?;
-    let at = dormouse::Point::Now;
+    let at = dormouse::Position::Now;
     let conversation = kernel.conversation(session.pid(), at).await?;
     Ok(conversation
         .messages

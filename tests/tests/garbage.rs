@@ -10,7 +10,7 @@ use dormouse::models::Scripted;
 use dormouse::ports::{Progress, Purpose, Store as _};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, Point, Process, View};
+use dormouse::{FnTool, Kernel, KernelBuilder, Position, Process, View};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair;
 use dormouse_tests::{FnModel, Gate, Requests, program, results, says, turn, within};
@@ -699,7 +699,7 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         let (making, of) = (kernel.clone(), process.clone());
         let made = tokio::spawn(async move {
             if branches {
-                making.branch(of.pid(), Point::Now).await.map(drop)
+                making.branch(of.pid(), Position::Now).await.map(drop)
             } else {
                 of.checkpoint("mine").await.map(drop)
             }

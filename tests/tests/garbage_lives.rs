@@ -15,7 +15,7 @@ use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, Swept};
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Kernel, Point, Process};
+use dormouse::{Kernel, Position, Process};
 use dormouse_tests::random::Random;
 use dormouse_tests::{FnModel, asks, copy_folder, program, results, says, turn, within};
 
@@ -251,13 +251,13 @@ impl Lives {
 
     /// A branch of a checkpoint, or of a fact.
     async fn branch(&mut self, of: Option<Pid>, checkpoint: CheckpointId) {
-        let at: Option<(Pid, Point)> = match of {
+        let at: Option<(Pid, Position)> = match of {
             None => None,
             Some(pid) => {
                 let log = self.kernels()[1].log(pid).await.unwrap();
                 Some((
                     pid,
-                    Point::Fact(log[self.random.index(log.len().min(8))].number),
+                    Position::Fact(log[self.random.index(log.len().min(8))].number),
                 ))
             }
         };

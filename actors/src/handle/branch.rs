@@ -33,7 +33,7 @@ use crate::supervisor::{
 
 /// A position in the journal of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
+pub enum Position {
     /// The present, including everything that is queued for the store.
     Now,
     /// After the commit that holds this fact. That commit may also hold other facts of the process,
@@ -43,13 +43,13 @@ pub enum Point {
     Checkpoint(CheckpointId),
 }
 
-impl From<FactNumber> for Point {
+impl From<FactNumber> for Position {
     fn from(fact: FactNumber) -> Self {
         Self::Fact(fact)
     }
 }
 
-impl From<CheckpointId> for Point {
+impl From<CheckpointId> for Position {
     fn from(checkpoint: CheckpointId) -> Self {
         Self::Checkpoint(checkpoint)
     }
@@ -66,7 +66,7 @@ pub struct Branch {
 
 #[derive(Debug)]
 enum BranchSource {
-    Branch(Pid, Point),
+    Branch(Pid, Position),
     Restore(CheckpointId),
 }
 
@@ -90,11 +90,11 @@ impl Branch {
                 let checkpoint = kernel.checkpoint(id).await?;
                 (checkpoint.of, BranchCut::Checkpoint(checkpoint))
             }
-            BranchSource::Branch(pid, Point::Checkpoint(id)) => {
+            BranchSource::Branch(pid, Position::Checkpoint(id)) => {
                 (pid, BranchCut::Checkpoint(kernel.checkpoint(id).await?))
             }
-            BranchSource::Branch(pid, Point::Fact(fact)) => (pid, BranchCut::Behind(fact)),
-            BranchSource::Branch(pid, Point::Now) => {
+            BranchSource::Branch(pid, Position::Fact(fact)) => (pid, BranchCut::Behind(fact)),
+            BranchSource::Branch(pid, Position::Now) => {
                 let ProcessTree { root, .. } = kernel.process_tree(pid).await?;
                 let (checkpoint, guard) = kernel
                     .make_checkpoint(root, Scope::Tree, "branch".into())
@@ -172,7 +172,7 @@ impl Kernel {
     /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load),
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
-    pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
+    pub fn branch(&self, pid: Pid, at: impl Into<Position>) -> Branch {
         Branch {
             kernel: self.clone(),
             of: BranchSource::Branch(pid, at.into()),
@@ -194,8 +194,8 @@ impl Kernel {
     }
 
     /// Creates a new process from any position of the journal of another, alone: its state after
-    /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Point::Fact). A
-    /// call in flight is answered as interrupted, unless it may be repeated. The copy runs the
+    /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Position::Fact).
+    /// A call in flight is answered as interrupted, unless it may be repeated. The copy runs the
     /// program that the original was created with, even if the original was stopped; if the
     /// original had ended, the copy waits for input. It has no children and no temporary files: see
     /// [`branch`](Self::branch). Costs, for a fact number, a read for each commit of the process.
