@@ -14,7 +14,7 @@ pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use history::{History, LostHistory, Written};
 pub use host::{Host, HostError, NoHost, ServerChild};
-pub use model::{Asked, Model, Provider};
+pub use model::{Model, Provider, ProviderRequest};
 pub use servers::ToolServers;
 pub use store::{
     Batch, BlobReader, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, SyncLevel,

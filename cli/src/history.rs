@@ -37,7 +37,7 @@ pub(crate) struct Log {
 /// `dormouse diff`
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// One point: PID, PID@FACT or PID@cp:N.
+    /// One position: PID, PID@FACT or PID@cp:N.
     #[arg(value_name = "POINT")]
     pub(crate) left: ProcessPosition,
     /// The other.
