@@ -78,7 +78,7 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
         if args.json {
             let line = json!({
                 "fact": number, "commit": line.commit.0, "at_ms": line.at_ms, "name": line.name,
-                "gist": line.gist,
+                "gist": line.summary,
             });
             writeln!(out, "{}", terminal::escaped_json(&line))?;
         } else {
@@ -87,7 +87,7 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
                 "{number:>6}  {}  {:<18} {}",
                 time_of_day(line.at_ms),
                 line.name,
-                terminal::one_line(&line.gist)
+                terminal::one_line(&line.summary)
             )?;
         }
     }

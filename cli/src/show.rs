@@ -183,13 +183,13 @@ fn print_fact(
         number,
         at_ms,
         name,
-        gist,
+        summary,
         ..
     } = line;
     match format {
         OutputFormat::Json => {
             let line = json!({
-                "pid": pid.0, "fact": number.0, "at_ms": at_ms, "name": name, "gist": gist,
+                "pid": pid.0, "fact": number.0, "at_ms": at_ms, "name": name, "gist": summary,
             });
             writeln!(out, "{}", terminal::escaped_json(&line))
         }
@@ -200,7 +200,7 @@ fn print_fact(
                 pid.0,
                 number.0,
                 time_of_day(*at_ms),
-                terminal::one_line(gist)
+                terminal::one_line(summary)
             )
         }
     }

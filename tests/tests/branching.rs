@@ -516,7 +516,7 @@ async fn a_model_that_goes_back_again_and_again_is_stopped_by_its_limit() {
     let log = kernel.log(process.pid()).await.unwrap();
     assert_eq!(
         log.iter()
-            .filter(|line| line.name == "restored" && line.gist == "cp:1")
+            .filter(|line| line.name == "restored" && line.summary == "cp:1")
             .count(),
         3
     );

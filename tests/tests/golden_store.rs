@@ -112,7 +112,7 @@ async fn described(kernel: &Kernel) -> String {
         )
         .unwrap();
         for line in kernel.log(row.pid).await.unwrap() {
-            writeln!(text, "  {} {}: {}", line.number, line.name, line.gist).unwrap();
+            writeln!(text, "  {} {}: {}", line.number, line.name, line.summary).unwrap();
         }
         let conversation = kernel.conversation(row.pid, Position::Now).await.unwrap();
         for message in conversation.messages {

@@ -26,7 +26,7 @@ pub struct LogLine {
     /// The name of the fact; `born` for the birth.
     pub name: &'static str,
     /// A one-line summary.
-    pub gist: String,
+    pub summary: String,
 }
 
 impl Kernel {
@@ -111,7 +111,7 @@ fn readable_log(
             ..
         } = *written;
         for number in (first.0..=written.last().0).map(FactNumber) {
-            let (name, gist) = match number {
+            let (name, summary) = match number {
                 FactNumber(0) => ("born", program_of(store, pid)?),
                 _ => match facts.next() {
                     Some(fact) => summarize(pid, &fact)?,
@@ -123,7 +123,7 @@ fn readable_log(
                 commit,
                 at_ms,
                 name,
-                gist,
+                summary,
             });
         }
     }
@@ -169,13 +169,13 @@ pub fn log_lines(commit_facts: &Facts) -> impl Iterator<Item = Result<LogLine, K
         ref facts,
     } = *commit_facts;
     (first.0..).zip(facts).map(move |(number, fact)| {
-        let (name, gist) = summarize(pid, fact)?;
+        let (name, summary) = summarize(pid, fact)?;
         Ok(LogLine {
             number: FactNumber(number),
             commit,
             at_ms,
             name,
-            gist,
+            summary,
         })
     })
 }
