@@ -38,8 +38,8 @@ use crate::store_handle::StoreHandle;
 /// How long data may stay written but not synced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
-/// A record to make durable. The store receives it as an [`WriteOp`], with contents replaced by their
-/// hashes.
+/// A record to make durable. The store receives it as a [`WriteOp`], with contents replaced by
+/// their hashes.
 pub(crate) enum LogRecord {
     Born {
         row: ProcessRow,
@@ -520,7 +520,7 @@ fn is_refusal(error: &StoreError) -> bool {
     match error {
         StoreError::UnknownProcess(_)
         | StoreError::UnknownFact { .. }
-        | StoreError::ForgottenFact { .. }
+        | StoreError::DeletedFact { .. }
         | StoreError::UnknownCheckpoint(_)
         | StoreError::UnknownContent(_)
         | StoreError::Refused { .. }

@@ -52,7 +52,7 @@ impl ConsistentCut {
     /// of each process of the tree.
     ///
     /// # Errors
-    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`]
+    /// As [`History::at`](crate::ports::History::at); [`StoreError::DeletedFact`]
     /// also if the retained history of another process of the tree begins later;
     /// [`StoreError::Damaged`] if the state of a process at the cut is lost.
     pub(crate) fn behind(
@@ -77,7 +77,7 @@ impl ConsistentCut {
                 .filter(|kept| kept.first > FactNumber(0) && kept.commit > commit);
             if let Some(kept) = kept {
                 let asked = FactNumber(kept.first.0 - 1);
-                return Err(StoreError::ForgottenFact {
+                return Err(StoreError::DeletedFact {
                     pid: row.pid,
                     asked,
                     since: kept.first,

@@ -21,7 +21,7 @@ pub use store::{
     TempFileChange, Unreadable, WriteOp,
 };
 pub use sweep::{
-    Bounds, Contents, Forgotten, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking,
+    Bounds, Contents, Deletions, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking,
     Sweep, Swept,
 };
 pub(crate) use tool::Watcher;

@@ -58,7 +58,7 @@ impl From<KernelError> for Failure {
             Some(
                 StoreError::UnknownProcess(_)
                 | StoreError::UnknownFact { .. }
-                | StoreError::ForgottenFact { .. }
+                | StoreError::DeletedFact { .. }
                 | StoreError::UnknownCheckpoint(_),
             ) => return Self::Usage(error.to_string()),
             _ => {}

@@ -142,7 +142,7 @@ fn collect_garbage(
             ..Bounds::default()
         },
         now_ms: now_ms(),
-        forgot: &mut |_| {},
+        on_deleted: &mut |_| {},
         watch: &mut |_| {
             if is_stopped.load(Ordering::Relaxed) {
                 ControlFlow::Break(())
@@ -204,7 +204,7 @@ fn now_ms() -> u64 {
 
 fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
     let Garbage {
-        forgotten,
+        deletions,
         live_contents,
         unreadable,
         swept,
@@ -218,9 +218,9 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
     writeln!(
         out,
         "{deleted}  {} checkpoints, {} processes, the older history of {} processes",
-        forgotten.checkpoints.len(),
-        forgotten.processes.len(),
-        forgotten.histories.len()
+        deletions.checkpoints.len(),
+        deletions.processes.len(),
+        deletions.histories.len()
     )?;
     if swept.progress == Progress::BrokenOff {
         writeln!(

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
-use crate::retention::Forgotten;
+use crate::retention::Deletions;
 
 mod owner;
 
@@ -264,11 +264,11 @@ impl Inventory {
     }
 
     /// Removes a deleted process.
-    pub fn forget(&mut self, pid: Pid) {
+    pub fn delete_process(&mut self, pid: Pid) {
         self.count();
-        self.remove_losses(&Forgotten {
+        self.remove_losses(&Deletions {
             processes: [pid].into(),
-            ..Forgotten::default()
+            ..Deletions::default()
         });
         self.owners.remove(&pid);
     }
@@ -276,19 +276,19 @@ impl Inventory {
     /// Removes the deleted history of a process before a fact.
     pub fn shorten(&mut self, pid: Pid, since: FactNumber) {
         self.count();
-        self.remove_losses(&Forgotten {
+        self.remove_losses(&Deletions {
             histories: [(pid, since)].into(),
-            ..Forgotten::default()
+            ..Deletions::default()
         });
         self.owners.entry(pid).or_default().shorten(since);
     }
 
-    fn remove_losses(&mut self, forgotten: &Forgotten) {
+    fn remove_losses(&mut self, deletions: &Deletions) {
         let Losses {
             owners,
             parts,
             doubtful,
-        } = self.losses(forgotten);
+        } = self.losses(deletions);
         for (name, lost) in owners {
             let held = self.contents.entry(name).or_default();
             let was_live = held.owners > 0;
@@ -305,23 +305,23 @@ impl Inventory {
 
     /// Computes what a deletion would free. Costs what the deleted processes hold.
     #[must_use]
-    pub fn losses(&self, forgotten: &Forgotten) -> Losses {
+    pub fn losses(&self, deletions: &Deletions) -> Losses {
         let mut losses = Losses::default();
-        for pid in &forgotten.processes {
+        for pid in &deletions.processes {
             if let Some(owner) = self.owners.get(pid) {
                 owner.losses(None, &mut losses);
             }
         }
-        for (pid, since) in &forgotten.histories {
+        for (pid, since) in &deletions.histories {
             if let Some(owner) = self
                 .owners
                 .get(pid)
-                .filter(|_| !forgotten.processes.contains(pid))
+                .filter(|_| !deletions.processes.contains(pid))
             {
                 owner.losses(Some(*since), &mut losses);
             }
         }
-        for (part, bytes) in forgotten
+        for (part, bytes) in deletions
             .checkpoints
             .iter()
             .filter_map(|id| self.checkpoints.get(id))

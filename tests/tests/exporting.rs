@@ -489,7 +489,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                 let (retention, bounds) = (&Retention::default(), Bounds::default());
                 let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
-                let (owner, forgot) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
+                let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
                 let (in_use, now_ms) = (&BTreeSet::new, 0);
                 let order = Collection {
@@ -501,7 +501,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                     purpose,
                     bounds,
                     now_ms,
-                    forgot,
+                    on_deleted,
                     watch,
                 };
                 assert_eq!(collect(&*inner, order).unwrap().live_contents, 0);

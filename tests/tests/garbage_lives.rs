@@ -274,7 +274,7 @@ impl Lives {
                 }
                 Err(error) if made.is_empty() && of.is_some() => {
                     assert!(
-                        error.to_string().contains("was given up"),
+                        error.to_string().contains("was deleted"),
                         "{}: {error}",
                         self.case
                     );
@@ -345,7 +345,7 @@ impl Lives {
         let garbage = within(self.kernels()[0].collect_garbage(retention, Purpose::Free))
             .await
             .unwrap();
-        assert_eq!(garbage.forgotten, foreseen.forgotten, "{}", self.case);
+        assert_eq!(garbage.deletions, foreseen.deletions, "{}", self.case);
         assert_eq!(
             garbage.live_contents, foreseen.live_contents,
             "{}",
@@ -367,15 +367,15 @@ impl Lives {
             ("contents were dropped", garbage.swept.dropped_contents > 0),
             (
                 "processes were given up",
-                !garbage.forgotten.processes.is_empty(),
+                !garbage.deletions.processes.is_empty(),
             ),
             (
                 "histories were shortened",
-                !garbage.forgotten.histories.is_empty(),
+                !garbage.deletions.histories.is_empty(),
             ),
             (
                 "checkpoints were given up",
-                !garbage.forgotten.checkpoints.is_empty(),
+                !garbage.deletions.checkpoints.is_empty(),
             ),
         ] {
             if happened {
@@ -415,7 +415,7 @@ impl Lives {
             purpose: Purpose::Count,
             bounds: Bounds::default(),
             now_ms: u64::MAX,
-            forgot: &mut |_| {},
+            on_deleted: &mut |_| {},
             watch: &mut |_| ControlFlow::Continue(()),
         };
         collect(&store, order).unwrap()

@@ -220,7 +220,7 @@ impl Kernel {
             Ok(last) => Ok(last),
             // A truncated history begins at a snapshot, and a snapshot is never taken in the middle
             // of the facts of a commit.
-            Err(StoreError::ForgottenFact { asked, since, .. }) if asked.plus(1) == since => {
+            Err(StoreError::DeletedFact { asked, since, .. }) if asked.plus(1) == since => {
                 Ok(asked)
             }
             Err(error) => Err(LoadError::from(error).into()),

@@ -72,12 +72,12 @@ impl History {
     /// The commit that holds a fact.
     ///
     /// # Errors
-    /// [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`], [`StoreError::Damaged`].
+    /// [`StoreError::UnknownFact`], [`StoreError::DeletedFact`], [`StoreError::Damaged`].
     pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
         let pid = self.pid;
         let asked = fact;
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
-            return Err(StoreError::ForgottenFact {
+            return Err(StoreError::DeletedFact {
                 pid,
                 asked,
                 since: kept.first,
@@ -200,7 +200,7 @@ mod tests {
         shortened.written.remove(0);
         assert!(matches!(
             shortened.at(FactNumber(2)),
-            Err(StoreError::ForgottenFact {
+            Err(StoreError::DeletedFact {
                 since: FactNumber(3),
                 ..
             })

@@ -51,7 +51,7 @@ pub trait Store: Send + Sync + 'static {
     /// the latest usable snapshot.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`],
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::DeletedFact`],
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
@@ -59,7 +59,7 @@ pub trait Store: Send + Sync + 'static {
     /// snapshot. Empty if there is none.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`]
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::DeletedFact`]
     /// if one of them was deleted; [`StoreError::Damaged`], [`StoreError::Io`].
     fn facts(
         &self,
@@ -345,8 +345,8 @@ pub enum StoreError {
         last: FactNumber,
     },
     /// The fact is older than the retained history of the process.
-    #[error("fact {asked} of process {pid} was given up: its history is kept from fact {since} on")]
-    ForgottenFact {
+    #[error("fact {asked} of process {pid} was deleted: its history is kept from fact {since} on")]
+    DeletedFact {
         /// The process.
         pid: Pid,
         /// The requested fact.

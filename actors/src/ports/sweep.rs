@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use dormouse_kernel::inventory::Inventory;
-pub use dormouse_kernel::retention::Forgotten;
+pub use dormouse_kernel::retention::Deletions;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::codec::CodecError;
 
@@ -40,7 +40,7 @@ pub struct Sweep<'a> {
     /// The contents that are kept.
     pub contents: Contents,
     /// What counts as deleted in addition to what is deleted. For [`Purpose::Count`].
-    pub forgotten: &'a Forgotten,
+    pub deletions: &'a Deletions,
     /// Whether anything is written.
     pub purpose: Purpose,
     /// The size of the work units.

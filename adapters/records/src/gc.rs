@@ -112,7 +112,7 @@ impl<L: RecordLog> RecordStore<L> {
             self.check_owner(owner)?;
             self.pins().check(sweep.mark)?;
         }
-        let losses = sweep.inventory.losses(sweep.forgotten);
+        let losses = sweep.inventory.losses(sweep.deletions);
         let is_kept = |hash: &ContentHash| {
             let name = ShortName::of(&hash.0);
             sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)

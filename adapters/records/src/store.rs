@@ -231,7 +231,7 @@ fn check_range(
     last: FactNumber,
 ) -> Result<(), StoreError> {
     if requested < since {
-        return Err(StoreError::ForgottenFact {
+        return Err(StoreError::DeletedFact {
             pid,
             asked: requested,
             since,

@@ -405,7 +405,7 @@ fn who_reads_while_a_history_is_shortened_meets_no_damage() {
                     let journal = store.journal(Pid(1), None).unwrap();
                     let last = journal.base.plus(journal.facts.len());
                     match store.facts(Pid(1), FactNumber(1), last) {
-                        Ok(_) | Err(StoreError::ForgottenFact { .. }) => read += 1,
+                        Ok(_) | Err(StoreError::DeletedFact { .. }) => read += 1,
                         Err(error) => panic!("{error}"),
                     }
                     if is_over.load(Ordering::Relaxed) {

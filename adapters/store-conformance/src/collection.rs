@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, Contents, Forgotten, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store,
+    Bounds, Contents, Deletions, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store,
     StoreError, Sweep, Swept, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
@@ -83,7 +83,7 @@ pub fn sweep_as(
             mark,
             inventory,
             contents,
-            forgotten: &Forgotten::default(),
+            deletions: &Deletions::default(),
             purpose,
             bounds,
             watch,

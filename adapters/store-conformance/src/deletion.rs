@@ -88,7 +88,7 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
         assert!(
             matches!(
                 gone,
-                Err(StoreError::ForgottenFact {
+                Err(StoreError::DeletedFact {
                     since: FactNumber(5),
                     ..
                 })
@@ -108,7 +108,7 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     assert_eq!(ask(subject, read(6, 9)).unwrap().len(), 4);
     for (first, upto, since) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
         match ask(subject, read(first, upto)) {
-            Err(StoreError::ForgottenFact {
+            Err(StoreError::DeletedFact {
                 since: FactNumber(told),
                 ..
             }) => assert_eq!(told, since),
@@ -125,7 +125,7 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     assert!(
         matches!(
             backwards,
-            StoreError::ForgottenFact {
+            StoreError::DeletedFact {
                 since: FactNumber(5),
                 ..
             }

@@ -90,7 +90,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         if order.purpose == Purpose::Free {
             store.gc_pins.check(order.mark)?;
         }
-        let losses = order.inventory.losses(order.forgotten);
+        let losses = order.inventory.losses(order.deletions);
         let bytes = store.log.bytes();
         let report = Swept {
             bytes_before: bytes,
@@ -228,7 +228,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         let stock = self.order.inventory.stock(number, &self.losses);
         let is_up_to_date = stock.is_some_and(|stock| stock.bytes == contents.bytes);
         if self.order.contents == Contents::Referred
-            && self.order.forgotten.is_empty()
+            && self.order.deletions.is_empty()
             && is_up_to_date
         {
             self.order.inventory.correct(number, contents.live_bytes);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Need, Reached, ShortName};
-use dormouse_actors::ports::{Forgotten, Progress, StockTaken, StockTaking, StoreError};
+use dormouse_actors::ports::{Deletions, Progress, StockTaken, StockTaking, StoreError};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::compaction::RECORDS_PER_QUERY;
@@ -150,7 +150,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             self.at = Location::start_of(number + 1);
         }
         self.taken.records += records.len() as u64;
-        let nothing = Forgotten::default();
+        let nothing = Deletions::default();
         let live = self.store.query_index(|index| {
             let is_live = |(at, header): &_| is_live(index, &nothing, *at, header);
             records.iter().map(is_live).collect::<Result<Vec<_>, _>>()
@@ -189,7 +189,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let first = FactNumber(header.first);
         let inventory = &mut self.order.inventory;
         match header.kind {
-            RecordKind::ProcessDeleted => inventory.forget(pid),
+            RecordKind::ProcessDeleted => inventory.delete_process(pid),
             RecordKind::HistoryTruncated => inventory.shorten(pid, first),
             RecordKind::CheckpointDropped => {
                 inventory.drop_checkpoint(CheckpointId(header.subject))

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Forgotten, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
+    Batch, Bounds, Contents, Deletions, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
     SyncLevel, WriteOp,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
@@ -221,7 +221,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
 fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
     let mark = store.begin_mark(owner)?;
     let inventory = &mut Inventory::default();
-    let forgotten = &Forgotten::default();
+    let deletions = &Deletions::default();
     let bounds = Bounds {
         live_percent: 100,
         step_bytes: 50_000,
@@ -236,7 +236,7 @@ fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept,
             mark,
             inventory,
             contents,
-            forgotten,
+            deletions,
             purpose,
             bounds,
             watch,

@@ -261,7 +261,7 @@ impl LogStore {
         let asked = upto.unwrap_or(entry.last);
         let since = entry.since();
         if asked < since {
-            return Err(StoreError::ForgottenFact { pid, asked, since });
+            return Err(StoreError::DeletedFact { pid, asked, since });
         }
         let index = self.index();
         let may_continue = index.processes().may_continue_in(entry).next().is_some();

@@ -33,10 +33,10 @@ fn live(inventory: &Inventory, losses: &Losses) -> Vec<u64> {
         .collect()
 }
 
-fn processes(pids: &[u64]) -> Forgotten {
-    Forgotten {
+fn processes(pids: &[u64]) -> Deletions {
+    Deletions {
         processes: pids.iter().copied().map(Pid).collect(),
-        ..Forgotten::default()
+        ..Deletions::default()
     }
 }
 
@@ -58,7 +58,9 @@ fn a_content_is_live_while_anybody_kept_refers_to_it() {
             "{given_up:?} foreseen"
         );
         assert_eq!(inventory.live_contents(&losses), left.len() as u64);
-        given_up.iter().for_each(|pid| inventory.forget(Pid(*pid)));
+        given_up
+            .iter()
+            .for_each(|pid| inventory.delete_process(Pid(*pid)));
         let stock = [1, 2].map(|part| inventory.stock(part, &nothing).unwrap().live);
         assert_eq!(
             (live(&inventory, &nothing), stock),
@@ -80,8 +82,8 @@ fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
         );
         inventory.settle();
     }
-    inventory.forget(Pid(1));
-    inventory.forget(Pid(1));
+    inventory.delete_process(Pid(1));
+    inventory.delete_process(Pid(1));
     assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
     inventory.refers(Pid(3), Need::ALWAYS, [name(1)].into_iter());
     inventory.settle();
@@ -116,9 +118,9 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
         }
         inventory.record(Pid(1), Need::ALWAYS, 1, 5);
         inventory.settle();
-        let shorter = Forgotten {
+        let shorter = Deletions {
             histories: [(Pid(1), FactNumber(3))].into(),
-            ..Forgotten::default()
+            ..Deletions::default()
         };
         let losses = inventory.losses(&shorter);
         assert_eq!(live(&inventory, &losses), [2, 3]);
@@ -143,7 +145,7 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
         let is_doubtful =
             |inventory: &Inventory| inventory.stock(1, &Losses::default()).unwrap().is_doubtful;
         assert!(!is_doubtful(&inventory));
-        inventory.forget(Pid(1));
+        inventory.delete_process(Pid(1));
         assert!(
             is_doubtful(&inventory),
             "what is lost of it later is not known either"
@@ -200,7 +202,7 @@ fn a_content_that_is_written_again_counts_where_it_stands_last() {
     assert_eq!((stock(&inventory, 1), stock(&inventory, 3)), (100, 90));
     inventory.drop_part(1);
     assert_eq!(inventory.stock(1, &Losses::default()), None);
-    inventory.forget(Pid(1));
+    inventory.delete_process(Pid(1));
     assert_eq!(stock(&inventory, 3), 0);
     // A copy elsewhere was dropped, then the one that counts: it is live again where it stands, and
     // nowhere once it stands nowhere.
@@ -210,7 +212,7 @@ fn a_content_that_is_written_again_counts_where_it_stands_last() {
         inventory.refers(Pid(pid), Need::ALWAYS, [name(1)].into_iter());
         inventory.settle();
         assert_eq!(stock(&inventory, 3), live, "dropped from part {part}");
-        inventory.forget(Pid(pid));
+        inventory.delete_process(Pid(pid));
     }
 }
 
@@ -256,7 +258,7 @@ fn a_history_begins_one_image_before_the_one_that_is_needed() {
 fn who_was_shown_is_told_once_whatever_was_given_up_meanwhile() {
     let mut inventory = filled();
     inventory.facts(Pid(1), FactNumber(6), 1);
-    inventory.forget(Pid(2));
+    inventory.delete_process(Pid(2));
     inventory.facts(Pid(3), FactNumber(1), 1);
     assert_eq!(inventory.settle(), [Pid(1), Pid(3)].into());
     assert!(inventory.settle().is_empty());

@@ -127,7 +127,7 @@ impl Compaction<'_, '_> {
         at: Location,
         header: &RecordHeader,
     ) -> Result<Liveness, IndexFault> {
-        Ok(if !is_live(index, self.order.forgotten, at, header)? {
+        Ok(if !is_live(index, self.order.deletions, at, header)? {
             Liveness::Garbage
         } else if header.kind == RecordKind::Content && !self.is_retained(header.payload) {
             Liveness::Unreferenced
