@@ -29,8 +29,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Deletions, MarkToken, OwnerToken, Progress, Purpose, Step,
-    StockTaking, Store, StoreError, Sweep, Swept, SyncLevel, WriteOp,
+    Batch, Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Progress, Purpose,
+    Step, Store, StoreError, Sweep, Swept, SyncLevel, WriteOp,
 };
 
 /// The parameters of a garbage collection.
@@ -126,21 +126,21 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         },
     };
     let mut garbage = Garbage::default();
-    let mut update = InventoryUpdate {
+    let mut planner = DeletionPlanner {
         store,
         inventory,
         watch,
     };
-    if update.run(&mut garbage)? == Progress::Done {
-        garbage.deletions = update.select_deletions(retention, in_use, unreadable, now_ms)?;
+    if planner.update_inventory(&mut garbage)? == Progress::Done {
+        garbage.deletions = planner.select_deletions(retention, in_use, unreadable, now_ms)?;
         if purpose == Purpose::Free {
             commit_deletions(store, owner, now_ms, &mut garbage.deletions, on_deleted)?;
-            update.run(&mut garbage)?;
+            planner.update_inventory(&mut garbage)?;
         }
     }
-    let InventoryUpdate {
+    let DeletionPlanner {
         inventory, watch, ..
-    } = update;
+    } = planner;
     let not_yet_deleted = if purpose == Purpose::Free {
         Deletions::default()
     } else {
@@ -193,19 +193,19 @@ impl Drop for MarkGuard<'_> {
 }
 
 /// Updates the inventory of a store, and selects what to delete.
-struct InventoryUpdate<'a, 'w> {
+struct DeletionPlanner<'a, 'w> {
     store: &'a dyn Store,
     inventory: &'a mut Inventory,
     watch: &'w mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
-impl InventoryUpdate<'_, '_> {
+impl DeletionPlanner<'_, '_> {
     /// Updates the inventory to the present content of the store.
-    fn run(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
+    fn update_inventory(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
         let inventory = &mut *self.inventory;
         let watch = &mut || (self.watch)(Stage::Read);
         let references = &mut |piece: Piece<'_>| piece.contents();
-        let read = self.store.take_stock(StockTaking {
+        let read = self.store.update_inventory(InventoryUpdate {
             inventory,
             references,
             watch,

@@ -21,8 +21,8 @@ pub use store::{
     TempFileChange, Unreadable, WriteOp,
 };
 pub use sweep::{
-    Bounds, Contents, Deletions, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking,
-    Sweep, Swept,
+    Bounds, Contents, Deletions, InventoryReport, InventoryUpdate, MarkToken, Progress, Purpose,
+    Step, Sweep, Swept,
 };
 pub(crate) use tool::Watcher;
 pub use tool::{OutputFull, OutputSink, Tool, ToolError};

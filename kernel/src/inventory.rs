@@ -64,10 +64,10 @@ pub struct Inventory {
     live_contents: u64,
     owners: HashMap<Pid, Owner>,
     checkpoints: HashMap<CheckpointId, (u32, u64)>,
-    parts: BTreeMap<u32, Stock>,
+    parts: BTreeMap<u32, PartUsage>,
     /// Processes with reports that are not counted yet.
     touched: BTreeSet<Pid>,
-    /// Processes with reports since the last [`Inventory::settle`].
+    /// Processes with reports since the last [`Inventory::count_reports`].
     shown: BTreeSet<Pid>,
     unreadable: Vec<(Option<Pid>, String)>,
 }
@@ -82,7 +82,7 @@ struct Held {
 
 /// Size and live bytes of a part of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stock {
+pub struct PartUsage {
     /// Scanned bytes.
     pub bytes: u64,
     /// Live bytes among them.
@@ -102,7 +102,7 @@ pub struct Losses {
     doubtful: BTreeSet<u32>,
 }
 
-impl Stock {
+impl PartUsage {
     /// The result of an exact scan.
     #[must_use]
     pub fn seen(bytes: u64, live: u64) -> Self {
@@ -245,7 +245,7 @@ impl Inventory {
     }
 
     /// Counts all reports since the last call. Returns the processes that they concern.
-    pub fn settle(&mut self) -> BTreeSet<Pid> {
+    pub fn count_reports(&mut self) -> BTreeSet<Pid> {
         self.count();
         std::mem::take(&mut self.shown)
     }
@@ -344,16 +344,16 @@ impl Inventory {
             let part = held.part;
             let bytes = held.bytes;
             self.live_contents += 1;
-            if let Some(stock) = self.parts.get_mut(&part) {
-                stock.live += bytes;
+            if let Some(usage) = self.parts.get_mut(&part) {
+                usage.live += bytes;
             }
         }
     }
 
     fn remove_live(&mut self, part: u32, bytes: u64) {
-        if let Some(stock) = self.parts.get_mut(&part) {
-            stock.live = stock.live.saturating_sub(bytes);
-            stock.is_doubtful |= stock.is_vague;
+        if let Some(usage) = self.parts.get_mut(&part) {
+            usage.live = usage.live.saturating_sub(bytes);
+            usage.is_doubtful |= usage.is_vague;
         }
     }
 
@@ -379,29 +379,29 @@ impl Inventory {
 
     /// Size and live bytes of a part after these losses; `None` if it was not scanned.
     #[must_use]
-    pub fn stock(&self, part: u32, losses: &Losses) -> Option<Stock> {
-        let stock = self.parts.get(&part)?;
+    pub fn usage(&self, part: u32, losses: &Losses) -> Option<PartUsage> {
+        let usage = self.parts.get(&part)?;
         let lost = losses.parts.get(&part).copied().unwrap_or_default();
         let is_doubtful =
-            stock.is_doubtful || losses.doubtful.contains(&part) || (stock.is_vague && lost > 0);
-        Some(Stock {
-            live: stock.live.saturating_sub(lost),
+            usage.is_doubtful || losses.doubtful.contains(&part) || (usage.is_vague && lost > 0);
+        Some(PartUsage {
+            live: usage.live.saturating_sub(lost),
             is_doubtful,
-            ..*stock
+            ..*usage
         })
     }
 
     /// Sets the live bytes of a part from an exact scan.
     pub fn correct(&mut self, part: u32, live: u64) {
-        if let Some(stock) = self.parts.get_mut(&part) {
-            (stock.live, stock.is_doubtful) = (live, false);
+        if let Some(usage) = self.parts.get_mut(&part) {
+            (usage.live, usage.is_doubtful) = (live, false);
         }
     }
 
     /// Marks the live bytes of a part as unreliable.
     pub fn doubt(&mut self, part: u32) {
-        if let Some(stock) = self.parts.get_mut(&part) {
-            (stock.is_doubtful, stock.is_vague) = (true, true);
+        if let Some(usage) = self.parts.get_mut(&part) {
+            (usage.is_doubtful, usage.is_vague) = (true, true);
         }
     }
 

@@ -432,7 +432,7 @@ impl Standing {
         let plan = standing.clone();
         let store = Faulty::new(inner, move |_, operation| {
             match operation {
-                Operation::TakeStock if plan.stands_still() => {
+                Operation::UpdateInventory if plan.stands_still() => {
                     plan.entered.add_permits(1);
                     let _ = plan.released.lock().unwrap().recv();
                 }

@@ -10,7 +10,7 @@ use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pi
 use dormouse_proto::process::{Exit, ProcessRow};
 
 use super::history::History;
-use super::sweep::{MarkToken, StockTaken, StockTaking, Sweep, Swept};
+use super::sweep::{InventoryReport, InventoryUpdate, MarkToken, Sweep, Swept};
 
 /// A durable store. Synchronous and object-safe; called from blocking threads only. The checkpoint
 /// actor is its only writer, except for deletions by a garbage collection.
@@ -134,7 +134,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Io`]. The inventory is of no use then.
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError>;
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError>;
 
     /// Frees the space of deleted data and of unreferenced contents. No query except
     /// [`Store::content`] changes its result. Commits and reads continue; a crash at any moment
@@ -541,8 +541,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).end_mark(mark);
     }
 
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        (**self).take_stock(order)
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        (**self).update_inventory(order)
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

@@ -9,8 +9,8 @@ use dormouse_proto::record::codec::CodecError;
 
 use crate::garbage::Piece;
 
-/// Parameters of [`Store::take_stock`](super::Store::take_stock).
-pub struct StockTaking<'a> {
+/// Parameters of [`Store::update_inventory`](super::Store::update_inventory).
+pub struct InventoryUpdate<'a> {
     /// The inventory to update. An empty one, or one of another opening of the store, is filled
     /// from the beginning.
     pub inventory: &'a mut Inventory,
@@ -23,7 +23,7 @@ pub struct StockTaking<'a> {
 
 /// The result of an update of the inventory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StockTaken {
+pub struct InventoryReport {
     /// Records that were read.
     pub records: u64,
     /// Whether the update is complete.
@@ -34,8 +34,8 @@ pub struct StockTaken {
 pub struct Sweep<'a> {
     /// The mark whose pins the sweep respects; ignored if nothing is written.
     pub mark: MarkToken,
-    /// The content of the store, as [`Store::take_stock`](super::Store::take_stock) found it after
-    /// the mark began. The sweep records inspected and freed segments in it.
+    /// The content of the store, as [`Store::update_inventory`](super::Store::update_inventory)
+    /// found it after the mark began. The sweep records inspected and freed segments in it.
     pub inventory: &'a mut Inventory,
     /// The contents that are kept.
     pub contents: Contents,

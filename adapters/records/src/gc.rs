@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
-    Contents, OwnerToken, Progress, Purpose, Step, StockTaken, StockTaking, StoreError, Sweep,
-    Swept,
+    Contents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
+    Sweep, Swept,
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
@@ -26,21 +26,21 @@ type ReadStream = (StreamKind, Vec<Record>, Option<u64>);
 
 impl<L: RecordLog> RecordStore<L> {
     /// Takes the inventory by reading all journals, each time.
-    pub(crate) fn take_inventory(
+    pub(crate) fn run_inventory_update(
         &self,
-        mut order: StockTaking<'_>,
-    ) -> Result<StockTaken, StoreError> {
+        mut order: InventoryUpdate<'_>,
+    ) -> Result<InventoryReport, StoreError> {
         *order.inventory = Inventory::default();
-        let mut taken = StockTaken::default();
+        let mut report = InventoryReport::default();
         for (pid, record) in self.log().read_kind(StreamKind::Process)? {
             if (order.watch)() == ControlFlow::Break(()) {
-                taken.progress = Progress::BrokenOff;
+                report.progress = Progress::BrokenOff;
                 break;
             }
             let pid = Pid(pid);
             match StoredRow::read(pid, &record) {
                 Ok(StoredRow::Kept(_)) => {
-                    taken.records += self.take_inventory_of(pid, &mut order)?;
+                    report.records += self.update_inventory_of(pid, &mut order)?;
                 }
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => order
@@ -48,12 +48,16 @@ impl<L: RecordLog> RecordStore<L> {
                     .note_unreadable(Some(pid), error.to_string()),
             }
         }
-        order.inventory.settle();
-        Ok(taken)
+        order.inventory.count_reports();
+        Ok(report)
     }
 
     /// Reads one journal. Returns how many records it has.
-    fn take_inventory_of(&self, pid: Pid, order: &mut StockTaking<'_>) -> Result<u64, StoreError> {
+    fn update_inventory_of(
+        &self,
+        pid: Pid,
+        order: &mut InventoryUpdate<'_>,
+    ) -> Result<u64, StoreError> {
         let (ended_ms, streams) =
             match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
                 // The process was deleted meanwhile.
@@ -178,7 +182,7 @@ fn count_deleted(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
 }
 
 /// Adds the references of a record to the inventory.
-fn add_references(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, record: &Record) {
+fn add_references(order: &mut InventoryUpdate<'_>, pid: Pid, kind: StreamKind, record: &Record) {
     let payload = match frame::payload(stream(kind, pid), record) {
         Ok(payload) => payload,
         Err(error) => {

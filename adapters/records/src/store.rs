@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
-    Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange, Written,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
+    OwnerToken, Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -368,8 +368,8 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.pins.end(mark);
     }
 
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        self.take_inventory(order)
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        self.run_inventory_update(order)
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {

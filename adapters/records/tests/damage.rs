@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, BlobReader, OwnerToken, StockTaking, Store, StoreError, Unreadable, WriteOp,
+    Batch, BlobReader, InventoryUpdate, OwnerToken, Store, StoreError, Unreadable, WriteOp,
 };
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_records::{
@@ -301,7 +301,7 @@ fn an_inventory_reports_the_records_that_are_lost() {
 fn inventory(store: &dyn Store) -> Vec<String> {
     let inventory = &mut Inventory::default();
     store
-        .take_stock(StockTaking {
+        .update_inventory(InventoryUpdate {
             inventory,
             references: &mut |_| Ok(Vec::new()),
             watch: &mut || ControlFlow::Continue(()),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, Contents, Deletions, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store,
+    Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Purpose, Step, Store,
     StoreError, Sweep, Swept, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
@@ -53,7 +53,7 @@ pub struct Order {
 /// Takes an inventory and collects.
 ///
 /// # Errors
-/// Those of [`Store::take_stock`] and [`Store::sweep`].
+/// Those of [`Store::update_inventory`] and [`Store::sweep`].
 pub fn sweep_as(
     store: &dyn Store,
     owner: OwnerToken,
@@ -67,7 +67,7 @@ pub fn sweep_as(
 ) -> Result<Swept, StoreError> {
     let inventory = &mut Inventory::default();
     let references = &mut |_: Piece<'_>| Ok(live.0.clone().unwrap_or_default());
-    store.take_stock(StockTaking {
+    store.update_inventory(InventoryUpdate {
         inventory,
         references,
         watch: &mut || ControlFlow::Continue(()),

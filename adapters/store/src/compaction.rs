@@ -24,7 +24,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::inventory::{Losses, ShortName, Stock};
+use dormouse_actors::ports::inventory::{Losses, PartUsage, ShortName};
 use dormouse_actors::ports::{
     Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, SyncLevel,
 };
@@ -192,41 +192,41 @@ impl<'s, 'a> Compaction<'s, 'a> {
         if end == 0 || end < self.order.bounds.close_bytes {
             return Ok(None);
         }
-        if let Some(stock) = self.known_stock(number, end)
-            && !self.is_worth_closing(stock)
+        if let Some(usage) = self.known_usage(number, end)
+            && !self.is_worth_closing(usage)
         {
-            self.report.left_bytes += garbage(stock);
+            self.report.left_bytes += garbage(usage);
             return Ok(None);
         }
         self.step(Step::Inspect(number))?;
         let contents = self.inspect(number)?;
         self.update_inventory(number, &contents);
-        if !self.is_worth_closing(contents.stock()) {
-            self.report.left_bytes += garbage(contents.stock());
+        if !self.is_worth_closing(contents.usage()) {
+            self.report.left_bytes += garbage(contents.usage());
             return Ok(None);
         }
         Ok(contents.stub.map(|stub| stub.at_ms))
     }
 
     /// Whether the active segment has enough garbage to be closed and compacted.
-    fn is_worth_closing(&self, stock: Stock) -> bool {
-        self.is_worth_it(stock) && garbage(stock) >= self.order.bounds.close_bytes
+    fn is_worth_closing(&self, usage: PartUsage) -> bool {
+        self.is_worth_it(usage) && garbage(usage) >= self.order.bounds.close_bytes
     }
 
     /// What the inventory knows of a segment without an inspection. Bytes that were appended since
     /// the inventory was taken count as live.
-    fn known_stock(&self, number: u32, end: u64) -> Option<Stock> {
-        let stock = self.order.inventory.stock(number, &self.losses)?;
+    fn known_usage(&self, number: u32, end: u64) -> Option<PartUsage> {
+        let usage = self.order.inventory.usage(number, &self.losses)?;
         let is_known =
-            self.order.contents == Contents::Referred && !stock.is_doubtful && stock.bytes <= end;
-        is_known.then(|| Stock::seen(end, stock.live + (end - stock.bytes)))
+            self.order.contents == Contents::Referred && !usage.is_doubtful && usage.bytes <= end;
+        is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
     }
 
     /// Stores the result of an inspection in the inventory, unless the inspection counted
     /// hypothetical deletions.
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
-        let stock = self.order.inventory.stock(number, &self.losses);
-        let is_up_to_date = stock.is_some_and(|stock| stock.bytes == contents.bytes);
+        let usage = self.order.inventory.usage(number, &self.losses);
+        let is_up_to_date = usage.is_some_and(|usage| usage.bytes == contents.bytes);
         if self.order.contents == Contents::Referred
             && self.order.deletions.is_empty()
             && is_up_to_date
@@ -236,7 +236,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// Whether so little of a segment is live that it is worth compacting.
-    fn is_worth_it(&self, stock: Stock) -> bool {
+    fn is_worth_it(&self, usage: PartUsage) -> bool {
         let asked = self.order.bounds.live_percent;
         let is_tight = self.store.quota.is_tight(self.report.bytes_before);
         let percent = if is_tight {
@@ -244,15 +244,15 @@ impl<'s, 'a> Compaction<'s, 'a> {
         } else {
             asked
         };
-        u128::from(stock.live) * 100 <= u128::from(stock.bytes) * u128::from(percent)
+        u128::from(usage.live) * 100 <= u128::from(usage.bytes) * u128::from(percent)
     }
 
     fn compact_segment(&mut self, number: u32) -> Result<(), Abort> {
         let end = self.open_segment(number)?.end();
-        if let Some(stock) = self.known_stock(number, end)
-            && !self.is_worth_it(stock)
+        if let Some(usage) = self.known_usage(number, end)
+            && !self.is_worth_it(usage)
         {
-            self.count_left(stock);
+            self.count_left(usage);
             return Ok(());
         }
         self.step(Step::Inspect(number))?;
@@ -272,8 +272,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
             return Err(Abort::Damaged);
         };
         self.update_inventory(number, &contents);
-        if !self.is_worth_it(contents.stock()) {
-            self.count_left(contents.stock());
+        if !self.is_worth_it(contents.usage()) {
+            self.count_left(contents.usage());
             return Ok(());
         }
         self.report.parts += 1;
@@ -310,10 +310,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// Counts a segment that is left as it is.
-    fn count_left(&mut self, stock: Stock) {
+    fn count_left(&mut self, usage: PartUsage) {
         self.report.parts += 1;
-        self.report.live_bytes += stock.live;
-        self.report.left_bytes += garbage(stock);
+        self.report.live_bytes += usage.live;
+        self.report.left_bytes += garbage(usage);
     }
 
     fn step(&mut self, step: Step) -> Result<(), Abort> {
@@ -517,8 +517,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 }
 
-fn garbage(stock: Stock) -> u64 {
-    stock.bytes.saturating_sub(stock.live)
+fn garbage(usage: PartUsage) -> u64 {
+    usage.bytes.saturating_sub(usage.live)
 }
 
 fn abort(error: io::Error, doing: &str) -> Abort {

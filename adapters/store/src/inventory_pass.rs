@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Need, Reached, ShortName};
-use dormouse_actors::ports::{Deletions, Progress, StockTaken, StockTaking, StoreError};
+use dormouse_actors::ports::{Deletions, InventoryReport, InventoryUpdate, Progress, StoreError};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::compaction::RECORDS_PER_QUERY;
@@ -37,18 +37,18 @@ pub(crate) fn next_store_instance() -> u64 {
 /// A pass in progress.
 pub(crate) struct InventoryPass<'s, 'a> {
     store: &'s LogStore,
-    order: StockTaking<'a>,
+    order: InventoryUpdate<'a>,
     /// Where the pass ends.
     end: LogPosition,
     /// Records first written up to this commit were decoded by an earlier pass.
     known: u64,
     at: Location,
-    taken: StockTaken,
+    report: InventoryReport,
 }
 
 impl<'s, 'a> InventoryPass<'s, 'a> {
     /// Prepares a pass from where the inventory ends to the end of the log.
-    pub(crate) fn new(store: &'s LogStore, order: StockTaking<'a>) -> Self {
+    pub(crate) fn new(store: &'s LogStore, order: InventoryUpdate<'a>) -> Self {
         let end = store.writer().position();
         order.inventory.belong_to(store.instance);
         let Reached {
@@ -67,20 +67,20 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             end,
             known: commit,
             at,
-            taken: StockTaken::default(),
+            report: InventoryReport::default(),
         }
     }
 
     /// Runs the pass to its end.
     ///
     /// # Errors
-    /// As [`dormouse_actors::ports::Store::take_stock`].
-    pub(crate) fn run(mut self) -> Result<StockTaken, StoreError> {
+    /// As [`dormouse_actors::ports::Store::update_inventory`].
+    pub(crate) fn run(mut self) -> Result<InventoryReport, StoreError> {
         while self.at < self.end.end {
             if (self.order.watch)().is_break() {
-                return Ok(StockTaken {
+                return Ok(InventoryReport {
                     progress: Progress::BrokenOff,
-                    ..self.taken
+                    ..self.report
                 });
             }
             self.read_chunk()?;
@@ -94,7 +94,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 commit: self.known,
             });
         }
-        let touched = self.order.inventory.settle();
+        let touched = self.order.inventory.count_reports();
         let is_first = self.known == 0;
         let pids = if is_first {
             self.all()
@@ -113,7 +113,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             offset,
             commit: self.end.commit,
         });
-        Ok(self.taken)
+        Ok(self.report)
     }
 
     fn all(&self) -> Vec<Pid> {
@@ -149,7 +149,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         if self.at.offset >= limit && number < self.end.end.segment {
             self.at = Location::start_of(number + 1);
         }
-        self.taken.records += records.len() as u64;
+        self.report.records += records.len() as u64;
         let nothing = Deletions::default();
         let live = self.store.query_index(|index| {
             let is_live = |(at, header): &_| is_live(index, &nothing, *at, header);

@@ -23,7 +23,7 @@ fn filled() -> Inventory {
             contents.into_iter().map(name),
         );
     }
-    inventory.settle();
+    inventory.count_reports();
     inventory
 }
 
@@ -51,7 +51,7 @@ fn a_content_is_live_while_anybody_kept_refers_to_it() {
     ] {
         let mut inventory = filled();
         let losses = inventory.losses(&processes(given_up));
-        let foreseen = [1, 2].map(|part| inventory.stock(part, &losses).unwrap().live);
+        let foreseen = [1, 2].map(|part| inventory.usage(part, &losses).unwrap().live);
         assert_eq!(
             (live(&inventory, &losses), foreseen),
             (left.to_vec(), parts),
@@ -61,9 +61,9 @@ fn a_content_is_live_while_anybody_kept_refers_to_it() {
         given_up
             .iter()
             .for_each(|pid| inventory.delete_process(Pid(*pid)));
-        let stock = [1, 2].map(|part| inventory.stock(part, &nothing).unwrap().live);
+        let usage = [1, 2].map(|part| inventory.usage(part, &nothing).unwrap().live);
         assert_eq!(
-            (live(&inventory, &nothing), stock),
+            (live(&inventory, &nothing), usage),
             (left.to_vec(), parts),
             "{given_up:?}"
         );
@@ -80,19 +80,19 @@ fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
             Need::fact(FactNumber(2)),
             [name(1), name(1)].into_iter(),
         );
-        inventory.settle();
+        inventory.count_reports();
     }
     inventory.delete_process(Pid(1));
     inventory.delete_process(Pid(1));
     assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
     inventory.refers(Pid(3), Need::ALWAYS, [name(1)].into_iter());
-    inventory.settle();
+    inventory.count_reports();
     assert_eq!(
         live(&inventory, &Losses::default()),
         [1, 2, 3],
         "a content that is still there can be referred to again"
     );
-    assert_eq!(inventory.stock(1, &Losses::default()).unwrap().live, 200);
+    assert_eq!(inventory.usage(1, &Losses::default()).unwrap().live, 200);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
             inventory.refers(Pid(1), at, [name(content), name(9)].into_iter());
         }
         inventory.record(Pid(1), Need::ALWAYS, 1, 5);
-        inventory.settle();
+        inventory.count_reports();
         let shorter = Deletions {
             histories: [(Pid(1), FactNumber(3))].into(),
             ..Deletions::default()
@@ -128,22 +128,22 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
             inventory.is_referred_to(name(9), &losses),
             "what the rest refers to as well stays"
         );
-        let foreseen = inventory.stock(1, &losses).unwrap();
+        let foreseen = inventory.usage(1, &losses).unwrap();
         inventory.shorten(Pid(1), FactNumber(3));
-        let stock = inventory.stock(1, &Losses::default()).unwrap();
+        let usage = inventory.usage(1, &Losses::default()).unwrap();
         assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
         assert_eq!(
-            (stock.live, stock.is_doubtful),
+            (usage.live, usage.is_doubtful),
             (foreseen.live, foreseen.is_doubtful)
         );
-        assert_eq!((stock.bytes, stock.is_doubtful), (40, !is_known));
+        assert_eq!((usage.bytes, usage.is_doubtful), (40, !is_known));
         if is_known {
-            assert_eq!(stock.live, 25);
+            assert_eq!(usage.live, 25);
             continue;
         }
         inventory.correct(1, 25);
         let is_doubtful =
-            |inventory: &Inventory| inventory.stock(1, &Losses::default()).unwrap().is_doubtful;
+            |inventory: &Inventory| inventory.usage(1, &Losses::default()).unwrap().is_doubtful;
         assert!(!is_doubtful(&inventory));
         inventory.delete_process(Pid(1));
         assert!(
@@ -197,21 +197,21 @@ fn a_content_that_is_written_again_counts_where_it_stands_last() {
     let mut inventory = filled();
     inventory.passed(3, 90);
     inventory.content(name(1), 3, 90);
-    let stock =
-        |inventory: &Inventory, part| inventory.stock(part, &Losses::default()).unwrap().live;
-    assert_eq!((stock(&inventory, 1), stock(&inventory, 3)), (100, 90));
+    let usage =
+        |inventory: &Inventory, part| inventory.usage(part, &Losses::default()).unwrap().live;
+    assert_eq!((usage(&inventory, 1), usage(&inventory, 3)), (100, 90));
     inventory.drop_part(1);
-    assert_eq!(inventory.stock(1, &Losses::default()), None);
+    assert_eq!(inventory.usage(1, &Losses::default()), None);
     inventory.delete_process(Pid(1));
-    assert_eq!(stock(&inventory, 3), 0);
+    assert_eq!(usage(&inventory, 3), 0);
     // A copy elsewhere was dropped, then the one that counts: it is live again where it stands, and
     // nowhere once it stands nowhere.
     for (pid, part, live) in [(3, 2, 90), (4, 3, 0)] {
         inventory.dropped(name(1), part);
         assert!(!inventory.is_referred_to(name(1), &Losses::default()));
         inventory.refers(Pid(pid), Need::ALWAYS, [name(1)].into_iter());
-        inventory.settle();
-        assert_eq!(stock(&inventory, 3), live, "dropped from part {part}");
+        inventory.count_reports();
+        assert_eq!(usage(&inventory, 3), live, "dropped from part {part}");
         inventory.delete_process(Pid(pid));
     }
 }
@@ -260,8 +260,8 @@ fn who_was_shown_is_told_once_whatever_was_given_up_meanwhile() {
     inventory.facts(Pid(1), FactNumber(6), 1);
     inventory.delete_process(Pid(2));
     inventory.facts(Pid(3), FactNumber(1), 1);
-    assert_eq!(inventory.settle(), [Pid(1), Pid(3)].into());
-    assert!(inventory.settle().is_empty());
+    assert_eq!(inventory.count_reports(), [Pid(1), Pid(3)].into());
+    assert!(inventory.count_reports().is_empty());
 }
 
 #[test]

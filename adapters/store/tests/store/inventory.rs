@@ -7,7 +7,7 @@ use std::path::Path;
 
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
-use dormouse_actors::ports::{Progress, StockTaken, StockTaking, Store as _, WriteOp};
+use dormouse_actors::ports::{InventoryReport, InventoryUpdate, Progress, Store as _, WriteOp};
 use dormouse_store::LogStore;
 
 use crate::support::*;
@@ -21,7 +21,7 @@ fn open(folder: &Path) -> Result<LogStore, String> {
 }
 
 /// Takes an inventory in a bounded number of parts. A piece references the content with its bytes.
-fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockTaken {
+fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> InventoryReport {
     let references = &mut |piece: Piece<'_>| {
         let (Piece::Image(bytes) | Piece::Fact(bytes) | Piece::TempFile(bytes)) = piece;
         Ok(vec![hash(bytes)])
@@ -35,7 +35,7 @@ fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockT
         }
     };
     store
-        .take_stock(StockTaking {
+        .update_inventory(InventoryUpdate {
             inventory,
             references,
             watch,
@@ -59,7 +59,10 @@ fn what_was_gone_through_is_not_read_again() {
     let mut inventory = Inventory::default();
     // Each segment starts with a record of its own.
     assert_eq!(take(&store, &mut inventory, ALL).records, 3 + 3);
-    assert_eq!(take(&store, &mut inventory, ALL), StockTaken::default());
+    assert_eq!(
+        take(&store, &mut inventory, ALL),
+        InventoryReport::default()
+    );
     commit(&store, owner, &[facts(2, 1..=1)]);
     assert_eq!(take(&store, &mut inventory, ALL).records, 2);
     for piece in [
