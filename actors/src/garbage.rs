@@ -30,7 +30,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
     Batch, Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Progress, Purpose,
-    Step, Store, StoreError, Sweep, Swept, SyncLevel, WriteOp,
+    Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
 };
 
 /// The parameters of a garbage collection.
@@ -93,7 +93,7 @@ pub struct Garbage {
     /// Descriptions of what cannot be read, and may refer to any content.
     pub unreadable: Vec<String>,
     /// The result of the sweep.
-    pub swept: Swept,
+    pub swept: SweepReport,
 }
 
 /// Collects the garbage of a store, or only counts it. Blocks. Costs a read of the records since
@@ -162,7 +162,7 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         let deletions = &not_yet_deleted;
         garbage.swept = store.sweep(
             owner,
-            Sweep {
+            SweepRequest {
                 mark,
                 inventory,
                 contents,

@@ -8,7 +8,7 @@ use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse::ports::{
     Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange,
+    OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
 };
 
 /// What is asked of a store.
@@ -210,7 +210,7 @@ impl<S: Store> Store for Faulty<S> {
         })
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         self.ask(Operation::Sweep, |store| store.sweep(owner, sweep))
     }
 }

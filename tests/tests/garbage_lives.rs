@@ -11,7 +11,7 @@ use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
 use dormouse::id::{CheckpointId, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
-use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, Swept};
+use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, SweepReport};
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
@@ -521,7 +521,7 @@ impl Lives {
 fn without_work(garbage: &Garbage) -> Garbage {
     Garbage {
         read: 0,
-        swept: Swept {
+        swept: SweepReport {
             inspected: 0,
             ..garbage.swept.clone()
         },

@@ -9,8 +9,10 @@ use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 
+use super::garbage_collection::{
+    InventoryReport, InventoryUpdate, MarkToken, SweepReport, SweepRequest,
+};
 use super::history::History;
-use super::sweep::{InventoryReport, InventoryUpdate, MarkToken, Sweep, Swept};
 
 /// A durable store. Synchronous and object-safe; called from blocking threads only. The checkpoint
 /// actor is its only writer, except for deletions by a garbage collection.
@@ -144,7 +146,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`];
     /// [`StoreError::MarkSuperseded`] if the mark was never begun, or another one since. What was
     /// freed before stays freed.
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError>;
 }
 
 /// Operations that are committed together.
@@ -545,7 +547,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).update_inventory(order)
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         (**self).sweep(owner, sweep)
     }
 }

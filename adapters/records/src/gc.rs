@@ -9,7 +9,7 @@ use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
     Contents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
-    Sweep, Swept,
+    SweepReport, SweepRequest,
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
@@ -110,8 +110,8 @@ impl<L: RecordLog> RecordStore<L> {
     pub(crate) fn collect_contents(
         &self,
         owner: OwnerToken,
-        sweep: Sweep<'_>,
-    ) -> Result<Swept, StoreError> {
+        sweep: SweepRequest<'_>,
+    ) -> Result<SweepReport, StoreError> {
         if sweep.purpose == Purpose::Free {
             self.check_owner(owner)?;
             self.pins().check(sweep.mark)?;
@@ -121,9 +121,9 @@ impl<L: RecordLog> RecordStore<L> {
             let name = ShortName::of(&hash.0);
             sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)
         };
-        let mut swept = Swept {
+        let mut swept = SweepReport {
             parts: 1,
-            ..Swept::default()
+            ..SweepReport::default()
         };
         let mut unreferenced = Vec::new();
         for (hash, bytes) in self.log().contents()? {
@@ -157,9 +157,9 @@ impl<L: RecordLog> RecordStore<L> {
     fn delete_unpinned(
         &self,
         owner: OwnerToken,
-        sweep: &Sweep<'_>,
+        sweep: &SweepRequest<'_>,
         contents: &[(ContentHash, u64)],
-        swept: &mut Swept,
+        swept: &mut SweepReport,
     ) -> Result<(), StoreError> {
         // Holding the cache's lock excludes commits, so that none can pin a content between the
         // check and the deletion.
@@ -176,7 +176,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 }
 
-fn count_deleted(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
+fn count_deleted(swept: &mut SweepReport, (_, bytes): &(ContentHash, u64)) {
     swept.dropped_contents += 1;
     swept.dropped_content_bytes += bytes;
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_actors::ports::{
     Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange, Written,
+    OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -372,7 +372,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.run_inventory_update(order)
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         self.collect_contents(owner, sweep)
     }
 }

@@ -7,7 +7,7 @@ use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
     Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Purpose, Step, Store,
-    StoreError, Sweep, Swept, WriteOp,
+    StoreError, SweepReport, SweepRequest, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
 
@@ -64,7 +64,7 @@ pub fn sweep_as(
         bounds,
     }: Order,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
-) -> Result<Swept, StoreError> {
+) -> Result<SweepReport, StoreError> {
     let inventory = &mut Inventory::default();
     let references = &mut |_: Piece<'_>| Ok(live.0.clone().unwrap_or_default());
     store.update_inventory(InventoryUpdate {
@@ -79,7 +79,7 @@ pub fn sweep_as(
     };
     store.sweep(
         owner,
-        Sweep {
+        SweepRequest {
             mark,
             inventory,
             contents,
@@ -101,7 +101,7 @@ pub fn sweep_watched(
     mark: MarkToken,
     live: &Live,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
-) -> Result<Swept, StoreError> {
+) -> Result<SweepReport, StoreError> {
     let order = Order {
         mark,
         purpose: Purpose::Free,
@@ -114,7 +114,7 @@ pub fn sweep_watched(
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
     let mark = store.begin_mark(owner).unwrap();
     sweep_watched(store, owner, mark, live, &mut continue_always).unwrap()
 }
@@ -123,7 +123,7 @@ pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
     let order = Order {
         mark: MarkToken::default(),
         purpose: Purpose::Count,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::{Losses, PartUsage, ShortName};
 use dormouse_actors::ports::{
-    Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, SyncLevel,
+    Contents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest, SyncLevel,
 };
 
 use crate::error::io as io_error;
@@ -53,9 +53,9 @@ const TIGHT_PERCENT: u8 = 90;
 pub(crate) struct Compaction<'s, 'a> {
     store: &'s LogStore,
     owner: OwnerToken,
-    order: Sweep<'a>,
+    order: SweepRequest<'a>,
     losses: Losses,
-    report: Swept,
+    report: SweepReport,
 }
 
 /// Why a compaction stops.
@@ -85,17 +85,17 @@ impl<'s, 'a> Compaction<'s, 'a> {
     pub(crate) fn new(
         store: &'s LogStore,
         owner: OwnerToken,
-        order: Sweep<'a>,
+        order: SweepRequest<'a>,
     ) -> Result<Self, StoreError> {
         if order.purpose == Purpose::Free {
             store.gc_pins.check(order.mark)?;
         }
         let losses = order.inventory.losses(order.deletions);
         let bytes = store.log.bytes();
-        let report = Swept {
+        let report = SweepReport {
             bytes_before: bytes,
             bytes_after: bytes,
-            ..Swept::default()
+            ..SweepReport::default()
         };
         Ok(Self {
             store,
@@ -110,7 +110,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     ///
     /// # Errors
     /// As [`dormouse_actors::ports::Store::sweep`].
-    pub(crate) fn run(mut self) -> Result<Swept, StoreError> {
+    pub(crate) fn run(mut self) -> Result<SweepReport, StoreError> {
         let outcome = self.compact_all();
         if self.order.purpose == Purpose::Free {
             self.report.bytes_after = self.store.log.bytes();
@@ -455,7 +455,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         writer.check_writable()?;
         self.store.gc_pins.check(self.order.mark)?;
         self.copy_pinned(&mut writer, number, contents)?;
-        self.step(Step::Settle(number))?;
+        self.step(Step::Sync(number))?;
         writer
             .sync_head()
             .map_err(|error| abort(error, "sync the records that a compaction moved"))?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use dormouse_actors::ports::{
     Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Purpose, Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange,
+    OwnerToken, Purpose, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
@@ -290,7 +290,7 @@ impl Store for LogStore {
         InventoryPass::new(self, order).run()
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         if sweep.purpose == Purpose::Free {
             check_owner(owner, self.writer().owner())?;
         }

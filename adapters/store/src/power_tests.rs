@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Deletions, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
-    SyncLevel, WriteOp,
+    Batch, Bounds, Contents, Deletions, OwnerToken, Purpose, Store, StoreError, SweepReport,
+    SweepRequest, SyncLevel, WriteOp,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -218,7 +218,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
 }
 
 /// Compacts every segment before the last, or closes that one first, in small steps.
-fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
+fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<SweepReport, StoreError> {
     let mark = store.begin_mark(owner)?;
     let inventory = &mut Inventory::default();
     let deletions = &Deletions::default();
@@ -232,7 +232,7 @@ fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept,
     let watch = &mut |_| ControlFlow::Continue(());
     store.sweep(
         owner,
-        Sweep {
+        SweepRequest {
             mark,
             inventory,
             contents,

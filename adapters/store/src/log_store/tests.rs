@@ -326,7 +326,7 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
         live_percent: 99,
         ..Bounds::default()
     };
-    let order = Sweep {
+    let order = SweepRequest {
         mark,
         inventory,
         contents: Contents::All,

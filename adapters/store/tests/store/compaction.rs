@@ -344,7 +344,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
                 Step::Move(_) => "move",
                 Step::Clean(_) => "clean",
                 // No commit can be made during these steps.
-                Step::Settle(_) | Step::Write(_) | Step::Replace(_) => "sealing",
+                Step::Sync(_) | Step::Write(_) | Step::Replace(_) => "sealing",
             };
             if at == Some(kind) && seen.insert(kind) {
                 refer();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dormouse_actors::ports::{
     Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Store, StoreError, Sweep, Swept, TempFileChange,
+    OwnerToken, Store, StoreError, SweepReport, SweepRequest, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
@@ -214,7 +214,7 @@ impl Store for Beside {
         self.writes.update_inventory(order)
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         self.writes.sweep(owner, sweep)
     }
 }

@@ -31,7 +31,7 @@ pub struct InventoryReport {
 }
 
 /// Parameters of a sweep.
-pub struct Sweep<'a> {
+pub struct SweepRequest<'a> {
     /// The mark whose pins the sweep respects; ignored if nothing is written.
     pub mark: MarkToken,
     /// The content of the store, as [`Store::update_inventory`](super::Store::update_inventory)
@@ -106,7 +106,7 @@ pub enum Step {
     /// Move live records of the segment to the end of the log.
     Move(u32),
     /// Sync the moved records.
-    Settle(u32),
+    Sync(u32),
     /// Write the replacement of the segment.
     Write(u32),
     /// Replace the segment. This step cannot be undone.
@@ -122,7 +122,7 @@ impl Step {
         match self {
             Self::Inspect(number)
             | Self::Move(number)
-            | Self::Settle(number)
+            | Self::Sync(number)
             | Self::Write(number)
             | Self::Replace(number)
             | Self::Clean(number) => number,
@@ -132,7 +132,7 @@ impl Step {
 
 /// What a sweep did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepReport {
     /// Bytes in the store before.
     pub bytes_before: u64,
     /// Bytes in the store after.
