@@ -41,7 +41,7 @@ const SYNC_AFTER: Duration = Duration::from_secs(1);
 /// A record to make durable. The store receives it as a [`WriteOp`], with contents replaced by
 /// their hashes.
 pub(crate) enum LogRecord {
-    Born {
+    Created {
         row: ProcessRow,
         image: Box<Image>,
     },
@@ -566,7 +566,7 @@ fn encode(
         Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match record {
-        LogRecord::Born { row, image } => WriteOp::ProcessCreated {
+        LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row,
             image: codec::encode(&image.try_map(&mut refer)?)?,
         },

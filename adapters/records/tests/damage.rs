@@ -149,7 +149,7 @@ impl BlobReader for Changed {
 /// Commits two processes that differ only by their pids.
 fn fill(store: &dyn Store) {
     let owner = store.claim().unwrap();
-    commit(store, owner, &[born(1), born(2)]);
+    commit(store, owner, &[created(1), created(2)]);
     for number in 1..=6 {
         for pid in [1, 2] {
             let both = [facts(pid, number..=number), temp_file(pid, number)];
@@ -394,7 +394,7 @@ fn the_parts_of_a_damaged_content_that_are_whole_can_be_read() {
 fn who_reads_while_a_history_is_shortened_meets_no_damage() {
     let store = Arc::new(MemoryStore::new());
     let owner = store.claim().unwrap();
-    commit(&*store, owner, &[born(1)]);
+    commit(&*store, owner, &[created(1)]);
     let is_over = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..3)
         .map(|_| {

@@ -139,7 +139,7 @@ fn continue_always(_: Step) -> ControlFlow<()> {
 /// Commits two processes and twelve contents.
 fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
-    write(subject, owner, &[born(1), born(2)]);
+    write(subject, owner, &[created(1), created(2)]);
     for (number, bytes) in (1..).zip(&contents) {
         write(
             subject,

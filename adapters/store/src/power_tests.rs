@@ -75,7 +75,7 @@ fn content(number: u64) -> &'static (ContentHash, Bytes) {
 /// Commit `number`, from 1. Each adds a fact to process 1, so that its facts count the commits.
 fn entries(number: u64) -> Vec<WriteOp> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
-    let born = |pid| WriteOp::ProcessCreated {
+    let created = |pid| WriteOp::ProcessCreated {
         row: row(pid),
         image: vec![pid as u8; 40],
     };
@@ -86,7 +86,7 @@ fn entries(number: u64) -> Vec<WriteOp> {
         facts: vec![vec![7; 30]],
     };
     let mut entries: Vec<_> = if number == 1 {
-        (1..=PIDS).map(born).collect()
+        (1..=PIDS).map(created).collect()
     } else {
         Vec::new()
     };

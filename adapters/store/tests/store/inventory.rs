@@ -54,7 +54,7 @@ fn what_was_gone_through_is_not_read_again() {
     let folder = tempdir();
     let store = open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), born(2)]);
+    commit(&store, owner, &[created(1), created(2)]);
     commit(&store, owner, &[facts(1, 1..=3), temp_file(2, 1)]);
     let mut inventory = Inventory::default();
     // Each segment starts with a record of its own.
@@ -107,7 +107,7 @@ fn what_was_broken_off_goes_on_where_it_was() {
     let folder = tempdir();
     let store = open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     let (mut inventory, mut records, mut broken_off) = (Inventory::default(), 0, 0);
     loop {
@@ -140,7 +140,7 @@ enum Damage {
 fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
     // The commits, and whether a process is incomplete without the first record of each.
     let commits: [(Vec<WriteOp>, bool); 6] = [
-        (vec![born(1)], true),
+        (vec![created(1)], true),
         (vec![facts(1, 1..=2)], true),
         (vec![content(&bytes(1, 500))], false),
         (vec![temp_file(1, 1)], true),

@@ -15,7 +15,11 @@ const CONTENT_BYTES: usize = 3 << 20;
 /// Commits facts, and a content that is longer than one read.
 fn fill(store: &LogStore) -> OwnerToken {
     let owner = store.claim().unwrap();
-    commit(store, owner, &[born(1), content(&bytes(3, CONTENT_BYTES))]);
+    commit(
+        store,
+        owner,
+        &[created(1), content(&bytes(3, CONTENT_BYTES))],
+    );
     (1..=50).for_each(|number| commit(store, owner, &[facts(1, number..=number)]));
     owner
 }

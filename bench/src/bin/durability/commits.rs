@@ -25,11 +25,11 @@ const ROUNDS: u64 = 4_000;
 pub(crate) fn one_fact(folder: &Path) -> Outcome {
     let store = LogStore::open(folder.join("store"))?;
     let owner = store.claim()?;
-    let born = WriteOp::ProcessCreated {
+    let created = WriteOp::ProcessCreated {
         row: row(),
         image: vec![0; FACT_BYTES],
     };
-    store.commit(owner, Batch::durable(&[born], 0))?;
+    store.commit(owner, Batch::durable(&[created], 0))?;
     let mut file = File::create(folder.join("bare"))?;
     let whole = [7; FACT_BYTES + ENVELOPE_BYTES];
     let (mut commits, mut bares) = (Vec::new(), Vec::new());
@@ -73,13 +73,13 @@ const SHARING: u64 = 32;
 fn shared(folder: &Path) -> Outcome {
     let store = LogStore::open(folder)?;
     let owner = store.claim()?;
-    let born = |pid| WriteOp::ProcessCreated {
+    let created = |pid| WriteOp::ProcessCreated {
         row: ProcessRow::started(Pid(pid), "bench"),
         image: vec![0; FACT_BYTES],
     };
     store.commit(
         owner,
-        Batch::durable(&(1..=SHARING).map(born).collect::<Vec<_>>(), 0),
+        Batch::durable(&(1..=SHARING).map(created).collect::<Vec<_>>(), 0),
     )?;
     let (mut alone, mut together) = (Duration::ZERO, Duration::ZERO);
     for round in 0..200 {
