@@ -1,8 +1,7 @@
-//! What models cost: which price applies, and whether a program that bounds its cost has one for
-//! every model that it and the programs below it ask.
+//! Prices of models: which one applies, and whether a program that limits its cost has a price for
+//! every model that it and the programs below it may call.
 //!
-//! A program's own price comes first, then that of the program that was compiled first, which
-//! speaks for those that it links, then the host's.
+//! The order is: the program's own price, the price in the entry of the compilation, the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +20,14 @@ use super::library::Program;
      `KernelBuilder::price`"
 )]
 pub struct Unpriced {
-    /// The program that asks it.
+    /// The program that calls it.
     pub program: String,
     /// The model.
     pub model: String,
 }
 
-/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else.
-/// `name` stands in its errors.
+/// Parses a table of prices: a file that contains `[prices]`, as a program may, and nothing else.
+/// `name` is its name in errors.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake in it.
@@ -54,7 +53,7 @@ pub(super) fn by_model(prices: Vec<Named<Price>>) -> BTreeMap<String, Price> {
 }
 
 impl Program {
-    /// What a model costs this program, `host` being the host's prices.
+    /// The price of a model for this program. `host` are the host's prices.
     #[must_use]
     pub fn price(&self, model: &str, host: &BTreeMap<String, Price>) -> Option<Price> {
         let of = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
@@ -63,10 +62,10 @@ impl Program {
             .or_else(|| of(host))
     }
 
-    /// Whether every model that this program and those below it may ask has a price.
+    /// Checks that every model that this program and those below it may call has a price.
     ///
     /// # Errors
-    /// [`Unpriced`], the first that has none.
+    /// [`Unpriced`]: the first model without a price.
     pub fn check_prices(&self, host: &BTreeMap<String, Price>) -> Result<(), Unpriced> {
         let (mut seen, mut open) = (BTreeSet::new(), vec![self.clone()]);
         while let Some(program) = open.pop() {
@@ -88,7 +87,7 @@ impl Program {
         Ok(())
     }
 
-    /// The models that it asks.
+    /// The models that the program itself may call.
     fn asked_models(&self) -> Vec<&str> {
         let summarizes = self.tools().iter().any(|tool| tool.name == "summarize_fd");
         let summary = summarizes.then(|| self.summary_model());
@@ -101,11 +100,11 @@ impl Program {
 }
 
 impl Compiled {
-    /// The same, now that the host's prices are known.
+    /// Checks the prices, given those of the host.
     ///
     /// # Errors
-    /// [`ProgramErrors`]: every program that bounds its cost while a model that it may lead to
-    /// has no price.
+    /// [`ProgramErrors`]: every program that limits its cost and may call, directly or in programs
+    /// below it, a model without a price.
     pub fn priced(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
     use crate::KernelTool;
 
-    /// `main.toml`, which links `other.toml`, and the host's prices.
+    /// Compiles `main.toml`, which links `other.toml`, with the host's prices.
     fn check(main: &str, other: &str, host: &[&str]) -> Result<Option<Price>, String> {
         let model = |name: &str| format!("[model]\nname = \"{name}\"\nprovider = \"scripted\"\n");
         let link = "[tools]\nenabled = [\"spawn\"]\n[linked_programs]\nother = \"other.toml\"\n";

@@ -41,7 +41,7 @@ pub struct CommandSection {
 }
 
 impl Parameter {
-    /// The default is one of the choices, and there are some.
+    /// Checks that the choices are not empty and that the default is one of them.
     pub(crate) fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
         if let Some(default) = &self.default
             && !self.choices.is_empty()

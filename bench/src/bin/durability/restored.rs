@@ -1,4 +1,4 @@
-//! A store of 1 GB: opening it, and the first answer of a process that is read from it.
+//! Opens a store of 1 GB, and measures the first answer of a process that is loaded from it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,14 +7,16 @@ use dormouse::Kernel;
 use dormouse::model::Request;
 use dormouse::store::LogStore;
 use dormouse::user_input::InputPart;
-use dormouse_bench::{Outcome, Replies, Spread, line, program, resident_bytes, says, shown};
+use dormouse_bench::{
+    Outcome, Replies, Spread, format_duration, print_line, program, resident_bytes, says,
+};
 
 use crate::{bytes, timed};
 
 const ROUNDS: usize = 20;
 
-/// Opens warm, again and again: the store alone, then a kernel on it that resumes the process and
-/// reads a page of it.
+/// Repeats both with a warm page cache: opening the store alone, then building a kernel on it that
+/// resumes the process and reads a page.
 pub(crate) fn restored(folder: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -41,13 +43,14 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
         kernel.shutdown().await;
         Outcome::Ok(pid)
     })?;
-    // What building it left in memory is no part of what restoring it takes.
+    // Memory that building the store left allocated is not part of what restoring it takes, so
+    // growth is measured from here.
     let (mut opens, mut answers, mut grown) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        let (found, took) = timed(|| LogStore::open(&store));
+        let (found, elapsed) = timed(|| LogStore::open(&store));
         drop(found?);
-        opens.push(took);
-        let (took, bytes) = runtime.block_on(async {
+        opens.push(elapsed);
+        let (elapsed, bytes) = runtime.block_on(async {
             let kernel = opened()?.build().await?;
             let before = resident_bytes()?;
             let began = Instant::now();
@@ -59,30 +62,30 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
                     format!(r#"{{"fd": "fd:{}", "page": {page}}}"#, 1 + round),
                 )
                 .await?;
-            let took = began.elapsed();
+            let elapsed = began.elapsed();
             let bytes = resident_bytes()?.saturating_sub(before);
             if answer.is_error {
                 return Err(format!("{answer:?}").into());
             }
             kernel.shutdown().await;
-            Outcome::<(Duration, u64)>::Ok((took, bytes))
+            Outcome::<(Duration, u64)>::Ok((elapsed, bytes))
         })?;
-        answers.push(took);
+        answers.push(elapsed);
         grown.push(bytes);
     }
     let (opens, answers) = (Spread::of(opens), Spread::of(answers));
-    line(format_args!(
+    print_line(format_args!(
         "a store of 1 GB opens in {} (p99 {})",
-        shown(opens.median),
-        shown(opens.p99)
+        format_duration(opens.median),
+        format_duration(opens.p99)
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "resumed and a page read in {} (p99 {})",
-        shown(answers.median),
-        shown(answers.p99)
+        format_duration(answers.median),
+        format_duration(answers.p99)
     ))?;
     grown.sort_unstable();
-    line(format_args!(
+    print_line(format_args!(
         "memory grew by {:.2} MB (median)",
         grown[grown.len() / 2] as f64 / 1e6
     ))?;
