@@ -169,7 +169,7 @@ fn entry_error(entry: &str, message: String) -> ProgramErrors {
 
 impl Compiled {
     /// Returns `self` if there are no findings.
-    pub(super) fn unless(self, findings: Vec<Finding>) -> Result<Self, ProgramErrors> {
+    pub(super) fn ok_unless(self, findings: Vec<Finding>) -> Result<Self, ProgramErrors> {
         match findings.as_slice() {
             [] => Ok(self),
             _ => Err(ProgramErrors::new(self.program.key(), findings)),

@@ -1,6 +1,6 @@
 //! Checks parameter descriptions: whether the tool has the parameters that a program describes.
 //!
-//! The parameters of host tools are not known at compile time; see [`Compiled::fits`].
+//! The parameters of host tools are not known at compile time; see [`Compiled::check_parameters`].
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Compiled {
     ///
     /// # Errors
     /// [`ProgramErrors`]: every description of a parameter that a host tool does not have.
-    pub fn fits(self, schemas: &BTreeMap<&str, &str>) -> Result<Self, ProgramErrors> {
+    pub fn check_parameters(self, schemas: &BTreeMap<&str, &str>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
             for choice in program
@@ -51,7 +51,7 @@ impl Compiled {
                 findings.extend(unknown.map(|found| Finding::new(&program.source(), found)));
             }
         }
-        self.unless(findings)
+        self.ok_unless(findings)
     }
 }
 

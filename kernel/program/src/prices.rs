@@ -15,7 +15,7 @@ use super::library::Program;
 /// A model without a price, in a program whose cost is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the cost is bounded, and program {program} asks the model '{model}', which has no price. Say \
+    "the cost is bounded, and program {program} calls the model '{model}', which has no price. Say \
      what it costs: [prices.\"{model}\"] with `input` and `output` per million tokens, or \
      `KernelBuilder::price`"
 )]
@@ -73,7 +73,7 @@ impl Program {
                 continue;
             }
             if let Some(model) = program
-                .asked_models()
+                .called_models()
                 .into_iter()
                 .find(|model| program.price(model, host).is_none())
             {
@@ -88,7 +88,7 @@ impl Program {
     }
 
     /// The models that the program itself may call.
-    fn asked_models(&self) -> Vec<&str> {
+    fn called_models(&self) -> Vec<&str> {
         let summarizes = self.tools().iter().any(|tool| tool.name == "summarize_fd");
         let summary = summarizes.then(|| self.summary_model());
         self.models()
@@ -105,7 +105,7 @@ impl Compiled {
     /// # Errors
     /// [`ProgramErrors`]: every program that limits its cost and may call, directly or in programs
     /// below it, a model without a price.
-    pub fn priced(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
+    pub fn check_prices(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
             let Some(at) = program.cost_at() else {
@@ -115,12 +115,12 @@ impl Compiled {
                 findings.push(Finding::new(&program.source(), diagnostic(at, &unpriced)));
             }
         }
-        self.unless(findings)
+        self.ok_unless(findings)
     }
 }
 
 fn diagnostic(at: Span, Unpriced { program, model }: &Unpriced) -> Diagnostic {
-    let message = format!("the model `{model}`, which `{program}` asks, has no price");
+    let message = format!("the model `{model}`, which `{program}` calls, has no price");
     let help =
         format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
     Diagnostic::error(at, message, "cannot be counted").help(help)
@@ -165,7 +165,9 @@ mod tests {
         };
         let compiled = compile(Path::new("main.toml"), &mut read, &[spawn], &[]).unwrap();
         let linked = compiled.program.linked_program("other").unwrap();
-        let priced = compiled.priced(&host).map_err(|errors| errors.to_string());
+        let priced = compiled
+            .check_prices(&host)
+            .map_err(|errors| errors.to_string());
         priced.map(|_| linked.price("n", &host))
     }
 
@@ -213,12 +215,12 @@ mod tests {
         );
         let missing = check(bound, "", &["m"]).unwrap_err();
         assert!(
-            missing.contains("main.toml:9: the model `n`, which `other` asks, has no price"),
+            missing.contains("main.toml:9: the model `n`, which `other` calls, has no price"),
             "{missing}"
         );
         let missing = check("", bound, &["m"]).unwrap_err();
         assert!(
-            missing.contains("the model `n`, which `other` asks, has no price"),
+            missing.contains("the model `n`, which `other` calls, has no price"),
             "{missing}"
         );
     }
