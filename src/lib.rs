@@ -75,7 +75,7 @@
 #[doc(inline)]
 pub use dormouse_actors::handle::{
     AskFn, Branch, Conversation, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder,
-    LogLine, Missing, Position, Process, ProcessInfo, Recover, Recovery, Start, Tree,
+    LogLine, MissingPermission, Position, Process, ProcessInfo, Recover, Recovery, Start, Tree,
 };
 /// What the expansion of [`macro@tool`] stands on.
 #[doc(hidden)]

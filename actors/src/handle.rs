@@ -26,7 +26,7 @@ pub use export::Export;
 pub use history::{LogLine, log_lines};
 pub use import::{Import, Imported};
 pub use kernel::{Kernel, ProcessInfo};
-pub use permission::Missing;
+pub use permission::MissingPermission;
 pub use process::Process;
 pub use recovery::{AskFn, Recover, Recovery};
 pub use start::Start;
