@@ -74,8 +74,9 @@
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{
-    AskFn, Branch, Conversation, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder,
-    LogLine, MissingPermission, Position, Process, ProcessInfo, Recover, Recovery, Start, Tree,
+    Branch, Conversation, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine,
+    MissingPermission, Position, Process, ProcessInfo, Recovery, RecoveryAction, RecoveryFn, Start,
+    Tree,
 };
 /// What the expansion of [`macro@tool`] stands on.
 #[doc(hidden)]

@@ -28,7 +28,7 @@ pub use import::{Import, Imported};
 pub use kernel::{Kernel, ProcessInfo};
 pub use permission::MissingPermission;
 pub use process::Process;
-pub use recovery::{AskFn, Recover, Recovery};
+pub use recovery::{Recovery, RecoveryAction, RecoveryFn};
 pub use start::Start;
 pub use tool::FnTool;
 pub use tree::Tree;
