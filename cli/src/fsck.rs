@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Fsck) -> Result<ExitCode, Failure> {
     let progress = Arc::new(ReadProgress::default());
     let options = progress
         .clone()
-        .pace(store_options(&args.store.key)?, args.rate);
+        .throttle(store_options(&args.store.key)?, args.rate);
     let mut stop = StopSignals::listen()?;
     let mut checking = tokio::task::spawn_blocking(move || check(&args, &options));
     let code = tokio::select! {
@@ -84,10 +84,10 @@ struct ReadProgress {
 impl ReadProgress {
     /// Counts the bytes that are read with these options, and bounds their rate. Once `is_stopped`
     /// is set, the next read fails.
-    fn pace(self: Arc<Self>, options: Options, rate: Option<ReadRate>) -> Options {
+    fn throttle(self: Arc<Self>, options: Options, rate: Option<ReadRate>) -> Options {
         let start = Instant::now();
         let pacer = rate.map(|rate| Mutex::new(Pacer::new(rate)));
-        options.pace(move |bytes| {
+        options.throttle(move |bytes| {
             let mut wait = Duration::ZERO;
             if let Some(pacer) = &pacer {
                 let mut pacer = pacer.lock().unwrap_or_else(PoisonError::into_inner);

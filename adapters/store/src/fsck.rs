@@ -180,7 +180,7 @@ fn inspect(
             }
             None => {
                 let keys = check_secret(&recover_head(dir, secret)?, secret, dir)?;
-                let disk = Arc::new(ReadOnlyDisk::paced(options.pace.clone()));
+                let disk = Arc::new(ReadOnlyDisk::throttled(options.throttle.clone()));
                 (None, Log::open(disk, &dir.join("log"), keys)?)
             }
         };

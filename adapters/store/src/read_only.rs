@@ -110,7 +110,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
 /// # Errors
 /// As [`open`].
 pub(crate) fn open_consistent(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::paced(options.pace.clone()));
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::throttled(options.throttle.clone()));
     let folder = dir.join("log");
     let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
     let numbers = || {
