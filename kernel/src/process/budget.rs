@@ -22,7 +22,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::{Effect, State};
-use crate::budget::{Multiply, ReachedLimit, ShareRequest};
+use crate::budget::{ChildCreation, ReachedLimit, ShareRequest};
 use crate::program::Program;
 use crate::syscall::{fork, spawn};
 
@@ -143,21 +143,21 @@ impl Draft {
         if indices.is_empty() {
             return Ok(());
         }
-        let multiply = if can_multiply(program, access, self.state.depth + 1) {
-            Multiply::Yes
+        let child_creation = if can_create_children(program, access, self.state.depth + 1) {
+            ChildCreation::Allowed
         } else {
-            Multiply::No
+            ChildCreation::Denied
         };
         let request = ShareRequest {
             children: indices.len() as u64,
             beside: self.children_to_come(call),
             later: self.children_later(call),
             wants,
-            multiply,
+            child_creation,
         };
         let share = account
             .share_for(&request, self.now_ms)
-            .map_err(|shortage| shortage.to_string())?;
+            .map_err(|insufficient| insufficient.to_string())?;
         self.emit(Change::Reserved {
             call,
             shares: indices.into_iter().map(|index| (index, share)).collect(),
@@ -259,7 +259,7 @@ impl State {
 }
 
 /// Whether a process of this program may create processes.
-fn can_multiply(program: &Program, access: Access, depth: u32) -> bool {
+fn can_create_children(program: &Program, access: Access, depth: u32) -> bool {
     let mut makers = program
         .tools()
         .iter()
