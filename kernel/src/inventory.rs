@@ -44,7 +44,7 @@ impl ShortName {
 
 /// The position up to which a store was scanned. Only the store interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
+pub struct ScanPosition {
     /// Part of the log.
     pub part: u32,
     /// First byte of that part that was not scanned.
@@ -59,8 +59,8 @@ pub struct Reached {
 pub struct Inventory {
     /// Number of the opened store that the inventory belongs to.
     of: u64,
-    reached: Reached,
-    contents: HashMap<ShortName, Held>,
+    reached: ScanPosition,
+    contents: HashMap<ShortName, HeldContent>,
     live_contents: u64,
     owners: HashMap<Pid, Owner>,
     checkpoints: HashMap<CheckpointId, (u32, u64)>,
@@ -74,7 +74,7 @@ pub struct Inventory {
 
 /// A content: the number of processes that refer to it, and its location.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct HeldContent {
     owners: u32,
     part: u32,
     bytes: u64,
@@ -127,12 +127,12 @@ impl Inventory {
 
     /// The position up to which the store was scanned.
     #[must_use]
-    pub fn reached(&self) -> Reached {
+    pub fn scan_position(&self) -> ScanPosition {
         self.reached
     }
 
     /// Sets the scanned position.
-    pub fn reach(&mut self, reached: Reached) {
+    pub fn set_scan_position(&mut self, reached: ScanPosition) {
         self.reached = reached;
     }
 
@@ -164,7 +164,7 @@ impl Inventory {
         let held = self.contents.entry(name).or_default();
         let before = std::mem::replace(
             held,
-            Held {
+            HeldContent {
                 part,
                 bytes,
                 ..*held

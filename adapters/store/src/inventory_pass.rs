@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_actors::garbage::Piece;
-use dormouse_actors::ports::inventory::{Need, Reached, ShortName};
+use dormouse_actors::ports::inventory::{Need, ScanPosition, ShortName};
 use dormouse_actors::ports::{Deletions, InventoryReport, InventoryUpdate, Progress, StoreError};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
@@ -51,11 +51,11 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     pub(crate) fn new(store: &'s LogStore, order: InventoryUpdate<'a>) -> Self {
         let end = store.writer().position();
         order.inventory.belong_to(store.instance);
-        let Reached {
+        let ScanPosition {
             part,
             offset,
             commit,
-        } = order.inventory.reached();
+        } = order.inventory.scan_position();
         let at = Location {
             segment: part,
             offset,
@@ -88,7 +88,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 segment: part,
                 offset,
             } = self.at;
-            self.order.inventory.reach(Reached {
+            self.order.inventory.set_scan_position(ScanPosition {
                 part,
                 offset,
                 commit: self.known,
@@ -108,7 +108,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             segment: part,
             offset,
         } = self.at;
-        self.order.inventory.reach(Reached {
+        self.order.inventory.set_scan_position(ScanPosition {
             part,
             offset,
             commit: self.end.commit,

@@ -223,7 +223,7 @@ fn another_store_begins_with_nothing() {
     assert_eq!(live(&inventory, &Losses::default()), [1, 2, 3]);
     inventory.belong_to(1);
     assert!(live(&inventory, &Losses::default()).is_empty());
-    assert_eq!(inventory.reached(), Reached::default());
+    assert_eq!(inventory.scan_position(), ScanPosition::default());
 }
 
 #[test]
