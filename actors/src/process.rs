@@ -465,13 +465,13 @@ impl Running {
                 pid,
                 exit: exit.clone(),
             });
-        } else if let Some(worth) = self.context.limits.snapshot_limit(self.tail) {
+        } else if let Some(max_bytes) = self.context.limits.snapshot_limit(self.tail) {
             self.tail = self.tail.with_pending_image();
             entries.push(LogRecord::Snapshot {
                 pid,
                 at: self.last,
                 image: Box::new(self.state.image()),
-                worth,
+                max_bytes,
             });
         }
         let myself = self.myself.clone();

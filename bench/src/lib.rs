@@ -137,14 +137,14 @@ impl Countdown {
 
 /// Median and 99th percentile of measured durations.
 #[derive(Clone, Copy, Debug)]
-pub struct Spread {
+pub struct Percentiles {
     /// The median.
     pub median: Duration,
     /// The 99th percentile.
     pub p99: Duration,
 }
 
-impl Spread {
+impl Percentiles {
     /// The percentiles of these durations.
     ///
     /// # Panics

@@ -65,7 +65,7 @@ impl Running {
         if let Some(blocker) = self.hibernation_blocker() {
             return self.decline_hibernation(blocker);
         }
-        let Some(worth) = self.tail.max_image_bytes_before_sleep() else {
+        let Some(max_bytes) = self.tail.max_image_bytes_before_sleep() else {
             return self.stop_hibernated();
         };
         let pid = self.pid();
@@ -81,7 +81,7 @@ impl Running {
                 pid,
                 at,
                 image,
-                worth,
+                max_bytes,
             }],
             acknowledge,
         );

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dormouse_bench::{Outcome, Spread, calls, print_line};
+use dormouse_bench::{Outcome, Percentiles, calls, print_line};
 use dormouse_content::Content;
 use dormouse_kernel::process::{
     Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, decide, evolve,
@@ -76,7 +76,7 @@ fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
         taken
     });
     let [decide, child, copy] =
-        [decisions, children, copies.collect()].map(|taken| Spread::of(taken).median);
+        [decisions, children, copies.collect()].map(|taken| Percentiles::of(taken).median);
     let nanos = |duration: Duration| duration.as_nanos() as u64;
     Ok(json!({
         "count": count,

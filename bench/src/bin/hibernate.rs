@@ -20,7 +20,7 @@ use dormouse::record::{ContentRef, Image, codec};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelBuilder, Process, View};
 use dormouse_bench::{
-    Outcome, Replies, Spread, format_duration, print_line, ratio, resident_bytes, says,
+    Outcome, Percentiles, Replies, format_duration, print_line, ratio, resident_bytes, says,
 };
 use futures_util::StreamExt;
 
@@ -79,10 +79,10 @@ async fn sleep_and_wake() -> Outcome {
     let kernel = open(folder.path())?.build().await?;
     let process = worked(&kernel).await?;
     let pid = process.pid();
-    let mut spent = Spent::default();
+    let mut durations = Durations::default();
     for _ in 0..ROUNDS {
-        spent.slept.push(sleep(&process).await?);
-        spent.woke.push(wake(&kernel, pid).await?);
+        durations.slept.push(sleep(&process).await?);
+        durations.woke.push(wake(&kernel, pid).await?);
     }
     for number in 0..ROUNDS {
         process
@@ -91,8 +91,8 @@ async fn sleep_and_wake() -> Outcome {
                 format!("{{\"fd\": \"fd:1\", \"name\": \"name_{number}\"}}"),
             )
             .await?;
-        spent.slept_anew.push(sleep(&process).await?);
-        spent.woke_anew.push(wake(&kernel, pid).await?);
+        durations.slept_anew.push(sleep(&process).await?);
+        durations.woke_anew.push(wake(&kernel, pid).await?);
     }
     process.hibernate().await?;
     let view = kernel.inspect(pid).await?;
@@ -108,22 +108,26 @@ async fn sleep_and_wake() -> Outcome {
     let rows = [
         (
             "sleep and wake, nothing new",
-            sum(&spent.slept, &spent.woke),
+            sum(&durations.slept, &durations.woke),
             bare.read,
         ),
         (
             "sleep and wake after a fact",
-            sum(&spent.slept_anew, &spent.woke_anew),
+            sum(&durations.slept_anew, &durations.woke_anew),
             bare.commit,
         ),
-        ("  sleep, nothing new", Spread::of(spent.slept), bare.read),
-        ("  wake", Spread::of(spent.woke), bare.read),
+        (
+            "  sleep, nothing new",
+            Percentiles::of(durations.slept),
+            bare.read,
+        ),
+        ("  wake", Percentiles::of(durations.woke), bare.read),
         (
             "  sleep, with its image made durable",
-            Spread::of(spent.slept_anew),
+            Percentiles::of(durations.slept_anew),
             bare.commit,
         ),
-        ("  wake", Spread::of(spent.woke_anew), bare.read),
+        ("  wake", Percentiles::of(durations.woke_anew), bare.read),
     ];
     print_line(format_args!(
         "{:40} {:>10} {:>10}",
@@ -137,12 +141,12 @@ async fn sleep_and_wake() -> Outcome {
         format_duration(bare.commit.median),
         format_duration(bare.commit.p99)
     ))?;
-    for (what, spread, beside) in rows {
-        let times = ratio(spread.median, beside.median);
+    for (what, percentiles, beside) in rows {
+        let times = ratio(percentiles.median, beside.median);
         print_line(format_args!(
             "{what:40} {:>10} {:>10} {times:>6.2}x",
-            format_duration(spread.median),
-            format_duration(spread.p99)
+            format_duration(percentiles.median),
+            format_duration(percentiles.p99)
         ))?;
     }
     Ok(())
@@ -150,15 +154,15 @@ async fn sleep_and_wake() -> Outcome {
 
 /// The durations of each round.
 #[derive(Default)]
-struct Spent {
+struct Durations {
     slept: Vec<Duration>,
     woke: Vec<Duration>,
     slept_anew: Vec<Duration>,
     woke_anew: Vec<Duration>,
 }
 
-fn sum(slept: &[Duration], woke: &[Duration]) -> Spread {
-    Spread::of(
+fn sum(slept: &[Duration], woke: &[Duration]) -> Percentiles {
+    Percentiles::of(
         slept
             .iter()
             .zip(woke)
@@ -211,8 +215,8 @@ async fn wake(kernel: &Kernel, pid: Pid) -> Outcome<Duration> {
 
 /// Durations of the store's operations alone.
 struct Bare {
-    read: Spread,
-    commit: Spread,
+    read: Percentiles,
+    commit: Percentiles,
 }
 
 fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
@@ -239,8 +243,8 @@ fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
         commit.push(start.elapsed());
     }
     Ok(Bare {
-        read: Spread::of(read),
-        commit: Spread::of(commit),
+        read: Percentiles::of(read),
+        commit: Percentiles::of(commit),
     })
 }
 
@@ -333,10 +337,10 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
         process.wait_for(View::is_idle).await?;
         taken.push(start.elapsed());
     }
-    let spread = Spread::of(taken);
+    let percentiles = Percentiles::of(taken);
     Ok(print_line(format_args!(
         "one of them woken: {} ({})",
-        format_duration(spread.median),
-        format_duration(spread.p99)
+        format_duration(percentiles.median),
+        format_duration(percentiles.p99)
     ))?)
 }

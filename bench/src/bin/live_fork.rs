@@ -13,7 +13,7 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::process::ExitStatus;
 use dormouse_bench::{
-    Countdown, Outcome, Replies, Spread, Token, bare_actor, calls, format_duration, kernel,
+    Countdown, Outcome, Percentiles, Replies, Token, bare_actor, calls, format_duration, kernel,
     print_line, program, ratio, says,
 };
 use serde_json::json;
@@ -50,7 +50,11 @@ async fn main() -> Outcome {
         joined.push(answered);
         bare.push(actors().await?);
     }
-    let (begun, joined, bare) = (Spread::of(begun), Spread::of(joined), Spread::of(bare));
+    let (begun, joined, bare) = (
+        Percentiles::of(begun),
+        Percentiles::of(joined),
+        Percentiles::of(bare),
+    );
     print_line(format_args!(
         "medians of {ROUNDS} rounds, {CHILDREN} children each"
     ))?;
@@ -59,14 +63,14 @@ async fn main() -> Outcome {
         "bare actors, each has handled a message",
         format_duration(bare.median)
     ))?;
-    for (what, spread) in [
+    for (what, percentiles) in [
         ("fork, each child's model was asked", begun),
         ("and each has ended, the parent is answered", joined),
     ] {
-        let times = ratio(spread.median, bare.median);
+        let times = ratio(percentiles.median, bare.median);
         print_line(format_args!(
             "{what:44} {:>10} {times:>6.2}x of bare",
-            format_duration(spread.median)
+            format_duration(percentiles.median)
         ))?;
     }
     kernel.shutdown().await;

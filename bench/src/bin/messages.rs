@@ -14,8 +14,8 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
-    Countdown, Outcome, Replies, Spread, Token, bare_actor, kernel, print_line, program, ratio,
-    says,
+    Countdown, Outcome, Percentiles, Replies, Token, bare_actor, kernel, print_line, program,
+    ratio, says,
 };
 use futures_util::future::try_join_all;
 use ractor::ActorRef;
@@ -48,19 +48,22 @@ async fn main() -> Outcome {
             passed.push(pass_on(members, tokens, messages).await?);
             cast.push(between_actors(members, tokens, messages).await?);
         }
-        let (delivered, passed, cast) =
-            (Spread::of(delivered), Spread::of(passed), Spread::of(cast));
+        let (delivered, passed, cast) = (
+            Percentiles::of(delivered),
+            Percentiles::of(passed),
+            Percentiles::of(cast),
+        );
         print_line(format_args!(
             "among {members}, {tokens} on their way: medians of {ROUNDS} rounds of {messages} \
              messages"
         ))?;
-        for (what, spread) in [
+        for (what, percentiles) in [
             ("bare, cast on", cast),
             ("delivered, receiver stopped", delivered),
             ("passed on, a turn each", passed),
         ] {
-            let a_second = messages as f64 / spread.median.as_secs_f64();
-            let times = ratio(spread.median, cast.median);
+            let a_second = messages as f64 / percentiles.median.as_secs_f64();
+            let times = ratio(percentiles.median, cast.median);
             print_line(format_args!(
                 "  {what:30} {a_second:>12.0} a second {times:>8.1}x of bare"
             ))?;

@@ -34,7 +34,7 @@ enum Answers {
 
 /// What the server has recorded.
 #[derive(Default)]
-struct Seen {
+struct ServerLog {
     bodies: Vec<Vec<u8>>,
     /// The times from the end of each answer to the end of the next request.
     gaps: Vec<Duration>,
@@ -88,7 +88,7 @@ async fn compare() -> Outcome {
         request.body(body.clone()).send().await?.bytes().await?;
     }
     let bare = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
-    let micros = |seen: &Seen| {
+    let micros = |seen: &ServerLog| {
         median(
             seen.gaps
                 .iter()
@@ -178,9 +178,9 @@ fn client() -> Outcome<reqwest::Client> {
 }
 
 /// A server on a thread of its own, and its recordings.
-fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<Seen>>)> {
+fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<ServerLog>>)> {
     let (told, address) = mpsc::channel();
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(ServerLog::default()));
     let seeing = seen.clone();
     std::thread::spawn(move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -194,7 +194,7 @@ fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<Seen>>)> {
 
 async fn accept(
     answers: Answers,
-    seen: &Arc<Mutex<Seen>>,
+    seen: &Arc<Mutex<ServerLog>>,
     told: &mpsc::Sender<SocketAddr>,
 ) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -211,7 +211,7 @@ async fn accept(
 async fn connection(
     mut stream: TcpStream,
     answers: Answers,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ServerLog>>,
 ) -> io::Result<()> {
     let mut buffer = Vec::new();
     loop {

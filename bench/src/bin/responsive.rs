@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::{Kernel, Process, View};
 use dormouse_bench::{
-    Outcome, Replies, Spread, format_duration, kernel, print_line, program, ratio, says,
+    Outcome, Percentiles, Replies, format_duration, kernel, print_line, program, ratio, says,
 };
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 
@@ -74,7 +74,7 @@ async fn main() -> Outcome {
 }
 
 /// The latencies of each request, and the turns per second, in a kernel of `count` processes.
-async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Spread)>, f64)> {
+async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Percentiles)>, f64)> {
     let model = Replies(move |_| async move {
         if !takes.is_zero() {
             tokio::time::sleep(takes).await;
@@ -115,7 +115,7 @@ async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Spread)>
             taken.push(start.elapsed());
             tokio::task::yield_now().await;
         }
-        spreads.push((taken.len(), Spread::of(taken)));
+        spreads.push((taken.len(), Percentiles::of(taken)));
     }
     let turned = turns.load(Ordering::Relaxed) - before;
     let a_second = turned as f64 / begun.elapsed().as_secs_f64();

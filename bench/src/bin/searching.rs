@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dormouse::message::Block;
 use dormouse::{Kernel, Process, View};
 use dormouse_bench::{
-    Outcome, Replies, Spread, calls, format_duration, kernel, print_line, program, ratio, says,
+    Outcome, Percentiles, Replies, calls, format_duration, kernel, print_line, program, ratio, says,
 };
 use futures_util::future::try_join_all;
 
@@ -51,7 +51,7 @@ async fn main() -> Outcome {
         let taken = turns_with_search(&kernel, &program, kib << 10).await?;
         print_line(format_args!(
             "a turn that searches {kib} KiB: median {}",
-            format_duration(Spread::of(taken).median)
+            format_duration(Percentiles::of(taken).median)
         ))?;
     }
     let ticker = kernel
@@ -66,7 +66,7 @@ async fn main() -> Outcome {
     let _searchers: Vec<Process> = try_join_all(starts).await?;
     let searching = turns(&ticker).await?;
     report("while four search", &searching)?;
-    let (alone, searching) = (Spread::of(alone), Spread::of(searching));
+    let (alone, searching) = (Percentiles::of(alone), Percentiles::of(searching));
     print_line(format_args!(
         "a turn: median {:.1} times as long",
         ratio(searching.median, alone.median)
@@ -140,9 +140,10 @@ async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
 }
 
 fn report(what: &str, taken: &[Duration]) -> Outcome {
-    let spread = Spread::of(taken.to_vec());
+    let percentiles = Percentiles::of(taken.to_vec());
     let longest = taken.iter().max().copied().unwrap_or_default();
-    let [median, p99, longest] = [spread.median, spread.p99, longest].map(format_duration);
+    let [median, p99, longest] =
+        [percentiles.median, percentiles.p99, longest].map(format_duration);
     Ok(print_line(format_args!(
         "{what}: {} turns, median {median}, 99th {p99}, longest {longest}",
         taken.len()

@@ -22,8 +22,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A session that lasted this long counts as a success: the next one starts without a pause.
 const LASTING: Duration = Duration::from_secs(60);
 
-type Begun = Result<Arc<Session>, String>;
-type Beginning = Shared<BoxFuture<'static, Begun>>;
+type SessionResult = Result<Arc<Session>, String>;
+type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 
 /// The connection to one server.
 pub(super) struct Connection {
@@ -34,7 +34,7 @@ pub(super) struct Connection {
 
 struct ConnectionState {
     /// The session, or the attempt to start one.
-    current: Option<Beginning>,
+    current: Option<PendingSession>,
     /// Failed attempts and short sessions in a row.
     failures: u32,
     is_closed: bool,
@@ -63,7 +63,7 @@ impl Connection {
     ///
     /// # Errors
     /// A text that says why there is no session.
-    pub(super) async fn session(self: &Arc<Self>, host: &Arc<dyn Host>) -> Begun {
+    pub(super) async fn session(self: &Arc<Self>, host: &Arc<dyn Host>) -> SessionResult {
         let current = self.current(host)?;
         let session = match current.clone().await {
             Ok(session) if session.is_alive().await => return Ok(session),
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// The session, or the attempt to start one. Starts one if there is neither.
-    fn current(self: &Arc<Self>, host: &Arc<dyn Host>) -> Result<Beginning, String> {
+    fn current(self: &Arc<Self>, host: &Arc<dyn Host>) -> Result<PendingSession, String> {
         let mut state = self.state();
         if state.is_closed {
             return Err("the kernel is shutting down.".to_owned());
@@ -141,7 +141,7 @@ impl Connection {
 
     /// Forgets a session or an attempt that has ended, unless another caller has replaced it
     /// already.
-    fn forget(&self, left: &Beginning, ended: Ended) {
+    fn forget(&self, left: &PendingSession, ended: Ended) {
         let mut state = self.state();
         if state
             .current

@@ -11,7 +11,9 @@ use dormouse::ports::{Batch, Store as _, WriteOp};
 use dormouse::process::ProcessRow;
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
-use dormouse_bench::{Outcome, Replies, Spread, format_duration, print_line, program, ratio, says};
+use dormouse_bench::{
+    Outcome, Percentiles, Replies, format_duration, print_line, program, ratio, says,
+};
 use futures_util::future::try_join_all;
 
 use crate::timed;
@@ -47,7 +49,7 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
         done?;
         bares.push(elapsed);
     }
-    let (commits, bares) = (Spread::of(commits), Spread::of(bares));
+    let (commits, bares) = (Percentiles::of(commits), Percentiles::of(bares));
     for (name, ours, bare) in [
         ("p50", commits.median, bares.median),
         ("p99", commits.p99, bares.p99),

@@ -12,7 +12,7 @@ use dormouse::store::LogStore;
 use dormouse::user_input::InputPart;
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
-    Outcome, Replies, Spread, format_duration, peak_bytes, print_line, program, ratio,
+    Outcome, Percentiles, Replies, format_duration, peak_bytes, print_line, program, ratio,
     resident_bytes, says,
 };
 
@@ -78,7 +78,7 @@ fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
     })?;
     let extra = peak_bytes()?.saturating_sub(before);
     plain.push(write_plainly(&folder.join("after"), &raw)?);
-    let plainly = Spread::of(plain).median;
+    let plainly = Percentiles::of(plain).median;
     let rate = |elapsed: Duration| total as f64 / 1e6 / elapsed.as_secs_f64();
     print_line(format_args!(
         "{count} x {length} bytes: {} ({:.0} MB/s), one file written and synced {} ({:.0} MB/s): \
@@ -135,13 +135,13 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
             kernel.shutdown().await;
             Outcome::Ok(taken)
         })?;
-        let spread = Spread::of(taken);
+        let percentiles = Percentiles::of(taken);
         print_line(format_args!(
             "holding {name}: p50 {}, p99 {}",
-            format_duration(spread.median),
-            format_duration(spread.p99)
+            format_duration(percentiles.median),
+            format_duration(percentiles.p99)
         ))?;
-        spreads.push(spread.median);
+        spreads.push(percentiles.median);
     }
     print_line(format_args!(
         "the second beside the first: {:.2}x",

@@ -8,7 +8,7 @@ use dormouse::model::Request;
 use dormouse::store::LogStore;
 use dormouse::user_input::InputPart;
 use dormouse_bench::{
-    Outcome, Replies, Spread, format_duration, print_line, program, resident_bytes, says,
+    Outcome, Percentiles, Replies, format_duration, print_line, program, resident_bytes, says,
 };
 
 use crate::{bytes, timed};
@@ -22,12 +22,12 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
         .enable_all()
         .build()?;
     let store = folder.join("store");
-    let opened = || {
+    let builder = || {
         let model = Replies(|_: Request| async { says("done") });
         Outcome::Ok(Kernel::open(LogStore::open(&store)?).model("m", model))
     };
     let pid = runtime.block_on(async {
-        let kernel = opened()?.build().await?;
+        let kernel = builder()?.build().await?;
         let process = kernel
             .start(program(&kernel)?)
             .session()
@@ -45,13 +45,14 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
     })?;
     // Memory that building the store left allocated is not part of what restoring it takes, so
     // growth is measured from here.
-    let (mut opens, mut answers, mut grown) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut open_times, mut answer_times, mut memory_growth) =
+        (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let (found, elapsed) = timed(|| LogStore::open(&store));
         drop(found?);
-        opens.push(elapsed);
+        open_times.push(elapsed);
         let (elapsed, bytes) = runtime.block_on(async {
-            let kernel = opened()?.build().await?;
+            let kernel = builder()?.build().await?;
             let before = resident_bytes()?;
             let began = Instant::now();
             let process = kernel.resume(pid).await?;
@@ -70,24 +71,24 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             kernel.shutdown().await;
             Outcome::<(Duration, u64)>::Ok((elapsed, bytes))
         })?;
-        answers.push(elapsed);
-        grown.push(bytes);
+        answer_times.push(elapsed);
+        memory_growth.push(bytes);
     }
-    let (opens, answers) = (Spread::of(opens), Spread::of(answers));
+    let (open_times, answer_times) = (Percentiles::of(open_times), Percentiles::of(answer_times));
     print_line(format_args!(
         "a store of 1 GB opens in {} (p99 {})",
-        format_duration(opens.median),
-        format_duration(opens.p99)
+        format_duration(open_times.median),
+        format_duration(open_times.p99)
     ))?;
     print_line(format_args!(
         "resumed and a page read in {} (p99 {})",
-        format_duration(answers.median),
-        format_duration(answers.p99)
+        format_duration(answer_times.median),
+        format_duration(answer_times.p99)
     ))?;
-    grown.sort_unstable();
+    memory_growth.sort_unstable();
     print_line(format_args!(
         "memory grew by {:.2} MB (median)",
-        grown[grown.len() / 2] as f64 / 1e6
+        memory_growth[memory_growth.len() / 2] as f64 / 1e6
     ))?;
     Ok(())
 }
