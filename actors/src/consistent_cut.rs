@@ -76,10 +76,10 @@ impl ConsistentCut {
                 .first()
                 .filter(|kept| kept.first > FactNumber(0) && kept.commit > commit);
             if let Some(kept) = kept {
-                let asked = FactNumber(kept.first.0 - 1);
+                let requested = FactNumber(kept.first.0 - 1);
                 return Err(StoreError::DeletedFact {
                     pid: row.pid,
-                    asked,
+                    requested,
                     since: kept.first,
                 });
             }

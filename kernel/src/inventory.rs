@@ -232,11 +232,11 @@ impl Inventory {
     /// Descriptions of the unreadable records.
     #[must_use]
     pub fn unreadable(&self) -> Vec<String> {
-        let told = |(pid, what): &(Option<Pid>, String)| match pid {
+        let describe = |(pid, what): &(Option<Pid>, String)| match pid {
             Some(pid) => format!("process {pid}: {what}"),
             None => what.clone(),
         };
-        self.unreadable.iter().map(told).collect()
+        self.unreadable.iter().map(describe).collect()
     }
 
     fn owner(&mut self, pid: Pid) -> &mut Owner {

@@ -539,9 +539,9 @@ mod tests {
             row(4, Some(2), None),
             row(5, Some(9), None),
         ];
-        let asked = [2, 3, 4, 5].map(Pid).into();
+        let requested = [2, 3, 4, 5].map(Pid).into();
         assert_eq!(
-            by_tree(&rows, &asked),
+            by_tree(&rows, &requested),
             [
                 [2, 4].map(Pid).into(),
                 BTreeSet::from([Pid(3)]),

@@ -220,9 +220,9 @@ impl Kernel {
             Ok(last) => Ok(last),
             // A truncated history begins at a snapshot, and a snapshot is never taken in the middle
             // of the facts of a commit.
-            Err(StoreError::DeletedFact { asked, since, .. }) if asked.plus(1) == since => {
-                Ok(asked)
-            }
+            Err(StoreError::DeletedFact {
+                requested, since, ..
+            }) if requested.plus(1) == since => Ok(requested),
             Err(error) => Err(LoadError::from(error).into()),
         };
         self.context.query_store(last).await

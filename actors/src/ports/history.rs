@@ -75,11 +75,11 @@ impl History {
     /// [`StoreError::UnknownFact`], [`StoreError::DeletedFact`], [`StoreError::Damaged`].
     pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
         let pid = self.pid;
-        let asked = fact;
+        let requested = fact;
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
             return Err(StoreError::DeletedFact {
                 pid,
-                asked,
+                requested,
                 since: kept.first,
             });
         }
@@ -88,7 +88,7 @@ impl History {
             Some(_) => Err(self.gap(fact)),
             None => Err(self.end().unwrap_or(StoreError::UnknownFact {
                 pid,
-                asked,
+                requested,
                 last: self.last(),
             })),
         }

@@ -337,22 +337,24 @@ pub enum StoreError {
     #[error("the store holds no process {0}")]
     UnknownProcess(Pid),
     /// No such fact.
-    #[error("process {pid} has no fact {asked}: its facts are 0-{last}")]
+    #[error("process {pid} has no fact {requested}: its facts are 0-{last}")]
     UnknownFact {
         /// The process.
         pid: Pid,
         /// The requested fact.
-        asked: FactNumber,
+        requested: FactNumber,
         /// The last fact of the process.
         last: FactNumber,
     },
     /// The fact is older than the retained history of the process.
-    #[error("fact {asked} of process {pid} was deleted: its history is kept from fact {since} on")]
+    #[error(
+        "fact {requested} of process {pid} was deleted: its history is kept from fact {since} on"
+    )]
     DeletedFact {
         /// The process.
         pid: Pid,
         /// The requested fact.
-        asked: FactNumber,
+        requested: FactNumber,
         /// The first retained fact.
         since: FactNumber,
     },

@@ -183,7 +183,7 @@ impl<L: RecordLog> RecordStore<L> {
         if below < since {
             return Err(StoreError::DeletedFact {
                 pid,
-                asked: below,
+                requested: below,
                 since,
             });
         }

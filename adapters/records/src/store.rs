@@ -233,14 +233,14 @@ fn check_range(
     if requested < since {
         return Err(StoreError::DeletedFact {
             pid,
-            asked: requested,
+            requested,
             since,
         });
     }
     if requested > last {
         return Err(StoreError::UnknownFact {
             pid,
-            asked: requested,
+            requested,
             last,
         });
     }

@@ -111,7 +111,7 @@ pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), 
     }
     Err(StoreError::DeletedFact {
         pid,
-        asked: first,
+        requested: first,
         since: since.plus(1),
     })
 }
@@ -250,7 +250,7 @@ impl CommitValidator<'_> {
         if below > last {
             return Err(StoreError::UnknownFact {
                 pid,
-                asked: below,
+                requested: below,
                 last,
             });
         }
@@ -316,7 +316,7 @@ impl CommitValidator<'_> {
         if at > last {
             return Err(StoreError::UnknownFact {
                 pid,
-                asked: at,
+                requested: at,
                 last,
             });
         }

@@ -85,9 +85,9 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     write(subject, owner, &[facts(1, 9..=9)]);
     check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
     check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
-    for asked in [0, 3, 4] {
+    for requested in [0, 3, 4] {
         let gone = ask(subject, |store| {
-            store.journal(Pid(1), Some(FactNumber(asked)))
+            store.journal(Pid(1), Some(FactNumber(requested)))
         });
         assert!(
             matches!(

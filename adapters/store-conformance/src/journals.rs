@@ -49,7 +49,7 @@ pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subje
         beyond,
         Err(StoreError::UnknownFact {
             last: FactNumber(9),
-            asked: FactNumber(10),
+            requested: FactNumber(10),
             ..
         })
     );

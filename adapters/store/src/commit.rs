@@ -139,7 +139,7 @@ impl LogStore {
         if below < entry.since() {
             return Err(StoreError::DeletedFact {
                 pid,
-                asked: below,
+                requested: below,
                 since: entry.since(),
             });
         }

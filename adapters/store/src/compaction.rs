@@ -237,12 +237,12 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Whether so little of a segment is live that it is worth compacting.
     fn is_worth_it(&self, usage: PartUsage) -> bool {
-        let asked = self.order.bounds.live_percent;
+        let live_percent = self.order.bounds.live_percent;
         let is_tight = self.store.quota.is_tight(self.report.bytes_before);
         let percent = if is_tight {
-            asked.max(TIGHT_PERCENT)
+            live_percent.max(TIGHT_PERCENT)
         } else {
-            asked
+            live_percent
         };
         u128::from(usage.live) * 100 <= u128::from(usage.bytes) * u128::from(percent)
     }

@@ -90,27 +90,27 @@ impl Account {
     /// [`InsufficientBudget`] if the smallest share is not available.
     pub fn share_for(
         &self,
-        asked: &ShareRequest,
+        request: &ShareRequest,
         now_ms: u64,
     ) -> Result<Budget, InsufficientBudget> {
         let cut =
-            |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, asked, now_ms)?));
+            |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, request, now_ms)?));
         Amount::ALL.into_iter().try_fold(Budget::default(), cut)
     }
 
     fn share_of(
         &self,
         amount: Amount,
-        asked: &ShareRequest,
+        request: &ShareRequest,
         now_ms: u64,
     ) -> Result<Option<u64>, InsufficientBudget> {
-        let wanted = asked.wants.limit(amount);
+        let wanted = request.wants.limit(amount);
         let Some(limit) = self.limits.limit(amount) else {
             return Ok(wanted);
         };
         let insufficient = |left| InsufficientBudget {
             amount,
-            children: asked.children,
+            children: request.children,
             left,
             limit,
         };
@@ -130,7 +130,7 @@ impl Account {
             }
             _ => {
                 let left = self.left(amount).unwrap_or(u64::MAX);
-                (left, equal_part(left, amount, asked))
+                (left, equal_part(left, amount, request))
             }
         };
         share.map(Some).ok_or_else(|| insufficient(left))
@@ -159,23 +159,23 @@ impl Account {
 }
 
 /// The size of one part of `left`; `None` if it is less than the minimum.
-fn equal_part(left: u64, amount: Amount, asked: &ShareRequest) -> Option<u64> {
-    let children = asked.children.max(1);
+fn equal_part(left: u64, amount: Amount, request: &ShareRequest) -> Option<u64> {
+    let children = request.children.max(1);
     let later = if amount == Amount::Processes {
-        asked.later
+        request.later
     } else {
         0
     };
     let even = left
         / children
-            .saturating_add(asked.beside)
+            .saturating_add(request.beside)
             .saturating_add(later)
             .saturating_add(1);
-    let wanted = asked
+    let wanted = request
         .wants
         .limit(amount)
         .filter(|wanted| *wanted < left / children);
-    match (amount, asked.child_creation) {
+    match (amount, request.child_creation) {
         (Amount::Processes, _) if left < children => None,
         (Amount::Processes, ChildCreation::Denied) => Some(1),
         (Amount::Processes, ChildCreation::Allowed) => Some(wanted.unwrap_or(even).max(1)),
@@ -199,7 +199,7 @@ mod tests {
             ..Account::default()
         };
         let wants = Budget::default().with(amount, wants);
-        let asked = ShareRequest {
+        let request = ShareRequest {
             children,
             beside,
             later: 0,
@@ -207,7 +207,7 @@ mod tests {
             child_creation: ChildCreation::Allowed,
         };
         let cut = account
-            .share_for(&asked, 0)
+            .share_for(&request, 0)
             .map(|budget| budget.limit(amount));
         assert_eq!(
             cut.ok().flatten(),
@@ -255,14 +255,14 @@ mod tests {
             limits,
             ..Account::default()
         };
-        let asked = ShareRequest {
+        let request = ShareRequest {
             children: 4,
             beside: 0,
             later: 0,
             wants: Budget::default(),
             child_creation: ChildCreation::Denied,
         };
-        let text = account.share_for(&asked, 0).unwrap_err().to_string();
+        let text = account.share_for(&request, 0).unwrap_err().to_string();
         for part in [
             "4 more",
             "budget.cost",
