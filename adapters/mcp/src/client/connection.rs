@@ -79,11 +79,11 @@ impl Connection {
         };
         session.end().await;
         let current = self.current(host)?;
-        let begun = current.clone().await;
-        if begun.is_err() {
+        let result = current.clone().await;
+        if result.is_err() {
             self.forget(&current, Ended::Badly);
         }
-        begun
+        result
     }
 
     /// Ends the session, and starts no further one.
@@ -116,27 +116,27 @@ impl Connection {
         // In a task of its own, so that the attempt continues if its caller is cancelled.
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let begun = Session::begin(&*host, &server, max_bytes)
+            let result = Session::begin(&*host, &server, max_bytes)
                 .await
                 .map(Arc::new);
             let is_wanted = connection
                 .upgrade()
                 .is_some_and(|connection| !connection.state().is_closed);
-            match begun {
+            match result {
                 Ok(session) if !is_wanted => {
                     session.end().await;
                     Err("the kernel is shutting down.".to_owned())
                 }
-                begun => begun,
+                pending => pending,
             }
         });
-        let begun = async move {
+        let pending = async move {
             task.await
                 .unwrap_or_else(|_| Err("the adapter failed inside.".to_owned()))
         };
-        let begun = begun.boxed().shared();
-        state.current = Some(begun.clone());
-        Ok(begun)
+        let pending = pending.boxed().shared();
+        state.current = Some(pending.clone());
+        Ok(pending)
     }
 
     /// Forgets a session or an attempt that has ended, unless another caller has replaced it

@@ -187,13 +187,13 @@ fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a
         prompts: Vec<String>,
     }
     let child = CHILD.captures(answer).filter(|_| tool == "fork")?;
-    let asked = || {
+    let prompt = || {
         let Fork { prompts } = serde_json::from_str(args).ok()?;
         prompts
             .into_iter()
             .nth(child[1].parse::<usize>().ok()?.checked_sub(1)?)
     };
-    Some(asked().map_or(Cow::Borrowed(answer), Cow::Owned))
+    Some(prompt().map_or(Cow::Borrowed(answer), Cow::Owned))
 }
 
 #[cfg(test)]

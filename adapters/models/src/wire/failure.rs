@@ -239,23 +239,23 @@ pub(crate) fn in_event(data: &str) -> Option<ModelError> {
 }
 
 fn of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
-    let said = provider_error.kind();
+    let reported_kind = provider_error.kind();
     match status.as_u16() {
         401 => Kind::Authentication,
-        403 => said
+        403 => reported_kind
             .filter(|kind| *kind == Kind::ContentRefused)
             .unwrap_or(Kind::Authentication),
         402 => Kind::Unavailable,
-        429 => said
+        429 => reported_kind
             .filter(|kind| *kind == Kind::Unavailable)
             .unwrap_or(Kind::Overloaded),
         529 | 503 => Kind::Overloaded,
         413 => Kind::ContextOverflow,
-        408 | 409 | 500.. => match said {
+        408 | 409 | 500.. => match reported_kind {
             Some(kind @ (Kind::ContextOverflow | Kind::Overloaded | Kind::ContentRefused)) => kind,
             _ => Kind::Transport,
         },
-        _ => match said {
+        _ => match reported_kind {
             Some(
                 kind @ (Kind::ContextOverflow
                 | Kind::ContentRefused

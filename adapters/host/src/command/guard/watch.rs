@@ -100,22 +100,22 @@ async fn guarded(
         }
     }
     let before = tasks().unwrap_or(0);
-    let mut begun = Command::new(THIS_PROGRAM);
-    begun
+    let mut command_line = Command::new(THIS_PROGRAM);
+    command_line
         .arg(COMMAND)
         .args(guard_arguments.written())
         .arg("--")
         .args(command);
-    let begun = process(begun.spawn()?.id())?;
+    let child = process(command_line.spawn()?.id())?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;
 
     let (kernel_ended, ended) = (
         watch(kernel_fd)?,
-        watch(pidfd_open(begun, PidfdFlags::NONBLOCK)?)?,
+        watch(pidfd_open(child, PidfdFlags::NONBLOCK)?)?,
     );
-    let mut left = Descendants::new(begun, scope);
+    let mut left = Descendants::new(child, scope);
     let reason = tokio::select! {
         _ = ended.readable() => StopReason::Ended,
         _ = kernel_ended.readable() => StopReason::Cancelled,
