@@ -116,7 +116,7 @@ impl PartUsage {
 
 impl Inventory {
     /// Resets the inventory if it belongs to another opened store.
-    pub fn belong_to(&mut self, of: u64) {
+    pub fn attach_to(&mut self, of: u64) {
         if self.of != of {
             *self = Self {
                 of,
@@ -137,18 +137,18 @@ impl Inventory {
     }
 
     /// Adds scanned bytes of a part.
-    pub fn passed(&mut self, part: u32, bytes: u64) {
+    pub fn add_scanned_bytes(&mut self, part: u32, bytes: u64) {
         self.parts.entry(part).or_default().bytes += bytes;
     }
 
-    /// Adds the bytes of a record that is always kept.
-    pub fn fixed(&mut self, part: u32, bytes: u64) {
+    /// Adds live bytes to a part, such as those of a record that is always kept.
+    pub fn add_live_bytes(&mut self, part: u32, bytes: u64) {
         self.parts.entry(part).or_default().live += bytes;
     }
 
     /// Adds the record of a kept checkpoint.
-    pub fn checkpoint(&mut self, id: CheckpointId, part: u32, bytes: u64) {
-        self.fixed(part, bytes);
+    pub fn add_checkpoint(&mut self, id: CheckpointId, part: u32, bytes: u64) {
+        self.add_live_bytes(part, bytes);
         self.checkpoints.insert(id, (part, bytes));
     }
 
@@ -160,7 +160,7 @@ impl Inventory {
     }
 
     /// Adds a content. If it is known at another location, it no longer counts there.
-    pub fn content(&mut self, name: ShortName, part: u32, bytes: u64) {
+    pub fn add_content(&mut self, name: ShortName, part: u32, bytes: u64) {
         let held = self.contents.entry(name).or_default();
         let before = std::mem::replace(
             held,
@@ -172,12 +172,12 @@ impl Inventory {
         );
         if before.owners > 0 {
             self.remove_live(before.part, before.bytes);
-            self.fixed(part, bytes);
+            self.add_live_bytes(part, bytes);
         }
     }
 
     /// Removes a content that was dropped together with its part.
-    pub fn dropped(&mut self, name: ShortName, part: u32) {
+    pub fn remove_content(&mut self, name: ShortName, part: u32) {
         if self
             .contents
             .get(&name)
@@ -188,38 +188,38 @@ impl Inventory {
     }
 
     /// Adds a record of a process, which is needed as long as `need` says.
-    pub fn record(&mut self, pid: Pid, need: Need, part: u32, bytes: u64) {
-        self.fixed(part, bytes);
+    pub fn add_record(&mut self, pid: Pid, need: Need, part: u32, bytes: u64) {
+        self.add_live_bytes(part, bytes);
         self.owner(pid).record(need, part, bytes);
     }
 
     /// Reports facts of a process.
-    pub fn facts(&mut self, pid: Pid, first: FactNumber, count: u64) {
+    pub fn add_facts(&mut self, pid: Pid, first: FactNumber, count: u64) {
         self.owner(pid).facts(first, count);
     }
 
     /// Reports the end of a process, in milliseconds since the epoch.
-    pub fn ended(&mut self, pid: Pid, at_ms: u64) {
+    pub fn set_ended(&mut self, pid: Pid, at_ms: u64) {
         self.owner(pid).ended(at_ms);
     }
 
     /// Reports an image of a process.
-    pub fn image(&mut self, pid: Pid, at: FactNumber) {
+    pub fn add_image(&mut self, pid: Pid, at: FactNumber) {
         self.owner(pid).image(at);
     }
 
     /// Removes an image of a process.
-    pub fn no_image(&mut self, pid: Pid, at: FactNumber) {
+    pub fn remove_image(&mut self, pid: Pid, at: FactNumber) {
         self.owner(pid).no_image(at);
     }
 
     /// Reports a change of temporary files.
-    pub fn temp_file(&mut self, root: Pid, number: u64) {
+    pub fn add_temp_file(&mut self, root: Pid, number: u64) {
         self.owner(root).temp_file(number);
     }
 
     /// Adds references of a process to contents, which last as long as `need` says.
-    pub fn refers(&mut self, pid: Pid, need: Need, names: impl Iterator<Item = ShortName>) {
+    pub fn add_references(&mut self, pid: Pid, need: Need, names: impl Iterator<Item = ShortName>) {
         self.owner(pid).refers(need, names);
     }
 
@@ -274,7 +274,7 @@ impl Inventory {
     }
 
     /// Removes the deleted history of a process before a fact.
-    pub fn shorten(&mut self, pid: Pid, since: FactNumber) {
+    pub fn truncate_history(&mut self, pid: Pid, since: FactNumber) {
         self.count();
         self.remove_losses(&Deletions {
             histories: [(pid, since)].into(),
@@ -299,7 +299,7 @@ impl Inventory {
             .into_iter()
             .for_each(|(part, bytes)| self.remove_live(part, bytes));
         for part in doubtful {
-            self.doubt(part);
+            self.mark_doubtful(part);
         }
     }
 
@@ -392,14 +392,14 @@ impl Inventory {
     }
 
     /// Sets the live bytes of a part from an exact scan.
-    pub fn correct(&mut self, part: u32, live: u64) {
+    pub fn set_live(&mut self, part: u32, live: u64) {
         if let Some(usage) = self.parts.get_mut(&part) {
             (usage.live, usage.is_doubtful) = (live, false);
         }
     }
 
     /// Marks the live bytes of a part as unreliable.
-    pub fn doubt(&mut self, part: u32) {
+    pub fn mark_doubtful(&mut self, part: u32) {
         if let Some(usage) = self.parts.get_mut(&part) {
             (usage.is_doubtful, usage.is_vague) = (true, true);
         }

@@ -76,7 +76,7 @@ impl<L: RecordLog> RecordStore<L> {
             }
         }
         if let Some(ended_ms) = ended_ms {
-            order.inventory.ended(pid, ended_ms);
+            order.inventory.set_ended(pid, ended_ms);
         }
         Ok(count)
     }
@@ -194,7 +194,7 @@ fn add_references(order: &mut InventoryUpdate<'_>, pid: Pid, kind: StreamKind, r
     let number = FactNumber(record.number);
     let (need, piece) = match kind {
         StreamKind::Snapshot => {
-            order.inventory.image(pid, number);
+            order.inventory.add_image(pid, number);
             (Need::image(number), Piece::Image(&payload))
         }
         StreamKind::Fact => (Need::fact(number), Piece::Fact(&payload)),
@@ -203,7 +203,7 @@ fn add_references(order: &mut InventoryUpdate<'_>, pid: Pid, kind: StreamKind, r
     match (order.references)(piece) {
         Ok(contents) => {
             let names = contents.iter().map(|hash| ShortName::of(&hash.0));
-            order.inventory.refers(pid, need, names);
+            order.inventory.add_references(pid, need, names);
         }
         Err(error) => order
             .inventory

@@ -231,7 +231,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             && self.order.deletions.is_empty()
             && is_up_to_date
         {
-            self.order.inventory.correct(number, contents.live_bytes);
+            self.order.inventory.set_live(number, contents.live_bytes);
         }
     }
 
@@ -280,14 +280,15 @@ impl<'s, 'a> Compaction<'s, 'a> {
         self.report.live_bytes += contents.live_bytes;
         if self.order.purpose == Purpose::Free {
             // An interruption from here on leaves copies of records that were moved already.
-            self.order.inventory.doubt(number);
+            self.order.inventory.mark_doubtful(number);
             self.move_live_records(number, &contents)?;
             self.replace_by_stub(number, &mut contents, stub)?;
             self.order.inventory.drop_part(number);
-            contents
-                .unreferenced
-                .keys()
-                .for_each(|name| self.order.inventory.dropped(ShortName::of(name), number));
+            contents.unreferenced.keys().for_each(|name| {
+                self.order
+                    .inventory
+                    .remove_content(ShortName::of(name), number)
+            });
         } else {
             let freed = contents
                 .bytes

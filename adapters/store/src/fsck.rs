@@ -198,7 +198,7 @@ fn inspect(
                 (scan, end_of_log)
             }
         };
-        let is_doubtful = head.is_some() && scan.index.processes().is_lost_behind(position.end);
+        let is_doubtful = head.is_some() && scan.index.processes().has_loss_after(position.end);
         Ok((
             Inspection {
                 head,

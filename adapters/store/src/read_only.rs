@@ -50,7 +50,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
     retry_beside_writer(|| {
         let (opened, head_end) = open_once(dir, options)?;
-        let may_be_in_progress = opened.index.processes().is_lost_behind(head_end);
+        let may_be_in_progress = opened.index.processes().has_loss_after(head_end);
         Ok((opened, may_be_in_progress))
     })
 }

@@ -123,6 +123,6 @@ mod tests {
             .unwrap();
         let mut read = vec![0; bytes.len() - 9];
         file.read_at(9, &mut read).unwrap();
-        assert!(read == bytes[9..], "no byte is another");
+        assert!(read == bytes[9..], "every byte is read from its offset");
     }
 }
