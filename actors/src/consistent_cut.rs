@@ -184,7 +184,7 @@ pub(crate) fn processes_at(
     context: &KernelContext,
     process_tree: Vec<ProcessRow>,
     cut: &ConsistentCut,
-    beginning: StartMode,
+    start_mode: StartMode,
 ) -> Result<Vec<ImportedProcess>, LoadError> {
     let mut processes = Vec::new();
     for row in process_tree {
@@ -192,7 +192,7 @@ pub(crate) fn processes_at(
             continue;
         };
         let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
-        let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
+        let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), start_mode));
         // A branch of an imported tree keeps the foreign ids of that tree.
         let foreign = row.restored.and_then(|restored| restored.foreign);
         let foreign = foreign.map(|foreign| Foreign {

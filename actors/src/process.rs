@@ -174,7 +174,7 @@ pub(crate) struct Running {
     started: Option<StartedSignal>,
     /// The span of the current turn.
     turn: Option<Span>,
-    undurable: VecDeque<PendingCommit>,
+    pending_commits: VecDeque<PendingCommit>,
     /// Inbox slots of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
@@ -231,7 +231,7 @@ impl Actor for ProcessActor {
             view,
             started,
             turn: None,
-            undurable: VecDeque::new(),
+            pending_commits: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
             incoming_reads: IncomingReads::default(),
@@ -403,7 +403,7 @@ impl Running {
                 task.abort();
             }
             let calls = std::slice::from_ref(call);
-            self.undurable
+            self.pending_commits
                 .iter_mut()
                 .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
         }
@@ -435,10 +435,10 @@ impl Running {
             copy: None,
         };
         let is_durable = facts.is_empty() || !self.context.has_store;
-        if is_durable && self.undurable.is_empty() {
+        if is_durable && self.pending_commits.is_empty() {
             return self.finish_commit(pending);
         }
-        self.undurable.push_back(pending);
+        self.pending_commits.push_back(pending);
         if !facts.is_empty() {
             self.append(first, facts);
         }
@@ -448,7 +448,7 @@ impl Running {
     fn cancel_abandoned_calls(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
-                self.undurable
+                self.pending_commits
                     .iter_mut()
                     .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
             }
@@ -484,7 +484,10 @@ impl Running {
 
     /// Finishes every pending commit up to fact `upto`.
     fn committed(&mut self, upto: FactNumber, size: AppendSize) {
-        while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
+        while let Some(pending) = self
+            .pending_commits
+            .pop_front_if(|pending| pending.upto <= upto)
+        {
             self.finish_commit(pending);
         }
         self.tail = match size.snapshot {
@@ -515,7 +518,7 @@ impl Running {
     /// The process cannot continue, because its next effects could rest on facts that are lost: it
     /// stops, and its journal stays as it is.
     fn fail_commit(&mut self, error: &CommitError) {
-        self.cast_to_supervisor(RunMessage::Undurable {
+        self.cast_to_supervisor(RunMessage::NotDurable {
             pid: self.pid(),
             error: error.clone(),
         });

@@ -61,7 +61,7 @@ impl From<CheckpointId> for Position {
 pub struct Branch {
     kernel: Kernel,
     of: BranchSource,
-    beginning: StartMode,
+    start_mode: StartMode,
 }
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Branch {
     /// Its processes start stopped: they can be given other input, or sent back, before they are
     /// continued ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
-        self.beginning = StartMode::Stopped;
+        self.start_mode = StartMode::Stopped;
         self
     }
 
@@ -82,7 +82,7 @@ impl Branch {
         let Self {
             kernel,
             of,
-            beginning,
+            start_mode,
         } = self;
         let mut drop_checkpoint = None;
         let (pid, cut) = match of {
@@ -119,11 +119,11 @@ impl Branch {
                     pid,
                     checkpoint: id,
                 })?;
-                kernel.copy_at(pid, Some(at), beginning).await
+                kernel.copy_at(pid, Some(at), start_mode).await
             }
             cut => {
                 kernel
-                    .branch_tree(pid, cut, drop_checkpoint, beginning)
+                    .branch_tree(pid, cut, drop_checkpoint, start_mode)
                     .await
             }
         }
@@ -176,7 +176,7 @@ impl Kernel {
         Branch {
             kernel: self.clone(),
             of: BranchSource::Branch(pid, at.into()),
-            beginning: StartMode::Running,
+            start_mode: StartMode::Running,
         }
     }
 
@@ -189,7 +189,7 @@ impl Kernel {
         Branch {
             kernel: self.clone(),
             of: BranchSource::Restore(checkpoint),
-            beginning: StartMode::Running,
+            start_mode: StartMode::Running,
         }
     }
 
@@ -232,12 +232,12 @@ impl Kernel {
         &self,
         from: Pid,
         at: Option<FactNumber>,
-        beginning: StartMode,
+        start_mode: StartMode,
     ) -> Result<Process, KernelError> {
         let loaded = self.read(from, at, LoadPurpose::Run).await?;
         let program = loaded.state.program().clone();
         let at = loaded.last;
-        let image = with_start_mode(copied(loaded.state.image(), now_ms()), beginning);
+        let image = with_start_mode(copied(loaded.state.image(), now_ms()), start_mode);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }
@@ -286,7 +286,7 @@ impl Kernel {
         pid: Pid,
         cut: BranchCut,
         drop_checkpoint: Option<CheckpointGuard>,
-        beginning: StartMode,
+        start_mode: StartMode,
     ) -> Result<Process, KernelError> {
         let top = match &cut {
             BranchCut::Checkpoint(checkpoint) => checkpoint.of,
@@ -309,7 +309,7 @@ impl Kernel {
             let ProcessTree { root, rows, .. } = process_tree;
             let files = consistent_cut::temp_files_at(store, context, root, &cut)?;
             Ok((
-                consistent_cut::processes_at(store, context, rows, &cut, beginning)?,
+                consistent_cut::processes_at(store, context, rows, &cut, start_mode)?,
                 files,
             ))
         });
