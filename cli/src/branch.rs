@@ -40,7 +40,7 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Branch {
     /// Where to begin: PID (as it is now), PID@FACT or PID@cp:N. The whole tree of the process is
     /// branched.
-    #[arg(value_name = "POINT")]
+    #[arg(value_name = "POSITION")]
     pub(crate) of: ProcessPosition,
     #[command(flatten)]
     pub(crate) store: Store,

@@ -31,7 +31,7 @@ use crate::terminal::{self, OutputFormat};
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     /// What to export: PID (as it is now), PID@FACT or PID@cp:N.
-    #[arg(value_name = "POINT")]
+    #[arg(value_name = "POSITION")]
     pub(crate) of: ProcessPosition,
     /// The file, such as planner.dormouse. Only its owner can read it.
     #[arg(value_name = "FILE")]

@@ -38,10 +38,10 @@ pub(crate) struct Log {
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
     /// One position: PID, PID@FACT or PID@cp:N.
-    #[arg(value_name = "POINT")]
+    #[arg(value_name = "POSITION")]
     pub(crate) left: ProcessPosition,
     /// The other.
-    #[arg(value_name = "POINT")]
+    #[arg(value_name = "POSITION")]
     pub(crate) right: ProcessPosition,
     #[command(flatten)]
     pub(crate) store: Store,

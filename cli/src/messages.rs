@@ -19,7 +19,7 @@ use crate::terminal;
 #[derive(Debug, Args)]
 pub(crate) struct Messages {
     /// The position: PID, PID@FACT or PID@cp:N.
-    #[arg(value_name = "POINT")]
+    #[arg(value_name = "POSITION")]
     pub(crate) position: ProcessPosition,
     #[command(flatten)]
     pub(crate) store: Store,
