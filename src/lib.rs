@@ -78,7 +78,7 @@ pub use dormouse_actors::handle::{
     MissingPermission, Position, Process, ProcessInfo, Recovery, RecoveryAction, RecoveryFn, Start,
     Tree,
 };
-/// What the expansion of [`macro@tool`] stands on.
+/// Items that the expansion of [`macro@tool`] uses.
 #[doc(hidden)]
 pub mod derive {
     pub use {schemars, serde};

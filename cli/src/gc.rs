@@ -41,8 +41,8 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) older_than: Option<u64>,
     /// Keep the checkpoints of this label, whatever the other rules say, and with them trees that
-    /// have ended; may be given several times. A label is chosen by whoever makes a checkpoint, so
-    /// pin none that models are told.
+    /// have ended; may be given several times. Labels are not secret, and any process can use any
+    /// label, so do not pin one that models know.
     #[arg(long, value_name = "LABEL")]
     pub(crate) pin: Vec<String>,
     /// Delete trees whose processes have all ended at least this long ago, and their checkpoints

@@ -204,8 +204,8 @@ fn a_content_that_is_written_again_counts_where_it_stands_last() {
     assert_eq!(inventory.usage(1, &Losses::default()), None);
     inventory.delete_process(Pid(1));
     assert_eq!(usage(&inventory, 3), 0);
-    // A copy elsewhere was dropped, then the one that counts: it is live again where it stands, and
-    // nowhere once it stands nowhere.
+    // Dropping a copy in another part changes nothing; dropping the counted one leaves no live
+    // bytes.
     for (pid, part, live) in [(3, 2, 90), (4, 3, 0)] {
         inventory.remove_content(name(1), part);
         assert!(!inventory.is_referred_to(name(1), &Losses::default()));

@@ -67,8 +67,7 @@ impl Parameter {
     }
 }
 
-/// A value of the type that the key `type` of its table names, as the text that stands in the
-/// argument.
+/// A value of the type that the key `type` of its table names, as the text for the argument.
 pub(crate) struct Scalar(pub(crate) String);
 
 /// A list of such values.
