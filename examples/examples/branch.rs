@@ -1,5 +1,5 @@
-//! A checkpoint, and two ways on from it: the process itself, and a branch that knows nothing of
-//! what came later.
+//! A checkpoint with two continuations: the process itself, and a branch, which does not contain
+//! anything that came after the checkpoint.
 //!
 //! ```text
 //! the session: We spoke of owls, then of mice.
@@ -24,7 +24,7 @@ pattern = 'about (\w+)'
 text = "We spoke of {{ subjects | join(', then of ') }}."
 "#;
 
-/// Says something, and returns the last words of the conversation once it waits again.
+/// Sends an input, and returns the last message of the conversation when the process is idle again.
 async fn say(kernel: &Kernel, session: &Process, text: &str) -> Result<String, KernelError> {
     let before = session.wait_for(View::is_idle).await?.messages;
     session.input(text).await?;

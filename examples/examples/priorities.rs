@@ -1,4 +1,4 @@
-//! Priorities: one model call at a time, and the process that somebody waits for is served first.
+//! Priorities: one model call at a time, and the process with the highest priority is served first.
 //!
 //! ```text
 //! served: high, normal, low
