@@ -74,10 +74,11 @@
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{
-    AskFn, Branch, Conversation, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder,
-    LogLine, Missing, Point, Process, ProcessInfo, Recover, Recovery, Start, Tree,
+    Branch, Conversation, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine,
+    MissingPermission, Position, Process, ProcessInfo, Recovery, RecoveryAction, RecoveryFn, Start,
+    Tree,
 };
-/// What the expansion of [`macro@tool`] stands on.
+/// Items that the expansion of [`macro@tool`] uses.
 #[doc(hidden)]
 pub mod derive {
     pub use {schemars, serde};

@@ -38,10 +38,10 @@ use crate::store_handle::StoreHandle;
 /// How long data may stay written but not synced.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
-/// A record to make durable. The store receives it as an [`WriteOp`], with contents replaced by their
-/// hashes.
+/// A record to make durable. The store receives it as a [`WriteOp`], with contents replaced by
+/// their hashes.
 pub(crate) enum LogRecord {
-    Born {
+    Created {
         row: ProcessRow,
         image: Box<Image>,
     },
@@ -50,13 +50,13 @@ pub(crate) enum LogRecord {
         first: FactNumber,
         facts: Arc<[Fact]>,
     },
-    /// The process state at fact `at`. The record is skipped if its encoding has more than `worth`
+    /// The process state at fact `at`. The record is skipped if its encoding has more than `max_bytes`
     /// bytes.
     Snapshot {
         pid: Pid,
         at: FactNumber,
         image: Box<Image>,
-        worth: u64,
+        max_bytes: u64,
     },
     Ended {
         pid: Pid,
@@ -520,7 +520,7 @@ fn is_refusal(error: &StoreError) -> bool {
     match error {
         StoreError::UnknownProcess(_)
         | StoreError::UnknownFact { .. }
-        | StoreError::ForgottenFact { .. }
+        | StoreError::DeletedFact { .. }
         | StoreError::UnknownCheckpoint(_)
         | StoreError::UnknownContent(_)
         | StoreError::Refused { .. }
@@ -557,8 +557,8 @@ fn encode(
                 });
                 contents.push(content);
             }
-            // The content is in the store already. `Held` pins it, so that a running garbage
-            // collection does not sweep it.
+            // The content is in the store already. The reference pins it, so that a running
+            // garbage collection does not free it.
             None => entries.push(WriteOp::ContentReferenced {
                 hash: reference.hash,
             }),
@@ -566,7 +566,7 @@ fn encode(
         Ok::<ContentRef, CodecError>(reference)
     };
     let entry = match record {
-        LogRecord::Born { row, image } => WriteOp::ProcessCreated {
+        LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row,
             image: codec::encode(&image.try_map(&mut refer)?)?,
         },
@@ -574,14 +574,14 @@ fn encode(
             pid,
             at,
             image,
-            worth,
+            max_bytes,
         } => {
             // The snapshot only saves replay time, so a snapshot that cannot be encoded must not
             // fail the facts of the same append.
             let image = image
                 .try_map(&mut refer)
                 .and_then(|image| codec::encode(&image));
-            let Some(image) = image.ok().filter(|image| image.len() as u64 <= worth) else {
+            let Some(image) = image.ok().filter(|image| image.len() as u64 <= max_bytes) else {
                 size.snapshot = SnapshotOutcome::TooLong;
                 entries.truncate(first_entry);
                 contents.truncate(first_content);

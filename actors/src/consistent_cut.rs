@@ -52,7 +52,7 @@ impl ConsistentCut {
     /// of each process of the tree.
     ///
     /// # Errors
-    /// As [`History::at`](crate::ports::History::at); [`StoreError::ForgottenFact`]
+    /// As [`History::at`](crate::ports::History::at); [`StoreError::DeletedFact`]
     /// also if the retained history of another process of the tree begins later;
     /// [`StoreError::Damaged`] if the state of a process at the cut is lost.
     pub(crate) fn behind(
@@ -76,10 +76,10 @@ impl ConsistentCut {
                 .first()
                 .filter(|kept| kept.first > FactNumber(0) && kept.commit > commit);
             if let Some(kept) = kept {
-                let asked = FactNumber(kept.first.0 - 1);
-                return Err(StoreError::ForgottenFact {
+                let requested = FactNumber(kept.first.0 - 1);
+                return Err(StoreError::DeletedFact {
                     pid: row.pid,
-                    asked,
+                    requested,
                     since: kept.first,
                 });
             }
@@ -184,7 +184,7 @@ pub(crate) fn processes_at(
     context: &KernelContext,
     process_tree: Vec<ProcessRow>,
     cut: &ConsistentCut,
-    beginning: StartMode,
+    start_mode: StartMode,
 ) -> Result<Vec<ImportedProcess>, LoadError> {
     let mut processes = Vec::new();
     for row in process_tree {
@@ -192,7 +192,7 @@ pub(crate) fn processes_at(
             continue;
         };
         let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
-        let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), beginning));
+        let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), start_mode));
         // A branch of an imported tree keeps the ids of the tree's source store.
         let import = row.restored.and_then(|restored| restored.import);
         let import = import.map(|import| ImportSource {

@@ -21,7 +21,7 @@ use crate::content_cache::ContentCache;
 use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
 use crate::permits::PermitQueues;
-use crate::ports::{Asked, Host, Model, Provider, Store, Tool, ToolServers};
+use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolServers};
 use crate::process::tool_call::ToolRun;
 use crate::read_pool::ReadPool;
 use crate::recovery::ProgramCache;
@@ -199,7 +199,7 @@ impl KernelContext {
             return Ok(model.clone());
         }
         match self.providers.get(choice.provider.word()) {
-            Some(provider) => provider.model(Asked {
+            Some(provider) => provider.model(ProviderRequest {
                 program,
                 model: choice,
                 host: &self.host,

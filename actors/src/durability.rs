@@ -55,7 +55,7 @@ impl Durability {
 /// Whether something outside of the current turn depends on this record.
 fn ends_something(durable: &LogRecord) -> bool {
     match durable {
-        LogRecord::Born { .. }
+        LogRecord::Created { .. }
         | LogRecord::Ended { .. }
         | LogRecord::Checkpoint { .. }
         | LogRecord::CheckpointDropped { .. } => true,

@@ -29,8 +29,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Forgotten, MarkToken, OwnerToken, Progress, Purpose, Step,
-    StockTaking, Store, StoreError, Sweep, Swept, SyncLevel, WriteOp,
+    Batch, Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Progress, Purpose,
+    Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
 };
 
 /// The parameters of a garbage collection.
@@ -55,7 +55,7 @@ pub struct Collection<'a> {
     pub now_ms: u64,
     /// Called with the deleted processes as soon as the store has deleted them, even if a later
     /// step fails.
-    pub forgot: &'a mut dyn FnMut(&BTreeSet<Pid>),
+    pub on_deleted: &'a mut dyn FnMut(&BTreeSet<Pid>),
     /// Called before each stage. Breaking off leaves the store consistent.
     pub watch: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
@@ -85,7 +85,7 @@ pub enum Unreadable {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
     /// What the retention rules deleted.
-    pub forgotten: Forgotten,
+    pub deletions: Deletions,
     /// Contents that a record refers to.
     pub live_contents: u64,
     /// Log records that were read.
@@ -93,7 +93,7 @@ pub struct Garbage {
     /// Descriptions of what cannot be read, and may refer to any content.
     pub unreadable: Vec<String>,
     /// The result of the sweep.
-    pub swept: Swept,
+    pub swept: SweepReport,
 }
 
 /// Collects the garbage of a store, or only counts it. Blocks. Costs a read of the records since
@@ -112,7 +112,7 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         purpose,
         bounds,
         now_ms,
-        forgot,
+        on_deleted,
         watch,
     } = order;
     let mark = match purpose {
@@ -126,25 +126,25 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         },
     };
     let mut garbage = Garbage::default();
-    let mut update = InventoryUpdate {
+    let mut planner = DeletionPlanner {
         store,
         inventory,
         watch,
     };
-    if update.run(&mut garbage)? == Progress::Done {
-        garbage.forgotten = update.select_deletions(retention, in_use, unreadable, now_ms)?;
+    if planner.update_inventory(&mut garbage)? == Progress::Done {
+        garbage.deletions = planner.select_deletions(retention, in_use, unreadable, now_ms)?;
         if purpose == Purpose::Free {
-            commit_deletions(store, owner, now_ms, &mut garbage.forgotten, forgot)?;
-            update.run(&mut garbage)?;
+            commit_deletions(store, owner, now_ms, &mut garbage.deletions, on_deleted)?;
+            planner.update_inventory(&mut garbage)?;
         }
     }
-    let InventoryUpdate {
+    let DeletionPlanner {
         inventory, watch, ..
-    } = update;
+    } = planner;
     let not_yet_deleted = if purpose == Purpose::Free {
-        Forgotten::default()
+        Deletions::default()
     } else {
-        garbage.forgotten.clone()
+        garbage.deletions.clone()
     };
     let losses = inventory.losses(&not_yet_deleted);
     garbage.live_contents = inventory.live_contents(&losses);
@@ -159,14 +159,14 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         };
         let watch = &mut |step| watch(Stage::Sweep(step));
         let mark = mark.token;
-        let forgotten = &not_yet_deleted;
+        let deletions = &not_yet_deleted;
         garbage.swept = store.sweep(
             owner,
-            Sweep {
+            SweepRequest {
                 mark,
                 inventory,
                 contents,
-                forgotten,
+                deletions,
                 purpose,
                 bounds,
                 watch,
@@ -193,19 +193,19 @@ impl Drop for MarkGuard<'_> {
 }
 
 /// Updates the inventory of a store, and selects what to delete.
-struct InventoryUpdate<'a, 'w> {
+struct DeletionPlanner<'a, 'w> {
     store: &'a dyn Store,
     inventory: &'a mut Inventory,
     watch: &'w mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
-impl InventoryUpdate<'_, '_> {
+impl DeletionPlanner<'_, '_> {
     /// Updates the inventory to the present content of the store.
-    fn run(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
+    fn update_inventory(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
         let inventory = &mut *self.inventory;
         let watch = &mut || (self.watch)(Stage::Read);
         let references = &mut |piece: Piece<'_>| piece.contents();
-        let read = self.store.take_stock(StockTaking {
+        let read = self.store.update_inventory(InventoryUpdate {
             inventory,
             references,
             watch,
@@ -227,7 +227,7 @@ impl InventoryUpdate<'_, '_> {
         in_use: &dyn Fn() -> BTreeSet<CheckpointId>,
         unreadable: Unreadable,
         now_ms: u64,
-    ) -> Result<Forgotten, StoreError> {
+    ) -> Result<Deletions, StoreError> {
         let listing = self.store.processes()?;
         let are_some_lost = unreadable == Unreadable::KeepAll && listing.missing().next().is_some();
         let of_checkpoints = Retention {
@@ -242,7 +242,7 @@ impl InventoryUpdate<'_, '_> {
         let ended_ms = |pid| self.inventory.ended_ms(pid);
         let begins = |pid, floor| self.inventory.generation_before(pid, floor);
         let checkpoints = self.store.checkpoints()?;
-        Ok(retention.forgotten(
+        Ok(retention.deletions(
             &listing.rows,
             checkpoints,
             &in_use(),
@@ -259,8 +259,8 @@ fn commit_deletions(
     store: &dyn Store,
     owner: OwnerToken,
     at_ms: u64,
-    forgotten: &mut Forgotten,
-    forgot: &mut dyn FnMut(&BTreeSet<Pid>),
+    deletions: &mut Deletions,
+    on_deleted: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
     let commit_deletion = |entries: &[WriteOp]| match store.commit(
         owner,
@@ -285,8 +285,8 @@ fn commit_deletions(
     // A process may have been created in the meantime as a copy or branch of one of them: that one
     // stays, and so do its checkpoints.
     let rows = store.processes()?.rows;
-    let deletable = without_ancestors(&rows, forgotten.processes.clone());
-    let kept_processes: BTreeSet<Pid> = forgotten
+    let deletable = without_ancestors(&rows, deletions.processes.clone());
+    let kept_processes: BTreeSet<Pid> = deletions
         .processes
         .difference(&deletable)
         .copied()
@@ -298,30 +298,30 @@ fn commit_deletions(
             .iter()
             .any(|member| kept_processes.contains(&member.pid))
     });
-    forgotten
+    deletions
         .checkpoints
         .retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
-    forgotten.processes = deletable;
-    forgotten
+    deletions.processes = deletable;
+    deletions
         .checkpoints
         .retain(|id| is_deleted(commit_deletion(&[WriteOp::CheckpointDropped { id: *id }])));
     // A tree is deleted in one commit, wherever a collection ends.
-    for tree in by_tree(&rows, &forgotten.processes) {
+    for tree in by_tree(&rows, &deletions.processes) {
         let entries: Vec<_> = tree
             .iter()
             .map(|pid| WriteOp::ProcessDeleted { pid: *pid })
             .collect();
         if !is_deleted(commit_deletion(&entries)) {
-            forgotten.processes.retain(|pid| !tree.contains(pid));
+            deletions.processes.retain(|pid| !tree.contains(pid));
         }
     }
-    forgotten.histories.retain(|pid, below| {
+    deletions.histories.retain(|pid, below| {
         is_deleted(commit_deletion(&[WriteOp::HistoryTruncated {
             pid: *pid,
             below: *below,
         }]))
     });
-    forgot(&forgotten.processes);
+    on_deleted(&deletions.processes);
     if let Some(error) = failed {
         return Err(error);
     }

@@ -156,13 +156,13 @@ fn check(
 fn initial_image(
     context: &KernelContext,
     birth: Birth<'_>,
-    beginning: StartMode,
+    start_mode: StartMode,
 ) -> dormouse_kernel::process::Image {
     let mut by_reference = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
     };
     let Ok(image) = birth.member().image.clone().try_map(&mut by_reference);
-    birth.image(image, now_ms(), beginning)
+    birth.image(image, now_ms(), start_mode)
 }
 
 /// Makes the contents of an export durable. Holds one batch, or the largest content, in memory.
@@ -197,10 +197,10 @@ pub(crate) fn store_contents(
 pub(crate) fn processes(
     context: &KernelContext,
     export: &CheckedExport,
-    beginning: StartMode,
+    start_mode: StartMode,
 ) -> Vec<ImportedProcess> {
     let process = |(birth, program): (Birth<'_>, &Program)| {
-        let image = Box::new(initial_image(context, birth, beginning));
+        let image = Box::new(initial_image(context, birth, start_mode));
         ImportedProcess {
             row: birth.row(),
             restored: birth.restored(),

@@ -1,28 +1,28 @@
 //! The ports: the traits and types that adapters implement. This module has no behaviour of its
 //! own.
 
+pub mod garbage_collection;
 pub mod history;
 pub mod host;
 pub mod model;
 pub mod servers;
 pub mod store;
-pub mod sweep;
 pub mod tool;
 
 pub use dormouse_content::CappedBytes;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
+pub use garbage_collection::{
+    Bounds, Contents, Deletions, InventoryReport, InventoryUpdate, MarkToken, Progress, Purpose,
+    Step, SweepReport, SweepRequest,
+};
 pub use history::{History, LostHistory, Written};
 pub use host::{Host, HostError, NoHost, ServerChild};
-pub use model::{Asked, Model, Provider};
+pub use model::{Model, Provider, ProviderRequest};
 pub use servers::ToolServers;
 pub use store::{
     Batch, BlobReader, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, SyncLevel,
     TempFileChange, Unreadable, WriteOp,
-};
-pub use sweep::{
-    Bounds, Contents, Forgotten, MarkToken, Progress, Purpose, Step, StockTaken, StockTaking,
-    Sweep, Swept,
 };
 pub(crate) use tool::Watcher;
 pub use tool::{OutputFull, OutputSink, Tool, ToolError};

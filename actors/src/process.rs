@@ -181,7 +181,7 @@ pub(crate) struct Running {
     /// The span of the current turn.
     turn: Option<Span>,
     turn_waiters: TurnWaiters,
-    undurable: VecDeque<PendingCommit>,
+    pending_commits: VecDeque<PendingCommit>,
     /// Inbox slots of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
@@ -240,7 +240,7 @@ impl Actor for ProcessActor {
             started,
             turn: None,
             turn_waiters: TurnWaiters::default(),
-            undurable: VecDeque::new(),
+            pending_commits: VecDeque::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
             incoming_reads: IncomingReads::default(),
@@ -416,7 +416,7 @@ impl Running {
                 task.abort();
             }
             let calls = std::slice::from_ref(call);
-            self.undurable
+            self.pending_commits
                 .iter_mut()
                 .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
         }
@@ -450,10 +450,10 @@ impl Running {
             copy: None,
         };
         let is_durable = facts.is_empty() || !self.context.has_store;
-        if is_durable && self.undurable.is_empty() {
+        if is_durable && self.pending_commits.is_empty() {
             return self.finish_commit(pending);
         }
-        self.undurable.push_back(pending);
+        self.pending_commits.push_back(pending);
         if !facts.is_empty() {
             self.append(first, facts);
         }
@@ -463,7 +463,7 @@ impl Running {
     fn cancel_abandoned_calls(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
-                self.undurable
+                self.pending_commits
                     .iter_mut()
                     .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
             }
@@ -480,13 +480,13 @@ impl Running {
                 pid,
                 exit: exit.clone(),
             });
-        } else if let Some(worth) = self.context.limits.snapshot_limit(self.tail) {
+        } else if let Some(max_bytes) = self.context.limits.snapshot_limit(self.tail) {
             self.tail = self.tail.with_pending_image();
             entries.push(LogRecord::Snapshot {
                 pid,
                 at: self.last,
                 image: Box::new(self.state.image()),
-                worth,
+                max_bytes,
             });
         }
         let myself = self.myself.clone();
@@ -499,7 +499,10 @@ impl Running {
 
     /// Finishes every pending commit up to fact `upto`.
     fn committed(&mut self, upto: FactNumber, size: AppendSize) {
-        while let Some(pending) = self.undurable.pop_front_if(|pending| pending.upto <= upto) {
+        while let Some(pending) = self
+            .pending_commits
+            .pop_front_if(|pending| pending.upto <= upto)
+        {
             self.finish_commit(pending);
         }
         self.tail = match size.snapshot {
@@ -534,7 +537,7 @@ impl Running {
     /// The process cannot continue, because its next effects could rest on facts that are lost: it
     /// stops, and its journal stays as it is.
     fn fail_commit(&mut self, error: &CommitError) {
-        self.cast_to_supervisor(RunMessage::Undurable {
+        self.cast_to_supervisor(RunMessage::NotDurable {
             pid: self.pid(),
             error: error.clone(),
         });

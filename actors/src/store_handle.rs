@@ -75,23 +75,23 @@ impl UnreadableContents {
 }
 
 /// A content of the store that adds failed reads to the list.
-struct ReportingBacking {
-    backing: Arc<dyn BlobReader>,
+struct ReportingReader {
+    reader: Arc<dyn BlobReader>,
     hash: ContentHash,
     unreadable: Arc<UnreadableContents>,
 }
 
-impl BlobReader for ReportingBacking {
+impl BlobReader for ReportingReader {
     fn length(&self) -> u64 {
-        self.backing.length()
+        self.reader.length()
     }
 
     fn index(&self) -> Option<Bytes> {
-        self.backing.index()
+        self.reader.index()
     }
 
     fn slice(&self, bytes: Range<u64>) -> Result<Bytes, Unreadable> {
-        self.backing
+        self.reader
             .slice(bytes)
             .map_err(|error| self.unreadable.record(self.hash, error))
     }
@@ -171,9 +171,9 @@ impl BlobStore for StoreSlot {
             ));
             self.unreadable.record(reference.hash, why)
         };
-        let backing = store.content(reference.hash).map_err(failed)?;
-        Ok(Arc::new(ReportingBacking {
-            backing,
+        let reader = store.content(reference.hash).map_err(failed)?;
+        Ok(Arc::new(ReportingReader {
+            reader,
             hash: reference.hash,
             unreadable: self.unreadable.clone(),
         }))

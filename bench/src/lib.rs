@@ -1,8 +1,8 @@
-//! What the figures have in common: a model made of a closure, a bare actor, medians, and the
-//! memory of this program.
+//! Shared parts of the benchmarks: a model made from a closure, a bare actor, percentiles, and the
+//! memory of this process.
 //!
-//! Nothing here judges a figure: each is printed beside another of the same run, and whoever reads
-//! them compares.
+//! No benchmark passes or fails by a figure: each prints its figures next to others of the same
+//! run, for the reader to compare.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use futures_util::future::{BoxFuture, FutureExt};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::Notify;
 
-/// What runs a figure.
+/// The result of a benchmark.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A model that replies what a closure makes of the request.
+/// A model that answers each request with the result of a closure.
 pub struct Replies<F>(pub F);
 
 impl<F, R> Model for Replies<F>
@@ -40,11 +40,11 @@ where
 
 /// A reply that calls one tool.
 #[must_use]
-pub fn asks(tool: &str, args: &str) -> Reply {
+pub fn calls(tool: &str, args: &str) -> Reply {
     dormouse_tests::asks(&[(tool, args)])
 }
 
-/// A kernel without a store whose model `m` is `model` and answers so many calls at once.
+/// A kernel without a store, whose model `m` is `model` and answers `at_once` calls concurrently.
 ///
 /// # Errors
 /// As [`dormouse::KernelBuilder::build`].
@@ -57,10 +57,10 @@ pub async fn kernel(model: impl Model, at_once: usize) -> Result<Kernel, KernelE
         .await
 }
 
-/// A program of the model `m` with a few tools, which may fork as widely as a figure needs.
+/// A program that uses the model `m` and a few tools, and may fork up to 1,000 children.
 ///
 /// # Errors
-/// What is wrong with it: nothing, unless the format of programs has changed.
+/// An error in the text, which is constant: only if the format of programs has changed.
 pub fn program(kernel: &Kernel) -> Outcome<Program> {
     const TEXT: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[prompt]\nsystem = \"You \
          measure.\"\n[tools]\nenabled = [\"read_fd\", \"search_fd\", \"list_fds\", \
@@ -72,7 +72,7 @@ pub fn program(kernel: &Kernel) -> Outcome<Program> {
 /// A message of a [`Bare`] actor: a number that it passes on or counts.
 pub struct Token(pub u64);
 
-/// An actor of which nothing but the actor is there: for each message it calls a closure.
+/// An actor that only calls a closure for each message.
 pub struct Bare<F>(pub F);
 
 impl<F: Fn(Token) + Send + Sync + 'static> Actor for Bare<F> {
@@ -98,12 +98,14 @@ impl<F: Fn(Token) + Send + Sync + 'static> Actor for Bare<F> {
 /// Starts a [`Bare`] actor.
 ///
 /// # Errors
-/// Where it cannot be started.
-pub async fn bare(handle: impl Fn(Token) + Send + Sync + 'static) -> Outcome<ActorRef<Token>> {
+/// If it cannot be started.
+pub async fn bare_actor(
+    handle: impl Fn(Token) + Send + Sync + 'static,
+) -> Outcome<ActorRef<Token>> {
     Ok(Bare::spawn(None, Bare(handle), ()).await?.0)
 }
 
-/// Counts down, and lets whoever waits go on at zero.
+/// Counts down, and wakes the waiter at zero.
 #[derive(Default)]
 pub struct Countdown {
     left: AtomicUsize,
@@ -120,33 +122,33 @@ impl Countdown {
         })
     }
 
-    /// One less.
+    /// Counts down by one.
     pub fn count(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.done.notify_one();
         }
     }
 
-    /// Waits for zero. For one waiter.
+    /// Waits for zero. Supports one waiter.
     pub async fn ended(&self) {
         self.done.notified().await;
     }
 }
 
-/// What stands in the middle, and what only one in a hundred exceeds.
+/// Median and 99th percentile of measured durations.
 #[derive(Clone, Copy, Debug)]
-pub struct Spread {
+pub struct Percentiles {
     /// The median.
     pub median: Duration,
     /// The 99th percentile.
     pub p99: Duration,
 }
 
-impl Spread {
-    /// Of these.
+impl Percentiles {
+    /// The percentiles of these durations.
     ///
     /// # Panics
-    /// Where there are none.
+    /// If there are none.
     #[must_use]
     pub fn of(mut taken: Vec<Duration>) -> Self {
         taken.sort_unstable();
@@ -157,9 +159,9 @@ impl Spread {
     }
 }
 
-/// A duration for people: three digits and a unit.
+/// A duration with three digits and a unit.
 #[must_use]
-pub fn shown(duration: Duration) -> String {
+pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos() as f64;
     match nanos {
         ..1e3 => format!("{nanos:.0} ns"),
@@ -169,7 +171,7 @@ pub fn shown(duration: Duration) -> String {
     }
 }
 
-/// How many times `other` goes into `one`.
+/// The quotient of two durations.
 #[must_use]
 pub fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
@@ -178,12 +180,12 @@ pub fn ratio(one: Duration, other: Duration) -> f64 {
 /// Prints one line.
 ///
 /// # Errors
-/// Where standard output is closed.
-pub fn line(text: impl std::fmt::Display) -> io::Result<()> {
+/// If standard output is closed.
+pub fn print_line(text: impl std::fmt::Display) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// Bytes of memory that this program has resident.
+/// The resident memory of this process, in bytes.
 ///
 /// # Errors
 /// On a system without `/proc`.
@@ -191,10 +193,10 @@ pub fn resident_bytes() -> io::Result<u64> {
     status_bytes("VmRSS:")
 }
 
-/// The most memory that this program held at once, in bytes.
+/// The peak of the resident memory of this process, in bytes.
 ///
 /// # Errors
-/// Where the system does not say.
+/// If the system does not report it.
 pub fn peak_bytes() -> io::Result<u64> {
     status_bytes("VmHWM:")
 }

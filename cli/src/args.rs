@@ -58,17 +58,17 @@ pub(crate) enum Command {
     /// Check a store. Exits with 0 if nothing new is wrong, 1 if it is damaged and nothing is lost,
     /// 3 if something is lost or it cannot be read.
     Fsck(Fsck),
-    /// List the facts of a process: each is a point to branch from.
+    /// List the facts of a process: a branch can begin after each of them.
     Log(Log),
-    /// Print the conversation of a process at any point, as its model read it.
+    /// Print the conversation of a process at any position, as its model read it.
     Messages(Messages),
     /// Show what differs between two points of one process or two.
     Diff(Diff),
-    /// Name the point where a process stands.
+    /// Give the present position of a process a name.
     Checkpoint(Checkpoint),
     /// List the checkpoints of a store.
     Checkpoints(Checkpoints),
-    /// Continue from any point of a process as new processes; the process itself stays as it is.
+    /// Continue from any position of a process as new processes; the process itself does not change.
     Branch(Branch),
     /// Continue from a checkpoint as new processes.
     Restore(Restore),

@@ -1,5 +1,5 @@
-//! `dormouse checkpoint`, `dormouse branch` and `dormouse restore`: name a point of a process, and
-//! continue from a point as new processes. The original processes never change.
+//! `dormouse checkpoint`, `dormouse branch` and `dormouse restore`: name a position of a process,
+//! and continue from a position as new processes. The original processes never change.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::args::{RunFlags, Store};
 use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
-use crate::process_point::ProcessPoint;
+use crate::process_position::ProcessPosition;
 use crate::process_trees::{Trees, hold_others};
 use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::run_to_end;
@@ -40,8 +40,8 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Branch {
     /// Where to begin: PID (as it is now), PID@FACT or PID@cp:N. The whole tree of the process is
     /// branched.
-    #[arg(value_name = "POINT")]
-    pub(crate) of: ProcessPoint,
+    #[arg(value_name = "POSITION")]
+    pub(crate) of: ProcessPosition,
     #[command(flatten)]
     pub(crate) store: Store,
     #[command(flatten)]
@@ -88,9 +88,9 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
 
 /// Runs a branch of a process to its end.
 pub(crate) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
-    let point = args.of;
+    let position = args.of;
     run_branch(&args.store, args.how, |kernel| {
-        kernel.branch(point.pid, point.at)
+        kernel.branch(position.pid, position.at)
     })
     .await
 }

@@ -19,7 +19,7 @@ use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, open_folder_read_only, require_store};
 use crate::models::Models;
 use crate::permissions::Permissions;
-use crate::process_point::ProcessPoint;
+use crate::process_position::ProcessPosition;
 use crate::process_trees::hold_others;
 use crate::requirements::{compile_exported, warn_of_missing_permissions};
 use crate::run_to_end::run_to_end;
@@ -31,8 +31,8 @@ use crate::terminal::{self, OutputFormat};
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     /// What to export: PID (as it is now), PID@FACT or PID@cp:N.
-    #[arg(value_name = "POINT")]
-    pub(crate) of: ProcessPoint,
+    #[arg(value_name = "POSITION")]
+    pub(crate) of: ProcessPosition,
     /// The file, such as planner.dormouse. Only its owner can read it.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,

@@ -58,7 +58,7 @@ impl From<KernelError> for Failure {
             Some(
                 StoreError::UnknownProcess(_)
                 | StoreError::UnknownFact { .. }
-                | StoreError::ForgottenFact { .. }
+                | StoreError::DeletedFact { .. }
                 | StoreError::UnknownCheckpoint(_),
             ) => return Self::Usage(error.to_string()),
             _ => {}
@@ -98,7 +98,7 @@ pub(crate) fn file_failure(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Usage(format!("{}: {error}", path.display()))
 }
 
-/// The error of the store that an error of the kernel stands for: the kernel reports it as such, or
+/// The error of the store that caused an error of the kernel: the kernel reports it as such, or
 /// as the reason why a process cannot be loaded.
 pub(crate) fn store_error(error: &KernelError) -> Option<&StoreError> {
     let KernelError::Store(failure) = error else {

@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Fsck) -> Result<ExitCode, Failure> {
     let progress = Arc::new(ReadProgress::default());
     let options = progress
         .clone()
-        .pace(store_options(&args.store.key)?, args.rate);
+        .throttle(store_options(&args.store.key)?, args.rate);
     let mut stop = StopSignals::listen()?;
     let mut checking = tokio::task::spawn_blocking(move || check(&args, &options));
     let code = tokio::select! {
@@ -84,10 +84,10 @@ struct ReadProgress {
 impl ReadProgress {
     /// Counts the bytes that are read with these options, and bounds their rate. Once `is_stopped`
     /// is set, the next read fails.
-    fn pace(self: Arc<Self>, options: Options, rate: Option<ReadRate>) -> Options {
+    fn throttle(self: Arc<Self>, options: Options, rate: Option<ReadRate>) -> Options {
         let start = Instant::now();
         let pacer = rate.map(|rate| Mutex::new(Pacer::new(rate)));
-        options.pace(move |bytes| {
+        options.throttle(move |bytes| {
             let mut wait = Duration::ZERO;
             if let Some(pacer) = &pacer {
                 let mut pacer = pacer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,16 +108,16 @@ impl ReadProgress {
 }
 
 /// For each content, the processes whose records refer to it.
-type Holders = HashMap<ContentHash, BTreeSet<Pid>>;
+type ReferencingProcesses = HashMap<ContentHash, BTreeSet<Pid>>;
 
 fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
     let repair = if args.repair { Repair::Yes } else { Repair::No };
-    let mut holders = Holders::new();
+    let mut references = ReferencingProcesses::new();
     let mut undecodable = BTreeSet::new();
     let mut note_piece = |pid: Pid, piece: Piece<'_>| match piece.contents() {
         Ok(contents) => {
             for hash in contents {
-                holders.entry(hash).or_default().insert(pid);
+                references.entry(hash).or_default().insert(pid);
             }
         }
         Err(error) => {
@@ -128,18 +128,18 @@ fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
     };
     let report =
         fsck(&args.store.folder, options, repair, &mut note_piece).map_err(KernelError::from)?;
-    print_report(&report, &holders, &undecodable, repair)
+    print_report(&report, &references, &undecodable, repair)
 }
 
 fn print_report(
     report: &FsckReport,
-    holders: &Holders,
+    references: &ReferencingProcesses,
     undecodable: &BTreeSet<String>,
     repair: Repair,
 ) -> Result<ExitCode, Failure> {
     let mut out = terminal::stdout();
     for finding in &report.issues {
-        writeln!(out, "{finding}{}", holders_of(finding, holders))?;
+        writeln!(out, "{finding}{}", references_to(finding, references))?;
     }
     for line in undecodable {
         writeln!(out, "{line}")?;
@@ -203,11 +203,11 @@ fn verdict(report: &FsckReport, undecodable: usize, repair: Repair) -> String {
 }
 
 /// The sentence of a report that says which processes refer to a damaged content.
-fn holders_of(finding: &Issue, holders: &Holders) -> String {
+fn references_to(finding: &Issue, references: &ReferencingProcesses) -> String {
     let Issue::Content { hash } = finding else {
         return String::new();
     };
-    let Some(pids) = holders.get(hash) else {
+    let Some(pids) = references.get(hash) else {
         return ". Nothing refers to it".to_owned();
     };
     let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();

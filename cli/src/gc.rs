@@ -41,8 +41,8 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) older_than: Option<u64>,
     /// Keep the checkpoints of this label, whatever the other rules say, and with them trees that
-    /// have ended; may be given several times. A label is chosen by whoever makes a checkpoint, so
-    /// pin none that models are told.
+    /// have ended; may be given several times. Labels are not secret, and any process can use any
+    /// label, so do not pin one that models know.
     #[arg(long, value_name = "LABEL")]
     pub(crate) pin: Vec<String>,
     /// Delete trees whose processes have all ended at least this long ago, and their checkpoints
@@ -142,7 +142,7 @@ fn collect_garbage(
             ..Bounds::default()
         },
         now_ms: now_ms(),
-        forgot: &mut |_| {},
+        on_deleted: &mut |_| {},
         watch: &mut |_| {
             if is_stopped.load(Ordering::Relaxed) {
                 ControlFlow::Break(())
@@ -204,7 +204,7 @@ fn now_ms() -> u64 {
 
 fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
     let Garbage {
-        forgotten,
+        deletions,
         live_contents,
         unreadable,
         swept,
@@ -218,9 +218,9 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
     writeln!(
         out,
         "{deleted}  {} checkpoints, {} processes, the older history of {} processes",
-        forgotten.checkpoints.len(),
-        forgotten.processes.len(),
-        forgotten.histories.len()
+        deletions.checkpoints.len(),
+        deletions.processes.len(),
+        deletions.histories.len()
     )?;
     if swept.progress == Progress::BrokenOff {
         writeln!(

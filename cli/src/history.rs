@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::args::Store;
 use crate::failure::Failure;
 use crate::kernel_setup::open_read_only;
-use crate::process_point::ProcessPoint;
+use crate::process_position::ProcessPosition;
 use crate::ps::print_losses;
 use crate::terminal;
 
@@ -37,12 +37,12 @@ pub(crate) struct Log {
 /// `dormouse diff`
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// One point: PID, PID@FACT or PID@cp:N.
-    #[arg(value_name = "POINT")]
-    pub(crate) left: ProcessPoint,
+    /// One position: PID, PID@FACT or PID@cp:N.
+    #[arg(value_name = "POSITION")]
+    pub(crate) left: ProcessPosition,
     /// The other.
-    #[arg(value_name = "POINT")]
-    pub(crate) right: ProcessPoint,
+    #[arg(value_name = "POSITION")]
+    pub(crate) right: ProcessPosition,
     #[command(flatten)]
     pub(crate) store: Store,
     /// Print one JSON object.

@@ -22,7 +22,7 @@ mod messages;
 mod models;
 mod page;
 mod permissions;
-mod process_point;
+mod process_position;
 mod process_table;
 mod process_trees;
 mod progress;

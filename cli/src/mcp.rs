@@ -2,7 +2,7 @@
 //! client of the Model Context Protocol.
 //!
 //! Standard output carries the protocol and nothing else. With `--http` it carries the URL in its
-//! first line and, if a token was drawn, the client's configuration in its second.
+//! first line and, if a token was generated, the client's configuration in its second.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ pub(crate) struct Mcp {
     #[arg(long, value_name = "CHARS", default_value_t = 4000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) page_size: u32,
     /// Serve over HTTP at this address. The first line of output is the URL, the second a client's
-    /// configuration with the token, which is drawn anew at each start; requests without it are
+    /// configuration with the token, which is generated anew at each start; requests without it are
     /// refused. Without an address: any free port of this machine, for this machine alone.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
     pub(crate) http: Option<SocketAddr>,
@@ -180,7 +180,7 @@ async fn serve_pipe(server: &McpServer, stopped: impl Future<Output = ()>) -> Re
 
 struct HttpSetup {
     settings: HttpSettings,
-    /// The secret of a token that was drawn for this start, to be printed for clients.
+    /// The secret of a token that was generated for this start, to be printed for clients.
     drawn_secret: Option<String>,
 }
 
@@ -229,9 +229,9 @@ fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
     if let Some(variable) = &args.token_env {
         token = Some(token_of_variable(variable)?);
     } else if !args.no_token {
-        let (drawn, secret) = Token::draw()
-            .map_err(|error| Failure::Run(format!("a token cannot be drawn: {error}")))?;
-        token = Some(drawn);
+        let (generated, secret) = Token::generate()
+            .map_err(|error| Failure::Run(format!("a token cannot be generated: {error}")))?;
+        token = Some(generated);
         drawn_secret = Some(secret);
     }
     let settings = HttpSettings {

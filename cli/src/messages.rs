@@ -1,4 +1,4 @@
-//! `dormouse messages`: prints the conversation of a process at any point. It opens the store
+//! `dormouse messages`: prints the conversation of a process at any position. It opens the store
 //! read-only.
 
 use std::io::Write;
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use crate::args::Store;
 use crate::failure::Failure;
 use crate::kernel_setup::open_read_only;
-use crate::process_point::ProcessPoint;
+use crate::process_position::ProcessPosition;
 use crate::terminal;
 
 /// `dormouse messages`
 #[derive(Debug, Args)]
 pub(crate) struct Messages {
-    /// The point: PID, PID@FACT or PID@cp:N.
-    #[arg(value_name = "POINT")]
-    pub(crate) point: ProcessPoint,
+    /// The position: PID, PID@FACT or PID@cp:N.
+    #[arg(value_name = "POSITION")]
+    pub(crate) position: ProcessPosition,
     #[command(flatten)]
     pub(crate) store: Store,
     /// Print the system prompt as well.
@@ -35,7 +35,9 @@ pub(crate) struct Messages {
 /// the previews that the model was shown.
 pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
-    let conversation = kernel.conversation(args.point.pid, args.point.at).await;
+    let conversation = kernel
+        .conversation(args.position.pid, args.position.at)
+        .await;
     kernel.shutdown().await;
     let Conversation {
         system, messages, ..

@@ -54,7 +54,7 @@ impl Models {
     }
 
     /// The providers that programs can name. With `--record`, each real provider is wrapped by a
-    /// recorder; with `--replay`, a replayer stands for every provider.
+    /// recorder; with `--replay`, a replayer replaces every provider.
     pub(crate) fn providers(&self) -> Result<Vec<NamedProvider>, Failure> {
         let real: [NamedProvider; 5] = [
             ("scripted", Arc::new(ScriptedProvider)),

@@ -18,7 +18,7 @@ pub(crate) fn warn_of_missing_permissions<'a>(
 ) {
     let mut warnings = Vec::new();
     for program in programs {
-        for missing in kernel.missing(program) {
+        for missing in kernel.missing_permissions(program) {
             let warning = one_line(&format!(
                 "warning: {}, {}: {}",
                 quoted(&missing.requirement.program),

@@ -27,7 +27,7 @@ impl StopSignals {
         })
     }
 
-    /// Waits for the next signal, and returns the exit code that stands for it by the convention of
+    /// Waits for the next signal, and returns its exit code by the convention of
     /// shells: 128 and the number of the signal.
     pub(crate) async fn next(&mut self) -> u8 {
         tokio::select! {

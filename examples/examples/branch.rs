@@ -1,5 +1,5 @@
-//! A checkpoint, and two ways on from it: the process itself, and a branch that knows nothing of
-//! what came later.
+//! A checkpoint with two continuations: the process itself, and a branch, which does not contain
+//! anything that came after the checkpoint.
 //!
 //! ```text
 //! the session: We spoke of owls, then of mice.

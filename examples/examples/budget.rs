@@ -1,5 +1,5 @@
-//! A budget of output tokens for a process and all that it starts: it ends in good order when that
-//! is used up.
+//! A budget of output tokens for a process and its children. The process ends regularly when the
+//! budget is used up.
 //!
 //! ```text
 //! ended as budget_exhausted after 3 model calls
@@ -17,7 +17,7 @@ use dormouse::{Budget, Kernel};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-/// Looks around for ever, for 100 output tokens a time.
+/// A model that never finishes, and uses 100 output tokens for each reply.
 #[derive(Default)]
 struct Endless(Arc<AtomicU32>);
 

@@ -1,5 +1,5 @@
-//! A program that is killed in the middle of its work, and a second one that continues it: what was
-//! done is not done again.
+//! A program that is killed in the middle of its work, and a second one that continues the work
+//! without repeating the completed steps.
 //!
 //! ```text
 //! step 1
@@ -35,8 +35,7 @@ calls = [{ tool = "step", args = { number = "{{ round + 1 }}" } }]
 text = "the work is done"
 "#;
 
-/// Does a step of the work. Twice is the same as once, so that the kernel may repeat it after a
-/// crash.
+/// Does a step of the work. It is idempotent, so that the kernel may repeat it after a crash.
 #[dormouse::tool(idempotent)]
 async fn step(
     /// Its number.

@@ -1,5 +1,5 @@
-//! Embedding the kernel: a tool of the host, a durable session, its events, and going on with it in
-//! a second life.
+//! Embedding the kernel: a tool of the host, a durable session, its events, and its continuation by
+//! a second kernel on the same store.
 //!
 //! ```sh
 //! cargo run -p dormouse-examples --example embed
@@ -22,7 +22,7 @@ provider = "scripted"
 enabled = ["temperature"]
 "#;
 
-/// A model without a network: the first turn asks the tool, the second says what came back.
+/// A model without a network: the first turn calls the tool, the second repeats its answer.
 const SCRIPT: &str = r#"
 [[turn]]
 when.round = 0
@@ -32,7 +32,7 @@ calls = [{ tool = "temperature", args = { city = "{{ prompt }}" } }]
 text = "In {{ prompt }} it is {{ last }}."
 "#;
 
-/// What the model has to give; the JSON schema that it sees is derived from this.
+/// The arguments of the tool. Their JSON schema, which the model sees, is derived from this type.
 #[derive(Deserialize, JsonSchema)]
 struct Place {
     /// The city's name.

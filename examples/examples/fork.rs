@@ -1,4 +1,4 @@
-//! `fork`: a process asks copies of itself, which know its whole conversation and hold its
+//! `fork`: a process gives tasks to copies of itself, which have its whole conversation and its
 //! descriptors.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Ten thousand sessions that sleep on disk, and one that wakes when it is spoken to.
+//! Ten thousand hibernated sessions on disk, and one that wakes when it gets an input.
 //!
 //! ```sh
 //! cargo run --release -p dormouse-examples --example hibernate -- 10000

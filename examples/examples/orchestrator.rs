@@ -1,5 +1,5 @@
-//! An orchestrator: jobs become processes, a few at a time, each with a budget. What fails is
-//! continued from the point before the failure, and not begun anew.
+//! An orchestrator: jobs become processes, a few at a time, each with a budget. A failed
+//! job continues from the position before the failure instead of starting again.
 //!
 //! ```text
 //! job 1: sorted 3 letters
@@ -40,7 +40,7 @@ async fn sort(
     Ok(format!("sorted {letters} letters"))
 }
 
-/// A model whose key has expired once: when job 3 has its work done.
+/// A model whose key expires once: after job 3 has done its work.
 struct Unreliable {
     model: Scripted,
     has_failed: AtomicBool,
@@ -65,7 +65,7 @@ impl Model for Unreliable {
     }
 }
 
-/// The result of a job, whatever it takes.
+/// The result of a job, with retries.
 async fn run(kernel: &Kernel, process: Process) -> Result<String, KernelError> {
     let exit = process.wait().await?;
     if exit.status != ExitStatus::ModelFailed {

@@ -1,4 +1,4 @@
-//! A model of your own: whatever answers a request with a reply.
+//! A model of your own: a function from a request to a reply.
 //!
 //! ```text
 //! You said 3 words, and I know 1 tool.
@@ -13,7 +13,7 @@ use dormouse::ports::Model;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-/// Counts what it reads. A real one would send the request somewhere.
+/// Counts the words of a request. A real model would send the request to a server.
 struct Counting;
 
 impl Model for Counting {

@@ -14,10 +14,10 @@ use dormouse::{Kernel, KernelError};
 
 const ROW: usize = 44;
 const INDENT: usize = 36;
-/// How wide the widest bar is.
+/// The width of the widest bar.
 const BAR: u64 = 240;
 
-/// A process as it is drawn.
+/// A process in the picture.
 struct Row {
     depth: usize,
     /// The row of its parent.
@@ -28,7 +28,7 @@ struct Row {
     entered: u64,
 }
 
-/// The processes of a store, parents in front of their children.
+/// The processes of a store, parents before their children.
 async fn rows(kernel: &Kernel) -> Result<Vec<Row>, KernelError> {
     let processes = kernel.processes().await?;
     let mut rows: Vec<Row> = Vec::new();

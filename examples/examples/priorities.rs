@@ -1,4 +1,4 @@
-//! Priorities: one model call at a time, and the process that somebody waits for is served first.
+//! Priorities: one model call at a time, and the process with the highest priority is served first.
 //!
 //! ```text
 //! served: high, normal, low
@@ -18,7 +18,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
-/// Notes who is served. The first call waits until all others stand in line.
+/// Records the order of the calls. The first call waits until all others are queued.
 struct Line {
     served: Arc<Mutex<Vec<String>>>,
     opens: Arc<Semaphore>,
@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let start = kernel.start(program.clone()).priority(priority);
         processes.push(start.input(name).await?);
     }
-    // Until all of them stand in line.
+    // Wait until all of them are queued.
     tokio::time::sleep(Duration::from_millis(200)).await;
     opens.add_permits(1);
     for process in processes {

@@ -1,5 +1,5 @@
 //! Stores with right hashes and forged insides, opened to look into as `dormouse ps` and `log` do,
-//! and recovered: what stands there is read or refused by name, and takes no more memory than a
+//! and recovered: each record is read or refused by name, and takes no more memory than a
 //! multiple of the store's bytes.
 
 #![no_main]
@@ -135,7 +135,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     for (at, which, claim) in numbers.into_iter().filter(|(at, ..)| *at > 127) {
         let at = usize::from(at) % store.records.len();
-        // Where a record stands is for the chain to say: its commit and its length stay.
+        // The chain determines where a record is, so its commit and its length are kept.
         let which = [1, 2, 3, 5, 6, 7][usize::from(which) % 6];
         store.records[at].numbers[which] = claimed(claim);
     }

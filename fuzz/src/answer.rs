@@ -1,5 +1,5 @@
 //! What is true of every answer: one element that parses, that says by its flag whether it is an
-//! error, and in which no tag of the kernel stands that the kernel did not write.
+//! error, and contains no tag of the kernel that the kernel did not write.
 
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::imitation::ELEMENT_PREFIXES;
@@ -9,7 +9,7 @@ use roxmltree::{Document, Node};
 /// Parses an answer.
 ///
 /// # Panics
-/// XML-1 is broken, a tag of the kernel stands in a text, or the error flag contradicts the
+/// XML-1 is broken, a text contains a tag of the kernel, or the error flag contradicts the
 /// element.
 #[must_use]
 pub fn parse(answer: &Answer) -> Document<'_> {
@@ -26,7 +26,7 @@ pub fn parse(answer: &Answer) -> Document<'_> {
 /// Parses the XML of an answer.
 ///
 /// # Panics
-/// As [`parse`], but for the flag.
+/// As [`parse`], except for the flag.
 #[must_use]
 pub fn parse_xml(xml: &str) -> Document<'_> {
     let document = Document::parse(xml).unwrap_or_else(|error| panic!("XML-1: {error}: {xml:?}"));

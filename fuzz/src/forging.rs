@@ -57,7 +57,7 @@ pub enum Forgery {
         /// Which of the claims.
         claim: u8,
     },
-    /// A small number stands there.
+    /// A small number.
     Number {
         /// Where.
         at: u16,
@@ -71,7 +71,7 @@ pub enum Forgery {
         /// The byte.
         byte: u8,
     },
-    /// A part stands there again and again.
+    /// A part, many times.
     Repeat {
         /// Where.
         at: u16,
@@ -87,7 +87,7 @@ pub enum Forgery {
         /// How much.
         len: u8,
     },
-    /// Bytes stand there.
+    /// Bytes.
     Insert {
         /// Where.
         at: u16,
@@ -257,7 +257,7 @@ pub fn facts() -> Vec<Vec<u8>> {
 }
 
 /// Makes a process of an image and facts after it, as recovery does; contents stay names but for
-/// the program's. What stands there may be refused; nothing may panic.
+/// the program's. The image and the facts may be refused; nothing may panic.
 pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts: &[Vec<u8>]) {
     let Some(program) = bundle.and_then(|bytes| {
         let bundle = Bundle::from_bytes(bytes).ok()?;

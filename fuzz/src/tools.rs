@@ -45,7 +45,7 @@ const FDS: [&str; 8] = [
     "fd:1", "fd-2", "*", "fd:4", "the log", "fd:6", "ref:plan", "fd:9",
 ];
 
-/// Texts that calls are made of, beside those that the fuzzer makes up.
+/// Texts that calls are made of, in addition to those that the fuzzer generates.
 const TEXTS: [&str; 10] = [
     "out.txt",
     "line",

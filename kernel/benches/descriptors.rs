@@ -1,6 +1,6 @@
-//! What a descriptor costs, beside what the machine can do with the same bytes in the same run:
-//! copying them, checking them as UTF-8 and counting their lines, searching them. What the index
-//! takes in memory is printed first.
+//! The cost of descriptors, compared with what the machine can do with the same bytes in the same
+//! run: copying them, checking them as UTF-8 and counting their lines, searching them. What the
+//! index takes in memory is printed first.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -110,7 +110,7 @@ fn create_and_paginate_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
 }
 
 /// So many pages are read in a run, since one costs by chance more or less than the next: what is
-/// scanned depends on where it stands between two counts of the index.
+/// scanned depends on its position between two counts of the index.
 const PAGES: u64 = 64;
 
 /// `first`, `middle` and `last` are neighbours. `anywhere` are pages far from each other: they are

@@ -1,5 +1,5 @@
-//! What a fork costs, beside copying what the process holds in the same run: the decision that
-//! makes one child, and the child's state from its image.
+//! The cost of a fork, compared with copying the contents of the process in the same run: the
+//! decision that makes one child, and the child's state from its image.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn holding(count: u32, len: usize) -> State {
     state
 }
 
-/// The model asks for a fork into one child.
+/// The reply of the model: a fork into one child.
 fn fork(state: &State) -> Input {
     let Phase::Thinking { call } = *state.phase() else {
         unreachable!("it waits for its model")

@@ -221,7 +221,7 @@ fn a_spawn_that_comes_to_nothing_gives_its_share_back() {
         panic!("{:?}", run.effects)
     };
     assert_eq!(run.state.budget().shares().count(), 1);
-    let result = Err(dormouse_kernel::process::FetchError::Inside(
+    let result = Err(dormouse_kernel::process::FetchError::Internal(
         "no".to_owned(),
     ));
     run.feed(Input::Completed {

@@ -643,7 +643,7 @@ impl World {
                     .collect(),
             };
             let result = if which.is_multiple_of(5) {
-                Err(FetchError::Inside("no".to_owned()))
+                Err(FetchError::Internal("no".to_owned()))
             } else {
                 Ok(fetched)
             };

@@ -447,17 +447,17 @@ fn descriptions_of_parameters_must_fit_the_tools_of_the_host() {
     assert!(
         compiled
             .clone()
-            .fits(&BTreeMap::from([("grep", good.as_str())]))
+            .check_parameters(&BTreeMap::from([("grep", good.as_str())]))
             .is_ok()
     );
     assert!(
         compiled
             .clone()
-            .fits(&BTreeMap::from([("other", bad.as_str())]))
+            .check_parameters(&BTreeMap::from([("other", bad.as_str())]))
             .is_ok()
     );
     let errors = compiled
-        .fits(&BTreeMap::from([("grep", bad.as_str())]))
+        .check_parameters(&BTreeMap::from([("grep", bad.as_str())]))
         .unwrap_err();
     let [error] = errors.errors() else {
         panic!("{errors}")

@@ -1,4 +1,4 @@
-//! From the function to the tool.
+//! Expands `#[tool]`: turns an async function into a function that returns the tool.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
@@ -18,17 +18,17 @@ struct Argument {
 }
 
 impl Argument {
-    /// What binds the argument of this number: seen by nothing that is written in the function,
-    /// whatever its name.
+    /// The pattern that binds the argument of this number, hygienic: the code of the function
+    /// cannot name it.
     fn binding(number: usize) -> Ident {
         format_ident!("argument_{number}", span = Span::mixed_site())
     }
 }
 
-/// The function that gives the tool, with the written function inside of it.
+/// The function that returns the tool, with the original function inside.
 ///
 /// # Errors
-/// Where the function cannot be a tool, at what stands in the way.
+/// If the function cannot be a tool; the error points at the reason.
 pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStream> {
     check(&function)?;
     let (visibility, name) = (function.vis.clone(), function.sig.ident.clone());
@@ -145,7 +145,7 @@ fn policy(options: &Options) -> TokenStream {
     quote!(#access #idempotent #deadline #cap)
 }
 
-/// Takes the doc comment off, which may not stand on the parameter of a function.
+/// Removes the doc comment, which is not allowed on the parameter of a function.
 fn argument(parameter: &mut PatType) -> Result<Argument> {
     let (docs, kept) = std::mem::take(&mut parameter.attrs)
         .into_iter()
@@ -167,7 +167,7 @@ fn is_doc(attribute: &Attribute) -> bool {
     attribute.path().is_ident("doc")
 }
 
-/// A doc comment as a text.
+/// The text of a doc comment.
 pub(crate) fn text(docs: &[Attribute]) -> String {
     let lines = docs.iter().filter_map(|doc| match &doc.meta {
         Meta::NameValue(pair) => match &pair.value {

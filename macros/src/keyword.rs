@@ -1,4 +1,4 @@
-//! `#[derive(Keyword)]`: the variants of an enum become the words that a key may be.
+//! `#[derive(Keyword)]`: the variants of an enum become the valid words of a key.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -9,7 +9,7 @@ use crate::expand::text;
 /// Generates `Keyword` and `Value`.
 ///
 /// # Errors
-/// If the type is no enum, or at a variant that holds something.
+/// If the type is not an enum, or a variant has fields.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Enum(data) = &input.data else {
         return Err(Error::new_spanned(
@@ -44,7 +44,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The words of a variant: those of `#[word("…", "…")]`, or its name in small letters with `_`.
+/// The words of a variant: those of `#[word("…", "…")]`, or its name in snake case.
 fn entries(variant: &Variant) -> Result<TokenStream> {
     if !variant.fields.is_empty() {
         return Err(Error::new_spanned(variant, "a word has no fields"));

@@ -2,8 +2,8 @@
 //! host, and the derives that read the tables of a program file.
 //!
 //! `#[tool]` only writes what could be written by hand with `dormouse::FnTool`: an argument type
-//! with derived schema, and the call. It is used through the facade, as `#[dormouse::tool]`, and its
-//! examples and tests stand there. [`Section`] and [`Keyword`] are for `dormouse-proto` alone.
+//! with derived schema, and the call. It is used through the facade, as `#[dormouse::tool]`, and
+//! its examples and tests are there. [`Section`] and [`Keyword`] are for `dormouse-proto` alone.
 
 mod expand;
 mod keyword;

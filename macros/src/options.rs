@@ -1,10 +1,10 @@
-//! What stands in the brackets of the attribute.
+//! Parses the options of the attribute `#[tool(…)]`.
 
 use proc_macro2::TokenStream;
 use syn::parse::Parser;
 use syn::{Ident, LitInt, LitStr, Result};
 
-/// The options, each as it was given.
+/// The options as they were given; `None` for an option that was not given.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) access: Option<Ident>,
@@ -15,10 +15,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads them.
+    /// Parses the tokens inside the brackets.
     ///
     /// # Errors
-    /// At the option that is not known, stands twice, or has no such value.
+    /// An unknown option, an option that is given twice, or an invalid value; the error points at
+    /// it.
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let mut options = Self::default();
         let parser = syn::meta::parser(|meta| {
@@ -27,8 +28,8 @@ impl Options {
                 .get_ident()
                 .map(Ident::to_string)
                 .unwrap_or_default();
-            let twice = || meta.error(format!("`{key}` stands here twice"));
-            let fresh = match key.as_str() {
+            let duplicate = || meta.error(format!("`{key}` is given twice"));
+            let is_first = match key.as_str() {
                 "access" => options
                     .access
                     .replace(access(&meta.value()?.parse()?)?)
@@ -51,27 +52,27 @@ impl Options {
                     return Err(meta.error(format!("no such option; valid are {valid}")));
                 }
             };
-            if fresh { Ok(()) } else { Err(twice()) }
+            if is_first { Ok(()) } else { Err(duplicate()) }
         });
         parser.parse2(tokens)?;
         Ok(options)
     }
 }
 
-/// The variant of `Access` that the word names.
-fn access(word: &LitStr) -> Result<Ident> {
-    let variant = match word.value().as_str() {
+/// The variant of `Access` with this name.
+fn access(level: &LitStr) -> Result<Ident> {
+    let variant = match level.value().as_str() {
         "read" => "Read",
         "write" => "Write",
         "admin" => "Admin",
         _ => {
             return Err(syn::Error::new(
-                word.span(),
+                level.span(),
                 "valid are \"read\", \"write\" and \"admin\"",
             ));
         }
     };
-    Ok(Ident::new(variant, word.span()))
+    Ok(Ident::new(variant, level.span()))
 }
 
 fn name(name: LitStr) -> Result<LitStr> {

@@ -20,7 +20,8 @@ const OF_KEYS: [&str; 12] = [
 /// The options of an attribute by their names, each with what follows its `=`.
 struct Options(BTreeMap<String, TokenStream>);
 
-/// A field: how it is read, its value in an empty table, and its part of the description.
+/// The generated code of a field: how it is read, its value in an empty table, and its part of the
+/// description.
 struct Member {
     name: Ident,
     of: Type,
@@ -33,7 +34,7 @@ struct Member {
 /// Generates `Section`, and `Default`: the value of an empty table.
 ///
 /// # Errors
-/// At an option that is not known, or a key without a description.
+/// An unknown option, or a key without a description.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
         let message = "the keys of a table are the fields of a struct";
@@ -86,7 +87,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// A field; if it is a key, the constant that describes it is added to `keys`.
+/// Parses a field. If it is a key, adds the constant that describes it to `keys`.
 fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
     let name = field.ident.clone();
     let name = name.ok_or_else(|| Error::new_spanned(field, "a key is a field with a name"))?;

@@ -1,4 +1,4 @@
-//! What it costs to show a page of 4 KB as XML, the whole answer, beside copying the bytes of that
+//! The cost of rendering a page of 4 KB as an XML answer, compared with copying the bytes of that
 //! page in the same run.
 //!
 //! Each kind of text is cut into many different pages, taken in turn, so that no page is learnt by

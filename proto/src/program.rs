@@ -1,16 +1,16 @@
-//! Programs as they are written: TOML, read with the place of every value.
+//! Parses program files: TOML, with the span of every value.
 //!
-//! [`parse`] turns the text of a program file into a [`ProgramFile`] and says everything that is
-//! wrong with the text: not the first thing only. It checks what can be seen in the file alone:
-//! keys, types, ranges. It never reads another file and knows no tools but the built-in ones; that
-//! is left to `dormouse_kernel::program`, which compiles.
+//! [`parse`] turns the text of a program file into a [`ProgramFile`] and reports all of its
+//! mistakes, not only the first. It checks what the file alone can show: keys, types, ranges. It
+//! never reads another file and knows only the built-in tools; the rest is checked by
+//! `dormouse_kernel::program`, which compiles.
 //!
 //! * A text of more than [`MAX_FILE_BYTES`] or nested deeper than [`MAX_NESTING`] is refused before
 //!   it is parsed.
 //! * A table is a struct, and its keys are the fields: `#[derive(Section)]` gives the reading, the
 //!   defaults, the JSON Schema ([`schema`]) and the reference in `docs/program-reference.md`.
-//! * A key that means nothing is an error, with the nearest one that does. What the reference
-//!   implementation knows and this version does not is a warning, so that its programs load.
+//! * An unknown key is an error that suggests the nearest known key. A key that only the reference
+//!   implementation knows is a warning, so that its programs load.
 //!
 //! ```
 //! use dormouse_proto::program::parse;
@@ -85,26 +85,26 @@ use crate::budget::Price;
 /// The largest program file, in bytes.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// How deep arrays and inline tables may stand in each other.
+/// The maximum nesting of arrays and inline tables.
 pub const MAX_NESTING: usize = 32;
 
 /// The most models that one program may price.
 const MOST_PRICES: usize = 256;
 
-/// A place in a text: bytes from, up to.
+/// A range of bytes in a text.
 pub type Span = Range<usize>;
 
-/// A value and the place where it stands.
+/// A value and its span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Its place.
+    /// The span.
     pub span: Span,
 }
 
 impl<T> At<T> {
-    /// An error at this place.
+    /// An error with this span.
     #[must_use]
     pub fn error(&self, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
         Diagnostic::error(self.span.clone(), message, label)
@@ -158,20 +158,20 @@ pub struct ProgramFile {
     pub prices: Vec<Named<Price>>,
 }
 
-/// What came of reading a program file. The file is only good if no diagnostic is an error;
-/// otherwise it holds what could be read, so that further checks can add their diagnostics.
+/// The result of parsing a program file. The file is valid only if no diagnostic is an error;
+/// otherwise it contains what could be parsed, so that later checks can add their diagnostics.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     /// The file.
     pub file: ProgramFile,
-    /// What is wrong or odd.
+    /// The errors and warnings.
     pub diagnostics: Diagnostics,
-    /// Whether the text is TOML at all. If not, the file is empty, and further checks would only
-    /// confuse.
+    /// Whether the text is TOML. If not, the file is empty, and later checks would only report
+    /// consequences.
     pub is_toml: bool,
 }
 
-/// Reads a program file. Costs one pass over the text; a text that is too large is not looked at.
+/// Parses a program file. Costs one pass over the text; a text that is too large is not parsed.
 #[must_use]
 pub fn parse(text: &str) -> Parsed {
     let mut diagnostics = Diagnostics::default();
@@ -183,11 +183,11 @@ pub fn parse(text: &str) -> Parsed {
     }
 }
 
-/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else. Costs
-/// one pass over the text.
+/// Parses a table of prices: a file that contains `[prices]`, as a program may, and nothing else.
+/// Costs one pass over the text.
 ///
 /// # Errors
-/// What is wrong with it.
+/// All mistakes in it.
 pub fn parse_prices(text: &str) -> Result<Vec<Named<Price>>, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     match read::<PriceFile>(text, &mut diagnostics) {
@@ -196,7 +196,7 @@ pub fn parse_prices(text: &str) -> Result<Vec<Named<Price>>, Diagnostics> {
     }
 }
 
-/// A file of prices alone.
+/// The file that contains only prices.
 #[derive(Section)]
 struct PriceFile {
     /// What models cost, by the name of the model at its provider.
@@ -204,7 +204,7 @@ struct PriceFile {
     prices: Vec<Named<Price>>,
 }
 
-/// What is written in a text; none if it is not TOML.
+/// Reads a text as the section `S`; `None` if it is not TOML.
 fn read<S: Section>(text: &str, diagnostics: &mut Diagnostics) -> Option<S> {
     if let Some(refused) = too_large(text.len()).or_else(|| nesting::too_deep(text)) {
         diagnostics.push(refused);
@@ -225,8 +225,8 @@ fn read<S: Section>(text: &str, diagnostics: &mut Diagnostics) -> Option<S> {
     read
 }
 
-/// The diagnostic about a file of so many bytes, if it is too large: for callers that hold bytes
-/// rather than text.
+/// The diagnostic for a file of `len_bytes` bytes, if that is too large; for callers that hold
+/// bytes rather than text.
 #[must_use]
 pub fn too_large(len_bytes: usize) -> Option<Diagnostic> {
     (len_bytes > MAX_FILE_BYTES).then(|| {

@@ -73,8 +73,8 @@ pub(crate) enum SupervisorMessage {
         parent: Pid,
         children: Vec<Child>,
     },
-    Born {
-        newborns: Vec<Newborn>,
+    Created {
+        new_processes: Vec<NewProcess>,
     },
     Loaded {
         pid: Pid,
@@ -141,7 +141,7 @@ pub(crate) enum SupervisorMessage {
     },
 }
 
-pub(crate) struct Newborn {
+pub(crate) struct NewProcess {
     pub(crate) row: ProcessRow,
     pub(crate) program: Program,
     pub(crate) image: Box<Image>,
@@ -182,7 +182,7 @@ pub(crate) enum Requester {
 /// What the store is to tell when something is durable.
 pub(crate) enum Ack {
     Facts { pid: Pid, life: u64, upto: u64 },
-    Born { newborns: Vec<Newborn> },
+    Created { new_processes: Vec<NewProcess> },
     GivenUp { pid: Pid, exit: Exit },
     Files { root: Pid },
     Load { pid: Pid },

@@ -422,7 +422,7 @@ impl World {
                 } => ShownPreload::temp_file(id, version, &content.unbounded())
                     .map_err(FetchError::Lost),
                 TempFileReply::Changed { id, .. } => {
-                    Err(FetchError::Inside(format!("{id} was not read")))
+                    Err(FetchError::Internal(format!("{id} was not read")))
                 }
             })
             .collect();

@@ -27,7 +27,7 @@ pub(crate) enum Entry {
         hash: ContentHash,
         bytes: Bytes,
     },
-    Born {
+    Created {
         row: ProcessRow,
         image: Vec<u8>,
     },
@@ -90,7 +90,7 @@ impl Disk {
     fn write(&mut self, entry: Entry) -> Held {
         match entry {
             Entry::Content { hash, bytes } => drop(self.contents.insert(hash, bytes)),
-            Entry::Born { row, image } => {
+            Entry::Created { row, image } => {
                 let journal = Journal {
                     row,
                     image,
@@ -264,9 +264,9 @@ impl World {
                     message: ProcessMessage::Imaged,
                 },
             ),
-            Ack::Born { newborns } => (
+            Ack::Created { new_processes } => (
                 SUPERVISOR,
-                Event::Supervisor(SupervisorMessage::Born { newborns }),
+                Event::Supervisor(SupervisorMessage::Created { new_processes }),
             ),
             Ack::GivenUp { pid, exit } => (
                 SUPERVISOR,

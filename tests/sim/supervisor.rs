@@ -13,7 +13,7 @@ use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 use dormouse_proto::record::Control;
 
 use self::table::{Run, Table};
-use crate::event::{Ack, Event, Newborn, ProcessMessage, SupervisorMessage};
+use crate::event::{Ack, Event, NewProcess, ProcessMessage, SupervisorMessage};
 use crate::invariants::Held;
 use crate::process::Running;
 use crate::schedule::SUPERVISOR;
@@ -26,7 +26,7 @@ const MOST_FAULTS: u32 = 4;
 #[derive(Default)]
 pub(crate) struct Supervisor {
     pub(crate) table: Table,
-    held_back: BTreeMap<Pid, Newborn>,
+    held_back: BTreeMap<Pid, NewProcess>,
 }
 
 impl World {
@@ -38,14 +38,15 @@ impl World {
                 origin,
                 name,
             } => {
-                let mut newborn = self.newborn(None, program, image, origin);
-                newborn.row.name = name.filter(|name| self.supervisor.table.named(name).is_none());
-                self.bear(vec![newborn])
+                let mut new_process = self.new_process(None, program, image, origin);
+                new_process.row.name =
+                    name.filter(|name| self.supervisor.table.named(name).is_none());
+                self.create(vec![new_process])
             }
             SupervisorMessage::StartChildren { parent, children } => {
                 self.start_children(parent, children)
             }
-            SupervisorMessage::Born { newborns } => self.born(newborns),
+            SupervisorMessage::Created { new_processes } => self.on_created(new_processes),
             SupervisorMessage::Loaded { pid } => self.loaded(pid),
             SupervisorMessage::Deliver { pid, input } => {
                 self.deliver(pid, *input);
@@ -125,20 +126,20 @@ impl World {
         }
     }
 
-    pub(crate) fn newborn(
+    pub(crate) fn new_process(
         &mut self,
         parent: Option<Pid>,
         program: Program,
         image: Box<Image>,
         origin: Origin,
-    ) -> Newborn {
+    ) -> NewProcess {
         let pid = self.supervisor.table.next_pid();
         let row = ProcessRow {
             parent,
             origin,
             ..ProcessRow::started(pid, program.name())
         };
-        Newborn {
+        NewProcess {
             row,
             program,
             image,
@@ -147,47 +148,50 @@ impl World {
 
     /// Makes births durable, all together; they run once they are. In a tree that was stopped they
     /// are born stopped.
-    pub(crate) fn bear(&mut self, mut newborns: Vec<Newborn>) -> Held {
+    pub(crate) fn create(&mut self, mut new_processes: Vec<NewProcess>) -> Held {
         let mut entries = Vec::new();
-        for born in newborns
+        for created in new_processes
             .iter_mut()
-            .filter(|born| self.supervisor.table.is_halted(born.row.parent))
+            .filter(|created| self.supervisor.table.is_halted(created.row.parent))
         {
             self.tally.count("children born stopped");
-            born.image.control = Control::Stopped;
+            created.image.control = Control::Stopped;
         }
-        for born in &newborns {
-            self.check_birth(born)?;
-            let image = encode_image((*born.image).clone(), &mut entries);
-            entries.push(Entry::Born {
-                row: born.row.clone(),
+        for created in &new_processes {
+            self.check_birth(created)?;
+            let image = encode_image((*created.image).clone(), &mut entries);
+            entries.push(Entry::Created {
+                row: created.row.clone(),
                 image,
             });
-            self.supervisor.table.reserve(&born.row);
+            self.supervisor.table.reserve(&created.row);
         }
-        self.append(entries, Ack::Born { newborns });
+        self.append(entries, Ack::Created { new_processes });
         Ok(())
     }
 
-    fn born(&mut self, newborns: Vec<Newborn>) -> Held {
-        let rows: Vec<_> = newborns.iter().map(|born| born.row.clone()).collect();
-        let holds = newborns.len() > 1 && newborns.iter().all(waits_for_its_sibling);
-        let mut newborns = newborns.into_iter();
-        if holds && let Some(first) = newborns.next() {
-            self.hold_back(first, newborns.collect())?;
+    fn on_created(&mut self, new_processes: Vec<NewProcess>) -> Held {
+        let rows: Vec<_> = new_processes
+            .iter()
+            .map(|created| created.row.clone())
+            .collect();
+        let holds = new_processes.len() > 1 && new_processes.iter().all(waits_for_its_sibling);
+        let mut new_processes = new_processes.into_iter();
+        if holds && let Some(first) = new_processes.next() {
+            self.hold_back(first, new_processes.collect())?;
         } else {
-            newborns.try_for_each(|born| self.first_run(born, Vec::new()))?;
+            new_processes.try_for_each(|created| self.first_run(created, Vec::new()))?;
         }
         rows.iter().for_each(|row| self.report_start(row));
         Ok(())
     }
 
-    fn hold_back(&mut self, first: Newborn, others: Vec<Newborn>) -> Held {
+    fn hold_back(&mut self, first: NewProcess, others: Vec<NewProcess>) -> Held {
         self.tally.count("siblings held back");
-        let pids: Vec<_> = others.iter().map(|born| born.row.pid).collect();
+        let pids: Vec<_> = others.iter().map(|created| created.row.pid).collect();
         self.supervisor
             .held_back
-            .extend(others.into_iter().map(|born| (born.row.pid, born)));
+            .extend(others.into_iter().map(|created| (created.row.pid, created)));
         self.first_run(first, pids.clone())?;
         let spoken_to = pids
             .iter()
@@ -204,16 +208,21 @@ impl World {
 
     fn release(&mut self, pids: Vec<Pid>) -> Held {
         for pid in pids {
-            if let Some(born) = self.supervisor.held_back.remove(&pid) {
-                self.first_run(born, Vec::new())?;
+            if let Some(created) = self.supervisor.held_back.remove(&pid) {
+                self.first_run(created, Vec::new())?;
             }
         }
         Ok(())
     }
 
-    fn first_run(&mut self, born: Newborn, siblings: Vec<Pid>) -> Held {
-        let pid = born.row.pid;
-        match State::from_image(pid, born.program, self.programs.around.clone(), *born.image) {
+    fn first_run(&mut self, created: NewProcess, siblings: Vec<Pid>) -> Held {
+        let pid = created.row.pid;
+        match State::from_image(
+            pid,
+            created.program,
+            self.programs.around.clone(),
+            *created.image,
+        ) {
             Ok(state) => self.begin(state, 0, 0, siblings),
             Err(error) => self.give_up(pid, &error.to_string()),
         }
@@ -394,7 +403,7 @@ impl World {
     }
 }
 
-fn waits_for_its_sibling(born: &Newborn) -> bool {
-    matches!(born.row.origin, Origin::Forked { .. })
-        && born.program.limits().fork_release == ForkRelease::First
+fn waits_for_its_sibling(created: &NewProcess) -> bool {
+    matches!(created.row.origin, Origin::Forked { .. })
+        && created.program.limits().fork_release == ForkRelease::First
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse::ports::{
-    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
-    Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
+    OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
 };
 
 /// What is asked of a store.
@@ -39,8 +39,8 @@ pub enum Operation {
     TempFiles,
     /// [`Store::begin_mark`].
     BeginMark,
-    /// [`Store::take_stock`].
-    TakeStock,
+    /// [`Store::update_inventory`].
+    UpdateInventory,
     /// [`Store::sweep`].
     Sweep,
 }
@@ -204,11 +204,13 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.end_mark(mark);
     }
 
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        self.ask(Operation::TakeStock, |store| store.take_stock(order))
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        self.ask(Operation::UpdateInventory, |store| {
+            store.update_inventory(order)
+        })
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         self.ask(Operation::Sweep, |store| store.sweep(owner, sweep))
     }
 }

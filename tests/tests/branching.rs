@@ -14,7 +14,7 @@ use dormouse::model::{Reply, Request};
 use dormouse::ports::{Store, StoreError};
 use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Kernel, KernelBuilder, KernelError, NotFound, Point, StoreFailure, View};
+use dormouse::{Kernel, KernelBuilder, KernelError, NotFound, Position, StoreFailure, View};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair::{TOOLS, answers, check_end, model, root_of, rows, swarm};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, says, turn, within};
@@ -110,7 +110,7 @@ async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branche
         .unwrap();
     assert_eq!(turn(&left, "left").await, "after one|after one|left");
     assert_eq!(turn(&right, "right").await, "after one|after one|right");
-    let deeper = within(kernel.branch(left.pid(), Point::Now).into_future())
+    let deeper = within(kernel.branch(left.pid(), Position::Now).into_future())
         .await
         .unwrap();
     assert_eq!(
@@ -131,7 +131,7 @@ async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branche
         "the other heard nothing of it"
     );
     let diff = kernel
-        .diff((left.pid(), Point::Now), (right.pid(), Point::Now))
+        .diff((left.pid(), Position::Now), (right.pid(), Position::Now))
         .await
         .unwrap();
     assert_eq!(diff.common_messages, 2);
@@ -186,7 +186,7 @@ async fn a_branch_of_a_branch_knows_its_processes_by_the_first_numbers() {
     };
     let root = root_of(&kernel, first.pid()).await;
     assert_eq!(members(root.pid(), &rows_then), [1, 2, 3]);
-    let second = within(kernel.branch(first.pid(), Point::Now).into_future())
+    let second = within(kernel.branch(first.pid(), Position::Now).into_future())
         .await
         .unwrap();
     let deeper = root_of(&kernel, second.pid()).await;
@@ -404,7 +404,7 @@ async fn contents_are_shared_by_all_branches() {
     let size = || -> u64 { folder_bytes(folder.path()) };
     let before = size();
     for _ in 0..20 {
-        within(kernel.branch(session.pid(), Point::Now).into_future())
+        within(kernel.branch(session.pid(), Position::Now).into_future())
             .await
             .unwrap();
     }
@@ -444,11 +444,11 @@ async fn without_a_store_there_is_nothing_to_go_back_to() {
         Err(KernelError::Store(StoreFailure::NoStore))
     ));
     assert!(matches!(
-        kernel.branch(session.pid(), Point::Now).await,
+        kernel.branch(session.pid(), Position::Now).await,
         Err(KernelError::Store(StoreFailure::NoStore))
     ));
     assert!(matches!(
-        kernel.branch(Pid(9), Point::Now).await,
+        kernel.branch(Pid(9), Position::Now).await,
         Err(KernelError::NotFound(NotFound::Process(Pid(9))))
     ));
     kernel.shutdown().await;
@@ -602,7 +602,7 @@ async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_wha
     turn(&session, "one").await;
     let kept = within(session.checkpoint("early")).await.unwrap();
     turn(&session, "two").await;
-    let branch = within(kernel.branch(session.pid(), Point::Now).into_future())
+    let branch = within(kernel.branch(session.pid(), Position::Now).into_future())
         .await
         .unwrap();
     for process in [&session, &branch] {
@@ -708,7 +708,7 @@ async fn a_branch_that_cannot_be_born_leaves_no_checkpoint() {
         .unwrap();
     within(process.wait_for(View::is_idle)).await.unwrap();
     is_full.store(true, Ordering::SeqCst);
-    let refused = kernel.branch(process.pid(), Point::Now).await;
+    let refused = kernel.branch(process.pid(), Position::Now).await;
     assert!(
         matches!(
             refused,

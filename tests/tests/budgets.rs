@@ -349,7 +349,7 @@ async fn the_host_sets_the_budget_of_a_root_and_names_the_prices() {
         loaded
             .unwrap_err()
             .to_string()
-            .contains("the model `m`, which `program` asks, has no price")
+            .contains("the model `m`, which `program` calls, has no price")
     );
     let priced = kernel(&["m"]).await.unwrap();
     let process: Process = start(&priced, cost).await.unwrap();

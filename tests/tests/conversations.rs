@@ -6,7 +6,7 @@ use dormouse::id::{FactNumber, Pid};
 use dormouse::message::Role;
 use dormouse::model::Request;
 use dormouse::store::MemoryStore;
-use dormouse::{Kernel, KernelError, Point, StoreFailure};
+use dormouse::{Kernel, KernelError, Position, StoreFailure};
 use dormouse_tests::{FnModel, says, turn, within};
 
 const PROGRAM: &str = "
@@ -42,7 +42,9 @@ async fn at_each_point_it_is_what_the_model_read_there() {
     for text in ["one", "two", &"long ".repeat(100)] {
         turn(&session, text).await;
     }
-    let last = within(kernel.conversation(pid, Point::Now)).await.unwrap();
+    let last = within(kernel.conversation(pid, Position::Now))
+        .await
+        .unwrap();
     let requests = requests.lock().unwrap().clone();
     assert_eq!((last.messages.len(), requests.len()), (6, 3));
     assert!(last.system.starts_with("You count."), "{}", last.system);
@@ -62,7 +64,7 @@ async fn at_each_point_it_is_what_the_model_read_there() {
     let facts = kernel.log(pid).await.unwrap();
     let mut lengths = Vec::new();
     for line in &facts {
-        let point = Point::Fact(line.number);
+        let point = Position::Fact(line.number);
         let then = within(kernel.conversation(pid, point)).await.unwrap();
         assert_eq!(then.messages[..], last.messages[..then.messages.len()]);
         lengths.push(then.messages.len());
@@ -71,12 +73,17 @@ async fn at_each_point_it_is_what_the_model_read_there() {
     assert_eq!((lengths[0], lengths[lengths.len() - 1]), (0, 6));
     session.kill().await.unwrap();
     session.wait().await.unwrap();
-    let ended = within(kernel.conversation(pid, Point::Now)).await.unwrap();
+    let ended = within(kernel.conversation(pid, Position::Now))
+        .await
+        .unwrap();
     assert_eq!(ended.messages, last.messages);
-    let beyond = Point::Fact(FactNumber(10_000));
+    let beyond = Position::Fact(FactNumber(10_000));
     let error = kernel.conversation(pid, beyond).await.unwrap_err();
     assert!(error.to_string().contains("has no fact 10000"), "{error}");
-    let unknown = kernel.conversation(Pid(77), Point::Now).await.unwrap_err();
+    let unknown = kernel
+        .conversation(Pid(77), Position::Now)
+        .await
+        .unwrap_err();
     assert!(unknown.to_string().contains("no process 77"), "{unknown}");
     kernel.shutdown().await;
 }
@@ -84,7 +91,10 @@ async fn at_each_point_it_is_what_the_model_read_there() {
 #[tokio::test]
 async fn without_a_store_there_is_no_point_to_read_at() {
     let kernel = Kernel::builder().build().await.unwrap();
-    let error = kernel.conversation(Pid(1), Point::Now).await.unwrap_err();
+    let error = kernel
+        .conversation(Pid(1), Position::Now)
+        .await
+        .unwrap_err();
     assert!(
         matches!(error, KernelError::Store(StoreFailure::NoStore)),
         "{error}"

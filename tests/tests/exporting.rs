@@ -20,7 +20,7 @@ use dormouse::process::Exit;
 use dormouse::retention::Retention;
 use dormouse::store::{LogStore, MemoryStore, StoreSecret};
 use dormouse::{
-    Event, ExportFailure, FnTool, Imported, Kernel, KernelBuilder, KernelError, NotFound, Point,
+    Event, ExportFailure, FnTool, Imported, Kernel, KernelBuilder, KernelError, NotFound, Position,
     Process, StoreFailure, View,
 };
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
@@ -362,7 +362,7 @@ async fn what_was_imported_can_be_branched_and_exported_again() {
     );
     let branch = within(
         second
-            .branch(brought.process.pid(), Point::Now)
+            .branch(brought.process.pid(), Position::Now)
             .into_future(),
     )
     .await
@@ -489,7 +489,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                 let (retention, bounds) = (&Retention::default(), Bounds::default());
                 let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
-                let (owner, forgot) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
+                let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
                 let (in_use, now_ms) = (&BTreeSet::new, 0);
                 let order = Collection {
@@ -501,7 +501,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                     purpose,
                     bounds,
                     now_ms,
-                    forgot,
+                    on_deleted,
                     watch,
                 };
                 assert_eq!(collect(&*inner, order).unwrap().live_contents, 0);
@@ -960,9 +960,9 @@ async fn an_export_of_the_past_is_what_was_then() {
     within(session.wait()).await.unwrap();
     let other = on(MemoryStore::new()).build().await.unwrap();
     for (at, heard) in [
-        (Point::Fact(fact), "heard 3"),
+        (Position::Fact(fact), "heard 3"),
         (kept.id.into(), "heard 3"),
-        (Point::Now, "heard 5"),
+        (Position::Now, "heard 5"),
     ] {
         let (file, _) = within(
             kernel

@@ -258,7 +258,7 @@ fn store_with_images(dir: &Path) -> Forged {
         .find(|record| record.kind == 4)
         .unwrap()
         .payload;
-    let born = |pid| WriteOp::ProcessCreated {
+    let created = |pid| WriteOp::ProcessCreated {
         row: ProcessRow::started(Pid(pid), "p"),
         image: image.clone(),
     };
@@ -280,7 +280,7 @@ fn store_with_images(dir: &Path) -> Forged {
     });
     let (id, root) = (CheckpointId(1), Pid(1));
     let commits: [Vec<WriteOp>; 6] = [
-        contents.chain([born(1), born(2)]).collect(),
+        contents.chain([created(1), created(2)]).collect(),
         vec![WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(1),

@@ -10,7 +10,7 @@ use dormouse::models::Scripted;
 use dormouse::ports::{Progress, Purpose, Store as _};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, Point, Process, View};
+use dormouse::{FnTool, Kernel, KernelBuilder, Position, Process, View};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair;
 use dormouse_tests::{FnModel, Gate, Requests, program, results, says, turn, within};
@@ -93,7 +93,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
         .await
         .unwrap();
     assert!(
-        nothing.forgotten.is_empty() && nothing.unreadable.is_empty(),
+        nothing.deletions.is_empty() && nothing.unreadable.is_empty(),
         "{nothing:?}"
     );
 
@@ -112,8 +112,8 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
     let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.forgotten.processes, [Pid(2), Pid(3)].into());
-    assert_eq!(garbage.forgotten, foreseen.forgotten);
+    assert_eq!(garbage.deletions.processes, [Pid(2), Pid(3)].into());
+    assert_eq!(garbage.deletions, foreseen.deletions);
     assert!(garbage.swept.dropped_contents >= 1, "{garbage:?}");
     assert!(
         garbage.swept.bytes_after + 50_000 < garbage.swept.bytes_before,
@@ -200,7 +200,7 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
     let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.forgotten.processes, [Pid(2)].into());
+    assert_eq!(garbage.deletions.processes, [Pid(2)].into());
     assert!(
         garbage.swept.dropped_contents >= 1 && garbage.unreadable.is_empty(),
         "{garbage:?}"
@@ -224,7 +224,7 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
     let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.forgotten.processes, [Pid(1), branch.pid()].into());
+    assert_eq!(garbage.deletions.processes, [Pid(1), branch.pid()].into());
     within(kernel.shutdown()).await;
 }
 
@@ -308,13 +308,13 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     let garbage = within(kernel.collect_garbage(shorten(None), Purpose::Free))
         .await
         .unwrap();
-    let below = garbage.forgotten.histories[&process.pid()];
+    let below = garbage.deletions.histories[&process.pid()];
     assert!(
         below <= old.position_of(process.pid()).unwrap() && below > FactNumber(0),
         "{garbage:?}"
     );
     assert!(
-        !garbage.forgotten.histories.contains_key(&untouched.pid()),
+        !garbage.deletions.histories.contains_key(&untouched.pid()),
         "one in no checkpoint keeps all: {garbage:?}"
     );
     let branch = within(kernel.restore(old.id).stopped().into_future())
@@ -327,8 +327,8 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     let garbage = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Free))
         .await
         .unwrap();
-    assert_eq!(garbage.forgotten.checkpoints, [old.id].into());
-    let later = garbage.forgotten.histories[&process.pid()];
+    assert_eq!(garbage.deletions.checkpoints, [old.id].into());
+    let later = garbage.deletions.histories[&process.pid()];
     assert!(
         later > below && later <= kept.position_of(process.pid()).unwrap(),
         "{garbage:?}"
@@ -337,7 +337,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
         .await
         .unwrap();
     assert!(
-        again.forgotten.is_empty(),
+        again.deletions.is_empty(),
         "there is nothing more to give up: {again:?}"
     );
 
@@ -346,14 +346,14 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
         .unwrap_err()
         .to_string();
     assert!(
-        refused.contains("fact 1 of process 1 was given up") && refused.contains("kept from fact"),
+        refused.contains("fact 1 of process 1 was deleted") && refused.contains("kept from fact"),
         "{refused}"
     );
     let refused = within(kernel.copy(process.pid(), Some(FactNumber(later.0 - 1))))
         .await
         .unwrap_err()
         .to_string();
-    assert!(refused.contains("was given up"), "{refused}");
+    assert!(refused.contains("was deleted"), "{refused}");
     let refused = within(kernel.restore(old.id).into_future())
         .await
         .unwrap_err()
@@ -432,7 +432,7 @@ impl Standing {
         let plan = standing.clone();
         let store = Faulty::new(inner, move |_, operation| {
             match operation {
-                Operation::TakeStock if plan.stands_still() => {
+                Operation::UpdateInventory if plan.stands_still() => {
                     plan.entered.add_permits(1);
                     let _ = plan.released.lock().unwrap().recv();
                 }
@@ -524,7 +524,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
         let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count))
             .await
             .unwrap();
-        assert!(nothing.forgotten.is_empty(), "{nothing:?}");
+        assert!(nothing.deletions.is_empty(), "{nothing:?}");
         assert_eq!(
             standing.sweeps.load(Ordering::SeqCst),
             usize::from(!by_shutdown),
@@ -601,10 +601,10 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
         all.3.unwrap(),
         all.4.unwrap(),
     ];
-    assert_eq!(all[0].forgotten.processes.len(), 6, "{:?}", all[0]);
+    assert_eq!(all[0].deletions.processes.len(), 6, "{:?}", all[0]);
     for later in &all[1..] {
         assert!(
-            later.forgotten.is_empty() && later.swept.damaged_parts.is_empty(),
+            later.deletions.is_empty() && later.swept.damaged_parts.is_empty(),
             "{later:?}"
         );
     }
@@ -646,7 +646,7 @@ async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are(
         .await
         .unwrap();
     assert!(
-        garbage.forgotten.is_empty() && garbage.swept.dropped_contents == 0,
+        garbage.deletions.is_empty() && garbage.swept.dropped_contents == 0,
         "{garbage:?}"
     );
     assert!(
@@ -699,7 +699,7 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         let (making, of) = (kernel.clone(), process.clone());
         let made = tokio::spawn(async move {
             if branches {
-                making.branch(of.pid(), Point::Now).await.map(drop)
+                making.branch(of.pid(), Position::Now).await.map(drop)
             } else {
                 of.checkpoint("mine").await.map(drop)
             }
@@ -711,7 +711,7 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         let garbage = within(kernel.collect_garbage(none(), Purpose::Free))
             .await
             .unwrap();
-        assert!(garbage.forgotten.is_empty(), "{garbage:?}");
+        assert!(garbage.deletions.is_empty(), "{garbage:?}");
         within(tokio::task::spawn_blocking(move || goes_on.wait()))
             .await
             .unwrap();
@@ -721,7 +721,7 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         .await
         .unwrap();
     assert_eq!(
-        garbage.forgotten.checkpoints.len(),
+        garbage.deletions.checkpoints.len(),
         1,
         "that of the branch is given up, the other one can be now: {garbage:?}"
     );

@@ -108,8 +108,8 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
         let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
             .await
             .unwrap();
-        assert_eq!(garbage.forgotten, foreseen.forgotten);
-        assert_eq!(garbage.forgotten.processes.len(), GUESTS, "round {number}");
+        assert_eq!(garbage.deletions, foreseen.deletions);
+        assert_eq!(garbage.deletions.processes.len(), GUESTS, "round {number}");
         live.push(garbage.live_contents);
         costs.push(work(&foreseen) + work(&garbage));
         rows.push(kernel.processes().await.unwrap().len());
@@ -118,7 +118,7 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
             .await
             .unwrap();
         let came: u64 = nothing.read;
-        assert!(nothing.forgotten.is_empty(), "{nothing:?}");
+        assert!(nothing.deletions.is_empty(), "{nothing:?}");
         assert!(
             came <= costs[number] && nothing.swept.inspected <= came,
             "round {number}: {nothing:?}"
@@ -174,15 +174,15 @@ async fn what_models_ask_to_keep_goes_with_their_trees() {
         within(kernel.collect_garbage(retention(EndedRule::ForMs(3_600_000)), Purpose::Free))
             .await
             .unwrap();
-    assert!(early.forgotten.is_empty(), "{early:?}");
+    assert!(early.deletions.is_empty(), "{early:?}");
     let garbage = within(kernel.collect_garbage(retention(EndedRule::ForMs(0)), Purpose::Free))
         .await
         .unwrap();
     assert_eq!(
-        garbage.forgotten.processes,
+        garbage.deletions.processes,
         others.iter().map(Process::pid).collect()
     );
-    assert_eq!(garbage.forgotten.checkpoints.len(), 2, "{garbage:?}");
+    assert_eq!(garbage.deletions.checkpoints.len(), 2, "{garbage:?}");
     let left = kernel.checkpoints().await.unwrap();
     assert!(
         left.iter().any(|it| it.id == kept.id) && left.iter().all(|it| it.of == pinned.pid()),

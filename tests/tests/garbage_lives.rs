@@ -11,11 +11,11 @@ use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
 use dormouse::id::{CheckpointId, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
-use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, Swept};
+use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, SweepReport};
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Kernel, Point, Process};
+use dormouse::{Kernel, Position, Process};
 use dormouse_tests::random::Random;
 use dormouse_tests::{FnModel, asks, copy_folder, program, results, says, turn, within};
 
@@ -251,13 +251,13 @@ impl Lives {
 
     /// A branch of a checkpoint, or of a fact.
     async fn branch(&mut self, of: Option<Pid>, checkpoint: CheckpointId) {
-        let at: Option<(Pid, Point)> = match of {
+        let at: Option<(Pid, Position)> = match of {
             None => None,
             Some(pid) => {
                 let log = self.kernels()[1].log(pid).await.unwrap();
                 Some((
                     pid,
-                    Point::Fact(log[self.random.index(log.len().min(8))].number),
+                    Position::Fact(log[self.random.index(log.len().min(8))].number),
                 ))
             }
         };
@@ -274,7 +274,7 @@ impl Lives {
                 }
                 Err(error) if made.is_empty() && of.is_some() => {
                     assert!(
-                        error.to_string().contains("was given up"),
+                        error.to_string().contains("was deleted"),
                         "{}: {error}",
                         self.case
                     );
@@ -345,7 +345,7 @@ impl Lives {
         let garbage = within(self.kernels()[0].collect_garbage(retention, Purpose::Free))
             .await
             .unwrap();
-        assert_eq!(garbage.forgotten, foreseen.forgotten, "{}", self.case);
+        assert_eq!(garbage.deletions, foreseen.deletions, "{}", self.case);
         assert_eq!(
             garbage.live_contents, foreseen.live_contents,
             "{}",
@@ -367,15 +367,15 @@ impl Lives {
             ("contents were dropped", garbage.swept.dropped_contents > 0),
             (
                 "processes were given up",
-                !garbage.forgotten.processes.is_empty(),
+                !garbage.deletions.processes.is_empty(),
             ),
             (
                 "histories were shortened",
-                !garbage.forgotten.histories.is_empty(),
+                !garbage.deletions.histories.is_empty(),
             ),
             (
                 "checkpoints were given up",
-                !garbage.forgotten.checkpoints.is_empty(),
+                !garbage.deletions.checkpoints.is_empty(),
             ),
         ] {
             if happened {
@@ -415,7 +415,7 @@ impl Lives {
             purpose: Purpose::Count,
             bounds: Bounds::default(),
             now_ms: u64::MAX,
-            forgot: &mut |_| {},
+            on_deleted: &mut |_| {},
             watch: &mut |_| ControlFlow::Continue(()),
         };
         collect(&store, order).unwrap()
@@ -521,7 +521,7 @@ impl Lives {
 fn without_work(garbage: &Garbage) -> Garbage {
     Garbage {
         read: 0,
-        swept: Swept {
+        swept: SweepReport {
             inspected: 0,
             ..garbage.swept.clone()
         },

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use dormouse::models::Scripted;
 use dormouse::store::LogStore;
-use dormouse::{Budget, FnTool, Kernel, KernelBuilder, Point, Recovery, View};
+use dormouse::{Budget, FnTool, Kernel, KernelBuilder, Position, Recovery, View};
 use dormouse_tests::{copy_folder, turn, within};
 
 /// Files of a store that an opening creates.
@@ -114,7 +114,7 @@ async fn described(kernel: &Kernel) -> String {
         for line in kernel.log(row.pid).await.unwrap() {
             writeln!(text, "  {} {}: {}", line.number, line.name, line.summary).unwrap();
         }
-        let conversation = kernel.conversation(row.pid, Point::Now).await.unwrap();
+        let conversation = kernel.conversation(row.pid, Position::Now).await.unwrap();
         for message in conversation.messages {
             writeln!(text, "  {message:?}").unwrap();
         }
@@ -146,7 +146,7 @@ async fn live(store: &Path) -> String {
     let answer = session.goto("msg:1", "Begin again here.").await.unwrap();
     assert!(!answer.is_error, "{}", answer.text);
     within(session.wait_for(View::is_idle)).await.unwrap();
-    let branch = kernel.branch(session.pid(), Point::Now).await.unwrap();
+    let branch = kernel.branch(session.pid(), Position::Now).await.unwrap();
     branch.stop().await.unwrap();
     branch.kill().await.unwrap();
     within(branch.wait()).await.unwrap();

@@ -12,8 +12,8 @@ use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{
-    Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, Recover, Recovery,
-    StoreFailure, View,
+    Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, Recovery,
+    RecoveryAction, StoreFailure, View,
 };
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, program, says, turn, within,
@@ -540,9 +540,9 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
     within(gate.entered()).await;
     within(kernel.shutdown()).await;
 
-    let only_the_first = Recovery::ask(|info| match (info.row.pid, info.status) {
-        (Pid(1), "held") => Recover::Resume,
-        _ => Recover::Hold,
+    let only_the_first = Recovery::decide(|info| match (info.row.pid, info.status) {
+        (Pid(1), "held") => RecoveryAction::Resume,
+        _ => RecoveryAction::Hold,
     });
     let policies = [
         (Recovery::Hold, ["held", "held", "killed"]),

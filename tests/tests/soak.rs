@@ -288,7 +288,7 @@ fn is_expected(error: &KernelError) -> bool {
         ) | KernelError::NotFound(NotFound::Process(_) | NotFound::InCheckpoint { .. })
             | KernelError::Store(StoreFailure::Store(
                 StoreError::UnknownFact { .. }
-                    | StoreError::ForgottenFact { .. }
+                    | StoreError::DeletedFact { .. }
                     | StoreError::UnknownProcess(_)
             ))
     )

@@ -33,7 +33,7 @@ use crate::supervisor::{
 
 /// A position in the journal of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
+pub enum Position {
     /// The present, including everything that is queued for the store.
     Now,
     /// After the commit that holds this fact. That commit may also hold other facts of the process,
@@ -43,13 +43,13 @@ pub enum Point {
     Checkpoint(CheckpointId),
 }
 
-impl From<FactNumber> for Point {
+impl From<FactNumber> for Position {
     fn from(fact: FactNumber) -> Self {
         Self::Fact(fact)
     }
 }
 
-impl From<CheckpointId> for Point {
+impl From<CheckpointId> for Position {
     fn from(checkpoint: CheckpointId) -> Self {
         Self::Checkpoint(checkpoint)
     }
@@ -61,12 +61,12 @@ impl From<CheckpointId> for Point {
 pub struct Branch {
     kernel: Kernel,
     of: BranchSource,
-    beginning: StartMode,
+    start_mode: StartMode,
 }
 
 #[derive(Debug)]
 enum BranchSource {
-    Branch(Pid, Point),
+    Branch(Pid, Position),
     Restore(CheckpointId),
 }
 
@@ -74,7 +74,7 @@ impl Branch {
     /// Its processes start stopped: they can be given other input, or sent back, before they are
     /// continued ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
-        self.beginning = StartMode::Stopped;
+        self.start_mode = StartMode::Stopped;
         self
     }
 
@@ -82,7 +82,7 @@ impl Branch {
         let Self {
             kernel,
             of,
-            beginning,
+            start_mode,
         } = self;
         let mut drop_checkpoint = None;
         let (pid, cut) = match of {
@@ -90,11 +90,11 @@ impl Branch {
                 let checkpoint = kernel.checkpoint(id).await?;
                 (checkpoint.of, BranchCut::Checkpoint(checkpoint))
             }
-            BranchSource::Branch(pid, Point::Checkpoint(id)) => {
+            BranchSource::Branch(pid, Position::Checkpoint(id)) => {
                 (pid, BranchCut::Checkpoint(kernel.checkpoint(id).await?))
             }
-            BranchSource::Branch(pid, Point::Fact(fact)) => (pid, BranchCut::Behind(fact)),
-            BranchSource::Branch(pid, Point::Now) => {
+            BranchSource::Branch(pid, Position::Fact(fact)) => (pid, BranchCut::Behind(fact)),
+            BranchSource::Branch(pid, Position::Now) => {
                 let ProcessTree { root, .. } = kernel.process_tree(pid).await?;
                 let (checkpoint, guard) = kernel
                     .make_checkpoint(root, Scope::Tree, "branch".into())
@@ -119,11 +119,11 @@ impl Branch {
                     pid,
                     checkpoint: id,
                 })?;
-                kernel.copy_at(pid, Some(at), beginning).await
+                kernel.copy_at(pid, Some(at), start_mode).await
             }
             cut => {
                 kernel
-                    .branch_tree(pid, cut, drop_checkpoint, beginning)
+                    .branch_tree(pid, cut, drop_checkpoint, start_mode)
                     .await
             }
         }
@@ -172,11 +172,11 @@ impl Kernel {
     /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load),
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
-    pub fn branch(&self, pid: Pid, at: impl Into<Point>) -> Branch {
+    pub fn branch(&self, pid: Pid, at: impl Into<Position>) -> Branch {
         Branch {
             kernel: self.clone(),
             of: BranchSource::Branch(pid, at.into()),
-            beginning: StartMode::Running,
+            start_mode: StartMode::Running,
         }
     }
 
@@ -189,13 +189,13 @@ impl Kernel {
         Branch {
             kernel: self.clone(),
             of: BranchSource::Restore(checkpoint),
-            beginning: StartMode::Running,
+            start_mode: StartMode::Running,
         }
     }
 
     /// Creates a new process from any position of the journal of another, alone: its state after
-    /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Point::Fact). A
-    /// call in flight is answered as interrupted, unless it may be repeated. The copy runs the
+    /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Position::Fact).
+    /// A call in flight is answered as interrupted, unless it may be repeated. The copy runs the
     /// program that the original was created with, even if the original was stopped; if the
     /// original had ended, the copy waits for input. It has no children and no temporary files: see
     /// [`branch`](Self::branch). Costs, for a fact number, a read for each commit of the process.
@@ -220,9 +220,9 @@ impl Kernel {
             Ok(last) => Ok(last),
             // A truncated history begins at a snapshot, and a snapshot is never taken in the middle
             // of the facts of a commit.
-            Err(StoreError::ForgottenFact { asked, since, .. }) if asked.plus(1) == since => {
-                Ok(asked)
-            }
+            Err(StoreError::DeletedFact {
+                requested, since, ..
+            }) if requested.plus(1) == since => Ok(requested),
             Err(error) => Err(LoadError::from(error).into()),
         };
         self.context.query_store(last).await
@@ -232,12 +232,12 @@ impl Kernel {
         &self,
         from: Pid,
         at: Option<FactNumber>,
-        beginning: StartMode,
+        start_mode: StartMode,
     ) -> Result<Process, KernelError> {
         let loaded = self.read(from, at, LoadPurpose::Run).await?;
         let program = loaded.state.program().clone();
         let at = loaded.last;
-        let image = with_start_mode(copied(loaded.state.image(), now_ms()), beginning);
+        let image = with_start_mode(copied(loaded.state.image(), now_ms()), start_mode);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }
@@ -286,7 +286,7 @@ impl Kernel {
         pid: Pid,
         cut: BranchCut,
         drop_checkpoint: Option<CheckpointGuard>,
-        beginning: StartMode,
+        start_mode: StartMode,
     ) -> Result<Process, KernelError> {
         let top = match &cut {
             BranchCut::Checkpoint(checkpoint) => checkpoint.of,
@@ -309,7 +309,7 @@ impl Kernel {
             let ProcessTree { root, rows, .. } = process_tree;
             let files = consistent_cut::temp_files_at(store, context, root, &cut)?;
             Ok((
-                consistent_cut::processes_at(store, context, rows, &cut, beginning)?,
+                consistent_cut::processes_at(store, context, rows, &cut, start_mode)?,
                 files,
             ))
         });

@@ -1,4 +1,4 @@
-//! A conversation at any point of its process, as its model read it.
+//! A conversation at any position of its process, as its model read it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::message::Message;
 use dormouse_proto::tool::ToolSpec;
 
-use super::branch::Point;
+use super::branch::Position;
 use super::history::image_at;
 use super::kernel::Kernel;
 use crate::error::KernelError;
@@ -24,16 +24,16 @@ pub struct Conversation {
 }
 
 impl Kernel {
-    /// The conversation of a process at a point: a fact, a checkpoint, or its last durable fact. The
-    /// process may run, sleep or have ended. Costs its journal from the latest snapshot before that
-    /// point.
+    /// The conversation of a process at a position: a fact, a checkpoint, or its last durable fact.
+    /// The process may run, sleep or have ended. Costs its journal from the latest snapshot before
+    /// that point.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown process or fact,
     /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
-    pub async fn conversation(&self, pid: Pid, at: Point) -> Result<Conversation, KernelError> {
+    pub async fn conversation(&self, pid: Pid, at: Position) -> Result<Conversation, KernelError> {
         self.context
             .query_store(move |store, context| {
                 let image = image_at(store, context, (pid, at))?;

@@ -7,7 +7,7 @@ use dormouse_kernel::export::Redact;
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
-use super::branch::Point;
+use super::branch::Position;
 use super::kernel::Kernel;
 use super::temporary_checkpoint::TemporaryCheckpoint;
 use crate::consistent_cut::ConsistentCut;
@@ -23,7 +23,7 @@ pub struct Export {
     kernel: Kernel,
     of: Pid,
     scope: Scope,
-    at: Point,
+    at: Position,
     redact: Option<Box<dyn Redact>>,
 }
 
@@ -60,7 +60,7 @@ impl Kernel {
             kernel: self.clone(),
             of,
             scope,
-            at: Point::Now,
+            at: Position::Now,
             redact: None,
         }
     }
@@ -68,7 +68,7 @@ impl Kernel {
 
 impl Export {
     /// Exports the state at this position. A checkpoint of one process exports that process alone.
-    pub fn at(mut self, at: impl Into<Point>) -> Self {
+    pub fn at(mut self, at: impl Into<Position>) -> Self {
         self.at = at.into();
         self
     }
@@ -110,8 +110,8 @@ impl Export {
         }
         let mut guard = None;
         let export_cut = match at {
-            Point::Fact(fact) => ExportCut::Behind(fact),
-            Point::Checkpoint(id) => {
+            Position::Fact(fact) => ExportCut::Behind(fact),
+            Position::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
                 checkpoint.position_of(of).ok_or(NotFound::InCheckpoint {
                     pid: of,
@@ -122,8 +122,8 @@ impl Export {
                 }
                 ExportCut::Checkpoint(checkpoint)
             }
-            Point::Now if kernel.context.is_read_only() => ExportCut::End,
-            Point::Now => {
+            Position::Now if kernel.context.is_read_only() => ExportCut::End,
+            Position::Now => {
                 let (checkpoint, new_guard) =
                     kernel.make_checkpoint(of, scope, "export".into()).await?;
                 guard = Some(new_guard);

@@ -62,7 +62,7 @@ impl Kernel {
             };
             // Reported at once: even if a later step fails, the table must show what the store
             // holds.
-            let forgot = &mut |pids: &BTreeSet<Pid>| {
+            let on_deleted = &mut |pids: &BTreeSet<Pid>| {
                 // If the supervisor has stopped, there is no table to update.
                 let _ = supervisor.cast(
                     LookupMessage::RemoveDeleted {
@@ -85,7 +85,7 @@ impl Kernel {
                 purpose,
                 bounds,
                 now_ms,
-                forgot,
+                on_deleted,
                 watch,
             };
             collect(&*store, collection)

@@ -6,7 +6,7 @@ use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 use dormouse_proto::record::codec;
 use dormouse_proto::record::{ContentRef, Fact};
 
-use super::branch::Point;
+use super::branch::Position;
 use super::kernel::Kernel;
 use crate::consistent_cut;
 use crate::context::KernelContext;
@@ -67,7 +67,11 @@ impl Kernel {
     /// [`StoreFailure::Store`](crate::StoreFailure::Store),
     /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
-    pub async fn diff(&self, left: (Pid, Point), right: (Pid, Point)) -> Result<Diff, KernelError> {
+    pub async fn diff(
+        &self,
+        left: (Pid, Position),
+        right: (Pid, Position),
+    ) -> Result<Diff, KernelError> {
         let read = move |store: &dyn Store, context: &KernelContext| {
             Ok(diff(
                 &image_at(store, context, left)?,
@@ -185,12 +189,12 @@ fn summarize(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError>
 pub(super) fn image_at(
     store: &dyn Store,
     context: &KernelContext,
-    (pid, at): (Pid, Point),
+    (pid, at): (Pid, Position),
 ) -> Result<Image, KernelError> {
     let upto = match at {
-        Point::Now => None,
-        Point::Fact(fact) => Some(fact),
-        Point::Checkpoint(id) => {
+        Position::Now => None,
+        Position::Fact(fact) => Some(fact),
+        Position::Checkpoint(id) => {
             let fact = consistent_cut::checkpoint(store, id)?.position_of(pid);
             Some(fact.ok_or(NotFound::InCheckpoint {
                 pid,

@@ -15,21 +15,21 @@ use crate::import;
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{BranchRequest, Launch};
 
-/// How often an import is attempted if a garbage collection sweeps its contents before its
-/// processes are created.
+/// The number of attempts if a garbage collection frees the contents before the processes are
+/// created.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// An import to be made: `.await` makes it.
+/// An import that starts when it is awaited.
 #[derive(Debug)]
 #[must_use = "an import is made when this is awaited"]
 pub struct Import<R> {
     kernel: Kernel,
     file: R,
-    beginning: StartMode,
+    start_mode: StartMode,
     launch: Launch,
 }
 
-/// What was imported.
+/// The result of an import.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The id of the export.
@@ -49,9 +49,9 @@ impl Kernel {
     /// memory.
     ///
     /// The processes resume like those of a [`branch`](Self::branch), and keep the ids in their
-    /// conversations. An id of a process that was not exported means no process here: processes of
-    /// this kernel with such a pid can neither be named by the imported processes nor write to
-    /// them. New pids are greater than all of those ids. A process keeps its name if no living
+    /// conversations. The id of a process that was not exported refers to no process: an imported
+    /// process can neither name a process of this kernel that has this pid, nor receive messages
+    /// from it. New pids are greater than all of those ids. A process keeps its name if no living
     /// process has it. Importing a file runs the programs in it, under the permissions of this
     /// host; importing it twice creates two of each process.
     ///
@@ -69,7 +69,7 @@ impl Kernel {
         Import {
             kernel: self.clone(),
             file,
-            beginning: StartMode::Running,
+            start_mode: StartMode::Running,
             launch: Launch::Run,
         }
     }
@@ -78,7 +78,7 @@ impl Kernel {
 impl<R: Read + Seek + Send + 'static> Import<R> {
     /// The processes start stopped, and begin nothing until they are continued.
     pub fn stopped(mut self) -> Self {
-        self.beginning = StartMode::Stopped;
+        self.start_mode = StartMode::Stopped;
         self
     }
 
@@ -93,7 +93,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         let Self {
             kernel,
             mut file,
-            beginning,
+            start_mode,
             launch,
         } = self;
         if !kernel.context.has_store {
@@ -115,7 +115,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                 .await
                 .map_err(|_| KernelError::Closed)??;
             file = read;
-            let processes = import::processes(&kernel.context, &checked, beginning);
+            let processes = import::processes(&kernel.context, &checked, start_mode);
             let files = import::temp_files(&kernel.context, &checked);
             let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
             let request = |reply| BranchRequest {

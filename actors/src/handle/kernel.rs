@@ -279,13 +279,13 @@ impl Kernel {
     /// Checks the program against the tools and prices of this kernel.
     fn check_host(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
         let tools = &self.context.host_context.tools;
-        let fitting = compiled.fits(
+        let compiled = compiled.check_parameters(
             &tools
                 .iter()
                 .map(|(name, tool)| (&**name, &*tool.spec.schema))
                 .collect(),
         )?;
-        fitting.priced(&self.context.host_context.prices)
+        compiled.check_prices(&self.context.host_context.prices)
     }
 
     /// Compiles a program for the tools and providers of this kernel.

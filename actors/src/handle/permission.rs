@@ -7,7 +7,7 @@ use crate::ports::HostError;
 
 /// A requirement of a program that the host does not fulfil.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingPermission {
     /// The requirement.
     pub requirement: Requirement,
     /// Why the host refuses it, and how to permit it.
@@ -19,10 +19,10 @@ impl Kernel {
     /// does not have. Starts nothing and makes no connection. The list is advice: the program can
     /// run without them, and its calls that need one fail with the reason.
     #[must_use]
-    pub fn missing(&self, program: &Program) -> Vec<Missing> {
+    pub fn missing_permissions(&self, program: &Program) -> Vec<MissingPermission> {
         let missing = program.requirements().into_iter().map(|requirement| {
             let why = self.permits(&requirement.resource).err()?;
-            Some(Missing { requirement, why })
+            Some(MissingPermission { requirement, why })
         });
         missing.flatten().collect()
     }

@@ -27,16 +27,16 @@ pub enum Recovery {
     /// events begin while the kernel is being built: to see all of them, hold the processes,
     /// subscribe, then call [`Kernel::resume_all`](super::Kernel::resume_all).
     Resume,
-    /// A function decides for each process that has not ended: see [`Recovery::ask`].
-    Ask(Arc<AskFn>),
+    /// A function decides for each process that has not ended: see [`Recovery::decide`].
+    Decide(Arc<RecoveryFn>),
 }
 
-/// Says what becomes of a process.
-pub type AskFn = dyn Fn(&ProcessInfo) -> Recover + Send + Sync;
+/// Decides what happens to a process when a store is opened.
+pub type RecoveryFn = dyn Fn(&ProcessInfo) -> RecoveryAction + Send + Sync;
 
-/// What becomes of one process.
+/// What happens to one process when a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recover {
+pub enum RecoveryAction {
     /// It runs again.
     Resume,
     /// It is held.
@@ -46,8 +46,8 @@ pub enum Recover {
 impl Recovery {
     /// Calls `decide` for each process that has not ended, in the order of their pids, before the
     /// kernel is built. It runs on a blocking thread.
-    pub fn ask(decide: impl Fn(&ProcessInfo) -> Recover + Send + Sync + 'static) -> Self {
-        Self::Ask(Arc::new(decide))
+    pub fn decide(decide: impl Fn(&ProcessInfo) -> RecoveryAction + Send + Sync + 'static) -> Self {
+        Self::Decide(Arc::new(decide))
     }
 
     /// The processes of these rows that run again.
@@ -55,13 +55,13 @@ impl Recovery {
         let runs = |row: &&ProcessRow| match self {
             Self::Hold => false,
             Self::Resume => true,
-            Self::Ask(decide) => {
+            Self::Decide(decide) => {
                 let info = ProcessInfo {
                     row: ProcessRow::clone(row),
                     status: "held",
                     view: None,
                 };
-                decide(&info) == Recover::Resume
+                decide(&info) == RecoveryAction::Resume
             }
         };
         rows.iter()
@@ -77,7 +77,7 @@ impl fmt::Debug for Recovery {
         f.write_str(match self {
             Self::Hold => "Hold",
             Self::Resume => "Resume",
-            Self::Ask(_) => "Ask",
+            Self::Decide(_) => "Decide",
         })
     }
 }

@@ -72,14 +72,14 @@ impl History {
     /// The commit that holds a fact.
     ///
     /// # Errors
-    /// [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`], [`StoreError::Damaged`].
+    /// [`StoreError::UnknownFact`], [`StoreError::DeletedFact`], [`StoreError::Damaged`].
     pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
         let pid = self.pid;
-        let asked = fact;
+        let requested = fact;
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
-            return Err(StoreError::ForgottenFact {
+            return Err(StoreError::DeletedFact {
                 pid,
-                asked,
+                requested,
                 since: kept.first,
             });
         }
@@ -88,7 +88,7 @@ impl History {
             Some(_) => Err(self.gap(fact)),
             None => Err(self.end().unwrap_or(StoreError::UnknownFact {
                 pid,
-                asked,
+                requested,
                 last: self.last(),
             })),
         }
@@ -200,7 +200,7 @@ mod tests {
         shortened.written.remove(0);
         assert!(matches!(
             shortened.at(FactNumber(2)),
-            Err(StoreError::ForgottenFact {
+            Err(StoreError::DeletedFact {
                 since: FactNumber(3),
                 ..
             })

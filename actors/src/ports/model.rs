@@ -33,7 +33,7 @@ pub trait Model: Send + Sync + 'static {
 
 /// A model that a process needs, and what may be used to reach it.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct ProviderRequest<'a> {
     /// The program of the process.
     pub program: &'a Program,
     /// The model that the program chose. A program may choose several.
@@ -48,18 +48,18 @@ pub trait Provider: Send + Sync + 'static {
     ///
     /// # Errors
     /// No such model: a script that cannot be read, a server that the user does not permit.
-    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError>;
+    fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError>;
 }
 
 impl Provider for Arc<dyn Provider> {
-    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
-        (**self).model(asked)
+    fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
+        (**self).model(request)
     }
 }
 
 /// A single model serves every program that names its provider.
 impl<M: Model> Provider for Arc<M> {
-    fn model(&self, _asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
+    fn model(&self, _request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
         Ok(self.clone())
     }
 }

@@ -9,8 +9,10 @@ use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::{Exit, ProcessRow};
 
+use super::garbage_collection::{
+    InventoryReport, InventoryUpdate, MarkToken, SweepReport, SweepRequest,
+};
 use super::history::History;
-use super::sweep::{MarkToken, StockTaken, StockTaking, Sweep, Swept};
 
 /// A durable store. Synchronous and object-safe; called from blocking threads only. The checkpoint
 /// actor is its only writer, except for deletions by a garbage collection.
@@ -51,7 +53,7 @@ pub trait Store: Send + Sync + 'static {
     /// the latest usable snapshot.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::ForgottenFact`],
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::DeletedFact`],
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
 
@@ -59,7 +61,7 @@ pub trait Store: Send + Sync + 'static {
     /// snapshot. Empty if there is none.
     ///
     /// # Errors
-    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::ForgottenFact`]
+    /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`]; [`StoreError::DeletedFact`]
     /// if one of them was deleted; [`StoreError::Damaged`], [`StoreError::Io`].
     fn facts(
         &self,
@@ -134,7 +136,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Io`]. The inventory is of no use then.
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError>;
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError>;
 
     /// Frees the space of deleted data and of unreferenced contents. No query except
     /// [`Store::content`] changes its result. Commits and reads continue; a crash at any moment
@@ -144,7 +146,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`];
     /// [`StoreError::MarkSuperseded`] if the mark was never begun, or another one since. What was
     /// freed before stays freed.
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError>;
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError>;
 }
 
 /// Operations that are committed together.
@@ -335,22 +337,24 @@ pub enum StoreError {
     #[error("the store holds no process {0}")]
     UnknownProcess(Pid),
     /// No such fact.
-    #[error("process {pid} has no fact {asked}: its facts are 0-{last}")]
+    #[error("process {pid} has no fact {requested}: its facts are 0-{last}")]
     UnknownFact {
         /// The process.
         pid: Pid,
         /// The requested fact.
-        asked: FactNumber,
+        requested: FactNumber,
         /// The last fact of the process.
         last: FactNumber,
     },
     /// The fact is older than the retained history of the process.
-    #[error("fact {asked} of process {pid} was given up: its history is kept from fact {since} on")]
-    ForgottenFact {
+    #[error(
+        "fact {requested} of process {pid} was deleted: its history is kept from fact {since} on"
+    )]
+    DeletedFact {
         /// The process.
         pid: Pid,
         /// The requested fact.
-        asked: FactNumber,
+        requested: FactNumber,
         /// The first retained fact.
         since: FactNumber,
     },
@@ -541,11 +545,11 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).end_mark(mark);
     }
 
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        (**self).take_stock(order)
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        (**self).update_inventory(order)
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         (**self).sweep(owner, sweep)
     }
 }

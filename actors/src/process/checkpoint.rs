@@ -22,11 +22,8 @@ impl Running {
     pub(super) fn start_checkpoint_op(&mut self, call: CallId, op: CheckpointOp) {
         let pid = self.pid();
         let context = self.context.clone();
-        let (asked, lineage) = oneshot::channel();
-        self.cast_to_supervisor(LookupMessage::Lineage {
-            of: pid,
-            reply: asked,
-        });
+        let (reply, lineage) = oneshot::channel();
+        self.cast_to_supervisor(LookupMessage::Lineage { of: pid, reply });
         let made = match &op {
             CheckpointOp::Make { label } => {
                 let (reply, made): (NewCheckpointReply, _) = oneshot::channel();

@@ -41,10 +41,10 @@ impl Running {
             permits: Vec::new(),
             copy: Some((reply, process_copy)),
         };
-        if self.undurable.is_empty() {
+        if self.pending_commits.is_empty() {
             self.finish_commit(pending)
         } else {
-            self.undurable.push_back(pending)
+            self.pending_commits.push_back(pending)
         }
     }
 }

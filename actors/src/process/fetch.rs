@@ -43,11 +43,11 @@ impl Running {
                 Ok(Fetched { files, temp_files })
             });
             read.await
-                .unwrap_or_else(|error| Err(FetchError::Inside(error.to_string())))
+                .unwrap_or_else(|error| Err(FetchError::Internal(error.to_string())))
         };
         let completion = move |result| Completion::Fetched { pending, result };
         self.start(work.boxed(), call, completion, |why| {
-            Err(FetchError::Inside(why))
+            Err(FetchError::Internal(why))
         });
     }
 }
@@ -76,7 +76,9 @@ async fn contents(
         TempFileReply::Contents {
             version, content, ..
         } => Ok((version, content)),
-        TempFileReply::Changed { id, .. } => Err(FetchError::Inside(format!("{id} was not read"))),
+        TempFileReply::Changed { id, .. } => {
+            Err(FetchError::Internal(format!("{id} was not read")))
+        }
     };
     replies.map(content).collect()
 }

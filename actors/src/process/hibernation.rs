@@ -13,13 +13,13 @@ use crate::supervisor::HibernationMessage;
 #[derive(Clone, Debug)]
 pub(crate) enum HibernationBlocker {
     /// The machine has work to do.
-    BusyReason(BusyReason),
+    Busy(BusyReason),
     /// Calls are in flight.
     Calls,
     /// Facts are not durable yet.
-    Undurable,
+    PendingCommits,
     /// The snapshot could not be written.
-    NotDurable(CommitError),
+    SnapshotFailed(CommitError),
 }
 
 impl HibernationBlocker {
@@ -27,24 +27,24 @@ impl HibernationBlocker {
     pub(crate) fn error(&self, pid: Pid) -> KernelError {
         let not_now = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
         match self {
-            Self::BusyReason(BusyReason::Ended) => KernelError::Process(ProcessError::Ended(pid)),
-            Self::BusyReason(unrest) => not_now(unrest.to_string()),
+            Self::Busy(BusyReason::Ended) => KernelError::Process(ProcessError::Ended(pid)),
+            Self::Busy(reason) => not_now(reason.to_string()),
             Self::Calls => not_now("calls are in flight".to_owned()),
-            Self::Undurable => not_now("its last facts are not durable yet".to_owned()),
-            Self::NotDurable(error) => KernelError::from(error.clone()),
+            Self::PendingCommits => not_now("its last facts are not durable yet".to_owned()),
+            Self::SnapshotFailed(error) => KernelError::from(error.clone()),
         }
     }
 }
 
 impl Running {
     fn hibernation_blocker(&self) -> Option<HibernationBlocker> {
-        if let Some(unrest) = self.state.busy_reason() {
-            return Some(HibernationBlocker::BusyReason(unrest));
+        if let Some(reason) = self.state.busy_reason() {
+            return Some(HibernationBlocker::Busy(reason));
         }
         if !self.in_flight.is_empty() {
             return Some(HibernationBlocker::Calls);
         }
-        (!self.undurable.is_empty()).then_some(HibernationBlocker::Undurable)
+        (!self.pending_commits.is_empty()).then_some(HibernationBlocker::PendingCommits)
     }
 
     /// Reports once that nothing is pending, if hibernation is enabled.
@@ -65,7 +65,7 @@ impl Running {
         if let Some(blocker) = self.hibernation_blocker() {
             return self.decline_hibernation(blocker);
         }
-        let Some(worth) = self.tail.max_image_bytes_before_sleep() else {
+        let Some(max_bytes) = self.tail.max_image_bytes_before_sleep() else {
             return self.stop_hibernated();
         };
         let pid = self.pid();
@@ -81,7 +81,7 @@ impl Running {
                 pid,
                 at,
                 image,
-                worth,
+                max_bytes,
             }],
             acknowledge,
         );
@@ -89,7 +89,7 @@ impl Running {
 
     pub(super) fn on_snapshot_written(&mut self, result: Result<AppendSize, CommitError>) {
         match result {
-            Err(error) => self.decline_hibernation(HibernationBlocker::NotDurable(error)),
+            Err(error) => self.decline_hibernation(HibernationBlocker::SnapshotFailed(error)),
             Ok(size) => {
                 match size.snapshot {
                     SnapshotOutcome::Written(bytes) => self.tail = self.tail.after_image(bytes),

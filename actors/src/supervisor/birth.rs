@@ -149,7 +149,7 @@ impl Supervisor {
         for process in &pending {
             self.table.reserve(process.row.clone());
             if self.context.has_store {
-                entries.push(LogRecord::Born {
+                entries.push(LogRecord::Created {
                     row: process.row.clone(),
                     image: process.image.clone(),
                 });

@@ -176,7 +176,7 @@ impl Supervisor {
         };
         let mut entries = Vec::new();
         for process in &pending {
-            entries.push(LogRecord::Born {
+            entries.push(LogRecord::Created {
                 row: process.row.clone(),
                 image: process.image.clone(),
             });

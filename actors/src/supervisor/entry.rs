@@ -20,7 +20,7 @@ pub(super) struct ProcessEntry {
     /// 0: none. Pids count from 1.
     parent: u64,
     program: Arc<str>,
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareFields>>,
     live: Option<Box<Live>>,
     /// The call that created the process and the index among the children of that call, if its
     /// origin has one.
@@ -67,7 +67,7 @@ enum OriginKind {
 
 /// Fields that few processes have, or only at their end.
 #[derive(Default)]
-struct Rare {
+struct RareFields {
     name: Option<Arc<str>>,
     copied: Option<(Pid, FactNumber)>,
     restored: Option<Restored>,
@@ -115,7 +115,7 @@ impl ProcessEntry {
         };
         let is_plain = name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
         let rare = (!is_plain).then(|| {
-            Box::new(Rare {
+            Box::new(RareFields {
                 name,
                 copied,
                 restored,

@@ -34,7 +34,7 @@ pub(crate) enum RunMessage {
         result: Result<Box<Loaded>, LoadError>,
     },
     /// A process stopped because its facts could not be made durable.
-    Undurable { pid: Pid, error: CommitError },
+    NotDurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
     /// Copy a running process. The reply is dropped if the process does not run.
@@ -47,8 +47,8 @@ impl Supervisor {
             RunMessage::Resume { pid, reply } => self.resume(pid, reply),
             RunMessage::Recover { pids } => self.recover(pids),
             RunMessage::Restart { pid } => self.load(pid),
-            RunMessage::Loaded { pid, result } => self.loaded(pid, result).await,
-            RunMessage::Undurable { pid, error } => self.on_commit_failed(pid, &error),
+            RunMessage::Loaded { pid, result } => self.on_loaded(pid, result).await,
+            RunMessage::NotDurable { pid, error } => self.on_commit_failed(pid, &error),
             RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
             RunMessage::Copy { pid, reply } => self.copy(pid, reply),
         }
@@ -111,7 +111,7 @@ impl Supervisor {
 
     /// If a journal cannot be read, a later attempt may succeed, for instance with another tool or
     /// a repaired disk. Nothing is written, and the process is held.
-    async fn loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
+    async fn on_loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
         self.on_recovery_load_finished(pid);
         match result.map_err(KernelError::from) {
             Ok(loaded) => self.start_actor(*loaded, None).await,

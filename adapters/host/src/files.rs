@@ -34,7 +34,7 @@ use dormouse_proto::file::{FileError, FileWrite, Listing, Presence, WriteMode};
 
 use self::file_request::{FileRequest, Purpose};
 use self::folder::{Folder, Target};
-use self::open_beneath::Want;
+use self::open_beneath::OpenFor;
 pub(crate) use self::open_beneath::rename_new;
 use self::replacement::Replacement;
 use self::roots::Roots;
@@ -92,16 +92,16 @@ impl Files {
     pub(crate) fn write(&self, write: &FileWrite) -> Result<(), FileError> {
         let request = FileRequest::new(Purpose::Write, Path::new(&write.path));
         let location = self.write.locate(&request)?;
-        let _lock = self.lock_name(&location.name);
-        let there = location.folder(&request)?;
-        let seen = there
+        let _lock = self.lock_file_name(&location.name);
+        let existing_folder = location.folder(&request)?;
+        let exists = existing_folder
             .as_ref()
             .map(|folder| folder.look(&location.name, &request))
             .transpose()?
             .unwrap_or(false);
-        check_presence(write.presence, seen, &request)?;
+        check_presence(write.presence, exists, &request)?;
         let old = open_old(
-            there.as_ref().filter(|_| seen),
+            existing_folder.as_ref().filter(|_| exists),
             &location.name,
             write.mode,
             &request,
@@ -115,7 +115,7 @@ impl Files {
             &write.bytes,
             &request,
         )?;
-        let folder = there.map_or_else(|| location.make_folder(&request), Ok)?;
+        let folder = existing_folder.map_or_else(|| location.make_folder(&request), Ok)?;
         let mut replacement = Replacement::begin(&folder, old.as_ref(), &request)?;
         let kept = old.as_mut().map(|target| &mut target.file);
         splice
@@ -139,7 +139,7 @@ impl Files {
         let request = FileRequest::new(Purpose::Read, path);
         let location = self.read.locate(&request)?;
         let target = match location.folder(&request)? {
-            Some(folder) => folder.open_target(&location.name, Want::Read, &request)?,
+            Some(folder) => folder.open_target(&location.name, OpenFor::Read, &request)?,
             None => None,
         };
         let mut target = target
@@ -147,7 +147,7 @@ impl Files {
             .unsealed(&self.sealed, &request)?;
         let mut bytes =
             Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
-        // One byte more shows that a file has grown since it was measured.
+        // One byte more detects that the file has grown since its size was read.
         let read = target
             .file
             .by_ref()
@@ -162,8 +162,8 @@ impl Files {
         })
     }
 
-    /// What a folder holds: the first entries that the system names, sorted, and how many more
-    /// there are. Costs a look at each entry.
+    /// The entries of a folder: the first ones that the system returns, sorted, and the number of
+    /// the others. Costs a `stat` of each entry.
     pub(crate) fn list(&self, path: &Path) -> Result<Listing, FileError> {
         let request = FileRequest::new(Purpose::Read, path);
         let (root, way) = self.read.folder(&request)?;
@@ -172,8 +172,9 @@ impl Files {
         folder.unsealed(&self.sealed, &request)?.list(&request)
     }
 
-    /// A file has one name, since links are refused, so that its name is enough to tell its turn.
-    fn lock_name(&self, name: &OsStr) -> MutexGuard<'_, ()> {
+    /// Locks a file against other writes, by a hash of its file name: since links are refused, two
+    /// paths of one file end with the same name.
+    fn lock_file_name(&self, name: &OsStr) -> MutexGuard<'_, ()> {
         let slot = usize::try_from(self.hasher.hash_one(name) % WRITE_LOCKS as u64)
             .expect("a remainder of 64 fits");
         self.write_locks[slot]
@@ -184,10 +185,10 @@ impl Files {
 
 fn check_presence(
     presence: Presence,
-    seen: bool,
+    exists: bool,
     request: &FileRequest<'_>,
 ) -> Result<(), FileError> {
-    match (presence, seen) {
+    match (presence, exists) {
         (Presence::Absent | Presence::Neither, true) => Err(request.exists(presence)),
         (Presence::Present | Presence::Neither, false) => Err(request.absent(presence)),
         (Presence::Any | Presence::Present, true) | (Presence::Any | Presence::Absent, false) => {
@@ -196,17 +197,19 @@ fn check_presence(
     }
 }
 
-/// Opens what is there in the way that the mode needs it: a file that its owner protects is not
-/// replaced, though a rename would be able to.
+/// Opens the existing file with the access that the mode requires. So a file that its owner has
+/// protected against writing is not replaced, although a rename would be permitted.
 fn open_old(
     folder: Option<&Folder>,
     name: &OsStr,
     mode: WriteMode,
     request: &FileRequest<'_>,
 ) -> Result<Option<Target>, FileError> {
-    let want = match mode {
-        WriteMode::Write => Want::Write,
-        WriteMode::Append | WriteMode::Insert { .. } => Want::ReadWrite,
+    let open_for = match mode {
+        WriteMode::Write => OpenFor::Write,
+        WriteMode::Append | WriteMode::Insert { .. } => OpenFor::ReadWrite,
     };
-    folder.map_or(Ok(None), |folder| folder.open_target(name, want, request))
+    folder.map_or(Ok(None), |folder| {
+        folder.open_target(name, open_for, request)
+    })
 }

@@ -292,9 +292,9 @@ mod tests {
     use super::*;
 
     fn asks(cursor: &str) -> Option<PaginatedRequestParams> {
-        let mut asked = PaginatedRequestParams::default();
-        asked.cursor = Some(cursor.to_owned());
-        Some(asked)
+        let mut requested = PaginatedRequestParams::default();
+        requested.cursor = Some(cursor.to_owned());
+        Some(requested)
     }
 
     #[test]

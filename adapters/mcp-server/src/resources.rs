@@ -84,19 +84,20 @@ pub(crate) fn template() -> ResourceTemplate {
 /// not too large. May touch the disk.
 pub(crate) fn read(
     view: &View,
-    asked: &str,
+    requested: &str,
     page_chars: u32,
 ) -> Result<ResourceContents, ResourceError> {
-    let unknown = || ResourceError::Unknown(asked.to_owned());
-    let (id, page) = parse(asked).ok_or_else(unknown)?;
+    let unknown = || ResourceError::Unknown(requested.to_owned());
+    let (id, page) = parse(requested).ok_or_else(unknown)?;
     let content = view.content(&id).ok_or_else(unknown)?;
-    let lost =
-        |Unreadable { message }| ResourceError::Unreadable(asked.to_owned(), message.to_string());
+    let lost = |Unreadable { message }| {
+        ResourceError::Unreadable(requested.to_owned(), message.to_string())
+    };
     if content.unbounded().is_binary().map_err(lost)? {
-        return blob(&content, asked).map_err(lost)?;
+        return blob(&content, requested).map_err(lost)?;
     }
     match content.unbounded().page(page_chars, page).map_err(lost)? {
-        Some(slice) => Ok(ResourceContents::text(&*slice.text, asked)),
+        Some(slice) => Ok(ResourceContents::text(&*slice.text, requested)),
         None => {
             let pages = content.unbounded().total_pages(page_chars).map_err(lost)?;
             Err(ResourceError::Page {
@@ -109,17 +110,17 @@ pub(crate) fn read(
 
 fn blob(
     content: &Content,
-    asked: &str,
+    requested: &str,
 ) -> Result<Result<ResourceContents, ResourceError>, Unreadable> {
     if content.len_bytes() > MAX_BLOB_BYTES {
         return Ok(Err(ResourceError::TooLarge(
-            asked.to_owned(),
+            requested.to_owned(),
             content.len_bytes(),
         )));
     }
     let data = STANDARD.encode(content.unbounded().bytes()?);
     Ok(Ok(
-        ResourceContents::blob(data, asked).with_mime_type("application/octet-stream")
+        ResourceContents::blob(data, requested).with_mime_type("application/octet-stream")
     ))
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dormouse_actors::ports::{Asked, Host, HostError, Model, Provider};
+use dormouse_actors::ports::{Host, HostError, Model, Provider, ProviderRequest};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
@@ -84,8 +84,8 @@ impl<C: Codec> ServerProvider<C> {
 }
 
 impl<C: Codec> Provider for ServerProvider<C> {
-    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
-        let client_key = Self::client_key(asked.model, asked.host)?;
+    fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
+        let client_key = Self::client_key(request.model, request.host)?;
         if let Some(client) = self.lock().get(&client_key) {
             return Ok(Arc::new(client.clone()));
         }
@@ -246,7 +246,7 @@ mod tests {
         let model = |rest: &str| {
             let program = program(rest);
             provider
-                .model(Asked {
+                .model(ProviderRequest {
                     program: &program,
                     model: program.model(),
                     host: &host,

@@ -13,18 +13,18 @@
 //! name = "big"
 //! pattern = '<fd_result fd="(?<fd>[^"]+)"'
 //! from = "results"          # results (default) | input | system | last | all
-//! since = "start"           # start (default) | prompt: what came before a fork or the last input is not looked at
+//! since = "start"           # start (default) | prompt: ignores everything before the fork or the last input
 //! take = "last"             # last (default) | first | all: a list; with unique = true without repetitions
 //! default = { fd = "none" } # where nothing is found; without it the variable is undefined
 //!
 //! [[turn]]
 //! name = "look"
 //! when.program = "auditor"  # the program that the process runs
-//! when.prompt = "licences"  # a pattern on what was asked last: the user's text, or the prompt of a fork
+//! when.prompt = "licences"  # a pattern on the current prompt: the last input, or the prompt of a fork
 //! when.tool = "fork"        # the last message answers a use of this tool
 //! when.matches = 'fd="'     # a pattern on the last message, tool answers included
 //! when.contains = "fd"      # a text in the last message
-//! when.round = 1            # so many replies since the prompt
+//! when.round = 1            # the number of replies since the prompt
 //! when.holds = "big.fd != 'none'" # an expression over the variables
 //! text = "I read {{ big.fd }}."
 //! calls = [{ tool = "read_fd", args = { fd = "{{ big.fd }}", page = 2 } }]
@@ -34,7 +34,7 @@
 //! # fail = "overloaded"     a failure instead of a reply
 //! ```
 //!
-//! Every template knows `prompt`, `last` (the text of the last message), `program`, `turn` and
+//! Every template has the variables `prompt`, `last` (the text of the last message), `program`, `turn` and
 //! `round` (replies of the model so far, and since the prompt).
 
 mod captures;
@@ -56,14 +56,14 @@ use dormouse_proto::model::{
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-pub use self::error::{Complaint, ScriptError};
+pub use self::error::{ScriptDiagnostic, ScriptError};
 use self::history::History;
 pub use self::provider::ScriptedProvider;
 use self::script::{Script, ScriptedReply, Turn};
 
 /// The number of pieces in which a text is streamed.
 const PIECES: usize = 4;
-/// How much of the last message an error shows, in characters.
+/// The maximum number of characters of the last message that an error shows.
 const SHOWN_CHARS: usize = 200;
 
 /// A model that follows a script. Cloning shares the script.
@@ -83,7 +83,7 @@ impl Scripted {
     /// Reads a script from a file.
     ///
     /// # Errors
-    /// [`ScriptError`] where the file cannot be read, or with the line of what is wrong in it.
+    /// [`ScriptError`] if the file cannot be read, or with the line of the mistake in it.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ScriptError> {
         let path = path.as_ref();
         let read = |source| ScriptError::Read {
@@ -97,7 +97,7 @@ impl Scripted {
     /// Parses a script. `name` is the name of the file in errors.
     ///
     /// # Errors
-    /// [`ScriptError`] with the line of what is wrong.
+    /// [`ScriptError`] with the line of the mistake.
     pub fn parse(toml_text: &str, name: &str) -> Result<Self, ScriptError> {
         Ok(Self {
             script: Some(Arc::new(Script::parse(toml_text, name)?)),

@@ -181,9 +181,9 @@ impl<L: RecordLog> RecordStore<L> {
     fn check_truncation(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
         let since = self.kept_row(pid)?.since;
         if below < since {
-            return Err(StoreError::ForgottenFact {
+            return Err(StoreError::DeletedFact {
                 pid,
-                asked: below,
+                requested: below,
                 since,
             });
         }

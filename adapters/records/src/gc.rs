@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
-    Contents, OwnerToken, Progress, Purpose, Step, StockTaken, StockTaking, StoreError, Sweep,
-    Swept,
+    Contents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
+    SweepReport, SweepRequest,
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
@@ -26,21 +26,21 @@ type ReadStream = (StreamKind, Vec<Record>, Option<u64>);
 
 impl<L: RecordLog> RecordStore<L> {
     /// Takes the inventory by reading all journals, each time.
-    pub(crate) fn take_inventory(
+    pub(crate) fn run_inventory_update(
         &self,
-        mut order: StockTaking<'_>,
-    ) -> Result<StockTaken, StoreError> {
+        mut order: InventoryUpdate<'_>,
+    ) -> Result<InventoryReport, StoreError> {
         *order.inventory = Inventory::default();
-        let mut taken = StockTaken::default();
+        let mut report = InventoryReport::default();
         for (pid, record) in self.log().read_kind(StreamKind::Process)? {
             if (order.watch)() == ControlFlow::Break(()) {
-                taken.progress = Progress::BrokenOff;
+                report.progress = Progress::BrokenOff;
                 break;
             }
             let pid = Pid(pid);
             match StoredRow::read(pid, &record) {
                 Ok(StoredRow::Kept(_)) => {
-                    taken.records += self.take_inventory_of(pid, &mut order)?;
+                    report.records += self.update_inventory_of(pid, &mut order)?;
                 }
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => order
@@ -48,12 +48,16 @@ impl<L: RecordLog> RecordStore<L> {
                     .note_unreadable(Some(pid), error.to_string()),
             }
         }
-        order.inventory.settle();
-        Ok(taken)
+        order.inventory.count_reports();
+        Ok(report)
     }
 
     /// Reads one journal. Returns how many records it has.
-    fn take_inventory_of(&self, pid: Pid, order: &mut StockTaking<'_>) -> Result<u64, StoreError> {
+    fn update_inventory_of(
+        &self,
+        pid: Pid,
+        order: &mut InventoryUpdate<'_>,
+    ) -> Result<u64, StoreError> {
         let (ended_ms, streams) =
             match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
                 // The process was deleted meanwhile.
@@ -72,7 +76,7 @@ impl<L: RecordLog> RecordStore<L> {
             }
         }
         if let Some(ended_ms) = ended_ms {
-            order.inventory.ended(pid, ended_ms);
+            order.inventory.set_ended(pid, ended_ms);
         }
         Ok(count)
     }
@@ -106,20 +110,20 @@ impl<L: RecordLog> RecordStore<L> {
     pub(crate) fn collect_contents(
         &self,
         owner: OwnerToken,
-        sweep: Sweep<'_>,
-    ) -> Result<Swept, StoreError> {
+        sweep: SweepRequest<'_>,
+    ) -> Result<SweepReport, StoreError> {
         if sweep.purpose == Purpose::Free {
             self.check_owner(owner)?;
             self.pins().check(sweep.mark)?;
         }
-        let losses = sweep.inventory.losses(sweep.forgotten);
+        let losses = sweep.inventory.losses(sweep.deletions);
         let is_kept = |hash: &ContentHash| {
             let name = ShortName::of(&hash.0);
             sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)
         };
-        let mut swept = Swept {
+        let mut swept = SweepReport {
             parts: 1,
-            ..Swept::default()
+            ..SweepReport::default()
         };
         let mut unreferenced = Vec::new();
         for (hash, bytes) in self.log().contents()? {
@@ -153,9 +157,9 @@ impl<L: RecordLog> RecordStore<L> {
     fn delete_unpinned(
         &self,
         owner: OwnerToken,
-        sweep: &Sweep<'_>,
+        sweep: &SweepRequest<'_>,
         contents: &[(ContentHash, u64)],
-        swept: &mut Swept,
+        swept: &mut SweepReport,
     ) -> Result<(), StoreError> {
         // Holding the cache's lock excludes commits, so that none can pin a content between the
         // check and the deletion.
@@ -172,13 +176,13 @@ impl<L: RecordLog> RecordStore<L> {
     }
 }
 
-fn count_deleted(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
+fn count_deleted(swept: &mut SweepReport, (_, bytes): &(ContentHash, u64)) {
     swept.dropped_contents += 1;
     swept.dropped_content_bytes += bytes;
 }
 
 /// Adds the references of a record to the inventory.
-fn add_references(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, record: &Record) {
+fn add_references(order: &mut InventoryUpdate<'_>, pid: Pid, kind: StreamKind, record: &Record) {
     let payload = match frame::payload(stream(kind, pid), record) {
         Ok(payload) => payload,
         Err(error) => {
@@ -190,7 +194,7 @@ fn add_references(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, recor
     let number = FactNumber(record.number);
     let (need, piece) = match kind {
         StreamKind::Snapshot => {
-            order.inventory.image(pid, number);
+            order.inventory.add_image(pid, number);
             (Need::image(number), Piece::Image(&payload))
         }
         StreamKind::Fact => (Need::fact(number), Piece::Fact(&payload)),
@@ -199,7 +203,7 @@ fn add_references(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, recor
     match (order.references)(piece) {
         Ok(contents) => {
             let names = contents.iter().map(|hash| ShortName::of(&hash.0));
-            order.inventory.refers(pid, need, names);
+            order.inventory.add_references(pid, need, names);
         }
         Err(error) => order
             .inventory

@@ -28,8 +28,8 @@
 //! let store = RecordStore::new_on(MemoryLog::default());
 //! let owner = store.claim()?;
 //! let row = ProcessRow::started(Pid(1), "auditor");
-//! let born = WriteOp::ProcessCreated { row, image: b"image".to_vec() };
-//! store.commit(owner, Batch::durable(&[born], 1_700_000_000_000))?;
+//! let created = WriteOp::ProcessCreated { row, image: b"image".to_vec() };
+//! store.commit(owner, Batch::durable(&[created], 1_700_000_000_000))?;
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), dormouse_actors::ports::StoreError>(())
 //! ```

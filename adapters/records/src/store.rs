@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
-    Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange, Written,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
+    OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange, Written,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -231,16 +231,16 @@ fn check_range(
     last: FactNumber,
 ) -> Result<(), StoreError> {
     if requested < since {
-        return Err(StoreError::ForgottenFact {
+        return Err(StoreError::DeletedFact {
             pid,
-            asked: requested,
+            requested,
             since,
         });
     }
     if requested > last {
         return Err(StoreError::UnknownFact {
             pid,
-            asked: requested,
+            requested,
             last,
         });
     }
@@ -368,11 +368,11 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.pins.end(mark);
     }
 
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        self.take_inventory(order)
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        self.run_inventory_update(order)
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         self.collect_contents(owner, sweep)
     }
 }

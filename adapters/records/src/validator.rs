@@ -58,8 +58,8 @@ pub struct CheckedCommit {
     pub progress: BTreeMap<Pid, ProcessProgress>,
 }
 
-/// Refuses a batch whose ops do not continue the journals. `progress_of` returns how far a process goes;
-/// `None` for an unknown process.
+/// Refuses a batch whose ops do not continue the journals. `progress_of` returns how far a process
+/// goes; `None` for an unknown process.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of a fact that does
@@ -104,14 +104,14 @@ pub fn needed<'a>(
 /// starts is contained in its image, and is deleted itself.
 ///
 /// # Errors
-/// [`StoreError::ForgottenFact`].
+/// [`StoreError::DeletedFact`].
 pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), StoreError> {
     if since == FactNumber(0) || first > since {
         return Ok(());
     }
-    Err(StoreError::ForgottenFact {
+    Err(StoreError::DeletedFact {
         pid,
-        asked: first,
+        requested: first,
         since: since.plus(1),
     })
 }
@@ -250,7 +250,7 @@ impl CommitValidator<'_> {
         if below > last {
             return Err(StoreError::UnknownFact {
                 pid,
-                asked: below,
+                requested: below,
                 last,
             });
         }
@@ -316,7 +316,7 @@ impl CommitValidator<'_> {
         if at > last {
             return Err(StoreError::UnknownFact {
                 pid,
-                asked: at,
+                requested: at,
                 last,
             });
         }

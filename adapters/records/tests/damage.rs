@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, BlobReader, OwnerToken, StockTaking, Store, StoreError, Unreadable, WriteOp,
+    Batch, BlobReader, InventoryUpdate, OwnerToken, Store, StoreError, Unreadable, WriteOp,
 };
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_records::{
@@ -149,7 +149,7 @@ impl BlobReader for Changed {
 /// Commits two processes that differ only by their pids.
 fn fill(store: &dyn Store) {
     let owner = store.claim().unwrap();
-    commit(store, owner, &[born(1), born(2)]);
+    commit(store, owner, &[created(1), created(2)]);
     for number in 1..=6 {
         for pid in [1, 2] {
             let both = [facts(pid, number..=number), temp_file(pid, number)];
@@ -301,7 +301,7 @@ fn an_inventory_reports_the_records_that_are_lost() {
 fn inventory(store: &dyn Store) -> Vec<String> {
     let inventory = &mut Inventory::default();
     store
-        .take_stock(StockTaking {
+        .update_inventory(InventoryUpdate {
             inventory,
             references: &mut |_| Ok(Vec::new()),
             watch: &mut || ControlFlow::Continue(()),
@@ -394,7 +394,7 @@ fn the_parts_of_a_damaged_content_that_are_whole_can_be_read() {
 fn who_reads_while_a_history_is_shortened_meets_no_damage() {
     let store = Arc::new(MemoryStore::new());
     let owner = store.claim().unwrap();
-    commit(&*store, owner, &[born(1)]);
+    commit(&*store, owner, &[created(1)]);
     let is_over = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..3)
         .map(|_| {
@@ -405,7 +405,7 @@ fn who_reads_while_a_history_is_shortened_meets_no_damage() {
                     let journal = store.journal(Pid(1), None).unwrap();
                     let last = journal.base.plus(journal.facts.len());
                     match store.facts(Pid(1), FactNumber(1), last) {
-                        Ok(_) | Err(StoreError::ForgottenFact { .. }) => read += 1,
+                        Ok(_) | Err(StoreError::DeletedFact { .. }) => read += 1,
                         Err(error) => panic!("{error}"),
                     }
                     if is_over.load(Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use crate::subject::*;
 pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) {
     let owner = claim(subject);
     assert!(ask(subject, |store| store.checkpoints().unwrap()).is_empty());
-    write(subject, owner, &[born(1), born(2), facts(1, 1..=2)]);
+    write(subject, owner, &[created(1), created(2), facts(1, 1..=2)]);
     write(
         subject,
         owner,
@@ -81,7 +81,11 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
 
 pub(crate) fn what_a_checkpoint_needs_is_not_forgotten(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[born(1), facts(1, 1..=2), snapshot(1, 2)]);
+    write(
+        subject,
+        owner,
+        &[created(1), facts(1, 1..=2), snapshot(1, 2)],
+    );
     write(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
     write(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
     for entry in [process_deleted(1), history_truncated(1, 4)] {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, Contents, Forgotten, MarkToken, OwnerToken, Purpose, Step, StockTaking, Store,
-    StoreError, Sweep, Swept, WriteOp,
+    Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Purpose, Step, Store,
+    StoreError, SweepReport, SweepRequest, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
 
@@ -53,7 +53,7 @@ pub struct Order {
 /// Takes an inventory and collects.
 ///
 /// # Errors
-/// Those of [`Store::take_stock`] and [`Store::sweep`].
+/// Those of [`Store::update_inventory`] and [`Store::sweep`].
 pub fn sweep_as(
     store: &dyn Store,
     owner: OwnerToken,
@@ -64,10 +64,10 @@ pub fn sweep_as(
         bounds,
     }: Order,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
-) -> Result<Swept, StoreError> {
+) -> Result<SweepReport, StoreError> {
     let inventory = &mut Inventory::default();
     let references = &mut |_: Piece<'_>| Ok(live.0.clone().unwrap_or_default());
-    store.take_stock(StockTaking {
+    store.update_inventory(InventoryUpdate {
         inventory,
         references,
         watch: &mut || ControlFlow::Continue(()),
@@ -79,11 +79,11 @@ pub fn sweep_as(
     };
     store.sweep(
         owner,
-        Sweep {
+        SweepRequest {
             mark,
             inventory,
             contents,
-            forgotten: &Forgotten::default(),
+            deletions: &Deletions::default(),
             purpose,
             bounds,
             watch,
@@ -101,7 +101,7 @@ pub fn sweep_watched(
     mark: MarkToken,
     live: &Live,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
-) -> Result<Swept, StoreError> {
+) -> Result<SweepReport, StoreError> {
     let order = Order {
         mark,
         purpose: Purpose::Free,
@@ -114,7 +114,7 @@ pub fn sweep_watched(
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
     let mark = store.begin_mark(owner).unwrap();
     sweep_watched(store, owner, mark, live, &mut continue_always).unwrap()
 }
@@ -123,7 +123,7 @@ pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> Swept {
+pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
     let order = Order {
         mark: MarkToken::default(),
         purpose: Purpose::Count,
@@ -139,7 +139,7 @@ fn continue_always(_: Step) -> ControlFlow<()> {
 /// Commits two processes and twelve contents.
 fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
-    write(subject, owner, &[born(1), born(2)]);
+    write(subject, owner, &[created(1), created(2)]);
     for (number, bytes) in (1..).zip(&contents) {
         write(
             subject,

@@ -26,7 +26,7 @@ pub(crate) fn contents_are_kept_by_hash(subject: &mut Subject) {
         bytes: contents[1].clone(),
         index: Bytes::new(),
     };
-    let error = refused(subject, owner, &[born(1), lie]);
+    let error = refused(subject, owner, &[created(1), lie]);
     assert!(
         error.to_string().contains("does not have this hash"),
         "{error}"

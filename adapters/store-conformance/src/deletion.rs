@@ -12,8 +12,8 @@ pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
         subject,
         owner,
         &[
-            born(1),
-            born(2),
+            created(1),
+            created(2),
             facts(2, 1..=3),
             temp_file(2, 1),
             snapshot(2, 2),
@@ -53,18 +53,22 @@ pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
             "{entry:?}: {error}"
         );
     }
-    let again = refused(subject, owner, &[born(2)]).to_string();
+    let again = refused(subject, owner, &[created(2)]).to_string();
     assert!(again.contains("a pid is never reused"), "{again}");
     check_journal(subject, 1, None, "image of 1", 0, 3);
     write(subject, owner, &[process_deleted(1)]);
-    write(subject, owner, &[born(3)]);
+    write(subject, owner, &[created(3)]);
     let listing = ask(subject, |store| store.processes().unwrap());
     assert_eq!((&listing.rows[..], listing.last), (&[row(3)][..], 3));
 }
 
 pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[born(1), facts(1, 1..=3), snapshot(1, 3)]);
+    write(
+        subject,
+        owner,
+        &[created(1), facts(1, 1..=3), snapshot(1, 3)],
+    );
     write(subject, owner, &[facts(1, 4..=6), ended(1)]);
     write(subject, owner, &[facts(1, 7..=7), snapshot(1, 5)]);
     write(subject, owner, &[facts(1, 8..=8)]);
@@ -81,14 +85,14 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     write(subject, owner, &[facts(1, 9..=9)]);
     check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
     check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
-    for asked in [0, 3, 4] {
+    for requested in [0, 3, 4] {
         let gone = ask(subject, |store| {
-            store.journal(Pid(1), Some(FactNumber(asked)))
+            store.journal(Pid(1), Some(FactNumber(requested)))
         });
         assert!(
             matches!(
                 gone,
-                Err(StoreError::ForgottenFact {
+                Err(StoreError::DeletedFact {
                     since: FactNumber(5),
                     ..
                 })
@@ -108,7 +112,7 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     assert_eq!(ask(subject, read(6, 9)).unwrap().len(), 4);
     for (first, upto, since) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
         match ask(subject, read(first, upto)) {
-            Err(StoreError::ForgottenFact {
+            Err(StoreError::DeletedFact {
                 since: FactNumber(told),
                 ..
             }) => assert_eq!(told, since),
@@ -125,7 +129,7 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     assert!(
         matches!(
             backwards,
-            StoreError::ForgottenFact {
+            StoreError::DeletedFact {
                 since: FactNumber(5),
                 ..
             }

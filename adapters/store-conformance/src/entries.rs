@@ -20,7 +20,7 @@ pub fn row(pid: u64) -> ProcessRow {
 
 /// Creates a process.
 #[must_use]
-pub fn born(pid: u64) -> WriteOp {
+pub fn created(pid: u64) -> WriteOp {
     WriteOp::ProcessCreated {
         row: row(pid),
         image: format!("image of {pid}").into_bytes(),

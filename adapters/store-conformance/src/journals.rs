@@ -23,7 +23,7 @@ pub(crate) fn an_empty_store_knows_nothing(subject: &mut Subject) {
 
 pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[born(1)]);
+    write(subject, owner, &[created(1)]);
     check_journal(subject, 1, None, "image of 1", 0, 0);
     write(subject, owner, &[facts(1, 1..=4), facts(1, 5..=5)]);
     write(
@@ -49,7 +49,7 @@ pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subje
         beyond,
         Err(StoreError::UnknownFact {
             last: FactNumber(9),
-            asked: FactNumber(10),
+            requested: FactNumber(10),
             ..
         })
     );
@@ -59,11 +59,16 @@ pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subje
 pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
     let owner = claim(subject);
     let brought = bytes(1, 100);
-    write(subject, owner, &[born(1)]);
+    write(subject, owner, &[created(1)]);
     let error = refused(
         subject,
         owner,
-        &[content(&brought), born(2), facts(1, 1..=3), facts(1, 5..=5)],
+        &[
+            content(&brought),
+            created(2),
+            facts(1, 1..=3),
+            facts(1, 5..=5),
+        ],
     );
     assert!(
         error
@@ -91,11 +96,11 @@ pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
 
 pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[born(1), facts(1, 1..=2)]);
+    write(subject, owner, &[created(1), facts(1, 1..=2)]);
     let cases = [
         (facts(1, 4..=4), "the next is 3, but 4 was given"),
         (facts(1, 2..=2), "the next is 3, but 2 was given"),
-        (born(1), "process 1 already exists"),
+        (created(1), "process 1 already exists"),
         (facts(9, 1..=1), "no process 9"),
         (snapshot(9, 0), "no process 9"),
         (ended(9), "no process 9"),
@@ -113,7 +118,7 @@ pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
     write(
         subject,
         owner,
-        &[facts(1, 3..=3), born(2), facts(2, 1..=1), snapshot(2, 1)],
+        &[facts(1, 3..=3), created(2), facts(2, 1..=1), snapshot(2, 1)],
     );
     check_journal(subject, 1, None, "image of 1", 0, 3);
     check_journal(subject, 2, None, "image of 2 at 1", 1, 1);
@@ -122,7 +127,7 @@ pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
 pub(crate) fn processes_do_not_mix(subject: &mut Subject) {
     let owner = claim(subject);
     let pids = [1, 2, 255, 256, 257, u64::MAX];
-    write(subject, owner, &pids.map(born));
+    write(subject, owner, &pids.map(created));
     for number in 1..=5 {
         write(subject, owner, &pids.map(|pid| facts(pid, number..=number)));
     }
@@ -134,7 +139,7 @@ pub(crate) fn processes_do_not_mix(subject: &mut Subject) {
 
 pub(crate) fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[born(1), facts(1, 1..=3)]);
+    write(subject, owner, &[created(1), facts(1, 1..=3)]);
     write(
         subject,
         owner,
@@ -188,7 +193,7 @@ pub(crate) fn what_is_only_written_is_read_like_any_other(subject: &mut Subject)
                 .unwrap();
         }
     };
-    ask(subject, written(&[born(1), facts(1, 1..=2)]));
+    ask(subject, written(&[created(1), facts(1, 1..=2)]));
     ask(subject, written(&[facts(1, 3..=3), temp_file(1, 1)]));
     check_journal(subject, 1, None, "image of 1", 0, 3);
     write(subject, owner, &[]);
@@ -220,7 +225,7 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
                 .unwrap();
         }
     };
-    ask(subject, at(10, &[born(2), born(1)]));
+    ask(subject, at(10, &[created(2), created(1)]));
     ask(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
     ask(subject, at(30, &[facts(2, 1..=1)]));
     ask(

@@ -22,7 +22,7 @@ pub(crate) fn temporary_files_are_a_journal_of_their_own(subject: &mut Subject) 
         matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
         "{unknown:?}"
     );
-    write(subject, owner, &roots.map(born));
+    write(subject, owner, &roots.map(created));
     roots
         .iter()
         .for_each(|root| check_temp_files(subject, *root, 0));
@@ -65,7 +65,7 @@ pub(crate) fn temporary_files_are_a_journal_of_their_own(subject: &mut Subject) 
 
 pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[born(1), temp_file(1, 1)]);
+    write(subject, owner, &[created(1), temp_file(1, 1)]);
     let cases = [
         (
             temp_file(1, 1),
@@ -91,7 +91,12 @@ pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
     write(
         subject,
         owner,
-        &[temp_file(1, 2), born(2), temp_file(2, 1), temp_file(1, 3)],
+        &[
+            temp_file(1, 2),
+            created(2),
+            temp_file(2, 1),
+            temp_file(1, 3),
+        ],
     );
     check_temp_files(subject, 1, 3);
     check_temp_files(subject, 2, 1);

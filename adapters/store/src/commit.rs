@@ -137,9 +137,9 @@ impl LogStore {
     fn build_truncation(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
         let entry = self.entry(pid)?;
         if below < entry.since() {
-            return Err(StoreError::ForgottenFact {
+            return Err(StoreError::DeletedFact {
                 pid,
-                asked: below,
+                requested: below,
                 since: entry.since(),
             });
         }

@@ -24,9 +24,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::inventory::{Losses, ShortName, Stock};
+use dormouse_actors::ports::inventory::{Losses, PartUsage, ShortName};
 use dormouse_actors::ports::{
-    Contents, OwnerToken, Progress, Purpose, Step, StoreError, Sweep, Swept, SyncLevel,
+    Contents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest, SyncLevel,
 };
 
 use crate::error::io as io_error;
@@ -53,9 +53,9 @@ const TIGHT_PERCENT: u8 = 90;
 pub(crate) struct Compaction<'s, 'a> {
     store: &'s LogStore,
     owner: OwnerToken,
-    order: Sweep<'a>,
+    order: SweepRequest<'a>,
     losses: Losses,
-    report: Swept,
+    report: SweepReport,
 }
 
 /// Why a compaction stops.
@@ -85,17 +85,17 @@ impl<'s, 'a> Compaction<'s, 'a> {
     pub(crate) fn new(
         store: &'s LogStore,
         owner: OwnerToken,
-        order: Sweep<'a>,
+        order: SweepRequest<'a>,
     ) -> Result<Self, StoreError> {
         if order.purpose == Purpose::Free {
             store.gc_pins.check(order.mark)?;
         }
-        let losses = order.inventory.losses(order.forgotten);
+        let losses = order.inventory.losses(order.deletions);
         let bytes = store.log.bytes();
-        let report = Swept {
+        let report = SweepReport {
             bytes_before: bytes,
             bytes_after: bytes,
-            ..Swept::default()
+            ..SweepReport::default()
         };
         Ok(Self {
             store,
@@ -110,7 +110,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     ///
     /// # Errors
     /// As [`dormouse_actors::ports::Store::sweep`].
-    pub(crate) fn run(mut self) -> Result<Swept, StoreError> {
+    pub(crate) fn run(mut self) -> Result<SweepReport, StoreError> {
         let outcome = self.compact_all();
         if self.order.purpose == Purpose::Free {
             self.report.bytes_after = self.store.log.bytes();
@@ -192,67 +192,67 @@ impl<'s, 'a> Compaction<'s, 'a> {
         if end == 0 || end < self.order.bounds.close_bytes {
             return Ok(None);
         }
-        if let Some(stock) = self.known_stock(number, end)
-            && !self.is_worth_closing(stock)
+        if let Some(usage) = self.known_usage(number, end)
+            && !self.is_worth_closing(usage)
         {
-            self.report.left_bytes += garbage(stock);
+            self.report.left_bytes += garbage(usage);
             return Ok(None);
         }
         self.step(Step::Inspect(number))?;
         let contents = self.inspect(number)?;
         self.update_inventory(number, &contents);
-        if !self.is_worth_closing(contents.stock()) {
-            self.report.left_bytes += garbage(contents.stock());
+        if !self.is_worth_closing(contents.usage()) {
+            self.report.left_bytes += garbage(contents.usage());
             return Ok(None);
         }
         Ok(contents.stub.map(|stub| stub.at_ms))
     }
 
     /// Whether the active segment has enough garbage to be closed and compacted.
-    fn is_worth_closing(&self, stock: Stock) -> bool {
-        self.is_worth_it(stock) && garbage(stock) >= self.order.bounds.close_bytes
+    fn is_worth_closing(&self, usage: PartUsage) -> bool {
+        self.is_worth_it(usage) && garbage(usage) >= self.order.bounds.close_bytes
     }
 
     /// What the inventory knows of a segment without an inspection. Bytes that were appended since
     /// the inventory was taken count as live.
-    fn known_stock(&self, number: u32, end: u64) -> Option<Stock> {
-        let stock = self.order.inventory.stock(number, &self.losses)?;
+    fn known_usage(&self, number: u32, end: u64) -> Option<PartUsage> {
+        let usage = self.order.inventory.usage(number, &self.losses)?;
         let is_known =
-            self.order.contents == Contents::Referred && !stock.is_doubtful && stock.bytes <= end;
-        is_known.then(|| Stock::seen(end, stock.live + (end - stock.bytes)))
+            self.order.contents == Contents::Referred && !usage.is_doubtful && usage.bytes <= end;
+        is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
     }
 
     /// Stores the result of an inspection in the inventory, unless the inspection counted
     /// hypothetical deletions.
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
-        let stock = self.order.inventory.stock(number, &self.losses);
-        let is_up_to_date = stock.is_some_and(|stock| stock.bytes == contents.bytes);
+        let usage = self.order.inventory.usage(number, &self.losses);
+        let is_up_to_date = usage.is_some_and(|usage| usage.bytes == contents.bytes);
         if self.order.contents == Contents::Referred
-            && self.order.forgotten.is_empty()
+            && self.order.deletions.is_empty()
             && is_up_to_date
         {
-            self.order.inventory.correct(number, contents.live_bytes);
+            self.order.inventory.set_live(number, contents.live_bytes);
         }
     }
 
     /// Whether so little of a segment is live that it is worth compacting.
-    fn is_worth_it(&self, stock: Stock) -> bool {
-        let asked = self.order.bounds.live_percent;
+    fn is_worth_it(&self, usage: PartUsage) -> bool {
+        let live_percent = self.order.bounds.live_percent;
         let is_tight = self.store.quota.is_tight(self.report.bytes_before);
         let percent = if is_tight {
-            asked.max(TIGHT_PERCENT)
+            live_percent.max(TIGHT_PERCENT)
         } else {
-            asked
+            live_percent
         };
-        u128::from(stock.live) * 100 <= u128::from(stock.bytes) * u128::from(percent)
+        u128::from(usage.live) * 100 <= u128::from(usage.bytes) * u128::from(percent)
     }
 
     fn compact_segment(&mut self, number: u32) -> Result<(), Abort> {
         let end = self.open_segment(number)?.end();
-        if let Some(stock) = self.known_stock(number, end)
-            && !self.is_worth_it(stock)
+        if let Some(usage) = self.known_usage(number, end)
+            && !self.is_worth_it(usage)
         {
-            self.count_left(stock);
+            self.count_left(usage);
             return Ok(());
         }
         self.step(Step::Inspect(number))?;
@@ -272,22 +272,23 @@ impl<'s, 'a> Compaction<'s, 'a> {
             return Err(Abort::Damaged);
         };
         self.update_inventory(number, &contents);
-        if !self.is_worth_it(contents.stock()) {
-            self.count_left(contents.stock());
+        if !self.is_worth_it(contents.usage()) {
+            self.count_left(contents.usage());
             return Ok(());
         }
         self.report.parts += 1;
         self.report.live_bytes += contents.live_bytes;
         if self.order.purpose == Purpose::Free {
             // An interruption from here on leaves copies of records that were moved already.
-            self.order.inventory.doubt(number);
+            self.order.inventory.mark_doubtful(number);
             self.move_live_records(number, &contents)?;
             self.replace_by_stub(number, &mut contents, stub)?;
             self.order.inventory.drop_part(number);
-            contents
-                .unreferenced
-                .keys()
-                .for_each(|name| self.order.inventory.dropped(ShortName::of(name), number));
+            contents.unreferenced.keys().for_each(|name| {
+                self.order
+                    .inventory
+                    .remove_content(ShortName::of(name), number)
+            });
         } else {
             let freed = contents
                 .bytes
@@ -310,10 +311,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// Counts a segment that is left as it is.
-    fn count_left(&mut self, stock: Stock) {
+    fn count_left(&mut self, usage: PartUsage) {
         self.report.parts += 1;
-        self.report.live_bytes += stock.live;
-        self.report.left_bytes += garbage(stock);
+        self.report.live_bytes += usage.live;
+        self.report.left_bytes += garbage(usage);
     }
 
     fn step(&mut self, step: Step) -> Result<(), Abort> {
@@ -455,7 +456,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         writer.check_writable()?;
         self.store.gc_pins.check(self.order.mark)?;
         self.copy_pinned(&mut writer, number, contents)?;
-        self.step(Step::Settle(number))?;
+        self.step(Step::Sync(number))?;
         writer
             .sync_head()
             .map_err(|error| abort(error, "sync the records that a compaction moved"))?;
@@ -517,8 +518,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 }
 
-fn garbage(stock: Stock) -> u64 {
-    stock.bytes.saturating_sub(stock.live)
+fn garbage(usage: PartUsage) -> u64 {
+    usage.bytes.saturating_sub(usage.live)
 }
 
 fn abort(error: io::Error, doing: &str) -> Abort {

@@ -180,7 +180,7 @@ fn inspect(
             }
             None => {
                 let keys = check_secret(&recover_head(dir, secret)?, secret, dir)?;
-                let disk = Arc::new(ReadOnlyDisk::paced(options.pace.clone()));
+                let disk = Arc::new(ReadOnlyDisk::throttled(options.throttle.clone()));
                 (None, Log::open(disk, &dir.join("log"), keys)?)
             }
         };
@@ -198,7 +198,7 @@ fn inspect(
                 (scan, end_of_log)
             }
         };
-        let is_doubtful = head.is_some() && scan.index.processes().is_lost_behind(position.end);
+        let is_doubtful = head.is_some() && scan.index.processes().has_loss_after(position.end);
         Ok((
             Inspection {
                 head,

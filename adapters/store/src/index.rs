@@ -166,7 +166,7 @@ impl Index {
             return Err(IndexFault("was built from a log with other segments".to_owned()).into());
         }
         let processes = locations.load_processes(&applied)?;
-        if processes.lacks_something() {
+        if processes.has_losses() {
             // The missing part of the log may have been restored since, which the index cannot see.
             return Err(IndexFault("was built from a log that was damaged".to_owned()).into());
         }

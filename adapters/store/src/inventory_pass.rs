@@ -1,8 +1,8 @@
-//! The pass over the log that brings an inventory up to date: what each record is, which process
-//! needs it, and which contents it references.
+//! Updates an inventory by a pass over the log: adds the size of each record, the process that
+//! needs it, and the contents that it references.
 //!
 //! The pass reads the log in order, from where the last one ended. Only the record that the index
-//! points to is counted, so that of several copies one counts. A payload is decoded once, when the
+//! points to is counted, so that several copies count once. A payload is decoded once, when the
 //! pass first reaches its record; a record that was only moved since is known already.
 //!
 //! Missing records are never treated as absent references. At the end, every process of which a
@@ -13,8 +13,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_actors::garbage::Piece;
-use dormouse_actors::ports::inventory::{Need, Reached, ShortName};
-use dormouse_actors::ports::{Forgotten, Progress, StockTaken, StockTaking, StoreError};
+use dormouse_actors::ports::inventory::{Need, ScanPosition, ShortName};
+use dormouse_actors::ports::{Deletions, InventoryReport, InventoryUpdate, Progress, StoreError};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::compaction::RECORDS_PER_QUERY;
@@ -37,25 +37,25 @@ pub(crate) fn next_store_instance() -> u64 {
 /// A pass in progress.
 pub(crate) struct InventoryPass<'s, 'a> {
     store: &'s LogStore,
-    order: StockTaking<'a>,
+    order: InventoryUpdate<'a>,
     /// Where the pass ends.
     end: LogPosition,
     /// Records first written up to this commit were decoded by an earlier pass.
     known: u64,
     at: Location,
-    taken: StockTaken,
+    report: InventoryReport,
 }
 
 impl<'s, 'a> InventoryPass<'s, 'a> {
     /// Prepares a pass from where the inventory ends to the end of the log.
-    pub(crate) fn new(store: &'s LogStore, order: StockTaking<'a>) -> Self {
+    pub(crate) fn new(store: &'s LogStore, order: InventoryUpdate<'a>) -> Self {
         let end = store.writer().position();
-        order.inventory.belong_to(store.instance);
-        let Reached {
+        order.inventory.attach_to(store.instance);
+        let ScanPosition {
             part,
             offset,
             commit,
-        } = order.inventory.reached();
+        } = order.inventory.scan_position();
         let at = Location {
             segment: part,
             offset,
@@ -67,20 +67,20 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             end,
             known: commit,
             at,
-            taken: StockTaken::default(),
+            report: InventoryReport::default(),
         }
     }
 
     /// Runs the pass to its end.
     ///
     /// # Errors
-    /// As [`dormouse_actors::ports::Store::take_stock`].
-    pub(crate) fn run(mut self) -> Result<StockTaken, StoreError> {
+    /// As [`dormouse_actors::ports::Store::update_inventory`].
+    pub(crate) fn run(mut self) -> Result<InventoryReport, StoreError> {
         while self.at < self.end.end {
             if (self.order.watch)().is_break() {
-                return Ok(StockTaken {
+                return Ok(InventoryReport {
                     progress: Progress::BrokenOff,
-                    ..self.taken
+                    ..self.report
                 });
             }
             self.read_chunk()?;
@@ -88,16 +88,16 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 segment: part,
                 offset,
             } = self.at;
-            self.order.inventory.reach(Reached {
+            self.order.inventory.set_scan_position(ScanPosition {
                 part,
                 offset,
                 commit: self.known,
             });
         }
-        let touched = self.order.inventory.settle();
+        let touched = self.order.inventory.count_reports();
         let is_first = self.known == 0;
         let pids = if is_first {
-            self.all()
+            self.all_pids()
         } else {
             touched.into_iter().collect()
         };
@@ -108,15 +108,15 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             segment: part,
             offset,
         } = self.at;
-        self.order.inventory.reach(Reached {
+        self.order.inventory.set_scan_position(ScanPosition {
             part,
             offset,
             commit: self.end.commit,
         });
-        Ok(self.taken)
+        Ok(self.report)
     }
 
-    fn all(&self) -> Vec<Pid> {
+    fn all_pids(&self) -> Vec<Pid> {
         self.store
             .index()
             .processes()
@@ -149,14 +149,16 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         if self.at.offset >= limit && number < self.end.end.segment {
             self.at = Location::start_of(number + 1);
         }
-        self.taken.records += records.len() as u64;
-        let nothing = Forgotten::default();
+        self.report.records += records.len() as u64;
+        let nothing = Deletions::default();
         let live = self.store.query_index(|index| {
             let is_live = |(at, header): &_| is_live(index, &nothing, *at, header);
             records.iter().map(is_live).collect::<Result<Vec<_>, _>>()
         })?;
         for ((at, header), is_live) in records.into_iter().zip(live) {
-            self.order.inventory.passed(at.segment, bytes_of(&header));
+            self.order
+                .inventory
+                .add_scanned_bytes(at.segment, bytes_of(&header));
             if is_live {
                 self.add_record(at, &header)?;
             } else {
@@ -189,12 +191,12 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let first = FactNumber(header.first);
         let inventory = &mut self.order.inventory;
         match header.kind {
-            RecordKind::ProcessDeleted => inventory.forget(pid),
-            RecordKind::HistoryTruncated => inventory.shorten(pid, first),
+            RecordKind::ProcessDeleted => inventory.delete_process(pid),
+            RecordKind::HistoryTruncated => inventory.truncate_history(pid, first),
             RecordKind::CheckpointDropped => {
                 inventory.drop_checkpoint(CheckpointId(header.subject))
             }
-            RecordKind::SnapshotDropped => inventory.no_image(pid, first),
+            RecordKind::SnapshotDropped => inventory.remove_image(pid, first),
             _ => {}
         }
     }
@@ -209,11 +211,11 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let need = match header.kind {
             RecordKind::SegmentOpened | RecordKind::SegmentCompacted => return Ok(()),
             RecordKind::Content => {
-                inventory.content(ShortName::of(&header.payload), at.segment, bytes);
+                inventory.add_content(ShortName::of(&header.payload), at.segment, bytes);
                 return Ok(());
             }
             RecordKind::Checkpoint => {
-                inventory.checkpoint(CheckpointId(header.subject), at.segment, bytes);
+                inventory.add_checkpoint(CheckpointId(header.subject), at.segment, bytes);
                 return Ok(());
             }
             RecordKind::ContentLost
@@ -222,7 +224,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             | RecordKind::DeletedPids
             | RecordKind::DroppedCheckpoints
             | RecordKind::LossAcknowledged => {
-                inventory.fixed(at.segment, bytes);
+                inventory.add_live_bytes(at.segment, bytes);
                 return Ok(());
             }
             RecordKind::ProcessCreated => Need::image(FactNumber(0)),
@@ -234,19 +236,19 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             }
             RecordKind::TempFile => Need::ALWAYS,
             RecordKind::ProcessEnded => {
-                inventory.ended(pid, header.at_ms);
+                inventory.set_ended(pid, header.at_ms);
                 Need::ALWAYS
             }
         };
-        inventory.record(pid, need, at.segment, bytes);
+        inventory.add_record(pid, need, at.segment, bytes);
         if header.since > self.known || self.known == 0 {
-            self.read(at, header)?;
+            self.decode_references(at, header)?;
         }
         Ok(())
     }
 
     /// Decodes what a record references.
-    fn read(&mut self, at: Location, header: &RecordHeader) -> Result<(), StoreError> {
+    fn decode_references(&mut self, at: Location, header: &RecordHeader) -> Result<(), StoreError> {
         if !matches!(
             header.kind,
             RecordKind::ProcessCreated
@@ -261,7 +263,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             .store
             .log
             .payload(at, header)
-            .and_then(|payload| self.refer(pid, header, &payload))
+            .and_then(|payload| self.add_payload(pid, header, &payload))
         {
             // Without this snapshot, the journal is replayed from an earlier one and references the
             // same contents.
@@ -277,46 +279,51 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         }
     }
 
-    fn refer(&mut self, pid: Pid, header: &RecordHeader, payload: &[u8]) -> Result<(), StoreError> {
+    fn add_payload(
+        &mut self,
+        pid: Pid,
+        header: &RecordHeader,
+        payload: &[u8],
+    ) -> Result<(), StoreError> {
         let first = FactNumber(header.first);
         match header.kind {
             RecordKind::ProcessCreated => {
-                self.piece(
+                self.add_piece(
                     pid,
                     Need::image(FactNumber(0)),
                     Piece::Image(decode_created(payload)?.1),
                 );
-                self.order.inventory.image(pid, FactNumber(0));
+                self.order.inventory.add_image(pid, FactNumber(0));
             }
             RecordKind::Snapshot => {
-                self.piece(pid, Need::image(first), Piece::Image(payload));
-                self.order.inventory.image(pid, first);
+                self.add_piece(pid, Need::image(first), Piece::Image(payload));
+                self.order.inventory.add_image(pid, first);
             }
             RecordKind::TempFile => {
-                self.piece(pid, Need::ALWAYS, Piece::TempFile(payload));
-                self.order.inventory.temp_file(pid, header.first);
+                self.add_piece(pid, Need::ALWAYS, Piece::TempFile(payload));
+                self.order.inventory.add_temp_file(pid, header.first);
             }
             _ => {
                 let facts = decode_facts(payload)?;
                 for (number, fact) in (header.first..).zip(&facts) {
-                    self.piece(pid, Need::fact(FactNumber(number)), Piece::Fact(fact));
+                    self.add_piece(pid, Need::fact(FactNumber(number)), Piece::Fact(fact));
                 }
                 if facts.len() as u64 == header.count {
-                    self.order.inventory.facts(pid, first, header.count);
+                    self.order.inventory.add_facts(pid, first, header.count);
                 }
             }
         }
         Ok(())
     }
 
-    fn piece(&mut self, pid: Pid, need: Need, piece: Piece<'_>) {
+    fn add_piece(&mut self, pid: Pid, need: Need, piece: Piece<'_>) {
         let keys = self.store.log.keys();
         match (self.order.references)(piece) {
             Ok(contents) => {
                 let names = contents
                     .into_iter()
                     .map(|hash| ShortName::of(&keys.name(hash)));
-                self.order.inventory.refers(pid, need, names);
+                self.order.inventory.add_references(pid, need, names);
             }
             Err(error) => self
                 .order

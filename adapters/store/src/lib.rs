@@ -67,7 +67,6 @@ mod log_store;
 mod log_walk;
 mod mmap;
 mod options;
-mod pace;
 mod packed;
 mod payload;
 mod process_table;
@@ -83,6 +82,7 @@ mod search;
 mod secret;
 mod segment;
 mod stored_content;
+mod throttle;
 mod writer;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Decides which records are live: those that an answer of the store depends on.
 
-use dormouse_actors::ports::Forgotten;
+use dormouse_actors::ports::Deletions;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::index::Index;
@@ -9,11 +9,11 @@ use crate::log_position::Location;
 use crate::process_table::{CheckpointEntry, Retained};
 use crate::record_header::{RecordHeader, RecordKind};
 
-/// Whether the record at a location is live if `forgotten` is deleted as well. For a content:
+/// Whether the record at a location is live if `deletions` are applied as well. For a content:
 /// whether the index points to this copy.
 pub(crate) fn is_live(
     index: &Index,
-    forgotten: &Forgotten,
+    deletions: &Deletions,
     at: Location,
     header: &RecordHeader,
 ) -> Result<bool, IndexFault> {
@@ -23,10 +23,10 @@ pub(crate) fn is_live(
     let entry = index
         .processes()
         .entry(pid)
-        .filter(|entry| !entry.is_deleted() && !forgotten.processes.contains(&pid));
+        .filter(|entry| !entry.is_deleted() && !deletions.processes.contains(&pid));
     let entry = entry.as_ref();
     let since = entry.map(|entry| {
-        forgotten
+        deletions
             .histories
             .get(&pid)
             .copied()
@@ -64,7 +64,7 @@ pub(crate) fn is_live(
         RecordKind::TempFile if entry.is_some() => leads_here(),
         RecordKind::TempFile => Ok(false),
         RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::is_held)
-            && !forgotten.checkpoints.contains(&id)),
+            && !deletions.checkpoints.contains(&id)),
         RecordKind::CheckpointDropped => Ok(checkpoint.is_some()),
         // Both copies of such a record count as live; moving them merges them.
         RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => Ok(true),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, Purpose, StockTaken,
-    StockTaking, Store, StoreError, Sweep, Swept, SyncLevel, TempFileChange,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
+    OwnerToken, Purpose, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
@@ -286,11 +286,11 @@ impl Store for LogStore {
         self.gc_pins.end(mark);
     }
 
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
         InventoryPass::new(self, order).run()
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         if sweep.purpose == Purpose::Free {
             check_owner(owner, self.writer().owner())?;
         }

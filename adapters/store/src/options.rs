@@ -8,11 +8,11 @@ use dormouse_actors::ports::StoreError;
 
 use crate::disk::OsDisk;
 use crate::log_store::LogStore;
-use crate::pace::Pace;
 use crate::packed::Compression;
 use crate::quota::Quota;
 use crate::read_only;
 use crate::secret::StoreSecret;
+use crate::throttle::Throttle;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -21,19 +21,19 @@ pub struct Options {
     pub(crate) quota: Quota,
     pub(crate) compression: Compression,
     pub(crate) secret: Option<StoreSecret>,
-    pub(crate) pace: Pace,
+    pub(crate) throttle: Throttle,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let quota = Quota::default();
-        let pace = Pace::default();
+        let throttle = Throttle::default();
         Self {
             segment_bytes: 256 << 20,
             quota,
             compression: Compression::None,
             secret: None,
-            pace,
+            throttle,
         }
     }
 }
@@ -86,14 +86,14 @@ impl Options {
         }
     }
 
-    /// Calls `ask` with the number of bytes before each read of a read-only store, and of
-    /// [`fsck`](crate::fsck()). `ask` may wait, to throttle reading, and may break off: the read
+    /// Calls `wait` with the number of bytes before each read of a read-only store, and of
+    /// [`fsck`](crate::fsck()). `wait` may block, to throttle reading, and may break off: the read
     /// fails as [`StoreError::Io`] of kind `Interrupted` then. One read is at most 1 MiB. A store
     /// that is open for writing does not call it.
     #[must_use]
-    pub fn pace(self, ask: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+    pub fn throttle(self, wait: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self {
-            pace: Pace::of(ask),
+            throttle: Throttle::of(wait),
             ..self
         }
     }

@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Forgotten, OwnerToken, Purpose, Store, StoreError, Sweep, Swept,
-    SyncLevel, WriteOp,
+    Batch, Bounds, Contents, Deletions, OwnerToken, Purpose, Store, StoreError, SweepReport,
+    SweepRequest, SyncLevel, WriteOp,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -75,7 +75,7 @@ fn content(number: u64) -> &'static (ContentHash, Bytes) {
 /// Commit `number`, from 1. Each adds a fact to process 1, so that its facts count the commits.
 fn entries(number: u64) -> Vec<WriteOp> {
     let row = |pid| ProcessRow::started(Pid(pid), "worker");
-    let born = |pid| WriteOp::ProcessCreated {
+    let created = |pid| WriteOp::ProcessCreated {
         row: row(pid),
         image: vec![pid as u8; 40],
     };
@@ -86,7 +86,7 @@ fn entries(number: u64) -> Vec<WriteOp> {
         facts: vec![vec![7; 30]],
     };
     let mut entries: Vec<_> = if number == 1 {
-        (1..=PIDS).map(born).collect()
+        (1..=PIDS).map(created).collect()
     } else {
         Vec::new()
     };
@@ -218,10 +218,10 @@ fn check(store: &LogStore, case: &str) -> u64 {
 }
 
 /// Compacts every segment before the last, or closes that one first, in small steps.
-fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept, StoreError> {
+fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<SweepReport, StoreError> {
     let mark = store.begin_mark(owner)?;
     let inventory = &mut Inventory::default();
-    let forgotten = &Forgotten::default();
+    let deletions = &Deletions::default();
     let bounds = Bounds {
         live_percent: 100,
         step_bytes: 50_000,
@@ -232,11 +232,11 @@ fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<Swept,
     let watch = &mut |_| ControlFlow::Continue(());
     store.sweep(
         owner,
-        Sweep {
+        SweepRequest {
             mark,
             inventory,
             contents,
-            forgotten,
+            deletions,
             purpose,
             bounds,
             watch,

@@ -258,19 +258,23 @@ impl LogStore {
         entry: &ProcessEntry,
         upto: Option<FactNumber>,
     ) -> Result<FactNumber, StoreError> {
-        let asked = upto.unwrap_or(entry.last);
+        let requested = upto.unwrap_or(entry.last);
         let since = entry.since();
-        if asked < since {
-            return Err(StoreError::ForgottenFact { pid, asked, since });
+        if requested < since {
+            return Err(StoreError::DeletedFact {
+                pid,
+                requested,
+                since,
+            });
         }
         let index = self.index();
         let may_continue = index.processes().may_continue_in(entry).next().is_some();
-        match (asked <= entry.last, may_continue) {
-            (true, false) => Ok(asked),
-            (true, true) if upto.is_some() => Ok(asked),
+        match (requested <= entry.last, may_continue) {
+            (true, false) => Ok(requested),
+            (true, true) if upto.is_some() => Ok(requested),
             (false, false) => Err(StoreError::UnknownFact {
                 pid,
-                asked,
+                requested,
                 last: entry.last,
             }),
             (_, true) => Err(damaged(Self::may_go_on(&index, pid, entry))),

@@ -71,7 +71,7 @@ mod tests {
             first: Default::default(),
             facts: vec![],
         };
-        let forgets = WriteOp::ProcessDeleted { pid: Pid(1) };
+        let deletion = WriteOp::ProcessDeleted { pid: Pid(1) };
         let quota = Quota::of(6400);
         let cases = [
             (6300, 100, true, true),
@@ -82,7 +82,7 @@ mod tests {
         for (used, needed, plain, lessening) in cases {
             let fits = |op: &WriteOp| quota.check(used, needed, std::slice::from_ref(op)).is_ok();
             assert_eq!(
-                (fits(&small), fits(&forgets)),
+                (fits(&small), fits(&deletion)),
                 (plain, lessening),
                 "{needed} bytes to {used}"
             );

@@ -50,7 +50,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
     retry_beside_writer(|| {
         let (opened, head_end) = open_once(dir, options)?;
-        let may_be_in_progress = opened.index.processes().is_lost_behind(head_end);
+        let may_be_in_progress = opened.index.processes().has_loss_after(head_end);
         Ok((opened, may_be_in_progress))
     })
 }
@@ -110,7 +110,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
 /// # Errors
 /// As [`open`].
 pub(crate) fn open_consistent(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::paced(options.pace.clone()));
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::throttled(options.throttle.clone()));
     let folder = dir.join("log");
     let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
     let numbers = || {

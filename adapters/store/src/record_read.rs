@@ -16,13 +16,13 @@ use crate::record_header::{RecordHeader, RecordKind};
 /// # Errors
 /// [`StoreError::Damaged`] if it is not, [`StoreError::Io`].
 pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, StoreError> {
-    let sealed = log.header(at)?.ok_or_else(|| {
+    let checked = log.header(at)?.ok_or_else(|| {
         damaged(format!(
             "the record at {at} is unreadable. Its content is lost; everything else can still be \
              read"
         ))
     })?;
-    Ok(sealed.header)
+    Ok(checked.header)
 }
 
 /// The image in a snapshot or a creation.
@@ -85,7 +85,7 @@ pub(crate) fn facts(
     let mut facts = Vec::new();
     for run in runs {
         let read = || decode_facts(&log.payload(run.at, &read_header(log, run.at)?)?);
-        let read = read().map_err(|error| of_facts(pid, run, error))?;
+        let read = read().map_err(|error| name_lost_facts(pid, run, error))?;
         if read.len() != run.count {
             return Err(damaged(format!(
                 "the record at {} does not contain as many facts of process {pid} as its header \
@@ -104,7 +104,7 @@ pub(crate) fn facts(
 }
 
 /// Adds the lost facts to the error of a damaged record.
-fn of_facts(pid: Pid, run: &FactRun, error: StoreError) -> StoreError {
+fn name_lost_facts(pid: Pid, run: &FactRun, error: StoreError) -> StoreError {
     match error {
         StoreError::Damaged { what } => {
             let last = run.first.0 + (run.count as u64).saturating_sub(1);

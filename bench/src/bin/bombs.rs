@@ -1,10 +1,10 @@
-//! Bombs in full size: what takes all it can get is set off in a kernel of its own, ends as
-//! designed, and this prints how it ended, after how much, in which time, and with how much memory
-//! beside a kernel in which nothing happens.
+//! Runs each resource bomb of `dormouse_tests::bombs` at full size, in a kernel of its own. A bomb
+//! takes as much of one resource as it can get. Prints how it ended, how much it did, how long it
+//! took, its peak memory, and how an unrelated process of the same kernel fared.
 //!
-//! `bombs [NAME]`: without a name all of them, each in a process of its own, so that peaks of
-//! memory are told apart. Needs `/proc` and the command `yes`. Exits with 1 where one failed or did
-//! not end.
+//! `bombs [NAME]`: without a name all bombs run, each in an operating system process of its own, so
+//! that peaks of memory are not mixed. Needs `/proc` and the command `yes`. Exits with 1 if a bomb
+//! failed or did not end.
 
 use std::error::Error;
 use std::io::{self, Read as _, Write as _};
@@ -25,11 +25,11 @@ const LARGE: Size = Size {
     deadline: Duration::from_secs(1),
 };
 
-/// After so long a bomb did not end.
+/// A bomb that runs longer than this counts as not ended.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How often a process that measures is looked at.
-const GLANCE: Duration = Duration::from_millis(20);
+/// The interval at which the measuring process is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     match std::env::args().nth(1) {
@@ -41,13 +41,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 format!("there is no bomb '{name}': there are {}", names.join(", "))
             })?;
             writeln!(io::stdout(), "{}", set_off(bomb)?)?;
-            // A thread that a tool holds is not waited for.
+            // Does not wait for threads that a tool still holds.
             std::process::exit(0)
         }
     }
 }
 
-/// Sets one off in this process; its line of the table.
+/// Runs a bomb in this process, and returns its row of the table.
 fn set_off(bomb: Bomb) -> Result<String, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
@@ -63,7 +63,7 @@ fn set_off(bomb: Bomb) -> Result<String, Box<dyn Error>> {
         bystander,
     } = runtime.block_on(bomb.set_off(LARGE))?;
     let seconds = began.elapsed().as_secs_f64();
-    // A thread that a tool holds would be waited for here.
+    // Dropping the runtime would wait for threads that a tool still holds.
     runtime.shutdown_background();
     let message: String = exit.message.chars().take(90).collect();
     Ok(format!(
@@ -105,7 +105,7 @@ fn all() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
-/// Sets one off in a process of its own; none where it does not end, or fails.
+/// Runs a bomb in a process of its own; `None` if it fails or does not end.
 fn run(bomb: Bomb) -> Result<Option<String>, Box<dyn Error>> {
     let myself = std::env::current_exe()?;
     let mut child = Command::new(myself)
@@ -122,7 +122,7 @@ fn run(bomb: Bomb) -> Result<Option<String>, Box<dyn Error>> {
             child.wait()?;
             return Ok(None);
         }
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let mut line = String::new();
     child

@@ -1,10 +1,10 @@
-//! What a kernel takes in memory while processes come and go for a long time: by round, what the
-//! operating system counts (private memory, and pages of the store's files), what the contents in
-//! memory come to, and what a collection of garbage looked at.
+//! Memory of a kernel while processes come and go for a long time. Prints for each round: private
+//! memory and mapped pages of the store's files as the operating system counts them, the contents
+//! in memory, and what a garbage collection read.
 //!
-//! `churn [ROUNDS] [PROCESSES]`: in each round so many processes are born, open contents of 10 to
-//! 300 KB, run a turn and end. One in ten stays for ten rounds. Set it beside `MALLOC_ARENA_MAX=1`:
-//! what differs is memory that the allocator keeps.
+//! `churn [ROUNDS] [PROCESSES]`: in each round this many processes are created; each opens contents
+//! of 10 to 300 KB, runs a turn and ends. One in ten lives for ten rounds. Compare with a run under
+//! `MALLOC_ARENA_MAX=1`: the difference is memory that the allocator retains.
 
 use std::collections::VecDeque;
 use std::env;
@@ -18,10 +18,10 @@ use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
 use dormouse_bench::{Outcome, Replies, program, says};
 
-/// Bytes of contents that may stay in memory.
+/// The limit of content bytes in memory.
 const LIMIT: u64 = 16 << 20;
 
-/// KiB of a line of `/proc/self/status`.
+/// The value in KiB of a line of `/proc/self/status`.
 fn kib(status: &str, name: &str) -> u64 {
     let line = status
         .lines()
@@ -30,7 +30,7 @@ fn kib(status: &str, name: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// Text that is like no other.
+/// A text that is different for each seed.
 fn text(seed: u64) -> String {
     let lines = 200 + seed.wrapping_mul(2_654_435_761) % 6_000;
     (0..lines)
@@ -112,7 +112,7 @@ async fn main() -> Outcome {
         let garbage = kernel
             .collect_garbage(retention.clone(), Purpose::Free)
             .await?;
-        let took = begun.elapsed();
+        let elapsed = begun.elapsed();
         tokio::time::sleep(Duration::from_millis(50)).await;
         let status = fs::read_to_string("/proc/self/status")?;
         writeln!(
@@ -124,7 +124,7 @@ async fn main() -> Outcome {
             kernel.processes().await?.len(),
             garbage.swept.bytes_after >> 20,
             garbage.read + garbage.swept.inspected,
-            took.as_millis()
+            elapsed.as_millis()
         )?;
     }
     drop(staying);

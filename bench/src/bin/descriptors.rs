@@ -1,7 +1,7 @@
-//! Opens tool output of each size as a descriptor, reads its last page, and prints what both cost
-//! as JSON, for a script that sets the figures beside those of another system.
+//! Opens tool output of each size as a descriptor, reads its last page, and prints the cost of both
+//! as JSON, for a script that compares the figures with those of another system.
 //!
-//! `descriptors CHARACTERS...`: lines of 80 characters, so many characters in all.
+//! `descriptors CHARACTERS...`: each is a size in characters, in lines of 80.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -64,7 +64,7 @@ fn measure(chars: usize) -> String {
     )
 }
 
-/// What one run costs; what it made is dropped outside of the measurement.
+/// The durations of one run. What it allocated is dropped outside of the measurement.
 fn median<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
     let timed = |_| {
         let start = Instant::now();

@@ -1,6 +1,5 @@
-//! Writes exports of some 20 MB into a folder, to measure what `dormouse show` and
-//! `dormouse import` take of each: one as a long session leaves it, and others whose hashes are
-//! right and whose insides nobody wrote in good faith.
+//! Writes exports of about 20 MB into a folder, to measure `dormouse show` and `dormouse import` on
+//! each: one as a long session leaves it, and forged ones with valid hashes and hostile contents.
 
 use std::path::Path;
 
@@ -40,12 +39,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn member() -> Result<Member, codec::CodecError> {
     let records = export::records(SEED);
     let mut member: Member = codec::decode(&records[1].payload)?;
-    // The golden image is no process's: its table has a descriptor that was never given out.
+    // The golden image belongs to no process: its table has a descriptor that was never assigned.
     member.image.next_fd = 2;
     Ok(member)
 }
 
-/// Contents that the process names.
+/// Contents that the process refers to.
 fn contents() -> impl Iterator<Item = Record> {
     export::records(SEED)
         .into_iter()
@@ -53,8 +52,8 @@ fn contents() -> impl Iterator<Item = Record> {
         .take(2)
 }
 
-/// A process with so many messages, and a fact for each, some in a commit: until there are enough
-/// bytes.
+/// A process with this many messages and one fact for each, several in a commit, until the file is
+/// large enough.
 fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError> {
     let (mut member, mut records) = (member()?, export::records(SEED)[..1].to_vec());
     member.image.messages = (0..messages).map(|_| Message::user(text).into()).collect();
@@ -107,8 +106,8 @@ fn empty_messages() -> Result<Vec<Record>, codec::CodecError> {
     Ok(records)
 }
 
-/// A process that claims so many messages, and zeros in their place: each two are a message that
-/// says nothing.
+/// A process that claims this many messages, with zeros in their place: two zeros are an empty
+/// message.
 fn claimed(member: &Member, claim: u64, zeros: usize) -> Result<Vec<u8>, codec::CodecError> {
     let mut longer = member.image.clone();
     longer.messages.push_back(Message::user("").into());

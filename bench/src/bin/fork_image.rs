@@ -1,8 +1,9 @@
-//! What a fork of a process costs that holds much, beside a copy of the same bytes, as JSON for a
-//! script that sets the figures beside those of another system.
+//! The cost of a fork of a process with much content, compared with a copy of the same bytes.
+//! Prints JSON, for a script that compares the figures with those of another system.
 //!
-//! `fork_image COUNTxBYTES...`: so many descriptors of so many bytes. Of each holding: the decision
-//! that makes one child, the child's state from its image, both together, and the copy.
+//! `fork_image COUNTxBYTES...`: each is a number of descriptors and their size. For each it
+//! measures the decision that creates one child, loading the child's state from its image, both
+//! together, and the copy.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dormouse_bench::{Outcome, Spread, asks, line};
+use dormouse_bench::{Outcome, Percentiles, calls, print_line};
 use dormouse_content::Content;
 use dormouse_kernel::process::{
     Birth, Completion, Effect, HostContext, Input, Preloads, Signal, State, decide, evolve,
@@ -37,7 +38,7 @@ fn main() -> Outcome {
         let (count, bytes) = holding.split_once('x').ok_or("fork_image COUNTxBYTES...")?;
         figures.push(measure(count.parse()?, bytes.parse()?)?);
     }
-    line(serde_json::Value::from(figures)).map_err(Into::into)
+    print_line(serde_json::Value::from(figures)).map_err(Into::into)
 }
 
 fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
@@ -76,7 +77,7 @@ fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
         taken
     });
     let [decide, child, copy] =
-        [decisions, children, copies.collect()].map(|taken| Spread::of(taken).median);
+        [decisions, children, copies.collect()].map(|taken| Percentiles::of(taken).median);
     let nanos = |duration: Duration| duration.as_nanos() as u64;
     Ok(json!({
         "count": count,
@@ -92,7 +93,7 @@ fn text(bytes: usize) -> Vec<u8> {
     LINE.bytes().cycle().take(bytes).collect()
 }
 
-/// A process that holds `count` descriptors of `bytes` and waits for its model.
+/// A process that holds `count` descriptors of `bytes` bytes and waits for its model.
 fn holding(count: u32, bytes: usize) -> Outcome<State> {
     let program = compile(
         Path::new("p.toml"),
@@ -126,13 +127,13 @@ fn holding(count: u32, bytes: usize) -> Outcome<State> {
     Ok(state)
 }
 
-/// The model asks for a fork into one child.
+/// The reply of the model: a fork into one child.
 fn fork(state: &State) -> Input {
     let Phase::Thinking { call } = *state.phase() else {
         unreachable!("it waits for its model")
     };
     Input::Completed {
         call,
-        result: Completion::Model(Ok(asks("fork", r#"{"prompts": ["look"]}"#))),
+        result: Completion::Model(Ok(calls("fork", r#"{"prompts": ["look"]}"#))),
     }
 }

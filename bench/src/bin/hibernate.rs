@@ -1,15 +1,14 @@
-//! Hibernation: what it costs to sleep and to wake, and what a sleeper costs.
+//! The cost of hibernating and waking a process, and the memory of a hibernated one.
 //!
-//! * A process with 50 turns and 10 descriptors goes to sleep and wakes. Beside it, in the same
-//!   run, stands what nothing can go below: its journal read from the store and its image decoded.
-//!   Twice: with nothing new since it woke, and after a fact, so that an image is written and
-//!   synced before it may sleep; beside that stands a bare commit of the store.
-//! * 100,000 and 1,000,000 sessions are started through the kernel and sleep. Their cost is the
-//!   memory that is resident afterwards, and again when a kernel of another program has opened the
-//!   store. All are listed, and some, one by one, woken.
+//! * A process with 50 turns and 10 descriptors hibernates and wakes, compared with a lower bound
+//!   of the same run: reading its journal from the store and decoding its image. It is measured
+//!   twice: with no new fact since it woke, and after a fact, when an image has to be written and
+//!   synced first; the latter is compared with a bare commit of the store.
+//! * 100,000 and 1,000,000 sessions are started through the kernel and hibernate. Their cost is the
+//!   resident memory afterwards, and again after another program has opened the store with a
+//!   kernel. All are listed, and some are woken one by one.
 //!
-//! `cargo run --release -p dormouse-bench --bin hibernate -- [SLEEPERS…]`, in place of the two
-//! numbers.
+//! `cargo run --release -p dormouse-bench --bin hibernate -- [SLEEPERS…]` replaces the two numbers.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,18 +19,20 @@ use dormouse::program::Program;
 use dormouse::record::{ContentRef, Image, codec};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelBuilder, Process, View};
-use dormouse_bench::{Outcome, Replies, Spread, line, ratio, resident_bytes, says, shown};
+use dormouse_bench::{
+    Outcome, Percentiles, Replies, format_duration, print_line, ratio, resident_bytes, says,
+};
 use futures_util::StreamExt;
 
 const TURNS: usize = 50;
 const DESCRIPTORS: usize = 10;
 const ROUNDS: usize = 1000;
 const SLEEPERS: [u64; 2] = [100_000, 1_000_000];
-/// So many births are on their way at once, and are durable by one commit where they meet.
+/// The number of sessions that are being created at once; one commit can hold several of them.
 const AT_ONCE: usize = 2048;
 const WOKEN: u64 = 500;
-/// What this program is called with to open a store that it has made: in a process of its own,
-/// whose memory nobody used before.
+/// The argument with which this program opens a store that it has written, in a process of its own
+/// without any memory in use.
 const OPEN: &str = "--open";
 
 #[tokio::main]
@@ -78,10 +79,10 @@ async fn sleep_and_wake() -> Outcome {
     let kernel = open(folder.path())?.build().await?;
     let process = worked(&kernel).await?;
     let pid = process.pid();
-    let mut spent = Spent::default();
+    let mut durations = Durations::default();
     for _ in 0..ROUNDS {
-        spent.slept.push(sleep(&process).await?);
-        spent.woke.push(wake(&kernel, pid).await?);
+        durations.slept.push(sleep(&process).await?);
+        durations.woke.push(wake(&kernel, pid).await?);
     }
     for number in 0..ROUNDS {
         process
@@ -90,74 +91,78 @@ async fn sleep_and_wake() -> Outcome {
                 format!("{{\"fd\": \"fd:1\", \"name\": \"name_{number}\"}}"),
             )
             .await?;
-        spent.slept_anew.push(sleep(&process).await?);
-        spent.woke_anew.push(wake(&kernel, pid).await?);
+        durations.slept_anew.push(sleep(&process).await?);
+        durations.woke_anew.push(wake(&kernel, pid).await?);
     }
     process.hibernate().await?;
     let view = kernel.inspect(pid).await?;
     kernel.shutdown().await;
     let bare = bare(folder.path(), pid)?;
-    line(format_args!(
+    print_line(format_args!(
         "a process of {} messages and {} descriptors",
         view.messages, view.descriptors
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "medians (and 99th percentiles) of {ROUNDS} rounds"
     ))?;
     let rows = [
         (
             "sleep and wake, nothing new",
-            sum(&spent.slept, &spent.woke),
+            sum(&durations.slept, &durations.woke),
             bare.read,
         ),
         (
             "sleep and wake after a fact",
-            sum(&spent.slept_anew, &spent.woke_anew),
+            sum(&durations.slept_anew, &durations.woke_anew),
             bare.commit,
         ),
-        ("  sleep, nothing new", Spread::of(spent.slept), bare.read),
-        ("  wake", Spread::of(spent.woke), bare.read),
+        (
+            "  sleep, nothing new",
+            Percentiles::of(durations.slept),
+            bare.read,
+        ),
+        ("  wake", Percentiles::of(durations.woke), bare.read),
         (
             "  sleep, with its image made durable",
-            Spread::of(spent.slept_anew),
+            Percentiles::of(durations.slept_anew),
             bare.commit,
         ),
-        ("  wake", Spread::of(spent.woke_anew), bare.read),
+        ("  wake", Percentiles::of(durations.woke_anew), bare.read),
     ];
-    line(format_args!(
+    print_line(format_args!(
         "{:40} {:>10} {:>10}",
         "journal read, image decoded",
-        shown(bare.read.median),
-        shown(bare.read.p99)
+        format_duration(bare.read.median),
+        format_duration(bare.read.p99)
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "{:40} {:>10} {:>10}",
         "image committed",
-        shown(bare.commit.median),
-        shown(bare.commit.p99)
+        format_duration(bare.commit.median),
+        format_duration(bare.commit.p99)
     ))?;
-    for (what, spread, beside) in rows {
-        let times = ratio(spread.median, beside.median);
-        line(format_args!(
+    for (what, percentiles, beside) in rows {
+        let times = ratio(percentiles.median, beside.median);
+        print_line(format_args!(
             "{what:40} {:>10} {:>10} {times:>6.2}x",
-            shown(spread.median),
-            shown(spread.p99)
+            format_duration(percentiles.median),
+            format_duration(percentiles.p99)
         ))?;
     }
     Ok(())
 }
 
-/// What each round took, by what was done.
+/// The durations of each round.
 #[derive(Default)]
-struct Spent {
+struct Durations {
     slept: Vec<Duration>,
     woke: Vec<Duration>,
     slept_anew: Vec<Duration>,
     woke_anew: Vec<Duration>,
 }
 
-fn sum(slept: &[Duration], woke: &[Duration]) -> Spread {
-    Spread::of(
+fn sum(slept: &[Duration], woke: &[Duration]) -> Percentiles {
+    Percentiles::of(
         slept
             .iter()
             .zip(woke)
@@ -166,7 +171,7 @@ fn sum(slept: &[Duration], woke: &[Duration]) -> Spread {
     )
 }
 
-/// A session that has had its turns, and holds its descriptors.
+/// A session with a conversation and descriptors.
 async fn worked(kernel: &Kernel) -> Outcome<Process> {
     let process = kernel
         .start(program(kernel)?)
@@ -201,17 +206,17 @@ async fn sleep(process: &Process) -> Outcome<Duration> {
     Ok(start.elapsed())
 }
 
-/// Until its actor runs again.
+/// Measures until the actor of the process runs again.
 async fn wake(kernel: &Kernel, pid: Pid) -> Outcome<Duration> {
     let start = Instant::now();
     kernel.resume(pid).await?;
     Ok(start.elapsed())
 }
 
-/// What the store alone takes.
+/// Durations of the store's operations alone.
 struct Bare {
-    read: Spread,
-    commit: Spread,
+    read: Percentiles,
+    commit: Percentiles,
 }
 
 fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
@@ -238,8 +243,8 @@ fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
         commit.push(start.elapsed());
     }
     Ok(Bare {
-        read: Spread::of(read),
-        commit: Spread::of(commit),
+        read: Percentiles::of(read),
+        commit: Percentiles::of(commit),
     })
 }
 
@@ -258,9 +263,9 @@ async fn sleepers(count: u64) -> Outcome {
     while let Some(started) = starts.next().await {
         started?;
     }
-    line(format_args!(
+    print_line(format_args!(
         "{count} sessions were started in {}",
-        shown(start.elapsed())
+        format_duration(start.elapsed())
     ))?;
     cost(
         "resident of each, in the kernel that made them",
@@ -275,21 +280,21 @@ async fn sleepers(count: u64) -> Outcome {
     Ok(())
 }
 
-/// A kernel opens a store that holds so many that sleep.
+/// Opens a store with this many hibernated processes in a kernel.
 async fn opened(folder: &Path, count: u64) -> Outcome {
     let before = resident_bytes()?;
     let start = Instant::now();
     let builder = open(folder)?.max_awake(256);
-    line(format_args!(
+    print_line(format_args!(
         "the store was opened in {}",
-        shown(start.elapsed())
+        format_duration(start.elapsed())
     ))?;
     cost("resident of each, in the store", before, count)?;
     let start = Instant::now();
     let kernel = builder.build().await?;
-    line(format_args!(
+    print_line(format_args!(
         "a kernel was built on it in {}",
-        shown(start.elapsed())
+        format_duration(start.elapsed())
     ))?;
     cost(
         "resident of each, in a kernel that was opened",
@@ -303,7 +308,7 @@ async fn opened(folder: &Path, count: u64) -> Outcome {
 
 fn cost(what: &str, before: u64, count: u64) -> Outcome {
     let bytes = resident_bytes()?.saturating_sub(before);
-    Ok(line(format_args!(
+    Ok(print_line(format_args!(
         "{what}: {} bytes ({} MiB in all)",
         bytes / count,
         bytes >> 20
@@ -318,10 +323,10 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
         .iter()
         .filter(|info| matches!(info.status, "hibernated" | "held"))
         .count();
-    line(format_args!(
+    print_line(format_args!(
         "{} listed in {}, {asleep} of them asleep",
         listed.len(),
-        shown(taken)
+        format_duration(taken)
     ))?;
     drop(listed);
     let mut taken = Vec::new();
@@ -332,10 +337,10 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
         process.wait_for(View::is_idle).await?;
         taken.push(start.elapsed());
     }
-    let spread = Spread::of(taken);
-    Ok(line(format_args!(
+    let percentiles = Percentiles::of(taken);
+    Ok(print_line(format_args!(
         "one of them woken: {} ({})",
-        shown(spread.median),
-        shown(spread.p99)
+        format_duration(percentiles.median),
+        format_duration(percentiles.p99)
     ))?)
 }

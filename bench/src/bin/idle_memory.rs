@@ -1,15 +1,16 @@
-//! What 100,000 processes that wait hold in memory, each, beside 100,000 bare actors.
+//! The resident memory of each of 100,000 waiting processes, compared with 100,000 bare actors.
 //!
-//! `idle_memory [COUNT]`: each kind is measured by a program of its own, which is this one again
-//! (`idle_memory measure KIND COUNT`), so that no allocator has seen another kind. Counted is how
-//! much more is resident, divided by their number; handles on the processes are dropped.
+//! `idle_memory [COUNT]`: each kind is measured in a process of its own (`idle_memory measure KIND
+//! COUNT`), so that the allocator has seen no other kind. The figure is the growth of resident
+//! memory, divided by the count; handles on the processes are dropped.
 
 use std::process::Command;
 use std::time::Duration;
 
 use dormouse::Kernel;
 use dormouse_bench::{
-    Countdown, Outcome, Replies, asks, bare, kernel, line, program, resident_bytes, says,
+    Countdown, Outcome, Replies, bare_actor, calls, kernel, print_line, program, resident_bytes,
+    says,
 };
 use serde_json::json;
 
@@ -23,7 +24,7 @@ const KINDS: [(&str, &str); 4] = [
     ),
     ("children", "forked children that wait for their model"),
 ];
-/// Children of one process, and conversations of one session.
+/// The number of children of one process.
 const SIBLINGS: usize = 1000;
 
 #[tokio::main]
@@ -31,14 +32,16 @@ async fn main() -> Outcome {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => compare(COUNT),
-        ["measure", kind, count] => line(measure(kind, count.parse()?).await?).map_err(Into::into),
+        ["measure", kind, count] => {
+            print_line(measure(kind, count.parse()?).await?).map_err(Into::into)
+        }
         [count] => compare(count.parse()?),
         _ => Err("idle_memory [COUNT]".into()),
     }
 }
 
 fn compare(count: usize) -> Outcome {
-    line(format_args!("bytes for each of {count}, resident"))?;
+    print_line(format_args!("bytes for each of {count}, resident"))?;
     let mut bare = None;
     for (kind, what) in KINDS {
         let program = std::env::current_exe()?;
@@ -47,12 +50,12 @@ fn compare(count: usize) -> Outcome {
             .output()?;
         let bytes: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
         let times = bytes / *bare.get_or_insert(bytes);
-        line(format_args!("{what:52} {bytes:>8.0} {times:>6.2}x of bare"))?;
+        print_line(format_args!("{what:52} {bytes:>8.0} {times:>6.2}x of bare"))?;
     }
     Ok(())
 }
 
-/// Bytes for each of `count`.
+/// The resident bytes of each of `count` objects of a kind.
 async fn measure(kind: &str, count: usize) -> Outcome<u64> {
     let before;
     match kind {
@@ -60,9 +63,9 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             let mut actors = Vec::with_capacity(count);
             before = resident_bytes()?;
             for _ in 0..count {
-                actors.push(bare(|_| ()).await?);
+                actors.push(bare_actor(|_| ()).await?);
             }
-            settle().await;
+            wait_until_parked().await;
             let after = resident_bytes()?;
             drop(actors);
             Ok((after - before) / count as u64)
@@ -108,7 +111,7 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
                 let asked = asked.clone();
                 async move {
                     if is_parent {
-                        return asks(
+                        return calls(
                             "fork",
                             &json!({ "prompts": vec!["look"; SIBLINGS] }).to_string(),
                         );
@@ -131,15 +134,15 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
 }
 
 async fn after(kernel: &Kernel, before: u64, count: usize) -> Outcome<u64> {
-    settle().await;
+    wait_until_parked().await;
     let after = resident_bytes()?;
-    // Also says that they are there.
+    // Keeps the kernel alive until here, and checks that the processes exist.
     let living = kernel.processes().await?.len();
     assert!(living >= count, "{living} of {count} are there");
     Ok((after - before) / count as u64)
 }
 
-/// Lets what was just started reach the place where it waits.
-async fn settle() {
+/// Lets what was just started reach its wait point.
+async fn wait_until_parked() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }

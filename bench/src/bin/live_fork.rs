@@ -1,9 +1,9 @@
-//! A process of a running kernel forks 1,000 children, beside 1,000 bare actors that are started in
-//! the same run.
+//! A process of a running kernel forks 1,000 children, compared with 1,000 bare actors that are
+//! started in the same run.
 //!
-//! A fork is counted from the reply that asks for it until the model of each child was asked; the
-//! actors from the first start until each has handled one message. The kernel has no store. What
-//! the fork costs until each child has ended and the parent has its answer is told beside.
+//! A fork is measured from the reply that requests it until the model of every child was called;
+//! the actors are measured from the first start until each has handled one message. The kernel has
+//! no store. The time until every child has ended and the parent has its answer is printed too.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::process::ExitStatus;
 use dormouse_bench::{
-    Countdown, Outcome, Replies, Spread, Token, asks, bare, kernel, line, program, ratio, says,
-    shown,
+    Countdown, Outcome, Percentiles, Replies, Token, bare_actor, calls, format_duration, kernel,
+    print_line, program, ratio, says,
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 const CHILDREN: usize = 1000;
 const ROUNDS: usize = 21;
 
-/// What the model of one round needs: who forks, who has begun, and what the children wait for.
+/// The state of one round: who forks, which children have begun, and the gate at which they wait.
 struct Round {
     parent: Option<Pid>,
     forked: Option<Instant>,
@@ -50,23 +50,27 @@ async fn main() -> Outcome {
         joined.push(answered);
         bare.push(actors().await?);
     }
-    let (begun, joined, bare) = (Spread::of(begun), Spread::of(joined), Spread::of(bare));
-    line(format_args!(
+    let (begun, joined, bare) = (
+        Percentiles::of(begun),
+        Percentiles::of(joined),
+        Percentiles::of(bare),
+    );
+    print_line(format_args!(
         "medians of {ROUNDS} rounds, {CHILDREN} children each"
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "{:44} {:>10}",
         "bare actors, each has handled a message",
-        shown(bare.median)
+        format_duration(bare.median)
     ))?;
-    for (what, spread) in [
+    for (what, percentiles) in [
         ("fork, each child's model was asked", begun),
         ("and each has ended, the parent is answered", joined),
     ] {
-        let times = ratio(spread.median, bare.median);
-        line(format_args!(
+        let times = ratio(percentiles.median, bare.median);
+        print_line(format_args!(
             "{what:44} {:>10} {times:>6.2}x of bare",
-            shown(spread.median)
+            format_duration(percentiles.median)
         ))?;
     }
     kernel.shutdown().await;
@@ -83,7 +87,8 @@ fn round() -> Round {
     }
 }
 
-/// The first to ask forks, and ends when its children have; they wait at the gate.
+/// The first caller is the parent: it forks, and ends when its children have ended. The children
+/// wait at the gate.
 async fn reply(rounds: Rounds, request: Request) -> Reply {
     let (begun, gate) = {
         let mut round = rounds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +98,7 @@ async fn reply(rounds: Rounds, request: Request) -> Reply {
                 let prompts = vec!["look"; CHILDREN];
                 let args = json!({ "prompts": prompts }).to_string();
                 round.forked = Some(Instant::now());
-                return asks("fork", &args);
+                return calls("fork", &args);
             }
             Some(parent) if parent == request.pid => return says("all have ended"),
             Some(_) => (round.begun.clone(), round.gate.clone()),
@@ -111,7 +116,7 @@ async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)>
         (current.begun.clone(), current.gate.clone())
     };
     let parent = kernel.start(program(kernel)?).input("go").await?;
-    // A handle keeps the events since it was made. Nobody watches here.
+    // A handle buffers events from its creation on, and nobody reads them here.
     drop(parent.events());
     begun.ended().await;
     let each_has_begun = Instant::now();
@@ -135,7 +140,7 @@ async fn actors() -> Outcome<Duration> {
     let mut actors = Vec::with_capacity(CHILDREN);
     for number in 0..CHILDREN {
         let handled = handled.clone();
-        let actor = bare(move |_| handled.count()).await?;
+        let actor = bare_actor(move |_| handled.count()).await?;
         actor.cast(Token(number as u64))?;
         actors.push(actor);
     }

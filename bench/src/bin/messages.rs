@@ -1,12 +1,11 @@
-//! Messages a second between processes, beside those between bare actors in the same run.
+//! Messages per second between processes, compared with those between bare actors in the same run.
 //!
-//! What is counted: *delivered*, a message that its sender knows to be durable, to a process that
-//! is stopped, so that nothing follows from it; *passed on*, a message to a session that waits,
-//! which begins a turn, asks its model, and whose model sends the next message before it replies. A
-//! bare actor casts to the next. The kernel has no store.
+//! Two figures: *delivered* counts messages to a stopped process, each until its sender knows that
+//! it is durable, so that nothing follows from it; *passed on* counts messages to an idle session,
+//! which starts a turn and calls its model, which sends the next message before it replies. A bare
+//! actor casts to the next. The kernel has no store.
 //!
-//! A message is sent by the host, in the name of the process: [`send`] is the one place that says
-//! how.
+//! The host sends the messages in the name of the process; [`send`] is the only place that does so.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,19 +14,20 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
-    Countdown, Outcome, Replies, Spread, Token, bare, kernel, line, program, ratio, says,
+    Countdown, Outcome, Percentiles, Replies, Token, bare_actor, kernel, print_line, program,
+    ratio, says,
 };
 use futures_util::future::try_join_all;
 use ractor::ActorRef;
 
 const ROUNDS: usize = 7;
 const MESSAGES: usize = 20_000;
-/// Turns of one process at most: a request holds all of its conversation, which grows with each
-/// turn.
+/// The maximum number of turns of one process: a request contains the whole conversation, which
+/// grows with each turn.
 const TURNS: usize = 200;
 const AT_ONCE: usize = 100;
 
-/// Processes that stand in a ring, by their place in it, and how many messages they still pass on.
+/// Processes that form a ring, and how many messages they still pass on.
 #[derive(Default)]
 struct Ring {
     members: OnceLock<Members>,
@@ -48,20 +48,23 @@ async fn main() -> Outcome {
             passed.push(pass_on(members, tokens, messages).await?);
             cast.push(between_actors(members, tokens, messages).await?);
         }
-        let (delivered, passed, cast) =
-            (Spread::of(delivered), Spread::of(passed), Spread::of(cast));
-        line(format_args!(
+        let (delivered, passed, cast) = (
+            Percentiles::of(delivered),
+            Percentiles::of(passed),
+            Percentiles::of(cast),
+        );
+        print_line(format_args!(
             "among {members}, {tokens} on their way: medians of {ROUNDS} rounds of {messages} \
              messages"
         ))?;
-        for (what, spread) in [
+        for (what, percentiles) in [
             ("bare, cast on", cast),
             ("delivered, receiver stopped", delivered),
             ("passed on, a turn each", passed),
         ] {
-            let a_second = messages as f64 / spread.median.as_secs_f64();
-            let times = ratio(spread.median, cast.median);
-            line(format_args!(
+            let a_second = messages as f64 / percentiles.median.as_secs_f64();
+            let times = ratio(percentiles.median, cast.median);
+            print_line(format_args!(
                 "  {what:30} {a_second:>12.0} a second {times:>8.1}x of bare"
             ))?;
         }
@@ -69,7 +72,7 @@ async fn main() -> Outcome {
     Ok(())
 }
 
-/// How a process says something to another.
+/// Sends a message from one process to another.
 async fn send(from: Pid, to: &Process) -> Outcome {
     Ok(to.message(from, "and on it goes").await?)
 }
@@ -86,7 +89,7 @@ async fn sessions(kernel: &Kernel, count: usize) -> Outcome<Vec<Process>> {
     Ok(try_join_all(starts).await?)
 }
 
-/// Processes that are stopped get messages, each from the one before it.
+/// Stopped processes receive messages, each from the process before it.
 async fn deliver(members: usize, messages: usize) -> Outcome<Duration> {
     let kernel = kernel(Replies(|_| async { says("nobody asks") }), 16).await?;
     let processes = Arc::new(sessions(&kernel, members).await?);
@@ -116,7 +119,7 @@ async fn deliver(members: usize, messages: usize) -> Outcome<Duration> {
     Ok(taken)
 }
 
-/// Each process says something to the next when it was said something.
+/// Each process sends a message to the next one when it receives one.
 async fn pass_on(members: usize, tokens: usize, messages: usize) -> Outcome<Duration> {
     let ring = Arc::new(Ring::default());
     let model = {
@@ -141,7 +144,7 @@ async fn pass_on(members: usize, tokens: usize, messages: usize) -> Outcome<Dura
     Ok(taken)
 }
 
-/// Processes have the numbers 1 and on in a kernel of their own.
+/// In a kernel of its own, processes are numbered from 1.
 async fn next(ring: Arc<Ring>, request: Request) -> Reply {
     let members = ring
         .members
@@ -149,7 +152,7 @@ async fn next(ring: Arc<Ring>, request: Request) -> Reply {
         .expect("nobody is spoken to before the ring is formed");
     let next = &members.processes[request.pid.0 as usize % members.processes.len()];
     members.left.count();
-    // A kernel that shuts down takes no more.
+    // A kernel that shuts down accepts no more messages.
     let _ = send(request.pid, next).await;
     says("passed on")
 }
@@ -165,10 +168,10 @@ async fn between_actors(members: usize, tokens: usize, messages: usize) -> Outco
             let ring = ring
                 .get()
                 .expect("nobody is spoken to before the ring is formed");
-            // One that was stopped takes no more.
+            // A stopped session accepts no more messages.
             let _ = ring[(place + 1) % members].cast(token);
         };
-        actors.push(bare(pass).await?);
+        actors.push(bare_actor(pass).await?);
     }
     assert!(ring.set(actors.clone()).is_ok(), "the ring is formed once");
     let start = Instant::now();

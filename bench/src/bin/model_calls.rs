@@ -1,10 +1,10 @@
-//! What the kernel adds to a call of a model: beside a bare call by reqwest, and with each of them
-//! many open streams.
+//! The overhead that the kernel adds to a model call: compared with a bare call by reqwest, and
+//! with many open streams of either.
 //!
-//! A server on this machine that needs no time to think answers each request at once. It measures
-//! from the last byte of an answer to the last byte of the next request: what whoever asks has done
-//! in between. The conversation is the same for both, and grows with each reply: the kernel is told
-//! to go on (`pause_turn`), and the bare client sends the bodies that the kernel sent.
+//! A local server answers each request at once, and measures the time from the last byte of an
+//! answer to the last byte of the next request, which is the work of the client in between. Both
+//! clients send the same conversation, which grows with each reply: the kernel is made to continue
+//! by `pause_turn`, and the bare client sends the bodies that the kernel sent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::models::Anthropic;
 use dormouse::{Kernel, View};
-use dormouse_bench::{Outcome, line, resident_bytes};
+use dormouse_bench::{Outcome, print_line, resident_bytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -23,20 +23,20 @@ const STREAMS: usize = 200;
 const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\nmax_iterations = \
 1000\n[prompt]\nsystem = \"You measure.\"\n";
 
-/// How the server answers.
+/// The answers of the server.
 #[derive(Clone, Copy)]
 enum Answers {
-    /// So many calls are paused, the one after them ends.
+    /// This many calls end with a pause, the next one ends the turn.
     Pauses(usize),
-    /// Each begins, and nothing more comes.
+    /// Each answer begins and never ends.
     Begins,
 }
 
-/// What the server has seen.
+/// What the server has recorded.
 #[derive(Default)]
-struct Seen {
+struct ServerLog {
     bodies: Vec<Vec<u8>>,
-    /// From the end of each answer to the end of the next request.
+    /// The times from the end of each answer to the end of the next request.
     gaps: Vec<Duration>,
     answered: Option<Instant>,
 }
@@ -49,7 +49,7 @@ fn main() -> Outcome {
         .build()?;
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => runtime.block_on(compare()),
-        ["measure", kind] => line(runtime.block_on(open_streams(kind))?).map_err(Into::into),
+        ["measure", kind] => print_line(runtime.block_on(open_streams(kind))?).map_err(Into::into),
         _ => Err("model_calls".into()),
     }
 }
@@ -88,7 +88,7 @@ async fn compare() -> Outcome {
         request.body(body.clone()).send().await?.bytes().await?;
     }
     let bare = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
-    let micros = |seen: &Seen| {
+    let micros = |seen: &ServerLog| {
         median(
             seen.gaps
                 .iter()
@@ -97,24 +97,24 @@ async fn compare() -> Outcome {
         )
     };
     let (ours, kept, bare) = (micros(&ours), micros(&kept), micros(&bare));
-    line(format_args!(
+    print_line(format_args!(
         "microseconds between an answer and the next request, median of {CALLS} calls"
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "{:40} {bare:>8.0}",
         "bare reqwest, the same bodies"
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "{:40} {ours:>8.0}  {:+.0}",
         "kernel",
         ours - bare
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "{:40} {kept:>8.0}  {:+.0}",
         "kernel on a store (two syncs)",
         kept - bare
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "bytes for each of {STREAMS} open streams, resident, both ends"
     ))?;
     for kind in ["bare", "kernel"] {
@@ -122,12 +122,12 @@ async fn compare() -> Outcome {
             .args(["measure", kind])
             .output()?;
         let bytes: u64 = String::from_utf8(output.stdout)?.trim().parse()?;
-        line(format_args!("{kind:40} {bytes:>8}"))?;
+        print_line(format_args!("{kind:40} {bytes:>8}"))?;
     }
     Ok(())
 }
 
-/// Bytes for each open stream.
+/// The resident bytes of each open stream.
 async fn open_streams(kind: &str) -> Outcome<u64> {
     let (url, seen) = serve(Answers::Begins)?;
     let client = client()?;
@@ -163,7 +163,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// A client as the kernel's models have, with nothing around it.
+/// An HTTP client as the kernel's models use it, without the kernel around it.
 fn client() -> Outcome<reqwest::Client> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -177,10 +177,10 @@ fn client() -> Outcome<reqwest::Client> {
         .build()?)
 }
 
-/// A server on a thread of its own, and what it sees.
-fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<Seen>>)> {
+/// A server on a thread of its own, and its recordings.
+fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<ServerLog>>)> {
     let (told, address) = mpsc::channel();
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(ServerLog::default()));
     let seeing = seen.clone();
     std::thread::spawn(move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -194,16 +194,16 @@ fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<Seen>>)> {
 
 async fn accept(
     answers: Answers,
-    seen: &Arc<Mutex<Seen>>,
+    seen: &Arc<Mutex<ServerLog>>,
     told: &mpsc::Sender<SocketAddr>,
 ) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    // Whoever asked for the server waits for this.
+    // The caller that started the server waits for this.
     let _ = told.send(listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        // A connection that is closed has been served.
+        // The client has closed the connection.
         tokio::spawn(connection(stream, answers, seen.clone()));
     }
 }
@@ -211,7 +211,7 @@ async fn accept(
 async fn connection(
     mut stream: TcpStream,
     answers: Answers,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ServerLog>>,
 ) -> io::Result<()> {
     let mut buffer = Vec::new();
     loop {
@@ -256,7 +256,7 @@ async fn connection(
     }
 }
 
-/// The body of a request that has come whole.
+/// The body of a request that has arrived completely.
 fn whole(buffer: &[u8]) -> Option<Vec<u8>> {
     let head = buffer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let lines = String::from_utf8_lossy(&buffer[..head]).to_ascii_lowercase();

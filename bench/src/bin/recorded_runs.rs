@@ -1,9 +1,9 @@
-//! What descriptors would have saved in recorded agent runs: for each run the characters that its
-//! tools returned, and what of them a context would have held with small and with large thresholds,
-//! previews included.
+//! What descriptors would have saved in recorded agent runs: for each run the number of characters
+//! that its tools returned, and how many of them would have entered a context with small and with
+//! large thresholds, previews included.
 //!
 //! `recorded_runs FOLDER...`: trajectories as SWE-agent writes them (`*.traj`). A tool output
-//! counts once, when it was returned; what a model would have read on of a descriptor afterwards is
+//! counts once, when it was returned. What a model would have read of a descriptor afterwards is
 //! its own choice and is not counted.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::tool::ToolOutput;
 use serde_json::Value;
 
-/// Thresholds, each with pages of half as many characters.
+/// The thresholds; pages have half as many characters.
 const THRESHOLDS: [u32; 2] = [2_000, 8_000];
 
 fn main() -> io::Result<()> {
@@ -59,8 +59,8 @@ fn trajectories(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// What the tools of a run returned: the observations of its steps, or, where only the conversation
-/// was kept, its tool messages.
+/// The tool outputs of a run: the observations of its steps, or its tool messages if only the
+/// conversation was recorded.
 fn outputs(file: &Path) -> io::Result<Vec<String>> {
     let run: Value = serde_json::from_slice(&std::fs::read(file)?)?;
     let steps = run["trajectory"]
@@ -84,7 +84,7 @@ fn texts<'a>(items: impl IntoIterator<Item = &'a Value>, key: &str) -> Vec<Strin
         .collect()
 }
 
-/// A run, or several together.
+/// One run, or the sum of several.
 #[derive(Clone, Copy, Default)]
 struct Run {
     outputs: u64,
@@ -92,13 +92,13 @@ struct Run {
     with: [Cost; THRESHOLDS.len()],
 }
 
-/// What becomes of outputs with one threshold.
+/// The effect of one threshold.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     descriptors: u64,
-    /// Characters of the previews that stand in the place of large outputs.
+    /// Characters of the previews that replace large outputs.
     previews: u64,
-    /// Characters that enter the context: small outputs, and previews.
+    /// Characters that enter the context: small outputs and previews.
     context: u64,
 }
 

@@ -1,30 +1,33 @@
-//! How long a user waits for a kernel of 10,000 processes, beside one of 10, in the same run.
+//! The latency of user requests to a kernel of 10,000 processes, compared with one of 10 in the
+//! same run.
 //!
-//! Half of the processes are always in a turn, through 16 permits, and when the turn has ended
-//! their host sends them back to its beginning, so that no conversation grows. The other half wait,
-//! and are what is measured: `view`, `processes`, an input until it is durable, an interrupt until
-//! it is.
+//! Half of the processes are always in a turn, limited by 16 permits. When a turn ends, the host
+//! sends the process back to the beginning of the turn, so that no conversation grows. The other
+//! half is idle and is measured: `view`, `processes`, an input until it is durable, an interrupt
+//! until it is durable.
 //!
-//! Twice: with a model that takes 5 ms, so that the permits keep the machine from being full; and
-//! with one that answers at once, so that every core has work all of the time, and whatever is
-//! asked waits behind the turns that are ready to go on.
+//! There are two runs: with a model that takes 5 ms, so that the permits leave the machine partly
+//! idle; and with one that answers at once, so that all cores are busy and a request waits behind
+//! the turns that are ready to continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dormouse::{Kernel, Process, View};
-use dormouse_bench::{Outcome, Replies, Spread, kernel, line, program, ratio, says, shown};
+use dormouse_bench::{
+    Outcome, Percentiles, Replies, format_duration, kernel, print_line, program, ratio, says,
+};
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 
 const FEW: usize = 10;
 const MANY: usize = 10_000;
 const PERMITS: usize = 16;
-/// So many questions of a kind, unless that takes longer than [`PATIENCE`].
+/// The number of requests of a kind, unless they take longer than [`PATIENCE`].
 const SAMPLES: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is asked of a process, or of its kernel.
+/// A request to a process or to its kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Question {
     View,
@@ -48,11 +51,11 @@ async fn main() -> Outcome {
     ] {
         let (few, few_turns) = figures(FEW, takes).await?;
         let (many, many_turns) = figures(MANY, takes).await?;
-        line(format_args!(
+        print_line(format_args!(
             "a model that {what}: {few_turns:.0} turns a second of {FEW} processes, \
              {many_turns:.0} of {MANY}"
         ))?;
-        line(format_args!(
+        print_line(format_args!(
             "{:26} {:>10} {:>10} {:>4}  {:>10} {:>10} {:>4}",
             "", "median", "p99", "of", "median", "p99", "of"
         ))?;
@@ -60,8 +63,8 @@ async fn main() -> Outcome {
             let (few_asked, few) = few;
             let (many_asked, many) = many;
             let (median, p99) = (ratio(many.median, few.median), ratio(many.p99, few.p99));
-            let [a, b, c, d] = [few.median, few.p99, many.median, many.p99].map(shown);
-            line(format_args!(
+            let [a, b, c, d] = [few.median, few.p99, many.median, many.p99].map(format_duration);
+            print_line(format_args!(
                 "{asked:26} {a:>10} {b:>10} {few_asked:>4}  {c:>10} {d:>10} {many_asked:>4}  \
                  {median:>7.1}x {p99:>7.1}x"
             ))?;
@@ -70,9 +73,8 @@ async fn main() -> Outcome {
     Ok(())
 }
 
-/// How often each question was asked and what that took, and turns a second, in a kernel of `count`
-/// processes.
-async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Spread)>, f64)> {
+/// The latencies of each request, and the turns per second, in a kernel of `count` processes.
+async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Percentiles)>, f64)> {
     let model = Replies(move |_| async move {
         if !takes.is_zero() {
             tokio::time::sleep(takes).await;
@@ -95,7 +97,7 @@ async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Spread)>
         .into_iter()
         .map(|process| tokio::spawn(keep_busy(process, turns.clone())))
         .collect();
-    // Each has had its first turn, so that all are in the middle of something.
+    // Every process has completed its first turn, so that all are busy.
     while turns.load(Ordering::Relaxed) < busy.len() as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -113,7 +115,7 @@ async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Spread)>
             taken.push(start.elapsed());
             tokio::task::yield_now().await;
         }
-        spreads.push((taken.len(), Spread::of(taken)));
+        spreads.push((taken.len(), Percentiles::of(taken)));
     }
     let turned = turns.load(Ordering::Relaxed) - before;
     let a_second = turned as f64 / begun.elapsed().as_secs_f64();
@@ -135,7 +137,7 @@ fn ask<'a>(kernel: &'a Kernel, process: &'a Process, question: Question) -> BoxF
     .boxed()
 }
 
-/// One turn after the other, each from the same message on.
+/// Runs one turn after the other, each from the same message on.
 async fn keep_busy(process: Process, turns: Arc<AtomicU64>) -> Outcome {
     process.input("go").await?;
     loop {

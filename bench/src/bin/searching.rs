@@ -1,15 +1,17 @@
-//! What searches cost, and what they cost others.
+//! The cost of searches, and their effect on other processes.
 //!
-//! First the turns of a process that searches a text once in each, by the size of the text: a small
-//! text is searched within the handler, a larger one on the pool. Then the turns of a process that
-//! only asks its model: alone, and while four others search 91 MB each by a pattern, without a
-//! pause. At the end the kernel is shut down while they search.
+//! First, turns of a process that searches a text once in each, by the size of the text: a small
+//! text is searched in the handler, a larger one on the pool. Then, turns of a process that only
+//! calls its model: alone, and while four others search 91 MB each by a pattern without a pause.
+//! Last, the kernel is shut down while they search.
 
 use std::time::{Duration, Instant};
 
 use dormouse::message::Block;
 use dormouse::{Kernel, Process, View};
-use dormouse_bench::{Outcome, Replies, Spread, asks, kernel, line, program, ratio, says, shown};
+use dormouse_bench::{
+    Outcome, Percentiles, Replies, calls, format_duration, kernel, print_line, program, ratio, says,
+};
 use futures_util::future::try_join_all;
 
 const SEARCHERS: usize = 4;
@@ -18,9 +20,9 @@ const TEXT: &str =
     "the quick brown fox is jumping 12 times over the lazy dog, and sleeping at noon.\n";
 const TURNS: usize = 300;
 const MEASURED: Duration = Duration::from_secs(10);
-/// Matches nothing, and has no text that could be looked for instead: an automaton reads all bytes.
+/// Matches nothing and contains no literal, so that the automaton reads all bytes.
 const SEARCH: &str = r#"{"fd": "fd:1", "query": "[a-z ]+[0-9]{5}", "regex": true}"#;
-/// The same for a text that is searched at once if it is small.
+/// The same, for a text that is searched in the handler if it is small.
 const SMALL_SEARCH: &str = r#"{"fd": "fd:1", "query": "quux"}"#;
 
 #[tokio::main]
@@ -38,8 +40,8 @@ async fn main() -> Outcome {
             .and_then(|message| message.blocks.first());
         let has_searched = matches!(last, Some(Block::ToolResult { .. }));
         match () {
-            () if is_told("search for ever") => asks("search_fd", SEARCH),
-            () if is_told("search once") && !has_searched => asks("search_fd", SMALL_SEARCH),
+            () if is_told("search for ever") => calls("search_fd", SEARCH),
+            () if is_told("search once") && !has_searched => calls("search_fd", SMALL_SEARCH),
             () => says("done"),
         }
     });
@@ -47,9 +49,9 @@ async fn main() -> Outcome {
     let program = program(&kernel)?;
     for kib in [4, 16, 32, 48, 80, 128, 256] {
         let taken = turns_with_search(&kernel, &program, kib << 10).await?;
-        line(format_args!(
+        print_line(format_args!(
             "a turn that searches {kib} KiB: median {}",
-            shown(Spread::of(taken).median)
+            format_duration(Percentiles::of(taken).median)
         ))?;
     }
     let ticker = kernel
@@ -64,16 +66,16 @@ async fn main() -> Outcome {
     let _searchers: Vec<Process> = try_join_all(starts).await?;
     let searching = turns(&ticker).await?;
     report("while four search", &searching)?;
-    let (alone, searching) = (Spread::of(alone), Spread::of(searching));
-    line(format_args!(
+    let (alone, searching) = (Percentiles::of(alone), Percentiles::of(searching));
+    print_line(format_args!(
         "a turn: median {:.1} times as long",
         ratio(searching.median, alone.median)
     ))?;
     let begun = Instant::now();
     kernel.shutdown().await;
-    line(format_args!(
+    print_line(format_args!(
         "shut down in the middle of them: {}",
-        shown(begun.elapsed())
+        format_duration(begun.elapsed())
     ))?;
     Ok(())
 }
@@ -122,7 +124,7 @@ async fn searcher(
     Ok(process)
 }
 
-/// How long each turn took.
+/// The durations of the turns.
 async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
     let (begun, mut taken) = (Instant::now(), Vec::new());
     while begun.elapsed() < MEASURED {
@@ -138,10 +140,11 @@ async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
 }
 
 fn report(what: &str, taken: &[Duration]) -> Outcome {
-    let spread = Spread::of(taken.to_vec());
+    let percentiles = Percentiles::of(taken.to_vec());
     let longest = taken.iter().max().copied().unwrap_or_default();
-    let [median, p99, longest] = [spread.median, spread.p99, longest].map(shown);
-    Ok(line(format_args!(
+    let [median, p99, longest] =
+        [percentiles.median, percentiles.p99, longest].map(format_duration);
+    Ok(print_line(format_args!(
         "{what}: {} turns, median {median}, 99th {p99}, longest {longest}",
         taken.len()
     ))?)

@@ -35,7 +35,7 @@ const SCHEMA: &str = "
 pub struct SqliteLog(Arc<Mutex<Connection>>);
 
 impl SqliteLog {
-    /// A store in the file at `path`, which is made if it is not there.
+    /// A store in the file at `path`, which is created if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -218,7 +218,7 @@ fn record(row: &Row<'_>, first: usize) -> rusqlite::Result<Record> {
     })
 }
 
-/// SQLite has no unsigned numbers: this keeps the order of those that are.
+/// Maps unsigned to signed numbers in the same order, since SQLite has no unsigned ones.
 fn key(number: u64) -> i64 {
     (number ^ (1 << 63)) as i64
 }
@@ -227,7 +227,7 @@ fn from_key(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64 ^ (1 << 63))
 }
 
-/// A content of which parts are read.
+/// Reads parts of a content.
 struct SqliteContent {
     connection: Arc<Mutex<Connection>>,
     hash: ContentHash,

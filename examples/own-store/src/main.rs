@@ -16,7 +16,7 @@ name = 'counts'
 provider = 'scripted'
 ";
 
-/// A model that is asked without a network: it knows how often it replied, which the store keeps.
+/// A model without a network. It counts its replies in the conversation, which the store keeps.
 const SCRIPT: &str = "
 [[turn]]
 text = 'This is turn {{ turn }} of our conversation.'

@@ -7,7 +7,7 @@ use dormouse::id::{FactNumber, Pid};
 use dormouse::ports::{Store, StoreError};
 use dormouse_own_store::SqliteLog;
 use dormouse_store_conformance::check_store;
-use dormouse_store_conformance::entries::{born, commit, facts};
+use dormouse_store_conformance::entries::{created, commit, facts};
 
 #[test]
 fn the_store_conforms() {
@@ -37,7 +37,7 @@ fn what_somebody_changed_is_reported_by_name() {
     let file = folder.path().join("store.db");
     let store = SqliteLog::open(&file).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), facts(1, 1..=3)]);
+    commit(&store, owner, &[created(1), facts(1, 1..=3)]);
     drop(store);
     rusqlite::Connection::open(&file)
         .unwrap()

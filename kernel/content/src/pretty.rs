@@ -2,7 +2,7 @@
 //!
 //! Only white space changes. Tokens stay unchanged: numbers of any size, escapes, keys in their
 //! order, duplicate keys. Consecutive values, as in JSON Lines, each start a line. Empty objects
-//! and arrays stay on one line. Nothing here recurses, whatever the nesting.
+//! and arrays stay on one line. No function recurses, so nesting costs no stack.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(super) fn pretty(text: &str) -> Result<String, PrettyError> {
         .sum::<Result<usize, _>>();
     match count.map_err(|error| PrettyError::NotJson(Arc::new(error)))? {
         0 => Err(PrettyError::Empty),
-        _ => Spacing::new(text).run(),
+        _ => Formatter::new(text).run(),
     }
 }
 
@@ -93,7 +93,7 @@ fn is_space(c: char) -> bool {
 }
 
 /// The pass that writes the reformatted text of valid JSON.
-struct Spacing<'a> {
+struct Formatter<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
@@ -101,7 +101,7 @@ struct Spacing<'a> {
     limit: usize,
 }
 
-impl<'a> Spacing<'a> {
+impl<'a> Formatter<'a> {
     fn new(text: &'a str) -> Self {
         let limit = text
             .len()
@@ -169,7 +169,7 @@ impl<'a> Spacing<'a> {
         self.depth = self
             .depth
             .checked_sub(1)
-            .expect("each end in checked JSON has its beginning");
+            .expect("brackets are balanced in validated JSON");
         self.break_line()?;
         self.copy(1);
         Ok(())
@@ -229,7 +229,7 @@ fn string(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
         let found = memchr::memchr2(b'"', b'\\', &bytes[at..])
-            .expect("each string in checked JSON has its end");
+            .expect("strings are closed in validated JSON");
         at += found + 1;
         if bytes[at - 1] == b'"' {
             return at;

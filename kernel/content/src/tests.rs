@@ -1,4 +1,4 @@
-//! Content against a slow, obvious model, and what extraction shares.
+//! Compares a content with a slow reference implementation, and tests what extracted parts share.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::*;
 use proptest::prelude::*;
 
-/// The rules of lines as they are written: (text, first line, last line, continued, truncated) of a
-/// range of characters.
+/// The reference implementation. A range of characters is (text, first line, last line, continued,
+/// truncated).
 struct Model(Vec<char>);
 
 impl Model {
@@ -56,7 +56,7 @@ impl Model {
     }
 }
 
-fn served(slice: Option<Slice>) -> Option<(String, u64, u64, bool, bool)> {
+fn as_tuple(slice: Option<Slice>) -> Option<(String, u64, u64, bool, bool)> {
     slice.map(|s| {
         (
             s.text.to_string(),
@@ -98,7 +98,7 @@ fn check(text: &str, page_chars: u32) {
                 .unwrap(),
             number as u64 + 1
         );
-        assert_eq!(served(Some(page)), Some(model.range(*start, end)));
+        assert_eq!(as_tuple(Some(page)), Some(model.range(*start, end)));
     }
     assert_eq!(joined, text, "PAGE-1");
     assert_eq!(content.unbounded().page(page_chars, 0).unwrap(), None);
@@ -122,7 +122,7 @@ fn check_ranges(text: &str, first: u64, count: u64) {
         )
     });
     assert_eq!(
-        served(content.unbounded().lines(first, count).unwrap()),
+        as_tuple(content.unbounded().lines(first, count).unwrap()),
         lines,
         "lines {first} {count} of {text:?}"
     );
@@ -130,7 +130,7 @@ fn check_ranges(text: &str, first: u64, count: u64) {
     let end = first.saturating_add(count).min(len as u64) as usize;
     let chars = (in_range && count > 0).then(|| model.range(first as usize, end));
     assert_eq!(
-        served(content.unbounded().chars(first, count).unwrap()),
+        as_tuple(content.unbounded().chars(first, count).unwrap()),
         chars,
         "chars {first} {count} of {text:?}"
     );
@@ -322,7 +322,7 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
             binary.index_bytes()
         ),
         (1334, 0),
-        "a line of base64 is reckoned"
+        "the pages of base64 are computed, without an index"
     );
 }
 

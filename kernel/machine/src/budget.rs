@@ -18,7 +18,7 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::model::Usage;
 use imbl::OrdMap;
 
-pub use self::share::{Multiply, ShareRequest, Shortage};
+pub use self::share::{ChildCreation, InsufficientBudget, ShareRequest};
 
 /// Default limit for the number of simultaneous processes of a tree.
 pub const DEFAULT_PROCESSES: u64 = 10_000;
@@ -61,7 +61,7 @@ pub struct ReachedLimit {
 
 /// A violation of TREE-1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Breach {
+pub enum ShareViolation {
     /// A living child has no share.
     #[error("child {index} of call {call} has no share")]
     NoShare {
@@ -303,21 +303,21 @@ impl Account {
     /// calls, the invariant follows for the whole tree.
     ///
     /// # Errors
-    /// The first [`Breach`].
+    /// The first [`ShareViolation`].
     pub fn check<'a>(
         &self,
         children: impl IntoIterator<Item = ((CallId, u32), &'a Self)>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), ShareViolation> {
         for ((call, index), child) in children {
             let share = self
                 .share(call, index)
-                .ok_or(Breach::NoShare { call, index })?;
+                .ok_or(ShareViolation::NoShare { call, index })?;
             for amount in Amount::SHARED {
                 let (limit, Some(share)) = (child.limits.limit(amount), share.limit(amount)) else {
                     continue;
                 };
                 if limit.is_none_or(|limit| limit > share) {
-                    return Err(Breach::MoreThanItsShare {
+                    return Err(ShareViolation::MoreThanItsShare {
                         call,
                         index,
                         amount,

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
-use crate::retention::Forgotten;
+use crate::retention::Deletions;
 
 mod owner;
 
@@ -44,7 +44,7 @@ impl ShortName {
 
 /// The position up to which a store was scanned. Only the store interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
+pub struct ScanPosition {
     /// Part of the log.
     pub part: u32,
     /// First byte of that part that was not scanned.
@@ -59,22 +59,22 @@ pub struct Reached {
 pub struct Inventory {
     /// Number of the opened store that the inventory belongs to.
     of: u64,
-    reached: Reached,
-    contents: HashMap<ShortName, Held>,
+    reached: ScanPosition,
+    contents: HashMap<ShortName, HeldContent>,
     live_contents: u64,
     owners: HashMap<Pid, Owner>,
     checkpoints: HashMap<CheckpointId, (u32, u64)>,
-    parts: BTreeMap<u32, Stock>,
+    parts: BTreeMap<u32, PartUsage>,
     /// Processes with reports that are not counted yet.
     touched: BTreeSet<Pid>,
-    /// Processes with reports since the last [`Inventory::settle`].
+    /// Processes with reports since the last [`Inventory::count_reports`].
     shown: BTreeSet<Pid>,
     unreadable: Vec<(Option<Pid>, String)>,
 }
 
 /// A content: the number of processes that refer to it, and its location.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct HeldContent {
     owners: u32,
     part: u32,
     bytes: u64,
@@ -82,7 +82,7 @@ struct Held {
 
 /// Size and live bytes of a part of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stock {
+pub struct PartUsage {
     /// Scanned bytes.
     pub bytes: u64,
     /// Live bytes among them.
@@ -102,7 +102,7 @@ pub struct Losses {
     doubtful: BTreeSet<u32>,
 }
 
-impl Stock {
+impl PartUsage {
     /// The result of an exact scan.
     #[must_use]
     pub fn seen(bytes: u64, live: u64) -> Self {
@@ -116,7 +116,7 @@ impl Stock {
 
 impl Inventory {
     /// Resets the inventory if it belongs to another opened store.
-    pub fn belong_to(&mut self, of: u64) {
+    pub fn attach_to(&mut self, of: u64) {
         if self.of != of {
             *self = Self {
                 of,
@@ -127,28 +127,28 @@ impl Inventory {
 
     /// The position up to which the store was scanned.
     #[must_use]
-    pub fn reached(&self) -> Reached {
+    pub fn scan_position(&self) -> ScanPosition {
         self.reached
     }
 
     /// Sets the scanned position.
-    pub fn reach(&mut self, reached: Reached) {
+    pub fn set_scan_position(&mut self, reached: ScanPosition) {
         self.reached = reached;
     }
 
     /// Adds scanned bytes of a part.
-    pub fn passed(&mut self, part: u32, bytes: u64) {
+    pub fn add_scanned_bytes(&mut self, part: u32, bytes: u64) {
         self.parts.entry(part).or_default().bytes += bytes;
     }
 
-    /// Adds the bytes of a record that is always kept.
-    pub fn fixed(&mut self, part: u32, bytes: u64) {
+    /// Adds live bytes to a part, such as those of a record that is always kept.
+    pub fn add_live_bytes(&mut self, part: u32, bytes: u64) {
         self.parts.entry(part).or_default().live += bytes;
     }
 
     /// Adds the record of a kept checkpoint.
-    pub fn checkpoint(&mut self, id: CheckpointId, part: u32, bytes: u64) {
-        self.fixed(part, bytes);
+    pub fn add_checkpoint(&mut self, id: CheckpointId, part: u32, bytes: u64) {
+        self.add_live_bytes(part, bytes);
         self.checkpoints.insert(id, (part, bytes));
     }
 
@@ -160,11 +160,11 @@ impl Inventory {
     }
 
     /// Adds a content. If it is known at another location, it no longer counts there.
-    pub fn content(&mut self, name: ShortName, part: u32, bytes: u64) {
+    pub fn add_content(&mut self, name: ShortName, part: u32, bytes: u64) {
         let held = self.contents.entry(name).or_default();
         let before = std::mem::replace(
             held,
-            Held {
+            HeldContent {
                 part,
                 bytes,
                 ..*held
@@ -172,12 +172,12 @@ impl Inventory {
         );
         if before.owners > 0 {
             self.remove_live(before.part, before.bytes);
-            self.fixed(part, bytes);
+            self.add_live_bytes(part, bytes);
         }
     }
 
     /// Removes a content that was dropped together with its part.
-    pub fn dropped(&mut self, name: ShortName, part: u32) {
+    pub fn remove_content(&mut self, name: ShortName, part: u32) {
         if self
             .contents
             .get(&name)
@@ -188,38 +188,38 @@ impl Inventory {
     }
 
     /// Adds a record of a process, which is needed as long as `need` says.
-    pub fn record(&mut self, pid: Pid, need: Need, part: u32, bytes: u64) {
-        self.fixed(part, bytes);
+    pub fn add_record(&mut self, pid: Pid, need: Need, part: u32, bytes: u64) {
+        self.add_live_bytes(part, bytes);
         self.owner(pid).record(need, part, bytes);
     }
 
     /// Reports facts of a process.
-    pub fn facts(&mut self, pid: Pid, first: FactNumber, count: u64) {
+    pub fn add_facts(&mut self, pid: Pid, first: FactNumber, count: u64) {
         self.owner(pid).facts(first, count);
     }
 
     /// Reports the end of a process, in milliseconds since the epoch.
-    pub fn ended(&mut self, pid: Pid, at_ms: u64) {
+    pub fn set_ended(&mut self, pid: Pid, at_ms: u64) {
         self.owner(pid).ended(at_ms);
     }
 
     /// Reports an image of a process.
-    pub fn image(&mut self, pid: Pid, at: FactNumber) {
+    pub fn add_image(&mut self, pid: Pid, at: FactNumber) {
         self.owner(pid).image(at);
     }
 
     /// Removes an image of a process.
-    pub fn no_image(&mut self, pid: Pid, at: FactNumber) {
+    pub fn remove_image(&mut self, pid: Pid, at: FactNumber) {
         self.owner(pid).no_image(at);
     }
 
     /// Reports a change of temporary files.
-    pub fn temp_file(&mut self, root: Pid, number: u64) {
+    pub fn add_temp_file(&mut self, root: Pid, number: u64) {
         self.owner(root).temp_file(number);
     }
 
     /// Adds references of a process to contents, which last as long as `need` says.
-    pub fn refers(&mut self, pid: Pid, need: Need, names: impl Iterator<Item = ShortName>) {
+    pub fn add_references(&mut self, pid: Pid, need: Need, names: impl Iterator<Item = ShortName>) {
         self.owner(pid).refers(need, names);
     }
 
@@ -232,11 +232,11 @@ impl Inventory {
     /// Descriptions of the unreadable records.
     #[must_use]
     pub fn unreadable(&self) -> Vec<String> {
-        let told = |(pid, what): &(Option<Pid>, String)| match pid {
+        let describe = |(pid, what): &(Option<Pid>, String)| match pid {
             Some(pid) => format!("process {pid}: {what}"),
             None => what.clone(),
         };
-        self.unreadable.iter().map(told).collect()
+        self.unreadable.iter().map(describe).collect()
     }
 
     fn owner(&mut self, pid: Pid) -> &mut Owner {
@@ -245,7 +245,7 @@ impl Inventory {
     }
 
     /// Counts all reports since the last call. Returns the processes that they concern.
-    pub fn settle(&mut self) -> BTreeSet<Pid> {
+    pub fn count_reports(&mut self) -> BTreeSet<Pid> {
         self.count();
         std::mem::take(&mut self.shown)
     }
@@ -264,31 +264,31 @@ impl Inventory {
     }
 
     /// Removes a deleted process.
-    pub fn forget(&mut self, pid: Pid) {
+    pub fn delete_process(&mut self, pid: Pid) {
         self.count();
-        self.remove_losses(&Forgotten {
+        self.remove_losses(&Deletions {
             processes: [pid].into(),
-            ..Forgotten::default()
+            ..Deletions::default()
         });
         self.owners.remove(&pid);
     }
 
     /// Removes the deleted history of a process before a fact.
-    pub fn shorten(&mut self, pid: Pid, since: FactNumber) {
+    pub fn truncate_history(&mut self, pid: Pid, since: FactNumber) {
         self.count();
-        self.remove_losses(&Forgotten {
+        self.remove_losses(&Deletions {
             histories: [(pid, since)].into(),
-            ..Forgotten::default()
+            ..Deletions::default()
         });
         self.owners.entry(pid).or_default().shorten(since);
     }
 
-    fn remove_losses(&mut self, forgotten: &Forgotten) {
+    fn remove_losses(&mut self, deletions: &Deletions) {
         let Losses {
             owners,
             parts,
             doubtful,
-        } = self.losses(forgotten);
+        } = self.losses(deletions);
         for (name, lost) in owners {
             let held = self.contents.entry(name).or_default();
             let was_live = held.owners > 0;
@@ -299,29 +299,29 @@ impl Inventory {
             .into_iter()
             .for_each(|(part, bytes)| self.remove_live(part, bytes));
         for part in doubtful {
-            self.doubt(part);
+            self.mark_doubtful(part);
         }
     }
 
     /// Computes what a deletion would free. Costs what the deleted processes hold.
     #[must_use]
-    pub fn losses(&self, forgotten: &Forgotten) -> Losses {
+    pub fn losses(&self, deletions: &Deletions) -> Losses {
         let mut losses = Losses::default();
-        for pid in &forgotten.processes {
+        for pid in &deletions.processes {
             if let Some(owner) = self.owners.get(pid) {
                 owner.losses(None, &mut losses);
             }
         }
-        for (pid, since) in &forgotten.histories {
+        for (pid, since) in &deletions.histories {
             if let Some(owner) = self
                 .owners
                 .get(pid)
-                .filter(|_| !forgotten.processes.contains(pid))
+                .filter(|_| !deletions.processes.contains(pid))
             {
                 owner.losses(Some(*since), &mut losses);
             }
         }
-        for (part, bytes) in forgotten
+        for (part, bytes) in deletions
             .checkpoints
             .iter()
             .filter_map(|id| self.checkpoints.get(id))
@@ -344,16 +344,16 @@ impl Inventory {
             let part = held.part;
             let bytes = held.bytes;
             self.live_contents += 1;
-            if let Some(stock) = self.parts.get_mut(&part) {
-                stock.live += bytes;
+            if let Some(usage) = self.parts.get_mut(&part) {
+                usage.live += bytes;
             }
         }
     }
 
     fn remove_live(&mut self, part: u32, bytes: u64) {
-        if let Some(stock) = self.parts.get_mut(&part) {
-            stock.live = stock.live.saturating_sub(bytes);
-            stock.is_doubtful |= stock.is_vague;
+        if let Some(usage) = self.parts.get_mut(&part) {
+            usage.live = usage.live.saturating_sub(bytes);
+            usage.is_doubtful |= usage.is_vague;
         }
     }
 
@@ -379,29 +379,29 @@ impl Inventory {
 
     /// Size and live bytes of a part after these losses; `None` if it was not scanned.
     #[must_use]
-    pub fn stock(&self, part: u32, losses: &Losses) -> Option<Stock> {
-        let stock = self.parts.get(&part)?;
+    pub fn usage(&self, part: u32, losses: &Losses) -> Option<PartUsage> {
+        let usage = self.parts.get(&part)?;
         let lost = losses.parts.get(&part).copied().unwrap_or_default();
         let is_doubtful =
-            stock.is_doubtful || losses.doubtful.contains(&part) || (stock.is_vague && lost > 0);
-        Some(Stock {
-            live: stock.live.saturating_sub(lost),
+            usage.is_doubtful || losses.doubtful.contains(&part) || (usage.is_vague && lost > 0);
+        Some(PartUsage {
+            live: usage.live.saturating_sub(lost),
             is_doubtful,
-            ..*stock
+            ..*usage
         })
     }
 
     /// Sets the live bytes of a part from an exact scan.
-    pub fn correct(&mut self, part: u32, live: u64) {
-        if let Some(stock) = self.parts.get_mut(&part) {
-            (stock.live, stock.is_doubtful) = (live, false);
+    pub fn set_live(&mut self, part: u32, live: u64) {
+        if let Some(usage) = self.parts.get_mut(&part) {
+            (usage.live, usage.is_doubtful) = (live, false);
         }
     }
 
     /// Marks the live bytes of a part as unreliable.
-    pub fn doubt(&mut self, part: u32) {
-        if let Some(stock) = self.parts.get_mut(&part) {
-            (stock.is_doubtful, stock.is_vague) = (true, true);
+    pub fn mark_doubtful(&mut self, part: u32) {
+        if let Some(usage) = self.parts.get_mut(&part) {
+            (usage.is_doubtful, usage.is_vague) = (true, true);
         }
     }
 

@@ -66,7 +66,7 @@ pub enum HistoryRule {
 
 /// What is to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct Deletions {
     /// Processes.
     pub processes: BTreeSet<Pid>,
     /// Processes whose history before this fact is deleted.
@@ -75,7 +75,7 @@ pub struct Forgotten {
     pub checkpoints: BTreeSet<CheckpointId>,
 }
 
-impl Forgotten {
+impl Deletions {
     /// Whether nothing is to be deleted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -89,7 +89,7 @@ impl Retention {
     /// pinned. `begins` returns the start of a history that has to reach back to a fact; `None` if
     /// nothing could be deleted.
     #[must_use]
-    pub fn forgotten(
+    pub fn deletions(
         &self,
         rows: &[ProcessRow],
         mut checkpoints: Vec<Checkpoint>,
@@ -97,7 +97,7 @@ impl Retention {
         ended_ms: impl Fn(Pid) -> Option<u64>,
         begins: impl Fn(Pid, FactNumber) -> Option<FactNumber>,
         now_ms: u64,
-    ) -> Forgotten {
+    ) -> Deletions {
         let mut dropped = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
         checkpoints.retain(|checkpoint| !dropped.contains(&checkpoint.id));
         let processes = self.processes_to_delete(rows, &checkpoints, in_use, ended_ms, now_ms);
@@ -118,7 +118,7 @@ impl Retention {
         let histories = first_needed_facts
             .filter_map(|(pid, first)| Some((pid, begins(pid, first)?)))
             .collect();
-        Forgotten {
+        Deletions {
             processes,
             histories,
             checkpoints: dropped,
@@ -326,8 +326,8 @@ mod tests {
         checkpoints: &[Checkpoint],
         ended_ms: impl Fn(Pid) -> Option<u64>,
         now_ms: u64,
-    ) -> Forgotten {
-        retention.forgotten(
+    ) -> Deletions {
+        retention.deletions(
             rows,
             checkpoints.to_vec(),
             &BTreeSet::new(),
@@ -434,7 +434,7 @@ mod tests {
                 ..retention
             };
             assert!(
-                kept.forgotten(&rows, there, &BTreeSet::new(), |_| Some(0), |_, _| None, 0)
+                kept.deletions(&rows, there, &BTreeSet::new(), |_| Some(0), |_, _| None, 0)
                     .processes
                     .is_empty()
             );
@@ -519,8 +519,8 @@ mod tests {
             (EndedRule::ForMs(1_000), &[], 1_200, &[1, 2]),
             (EndedRule::ForMs(0), &[], 0, &[]),
         ];
-        for (ended, kept, now_ms, forgotten) in cases {
-            let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
+        for (ended, kept, now_ms, deletions) in cases {
+            let expected: BTreeSet<_> = deletions.iter().copied().map(Pid).collect();
             let known = |pid| if now_ms == 0 { None } else { ended_ms(pid) };
             assert_eq!(
                 given_up(&retention(ended), &rows, kept, known, now_ms).processes,
@@ -539,9 +539,9 @@ mod tests {
             row(4, Some(2), None),
             row(5, Some(9), None),
         ];
-        let asked = [2, 3, 4, 5].map(Pid).into();
+        let requested = [2, 3, 4, 5].map(Pid).into();
         assert_eq!(
-            by_tree(&rows, &asked),
+            by_tree(&rows, &requested),
             [
                 [2, 4].map(Pid).into(),
                 BTreeSet::from([Pid(3)]),
@@ -587,9 +587,9 @@ mod tests {
             ended: EndedRule::ForMs(0),
             ..Retention::default()
         };
-        for (others, forgotten) in cases {
+        for (others, deletions) in cases {
             let rows = [&tree[..], &others].concat();
-            let expected: BTreeSet<_> = forgotten.iter().copied().map(Pid).collect();
+            let expected: BTreeSet<_> = deletions.iter().copied().map(Pid).collect();
             assert_eq!(
                 given_up(&retention, &rows, &[], |_| Some(0), 1).processes,
                 expected,

@@ -5,11 +5,11 @@
 //! and `@trait` for `impl` blocks, and `@above` for comments, attributes and decorators, which
 //! belong to a definition directly below them.
 
-mod above;
 mod called;
 mod definition;
 mod detect;
 mod language;
+mod leading;
 mod nesting;
 mod parse;
 

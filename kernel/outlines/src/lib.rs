@@ -161,11 +161,11 @@ pub type Outline = Result<Arc<[Outlined]>, OutlineError>;
 /// A cache of the outlines of one text.
 #[derive(Debug, Default)]
 pub struct Outlines {
-    made: OnceLock<Box<Made>>,
+    cached: OnceLock<Box<CachedOutlines>>,
 }
 
 #[derive(Debug, Default)]
-struct Made {
+struct CachedOutlines {
     paragraphs: OnceLock<Outline>,
     sections: OnceLock<Outline>,
     #[cfg(feature = "grammars")]
@@ -176,12 +176,12 @@ impl Outlines {
     /// Estimated memory use. O(1).
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let Some(made) = self.made.get() else {
+        let Some(cached) = self.cached.get() else {
             return 0;
         };
-        let listed = bytes_of(&made.paragraphs) + bytes_of(&made.sections);
+        let listed = bytes_of(&cached.paragraphs) + bytes_of(&cached.sections);
         #[cfg(feature = "grammars")]
-        let listed = listed + made.code.bytes();
+        let listed = listed + cached.code.bytes();
         listed
     }
 
@@ -189,10 +189,10 @@ impl Outlines {
     /// the text.
     #[must_use]
     pub fn kept(&self, unit: Unit) -> Option<Outline> {
-        let made = self.made.get()?;
+        let cached = self.cached.get()?;
         match unit {
-            Unit::Paragraph => made.paragraphs.get().cloned(),
-            Unit::Section => made.sections.get().cloned(),
+            Unit::Paragraph => cached.paragraphs.get().cloned(),
+            Unit::Section => cached.sections.get().cloned(),
             Unit::Function | Unit::Class => None,
         }
     }
@@ -203,18 +203,18 @@ impl Outlines {
     /// # Errors
     /// [`OutlineError`] if there are none, or they cannot be recognised.
     pub fn make(&self, unit: Unit, text: &str, source: &str) -> Outline {
-        let made = self.made.get_or_init(Box::default);
+        let cached = self.cached.get_or_init(Box::default);
         match unit {
-            Unit::Paragraph => made
+            Unit::Paragraph => cached
                 .paragraphs
                 .get_or_init(|| paragraph::outline(text).and_then(|units| non_empty(unit, units)))
                 .clone(),
-            Unit::Section => made
+            Unit::Section => cached
                 .sections
                 .get_or_init(|| section::outline(text).and_then(|units| non_empty(unit, units)))
                 .clone(),
             #[cfg(feature = "grammars")]
-            Unit::Function | Unit::Class => made
+            Unit::Function | Unit::Class => cached
                 .code
                 .outline(unit, text, source)
                 .and_then(|units| non_empty(unit, units)),

@@ -1,7 +1,7 @@
 //! Bundles: every file that a program was compiled from, as one value.
 //!
 //! A bundle is stored with each process, so that a restored process runs the program that it was
-//! born with, whatever has become of the files. Its bytes are the same for the same files.
+//! created with, even if the files have changed. Equal files give equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::compile::{Compiled, KnownProviders, Registered, compile_named};
 use super::finding::ProgramErrors;
 use crate::kernel_tool::{self, KernelTool};
 
-/// What the files of one bundle may hold together, in bytes.
+/// The maximum total size of the files of one bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
 
-/// More than the files of one bundle take as bytes.
+/// An upper bound of the encoded size of a valid bundle.
 pub const MAX_PROGRAM_BYTES: u64 = MAX_BUNDLE_BYTES as u64 + (8 << 20);
 
-/// How many files one bundle may hold.
+/// The maximum number of files of one bundle.
 pub const MAX_BUNDLE_FILES: usize = 1024;
 
 /// The files of a program, by name. A name is the path as seen from the entry's folder, with `/`;
@@ -31,7 +31,7 @@ pub struct Bundle {
     files: BTreeMap<String, Bytes>,
 }
 
-/// Bytes that are no bundle.
+/// Bytes that are not a valid bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// The bytes cannot be decoded.
@@ -40,23 +40,22 @@ pub enum BundleError {
     /// The entry is not among the files.
     #[error("the bundle names {0:?} as its entry, but does not hold it")]
     NoEntry(String),
-    /// The files are more, or hold more, than a bundle may.
+    /// The files exceed the limits of a bundle.
     #[error(
         "the bundle holds {files} files of {bytes} bytes; up to {MAX_BUNDLE_FILES} of \
          {MAX_BUNDLE_BYTES} are valid"
     )]
     TooLarge {
-        /// How many files.
+        /// The number of files.
         files: usize,
-        /// How many bytes they hold together.
+        /// Their total size in bytes.
         bytes: usize,
     },
 }
 
 impl Bundle {
     /// # Panics
-    /// Never, if the compiler keeps its word: it reads the entry first, and keeps within the
-    /// limits.
+    /// Never for files from the compiler, which reads the entry first and observes the limits.
     pub(super) fn new(entry: String, files: BTreeMap<String, Bytes>) -> Self {
         Self { entry, files }
             .checked()
@@ -69,7 +68,7 @@ impl Bundle {
         &self.entry
     }
 
-    /// The file of this name.
+    /// The file with this name.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<&Bytes> {
         self.files.get(name)
@@ -80,24 +79,24 @@ impl Bundle {
         self.files.keys().map(String::as_str)
     }
 
-    /// The bundle as bytes: the same for the same files. Copies every file once.
+    /// Encodes the bundle. Equal files give equal bytes. Copies every file once.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         let bytes = codec::encode(&(&self.entry, &self.files));
         Bytes::from(bytes.expect("a bundle is far smaller than the largest record"))
     }
 
-    /// The bundle that these bytes were made from. Copies every file once.
+    /// Decodes a bundle. Copies every file once.
     ///
     /// # Errors
-    /// [`BundleError`] for anything that [`Bundle::to_bytes`] did not write.
+    /// [`BundleError`] for all bytes that [`Bundle::to_bytes`] does not produce.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
         let (entry, files) = codec::decode(bytes)?;
         Self { entry, files }.checked()
     }
 
-    /// The same files under other names and with other bytes, each as long as it was; none where
-    /// two would come to have one name.
+    /// The same files with other names and bytes, each of the same length; `None` if two files
+    /// would get the same name.
     pub fn rewritten(
         &self,
         name: impl Fn(&str) -> String,
@@ -114,12 +113,12 @@ impl Bundle {
         })
     }
 
-    /// Compiles the program again, from these files alone. `kernel` are the kernel's own tools,
-    /// `host_tools` names those that the embedder registered.
+    /// Compiles the program again, from these files only. `kernel` is the list of the kernel's own
+    /// tools, `host_tools` the names of those that the embedder registered.
     ///
     /// # Errors
-    /// [`ProgramErrors`]; of a bundle that was compiled before, only if another set of host tools
-    /// is registered or another version of the compiler is stricter.
+    /// [`ProgramErrors`]. A bundle that has been compiled before can only fail if other host tools
+    /// are registered or if this version of the compiler is stricter.
     pub fn compile(
         &self,
         kernel: &[KernelTool],
@@ -139,9 +138,9 @@ impl Bundle {
         compile_named(&self.entry, &mut read, kernel, registered)
     }
 
-    /// The tools that these programs enable and that are neither the kernel's nor commands of
-    /// theirs: they were registered by the host that compiled them. Given to
-    /// [`compile`](Self::compile) they let another host look at the programs.
+    /// The tools that these programs enable and that are neither tools of the kernel nor declared
+    /// commands. The host that compiled the programs had registered them. Given to
+    /// [`compile`](Self::compile), they let another host inspect the programs.
     #[must_use]
     pub fn host_tools(&self, kernel: &[KernelTool]) -> Vec<String> {
         let texts = self

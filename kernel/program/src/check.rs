@@ -1,4 +1,4 @@
-//! Checking one program: what its file says, against the files, tools and programs that there are.
+//! Checks one parsed program file against the files, tools and programs that it names.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,8 +13,8 @@ use super::kernel_tool::KnownTools;
 use super::library::{Checked, LinkTo, ModelChoice};
 use super::{command, descriptors, prices, servers, tools};
 
-/// Checks what could be read of a program file. The result is only good if `reading.diagnostics`
-/// holds no error afterwards.
+/// Checks the parsed part of a program file. The result is valid only if `reading.diagnostics`
+/// contains no error afterwards.
 pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
     let limits = file.limits;
     let known = KnownTools {
@@ -81,8 +81,8 @@ fn name(key: &str, demo: &Demo, model: &ModelSection) -> String {
     displayed.map_or(stem, String::as_str).to_owned()
 }
 
-/// The model and those that follow it, each with the number of failures after which the next is
-/// asked.
+/// The models in the order of fallback, each with the number of failures after which the next one
+/// is called.
 fn models(section: ModelSection, reading: &mut Reading<'_>) -> Vec<ModelChoice> {
     let failures: Vec<_> = section
         .fallbacks
@@ -146,13 +146,13 @@ fn links(written: Vec<Named<Link>>, reading: &mut Reading<'_>) -> Vec<LinkTo> {
     links
 }
 
-/// Reports every provider that neither every kernel knows nor the embedder registered.
+/// Reports every provider that is neither built in nor registered by the embedder.
 fn check_providers(section: &ModelSection, reading: &mut Reading<'_>) {
     let KnownProviders::Only(registered) = reading.registered.providers else {
         return;
     };
     let mut valid: Vec<&str> = Provider::words().collect();
-    // A known word may be registered as well, with what stands behind it.
+    // A registered provider can replace a built-in one of the same name.
     let others = registered.iter().filter(|word| !valid.contains(word));
     valid.extend(others.copied().collect::<Vec<_>>());
     let fallbacks = section.fallbacks.iter().map(|fallback| &fallback.model);

@@ -1,6 +1,6 @@
-//! Declared commands: names that are free, placeholders that fit, a program that is fixed.
+//! Checks declared commands: unique names, placeholders that match parameters, a fixed program.
 //!
-//! Which program runs is never up to the model: the first argument is literal.
+//! The model never chooses the program that runs: the first argument is literal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ fn check_name<'a>(
             .help("choose a name that no tool has")
     };
     if value.is_empty() {
-        // That it is missing has been said.
+        // The missing name was reported before.
     } else if !is_tool_name(value) {
         let invalid = name.error("the name of the command is not valid", "not such a name");
         diagnostics.push(invalid.help(VALID_NAME));

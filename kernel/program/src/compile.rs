@@ -1,4 +1,4 @@
-//! Compiling: from an entry through every file that it names to a checked program.
+//! Compiles an entry file and every file that it names into checked programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,16 +16,16 @@ use super::kernel_tool::KernelTool;
 use super::library::{Checked, Library, Program};
 use super::{check, path};
 
-/// A program, and what is odd about it.
+/// A compiled program and the warnings about it.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// The program.
     pub program: Program,
-    /// Warnings about it and about the programs that it links.
+    /// Warnings about the program and about the programs that it links.
     pub warnings: Vec<Finding>,
 }
 
-/// What an embedder registered with the kernel that is to run a program, by name.
+/// The names of what an embedder registered with the kernel that will run a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Registered<'a> {
     /// Tools.
@@ -34,12 +34,13 @@ pub struct Registered<'a> {
     pub providers: KnownProviders<'a>,
 }
 
-/// Which providers a program may name beside those that every kernel knows.
+/// The providers that a program may name in addition to the built-in ones.
 #[derive(Clone, Copy, Debug)]
 pub enum KnownProviders<'a> {
-    /// These.
+    /// Only these.
     Only(&'a [&'a str]),
-    /// Any: the program was compiled before, and is asked of again when its model is.
+    /// Any: the program was compiled before, and its provider is looked up when its model is
+    /// called.
     Any,
 }
 
@@ -88,7 +89,7 @@ pub fn compile<'a>(
     )
 }
 
-/// Compiles with files read by their names.
+/// Compiles, with a function that reads files by their names.
 pub(super) fn compile_named(
     entry: &str,
     read: &mut dyn FnMut(&str) -> Result<Bytes, FileError>,
@@ -131,7 +132,7 @@ pub(super) fn compile_named(
     })
 }
 
-/// Compiles one file that has been read. Gives nothing only if an error was found.
+/// Compiles one file that has been read. Returns `None` only if an error was reported.
 fn one(reading: &mut Reading<'_>, findings: &mut Vec<Finding>) -> Option<Checked> {
     let bytes = reading.files.get(&reading.key).cloned().unwrap_or_default();
     let text = str::from_utf8(&bytes).unwrap_or_default();
@@ -167,8 +168,8 @@ fn entry_error(entry: &str, message: String) -> ProgramErrors {
 }
 
 impl Compiled {
-    /// The same, if there is no finding.
-    pub(super) fn unless(self, findings: Vec<Finding>) -> Result<Self, ProgramErrors> {
+    /// Returns `self` if there are no findings.
+    pub(super) fn ok_unless(self, findings: Vec<Finding>) -> Result<Self, ProgramErrors> {
         match findings.as_slice() {
             [] => Ok(self),
             _ => Err(ProgramErrors::new(self.program.key(), findings)),
@@ -176,7 +177,7 @@ impl Compiled {
     }
 }
 
-/// The files of a compilation: each read once, all of them within the limits of a bundle.
+/// The files of a compilation. Each is read once, within the limits of a bundle.
 pub(super) struct Reading<'a> {
     read: &'a mut dyn FnMut(&str) -> Result<Bytes, FileError>,
     pub(super) kernel: &'a [KernelTool],
@@ -187,19 +188,19 @@ pub(super) struct Reading<'a> {
     programs: Vec<String>,
     /// The program file that is being compiled.
     pub(super) key: String,
-    /// What is wrong with it.
+    /// The diagnostics about it.
     pub(super) diagnostics: Diagnostics,
 }
 
 impl Reading<'_> {
-    /// The bytes of the file of this name, or why there are none.
+    /// The bytes of the file with this name, or why it cannot be read.
     fn file(&mut self, name: &str) -> Result<Bytes, String> {
         let bytes = self.fetch(name)?;
         self.keep(name, &bytes)?;
         Ok(bytes)
     }
 
-    /// The position of the program of this name, which is compiled in its turn.
+    /// The position of the program with this name, which is queued for compilation if it is new.
     fn program(&mut self, name: &str) -> Result<usize, String> {
         if let Some(position) = self.programs.iter().position(|known| known == name) {
             return Ok(position);
@@ -221,7 +222,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Takes a file into the bundle, where it fits.
+    /// Adds a file to the bundle, if it fits.
     fn keep(&mut self, name: &str, bytes: &Bytes) -> Result<(), String> {
         if self.files.contains_key(name) {
             return Ok(());
@@ -238,7 +239,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The name and the bytes of a file that the program names; reported if there are none.
+    /// The name and the bytes of a file that the program names; an error is reported if it cannot
+    /// be read.
     pub(super) fn named_file(
         &mut self,
         path: &At<String>,
@@ -251,7 +253,7 @@ impl Reading<'_> {
         self.named(path, name, Self::file)
     }
 
-    /// The name and the text of such a file, next to the program.
+    /// The name and the text of a file that the program names, relative to the program file.
     pub(super) fn named_text(&mut self, path: &At<String>) -> Option<(String, String)> {
         let (name, bytes) = self.named_file(path, RelativeTo::Program)?;
         match String::from_utf8(bytes.to_vec()) {
@@ -264,7 +266,7 @@ impl Reading<'_> {
         }
     }
 
-    /// The position of such a program.
+    /// The position of a program that the program links.
     pub(super) fn named_program(&mut self, path: &At<String>) -> Option<usize> {
         let name = path::beside(&self.key, &path.value);
         self.named(path, name, Self::program)

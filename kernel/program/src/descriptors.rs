@@ -1,4 +1,4 @@
-//! Whether the descriptor system is on, and how.
+//! Decides whether the descriptor system is enabled, and checks its settings.
 
 use dormouse_proto::program::{
     At, DescriptorSection, Diagnostic, Diagnostics, Expansion, Span, ToolEntry, shorten,
@@ -8,7 +8,7 @@ use super::kernel_tool::{self, KernelTool};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
 
-/// The section, with defaults where it is not written. None: the system is off.
+/// The section with its defaults; `None` if the descriptor system is disabled.
 pub(super) fn check(
     section: Option<DescriptorSection>,
     tools: &[ToolEntry],
@@ -35,8 +35,8 @@ pub(super) fn check(
     Some(section)
 }
 
-/// Reports tools in whose arguments no handle is expanded: those that do not run outside of the
-/// kernel. Which ones a server has is not known yet.
+/// Reports tools whose arguments cannot contain handles, since they run inside the kernel. The
+/// tools of a server are not known yet.
 fn check_expansion(
     names: &[At<String>],
     choices: &[ToolChoice],

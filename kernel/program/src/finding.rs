@@ -1,7 +1,7 @@
-//! What the compiler has to say: errors and warnings that point into a program file.
+//! Errors and warnings of the compiler, which point into a program file.
 //!
-//! They are values of the `miette` library, so that its report handlers can show them with the
-//! lines they are about; without it, the accessors tell file, line and text.
+//! They implement `miette::Diagnostic`, so that the report handlers of `miette` can show them with
+//! the source lines. Without `miette`, the accessors return file, line and text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dormouse_proto::program::{Diagnostic, Label, Severity};
 use miette::{LabeledSpan, NamedSource};
 
-/// A text of a program, under its name, to point into.
+/// A file of a program with its name, as the source of diagnostics.
 pub(super) type Source = Arc<NamedSource<Arc<str>>>;
 
 pub(super) fn source(name: &str, text: &str) -> Source {
@@ -67,7 +67,7 @@ impl Finding {
         self.source_text.inner()
     }
 
-    /// The line, counted from 1; none for a finding about the file as a whole.
+    /// The line, counted from 1; `None` for a finding about the file as a whole.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         self.line
@@ -113,8 +113,8 @@ impl miette::Diagnostic for Finding {
     }
 }
 
-/// A program that does not compile: every error of every file. Its `Display` is one line with the
-/// first of them; a report handler of `miette` shows all.
+/// The errors of all files of a program that does not compile. Its `Display` is one line with the
+/// first error; a report handler of `miette` shows all.
 #[derive(Clone, Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{entry} does not compile: {}", self.summary())]
 pub struct ProgramErrors {
@@ -124,7 +124,7 @@ pub struct ProgramErrors {
 }
 
 impl ProgramErrors {
-    /// Findings of which at least one is an error; the errors are kept.
+    /// Keeps the errors among the findings, of which there is at least one.
     pub(super) fn new(entry: &str, mut findings: Vec<Finding>) -> Self {
         findings.retain(|finding| finding.severity() == Severity::Error);
         debug_assert!(!findings.is_empty(), "a program without errors compiles");
@@ -134,7 +134,7 @@ impl ProgramErrors {
         }
     }
 
-    /// The errors: file by file, in the order of compiling. There is at least one.
+    /// The errors, in the order in which the files were compiled. There is at least one.
     #[must_use]
     pub fn errors(&self) -> &[Finding] {
         &self.findings
@@ -153,8 +153,8 @@ impl ProgramErrors {
     }
 }
 
-/// How far to the right a place is pointed at, in bytes: a report handler draws a line below it,
-/// and panics where that is wider than 65,535 characters.
+/// The largest column, in bytes, that is pointed at: a report handler of `miette` draws a line
+/// below it, and panics if that is wider than 65,535 characters.
 const MOST_COLUMNS: usize = 4_000;
 
 fn column_of(text: &str, at: usize) -> usize {

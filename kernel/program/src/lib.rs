@@ -5,12 +5,11 @@
 //! it is given, and everything that it read is kept in a [`Bundle`], from which the same program
 //! can be compiled again on another day and another machine without a file in sight.
 //!
-//! * What is wrong is said all at once: every mistake of every file, each with its place, what is
-//!   valid, what to try.
+//! * All mistakes of all files are reported at once, each with its location, what is valid and what
+//!   to try.
 //! * Programs may link each other in cycles; each file is compiled once.
-//! * This crate knows no tool, process or content: which tools a kernel has is told to it.
-//! * A compiled program never changes. Whatever it holds has been checked; no later step checks it
-//!   again.
+//! * This crate knows no tool, process or content; the caller passes the tools of the kernel.
+//! * A compiled program is immutable and fully checked; no later step checks it again.
 //!
 //! ```
 //! use std::path::Path;

@@ -1,5 +1,5 @@
-//! Compiled programs, shared: a [`Program`] is a pointer to the library that holds it and
-//! everything that it links.
+//! Compiled programs. A [`Program`] is a pointer to the shared library that contains it and all
+//! programs that it links.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,17 +20,17 @@ use super::finding::{Source, source};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
 
-/// The programs of one compilation. Links are positions, so that cycles are nothing special.
+/// The programs of one compilation. Links are positions in the list, which allows cycles.
 pub(super) struct Library {
     pub(super) programs: Vec<Checked>,
     pub(super) bundle: Arc<Bundle>,
 }
 
-/// A program, checked.
+/// A checked program.
 pub(super) struct Checked {
     pub(super) key: String,
     pub(super) name: String,
-    /// The first is asked first; there is one.
+    /// The models in the order of fallback; at least one.
     pub(super) models: Vec<ModelChoice>,
     pub(super) system: String,
     pub(super) user: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Checked {
     pub(super) tools: Vec<ToolChoice>,
     pub(super) commands: Vec<Command>,
     pub(super) servers: Vec<ServerChoice>,
-    /// None: the descriptor system is off.
+    /// `None` if the descriptor system is disabled.
     pub(super) descriptors: Option<DescriptorSection>,
     pub(super) preloads: Vec<(String, Bytes)>,
     pub(super) environment: EnvironmentChoice,
@@ -47,7 +47,7 @@ pub(super) struct Checked {
     pub(super) budget: BudgetSection,
     pub(super) prices: BTreeMap<String, Price>,
     pub(super) demo: Demo,
-    /// What the processes of the program share, once there is one.
+    /// Data that the processes of the program share, created on first use.
     pub(super) common: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -58,31 +58,31 @@ pub(super) struct LinkTo {
     pub(super) position: usize,
 }
 
-/// Who answers.
+/// A model and how it is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelChoice {
     /// The model's name at its provider.
     pub name: String,
-    /// Who serves it.
+    /// The provider that serves it.
     pub provider: Provider,
-    /// After so many replies a turn ends.
+    /// The number of replies after which a turn ends.
     pub max_iterations: u32,
-    /// The script of a scripted model, by its name in the bundle. A scripted model without one is
-    /// silent.
+    /// The script of a scripted model, by its name in the bundle. Every call of a scripted model
+    /// without a script fails.
     pub script: Option<String>,
-    /// The server that is asked instead of the provider's own.
+    /// The server that is called instead of the provider's own.
     pub base_url: Option<String>,
     /// The environment variable that holds the key, instead of the provider's own.
     pub api_key_env: Option<String>,
-    /// Whether the provider is asked to keep what it has read.
+    /// Whether the provider is asked to cache the conversation.
     pub automatic_caching: bool,
-    /// So many failures, one behind the other, and the next model is asked, if there is one; none:
-    /// as many as the kernel tries.
+    /// The number of successive failures after which the next model is called, if there is one.
+    /// `None`: as many as the kernel's number of attempts.
     pub failures: Option<u32>,
 }
 
 impl ModelChoice {
-    /// Whether this model and `other` are asked at one server, by one key.
+    /// Whether this model and `other` are called at the same server with the same key.
     #[must_use]
     pub fn is_at_the_server_of(&self, other: &Self) -> bool {
         let Self {
@@ -98,7 +98,7 @@ impl ModelChoice {
 /// The script of a scripted model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script<'a> {
-    /// Its name in the bundle.
+    /// The name of its file in the bundle.
     pub name: &'a str,
     /// Its text.
     pub text: &'a str,
@@ -138,7 +138,7 @@ impl Program {
         }
     }
 
-    /// How it is called in listings: its `display_name`, or the file's name without its extension.
+    /// The name in listings: its `display_name`, or the file name without extension.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.checked().name
@@ -150,8 +150,8 @@ impl Program {
         &self.checked().key
     }
 
-    /// The program of this key that was compiled together with this one. Costs a pass over the
-    /// library's programs.
+    /// The program with this key in the same compilation. Costs a pass over the programs of the
+    /// library.
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<Self> {
         self.library
@@ -173,13 +173,13 @@ impl Program {
         (0..self.library.programs.len()).map(|position| self.at(position))
     }
 
-    /// Who answers, as long as nothing stands in the way.
+    /// The primary model.
     #[must_use]
     pub fn model(&self) -> &ModelChoice {
         &self.models()[0]
     }
 
-    /// Who answers, and who is asked in turn where the one before fails. At least one.
+    /// The primary model and its fallbacks, in order. At least one.
     #[must_use]
     pub fn models(&self) -> &[ModelChoice] {
         &self.checked().models
@@ -199,13 +199,13 @@ impl Program {
         &self.checked().system
     }
 
-    /// The first input where the caller gives none.
+    /// The first input, if the caller gives none.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.checked().user.as_deref()
     }
 
-    /// `[parameters]`, for the model's provider.
+    /// `[parameters]` for the model's provider.
     #[must_use]
     pub fn parameters(&self) -> Arc<Map<String, Value>> {
         Arc::clone(&self.checked().parameters)
@@ -223,13 +223,13 @@ impl Program {
         &self.checked().commands
     }
 
-    /// The tool servers that are used, in the order written, and what of each.
+    /// The tool servers that are used, with the selected tools, in the order written.
     #[must_use]
     pub fn servers(&self) -> &[ServerChoice] {
         &self.checked().servers
     }
 
-    /// The settings of the descriptor system; none: it is off.
+    /// The settings of the descriptor system; `None` if it is disabled.
     #[must_use]
     pub fn descriptors(&self) -> Option<&DescriptorSettings> {
         self.descriptor_section().map(|section| &section.settings)
@@ -249,14 +249,14 @@ impl Program {
             .is_some_and(|section| section.message_references)
     }
 
-    /// Whether a message says which it is (`[msg:3]`): where messages are descriptors, or `goto` is
+    /// Whether messages carry a number (`[msg:3]`): if messages are descriptors, or if `goto` is
     /// enabled.
     #[must_use]
     pub fn marks_messages(&self) -> bool {
         self.message_references() || self.tools().iter().any(|tool| tool.name == "goto")
     }
 
-    /// Whether a handle such as `{{fd:3}}` in the arguments of this tool stands for its content
+    /// Whether a handle such as `{{fd:3}}` in the arguments of this tool is replaced by its content
     /// (`expand_fds`).
     #[must_use]
     pub fn expands(&self, tool: &str) -> bool {
@@ -282,8 +282,8 @@ impl Program {
         self.checked().descriptors.as_ref()
     }
 
-    /// The model that summarizes descriptors: the program's own, unless it names another of the
-    /// same provider.
+    /// The model that summarizes descriptors: by default the primary model; a program can name
+    /// another one of the same provider.
     #[must_use]
     pub fn summary_model(&self) -> &str {
         self.descriptor_section()
@@ -297,7 +297,7 @@ impl Program {
         &self.checked().preloads
     }
 
-    /// What a process is told about the machine.
+    /// The environment facts that a process is given.
     #[must_use]
     pub fn environment(&self) -> &EnvironmentChoice {
         &self.checked().environment
@@ -311,7 +311,7 @@ impl Program {
             .map(|link| (&*link.name, &*link.description, self.at(link.position)))
     }
 
-    /// The linked program of this name.
+    /// The linked program with this name.
     #[must_use]
     pub fn linked_program(&self, name: &str) -> Option<Self> {
         self.checked()
@@ -321,34 +321,34 @@ impl Program {
             .map(|link| self.at(link.position))
     }
 
-    /// How far a process may multiply.
+    /// The limits on child processes and commands.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.checked().limits
     }
 
-    /// What a process and all below it may use, as `[budget]` says.
+    /// The limits of `[budget]`, for a process and all processes below it.
     #[must_use]
     pub fn budget(&self) -> Budget {
         self.checked().budget.limits
     }
 
-    /// Where the program bounds its cost, if it does.
+    /// Where the program limits its cost, if it does.
     pub(super) fn cost_at(&self) -> Option<Span> {
         self.checked().budget.cost_at.clone()
     }
 
-    /// What models cost, as `[prices]` says.
+    /// The prices in `[prices]`.
     pub(super) fn prices(&self) -> &BTreeMap<String, Price> {
         &self.checked().prices
     }
 
-    /// The program that was compiled first, and that the others were linked from.
+    /// The entry of the compilation, from which the others were linked.
     pub(super) fn first(&self) -> Self {
         self.at(0)
     }
 
-    /// What a demonstration asks.
+    /// The inputs of `[demo]`.
     #[must_use]
     pub fn demo(&self) -> &Demo {
         &self.checked().demo

@@ -1,6 +1,6 @@
-//! Descriptions of parameters: whether the tool has the parameters that a program describes.
+//! Checks parameter descriptions: whether the tool has the parameters that a program describes.
 //!
-//! What a tool of the host takes is not known when a program is compiled; see [`Compiled::fits`].
+//! The parameters of host tools are not known at compile time; see [`Compiled::check_parameters`].
 
 use std::collections::BTreeMap;
 
@@ -29,12 +29,11 @@ pub(super) fn check(
 }
 
 impl Compiled {
-    /// The same, now that the tools of the host are known: `schemas` are their JSON schemas by
-    /// name.
+    /// Checks the descriptions for host tools, given their JSON schemas by name.
     ///
     /// # Errors
-    /// [`ProgramErrors`]: every description of a parameter that such a tool does not have.
-    pub fn fits(self, schemas: &BTreeMap<&str, &str>) -> Result<Self, ProgramErrors> {
+    /// [`ProgramErrors`]: every description of a parameter that a host tool does not have.
+    pub fn check_parameters(self, schemas: &BTreeMap<&str, &str>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
             for choice in program
@@ -52,7 +51,7 @@ impl Compiled {
                 findings.extend(unknown.map(|found| Finding::new(&program.source(), found)));
             }
         }
-        self.unless(findings)
+        self.ok_unless(findings)
     }
 }
 
@@ -73,7 +72,7 @@ fn no_parameter(tool: &str, name: &At<String>, known: &[&str]) -> Diagnostic {
         .help(help)
 }
 
-/// The parameters of a tool of the kernel or a command; none for a tool of the host.
+/// The parameters of a kernel tool or a command; `None` for a host tool.
 fn parameters<'a>(
     tool: &str,
     commands: &'a [Command],

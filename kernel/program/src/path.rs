@@ -1,19 +1,20 @@
-//! Names of a program's files: where they lie as seen from the entry's folder.
+//! Names of a program's files: normalized paths relative to the entry's folder.
 //!
-//! A name is a path with `/`, normalised by its text alone (no link is followed, no folder is
-//! asked): `prompts/system.md` or `../shared/editor.toml` beneath or beside the entry's folder,
-//! `/etc/motd` for an absolute path, and `./notes.md` for a path that starts in the working
-//! directory. A name never depends on the machine or on where the entry's folder lies, which is why
-//! a bundle can be moved.
+//! A name is a path with `/`, normalized lexically (no link is followed, no folder is read):
+//! `prompts/system.md` or `../shared/editor.toml` relative to the entry's folder, `/etc/motd` for
+//! an absolute path, and `./notes.md` for a path that starts in the working directory. A name
+//! depends neither on the machine nor on the location of the entry's folder, so that a bundle can
+//! be moved.
 
 use std::path::{Path, PathBuf};
 
-/// Marks a name that starts in the working directory. No other name starts so, since `.` is
-/// normalised away.
+/// Prefix of a name that starts in the working directory. No other name starts with it, since
+/// normalization removes `.`.
 const WORKING_DIRECTORY: &str = "./";
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The name of a file that the file `from` calls `written`; none if that cannot name a file.
+/// The name of the file that the file `from` refers to as `written`; `None` if that cannot name a
+/// file.
 pub(super) fn beside(from: &str, written: &str) -> Option<String> {
     if Path::new(written).has_root() {
         return normalise(written);
@@ -24,7 +25,7 @@ pub(super) fn beside(from: &str, written: &str) -> Option<String> {
     }
 }
 
-/// The name of a file that is called `written` as seen from the working directory.
+/// The name of the file `written`, relative to the working directory.
 pub(super) fn in_working_directory(written: &str) -> Option<String> {
     let name = normalise(written)?;
     Some(if Path::new(written).has_root() {
@@ -34,7 +35,7 @@ pub(super) fn in_working_directory(written: &str) -> Option<String> {
     })
 }
 
-/// Where the file of this name lies, for whoever holds the entry in `folder`.
+/// The path of the file with this name, if the entry is in `folder`.
 pub(super) fn location(folder: &Path, name: &str) -> PathBuf {
     match name.strip_prefix(WORKING_DIRECTORY) {
         Some(path) => PathBuf::from(path),

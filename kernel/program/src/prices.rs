@@ -1,8 +1,7 @@
-//! What models cost: which price applies, and whether a program that bounds its cost has one for
-//! every model that it and the programs below it ask.
+//! Prices of models: which one applies, and whether a program that limits its cost has a price for
+//! every model that it and the programs below it may call.
 //!
-//! A program's own price comes first, then that of the program that was compiled first, which
-//! speaks for those that it links, then the host's.
+//! The order is: the program's own price, the price in the entry of the compilation, the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,19 +15,19 @@ use super::library::Program;
 /// A model without a price, in a program whose cost is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the cost is bounded, and program {program} asks the model '{model}', which has no price. Say \
+    "the cost is bounded, and program {program} calls the model '{model}', which has no price. Say \
      what it costs: [prices.\"{model}\"] with `input` and `output` per million tokens, or \
      `KernelBuilder::price`"
 )]
 pub struct Unpriced {
-    /// The program that asks it.
+    /// The program that calls it.
     pub program: String,
     /// The model.
     pub model: String,
 }
 
-/// Reads a table of prices: a file that holds `[prices]`, as a program may, and nothing else.
-/// `name` stands in its errors.
+/// Parses a table of prices: a file that contains `[prices]`, as a program may, and nothing else.
+/// `name` is its name in errors.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake in it.
@@ -54,7 +53,7 @@ pub(super) fn by_model(prices: Vec<Named<Price>>) -> BTreeMap<String, Price> {
 }
 
 impl Program {
-    /// What a model costs this program, `host` being the host's prices.
+    /// The price of a model for this program. `host` are the host's prices.
     #[must_use]
     pub fn price(&self, model: &str, host: &BTreeMap<String, Price>) -> Option<Price> {
         let of = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
@@ -63,10 +62,10 @@ impl Program {
             .or_else(|| of(host))
     }
 
-    /// Whether every model that this program and those below it may ask has a price.
+    /// Checks that every model that this program and those below it may call has a price.
     ///
     /// # Errors
-    /// [`Unpriced`], the first that has none.
+    /// [`Unpriced`]: the first model without a price.
     pub fn check_prices(&self, host: &BTreeMap<String, Price>) -> Result<(), Unpriced> {
         let (mut seen, mut open) = (BTreeSet::new(), vec![self.clone()]);
         while let Some(program) = open.pop() {
@@ -74,7 +73,7 @@ impl Program {
                 continue;
             }
             if let Some(model) = program
-                .asked_models()
+                .called_models()
                 .into_iter()
                 .find(|model| program.price(model, host).is_none())
             {
@@ -88,8 +87,8 @@ impl Program {
         Ok(())
     }
 
-    /// The models that it asks.
-    fn asked_models(&self) -> Vec<&str> {
+    /// The models that the program itself may call.
+    fn called_models(&self) -> Vec<&str> {
         let summarizes = self.tools().iter().any(|tool| tool.name == "summarize_fd");
         let summary = summarizes.then(|| self.summary_model());
         self.models()
@@ -101,12 +100,12 @@ impl Program {
 }
 
 impl Compiled {
-    /// The same, now that the host's prices are known.
+    /// Checks the prices, given those of the host.
     ///
     /// # Errors
-    /// [`ProgramErrors`]: every program that bounds its cost while a model that it may lead to
-    /// has no price.
-    pub fn priced(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
+    /// [`ProgramErrors`]: every program that limits its cost and may call, directly or in programs
+    /// below it, a model without a price.
+    pub fn check_prices(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
             let Some(at) = program.cost_at() else {
@@ -116,12 +115,12 @@ impl Compiled {
                 findings.push(Finding::new(&program.source(), diagnostic(at, &unpriced)));
             }
         }
-        self.unless(findings)
+        self.ok_unless(findings)
     }
 }
 
 fn diagnostic(at: Span, Unpriced { program, model }: &Unpriced) -> Diagnostic {
-    let message = format!("the model `{model}`, which `{program}` asks, has no price");
+    let message = format!("the model `{model}`, which `{program}` calls, has no price");
     let help =
         format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
     Diagnostic::error(at, message, "cannot be counted").help(help)
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
     use crate::KernelTool;
 
-    /// `main.toml`, which links `other.toml`, and the host's prices.
+    /// Compiles `main.toml`, which links `other.toml`, with the host's prices.
     fn check(main: &str, other: &str, host: &[&str]) -> Result<Option<Price>, String> {
         let model = |name: &str| format!("[model]\nname = \"{name}\"\nprovider = \"scripted\"\n");
         let link = "[tools]\nenabled = [\"spawn\"]\n[linked_programs]\nother = \"other.toml\"\n";
@@ -166,7 +165,9 @@ mod tests {
         };
         let compiled = compile(Path::new("main.toml"), &mut read, &[spawn], &[]).unwrap();
         let linked = compiled.program.linked_program("other").unwrap();
-        let priced = compiled.priced(&host).map_err(|errors| errors.to_string());
+        let priced = compiled
+            .check_prices(&host)
+            .map_err(|errors| errors.to_string());
         priced.map(|_| linked.price("n", &host))
     }
 
@@ -214,12 +215,12 @@ mod tests {
         );
         let missing = check(bound, "", &["m"]).unwrap_err();
         assert!(
-            missing.contains("main.toml:9: the model `n`, which `other` asks, has no price"),
+            missing.contains("main.toml:9: the model `n`, which `other` calls, has no price"),
             "{missing}"
         );
         let missing = check("", bound, &["m"]).unwrap_err();
         assert!(
-            missing.contains("the model `n`, which `other` asks, has no price"),
+            missing.contains("the model `n`, which `other` calls, has no price"),
             "{missing}"
         );
     }

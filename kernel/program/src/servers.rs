@@ -1,7 +1,8 @@
-//! The tool servers of a program: that those it uses are declared, and that their tools have names
-//! of their own.
+//! Checks the tool servers of a program: that they are declared, and that their tools get unique
+//! names.
 //!
-//! What a server offers is not known here: it is asked when a process is born.
+//! The tools that a server offers are not known at compile time: they are listed when a process is
+//! created.
 
 use std::sync::Arc;
 
@@ -16,31 +17,31 @@ use super::compile::Reading;
 use super::kernel_tool::{self, KernelTool};
 use super::tools::{ToolChoice, VALID_NAME, is_tool_name};
 
-/// The longest beginning of names, in bytes: enough is left for what follows.
+/// The longest prefix of tool names, in bytes. It leaves room for the tool's own name.
 const LONGEST_PREFIX: usize = 32;
 
-/// A tool server that a program uses, and what of it.
+/// A tool server that a program uses, with the selected tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerChoice {
     /// The server.
     pub server: Arc<Server>,
     /// Its tools.
     pub served: Served,
-    /// What the names of its tools begin with, where the program gives them no other; may be empty.
+    /// The prefix of its tools' names, unless the program renames a tool; may be empty.
     pub prefix: String,
 }
 
-/// Which tools of a server a process is given.
+/// The tools of a server that a process is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// All that it offers when the process is born.
+    /// All that the server offers when the process is created.
     All,
-    /// These, by the names that the server calls them by.
+    /// These, by their names at the server.
     Named(Vec<ToolChoice>),
 }
 
 impl ServerChoice {
-    /// Whether a tool of the server may be given under this name.
+    /// Whether a tool of the server may have this name.
     pub(super) fn may_give(&self, name: &str) -> bool {
         let aliased = |choices: &[ToolChoice]| {
             choices
@@ -98,8 +99,8 @@ fn checked(prefix: &At<String>, diagnostics: &mut Diagnostics) -> String {
     value.clone()
 }
 
-/// Those of the file, and those of the program, which take the place of others of their name. One
-/// that is a program is held to the limits of the program that declares it.
+/// The servers of the file and of the program; the latter replace servers of the same name. A
+/// server that runs as a command is subject to the limits of the program that declares it.
 fn declared(
     section: McpSection,
     used: &[Named<ServerTools>],

@@ -1,4 +1,4 @@
-//! The tools of a program: which there are, under which names.
+//! Checks the tools of a program and their names.
 //!
 //! Every tool has one name that the model calls it by, and no two share it.
 
@@ -13,11 +13,11 @@ use dormouse_proto::tool::Access;
 use super::kernel_tool::{KernelTool, KnownTools};
 use super::parameters;
 
-/// What a valid name is.
+/// The rule for valid names, for errors.
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
 
-/// Tools of the reference implementation that the host has or has not: a program that enables one
-/// runs without it where it has not.
+/// Tools of the reference implementation that a host may lack: a program that enables one runs
+/// without it.
 const ELSEWHERE: [&str; 4] = ["calculator", "list_dir", "read_file", "write_stderr"];
 
 /// A tool that a program uses.
@@ -25,19 +25,19 @@ const ELSEWHERE: [&str; 4] = ["calculator", "list_dir", "read_file", "write_stde
 pub struct ToolChoice {
     /// The tool: built in, declared as a command, or registered by the host.
     pub name: String,
-    /// The name that the model calls it by, if not its own.
+    /// The name for the model, if it differs from the tool's own.
     pub alias: Option<String>,
-    /// What the model is told of it, if not the tool's own description.
+    /// The description for the model, if it differs from the tool's own.
     pub description: Option<String>,
-    /// What a process must be allowed to do to call it, if not what the tool says.
+    /// The access that a process needs to call it, if it differs from the tool's own.
     pub access: Option<Access>,
-    /// What the model is told of its parameters, if not the tool's own descriptions; in the order
+    /// The descriptions of parameters for the model that differ from the tool's own, in the order
     /// written.
     pub parameters: Vec<Named<String>>,
 }
 
 impl ToolChoice {
-    /// A tool that is presented as it presents itself.
+    /// A tool without changes.
     #[must_use]
     pub fn plain(name: String) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl ToolChoice {
     }
 }
 
-/// Whether this can be the name of a tool or of a linked program.
+/// Whether a text can be the name of a tool or of a linked program.
 pub fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name
@@ -74,7 +74,7 @@ pub fn is_tool_name(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// The tools in the order written, each once, and then the commands that are not listed.
+/// The tools in the order written, each once, followed by the commands that are not listed.
 pub(super) fn check(
     written: &[ToolEntry],
     commands: &[Command],
@@ -106,7 +106,7 @@ pub(super) fn check(
 }
 
 struct Choices<'a> {
-    /// The name of every tool that there is.
+    /// The names of all tools that can be enabled.
     known: Vec<&'a str>,
     commands: &'a [Command],
     kernel: &'a [KernelTool],
@@ -136,7 +136,7 @@ impl<'a> Choices<'a> {
         });
     }
 
-    /// What is wrong with an alias, which is taken from here on.
+    /// The error about an alias, if it is invalid; a valid alias then counts as taken.
     fn wrong_alias(&mut self, written: &'a At<String>) -> Option<Diagnostic> {
         let alias = written.value.as_str();
         let wrong = if !is_tool_name(alias) {

@@ -201,14 +201,16 @@ impl Args {
     /// # Errors
     /// `invalid_range`.
     pub(super) fn at_least(&self, key: &str, least: u64, default: u64) -> Result<u64, FdError> {
-        let Some(asked) = self.integer(key) else {
+        let Some(requested) = self.integer(key) else {
             return Ok(default);
         };
-        let found = u64::try_from(asked).ok().filter(|number| *number >= least);
+        let found = u64::try_from(requested)
+            .ok()
+            .filter(|number| *number >= least);
         found.ok_or_else(|| {
             self.error(
                 FdErrorKind::InvalidRange,
-                format!("Invalid {key} {asked}: it must be {least} or more."),
+                format!("Invalid {key} {requested}: it must be {least} or more."),
             )
         })
     }

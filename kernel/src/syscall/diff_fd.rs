@@ -118,12 +118,12 @@ fn side(
     key: &'static str,
     call: &Call<'_>,
 ) -> Result<(String, bytestring::ByteString), FdError> {
-    let asked = args.required_text(key, "a descriptor, such as \"fd:1\"")?;
+    let requested = args.required_text(key, "a descriptor, such as \"fd:1\"")?;
     let about = |error: FdError| FdError {
-        fd: Some(asked.to_owned()),
+        fd: Some(requested.to_owned()),
         ..error
     };
-    let (id, entry) = call.table.resolve(asked)?;
+    let (id, entry) = call.table.resolve(requested)?;
     let view = form::view(args, entry, form::requested(args), call).map_err(about)?;
     let unreadable = |error| about(args.unreadable(error));
     if view.content.is_binary().map_err(unreadable)? {
@@ -145,12 +145,12 @@ fn side(
 }
 
 fn context(args: &Args) -> Result<u32, FdError> {
-    let asked = args.integer("context").unwrap_or(CONTEXT_LINES);
-    let in_range = u32::try_from(asked)
+    let requested = args.integer("context").unwrap_or(CONTEXT_LINES);
+    let in_range = u32::try_from(requested)
         .ok()
-        .filter(|_| asked <= MOST_CONTEXT_LINES);
+        .filter(|_| requested <= MOST_CONTEXT_LINES);
     in_range.ok_or_else(|| {
-        let message = format!("Invalid context {asked}: give 0 to {MOST_CONTEXT_LINES} lines.");
+        let message = format!("Invalid context {requested}: give 0 to {MOST_CONTEXT_LINES} lines.");
         args.error(FdErrorKind::InvalidRange, message)
     })
 }

@@ -94,13 +94,13 @@ pub fn fd_to_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let asked = args.fd()?;
+    let requested = args.fd()?;
     let path = args
         .required_text("file_path", "the file to write to")?
         .to_owned();
     let mode = write_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
-    let (fd, entry) = call.table.resolve(asked)?;
+    let (fd, entry) = call.table.resolve(requested)?;
     let exact = (selection == Selection::All).then_some(Form::Plain);
     let view = form::view(&args, entry, form::requested(&args).or(exact), call)?;
     let content = match selection {
@@ -123,7 +123,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     };
     Ok(Outcome::Write(PendingWrite {
         write,
-        asked_fd: asked.to_owned(),
+        asked_fd: requested.to_owned(),
         fd,
         lines,
         pretty: view.pretty,

@@ -23,10 +23,10 @@ pub(super) fn requested(args: &Args) -> Option<Form> {
 pub(super) fn view<'a>(
     args: &Args,
     entry: Cow<'a, Entry<Content>>,
-    asked: Option<Form>,
+    requested: Option<Form>,
     call: &Call<'a>,
 ) -> Result<View<'a>, FdError> {
-    view_as(entry, asked, call.settings, call.quota).map_err(|error| match error {
+    view_as(entry, requested, call.settings, call.quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => args.unreadable(error),
         error => args.invalid(format!(
             "pretty=true cannot be served: {error}. Leave 'pretty' out or false."

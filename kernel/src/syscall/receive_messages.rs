@@ -43,11 +43,13 @@ pub fn timeout_ms(args: &str) -> Result<u64, String> {
 
 /// The timeout argument, if given.
 pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, String> {
-    let Some(asked) = args.integer(key) else {
+    let Some(requested) = args.integer(key) else {
         return Ok(None);
     };
-    let found = u64::try_from(asked).ok().filter(|ms| *ms <= MAX_TIMEOUT_MS);
-    let wrong = || format!("Invalid {key} {asked}: give 0 to {MAX_TIMEOUT_MS} milliseconds.");
+    let found = u64::try_from(requested)
+        .ok()
+        .filter(|ms| *ms <= MAX_TIMEOUT_MS);
+    let wrong = || format!("Invalid {key} {requested}: give 0 to {MAX_TIMEOUT_MS} milliseconds.");
     found.map(Some).ok_or_else(wrong)
 }
 

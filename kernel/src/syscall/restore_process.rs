@@ -37,10 +37,10 @@ pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
     let wrong =
         |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
     let args = Args::parse(&TOOL, args).map_err(wrong)?;
-    let asked = args
+    let requested = args
         .required_text(ID, "the checkpoint to go back to, such as \"cp:3\"")
         .map_err(wrong)?;
-    asked
+    requested
         .parse()
         .map_err(|error| CheckpointError::Arguments(format!("{error}.")))
 }

@@ -77,10 +77,10 @@ impl Selection {
 
     fn counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
         let start = args.integer("start");
-        let asked = args.integer("count");
-        let count = asked.unwrap_or(1);
+        let requested = args.integer("count");
+        let count = requested.unwrap_or(1);
         match unit {
-            "page" if asked.is_none() => Ok(Self::Page(start.unwrap_or(1))),
+            "page" if requested.is_none() => Ok(Self::Page(start.unwrap_or(1))),
             "page" => Ok(Self::Pages {
                 start: start.unwrap_or(1),
                 count,
@@ -200,16 +200,16 @@ fn within(
     args: &Args,
     kind: FdErrorKind,
     what: &str,
-    asked: i64,
+    requested: i64,
     (first, last): (u64, u64),
 ) -> Result<u64, FdError> {
-    let found = u64::try_from(asked)
+    let found = u64::try_from(requested)
         .ok()
         .filter(|start| (first..=last).contains(start));
     found.ok_or_else(|| {
         args.error(
             kind,
-            format!("Invalid {what} {asked}. Valid range: {first}-{last}"),
+            format!("Invalid {what} {requested}. Valid range: {first}-{last}"),
         )
     })
 }
@@ -281,8 +281,8 @@ impl ResolvedSelection {
             return Ok((bytes, served, None));
         }
         let first = content.char_at(bytes.start)?;
-        let asked = content.char_at(bytes.end)? - first;
-        if asked <= max_chars {
+        let requested = content.char_at(bytes.end)? - first;
+        if requested <= max_chars {
             return Ok((bytes, served, None));
         }
         let limit = content.byte_at(first + max_chars)?;
@@ -331,7 +331,7 @@ impl ResolvedSelection {
                     Served::Chars { start, count },
                     Served::Chars {
                         start: first + count,
-                        count: asked - count,
+                        count: requested - count,
                     },
                 )
             }

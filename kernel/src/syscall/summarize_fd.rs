@@ -54,8 +54,8 @@ pub fn summarize_fd(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let asked = args.fd()?;
-    let (fd, entry) = call.table.resolve(asked)?;
+    let requested = args.fd()?;
+    let (fd, entry) = call.table.resolve(requested)?;
     let unreadable = |error| args.unreadable(error);
     let view = call.default_view(entry).map_err(unreadable)?;
     let extent = view.extent().map_err(unreadable)?;
@@ -75,7 +75,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         system: SYSTEM,
         prompt,
         fd,
-        asked_fd: asked.to_owned(),
+        asked_fd: requested.to_owned(),
         extent,
         pages_read,
     }))
@@ -106,7 +106,7 @@ fn prompt(
     let focus = focus
         .map(|focus| format!(" Look in particular for: {focus}"))
         .unwrap_or_default();
-    let asked = ShownText::from(about + &focus);
+    let instruction = ShownText::from(about + &focus);
     let mut shown = Vec::new();
     for page in pages {
         if let Some(slice) = view.content.page(view.page_chars(), *page)? {
@@ -117,7 +117,7 @@ fn prompt(
             );
         }
     }
-    Ok(format!("{asked}\n\n{}", shown.join("\n")))
+    Ok(format!("{instruction}\n\n{}", shown.join("\n")))
 }
 
 #[cfg(test)]

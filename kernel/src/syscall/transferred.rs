@@ -116,15 +116,15 @@ impl Finder<'_> {
     }
 
     /// An unreadable descriptor exists: report that it cannot be read, not that it is unknown.
-    fn not_found(&self, asked: &str, FdError { kind, message, .. }: FdError) -> String {
+    fn not_found(&self, requested: &str, FdError { kind, message, .. }: FdError) -> String {
         if kind == FdErrorKind::ContentUnreadable {
-            format!("{asked}: {message}")
+            format!("{requested}: {message}")
         } else {
-            self.unknown(asked)
+            self.unknown(requested)
         }
     }
 
-    fn unknown(&self, asked: &str) -> String {
+    fn unknown(&self, requested: &str) -> String {
         let name = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
             Some(name) => format!("{id} ({name})"),
             None => id.to_string(),
@@ -142,7 +142,7 @@ impl Finder<'_> {
             known.join(", ")
         };
         format!(
-            "There is no descriptor '{asked}' for '{}'. The descriptors are: {known}",
+            "There is no descriptor '{requested}' for '{}'. The descriptors are: {known}",
             self.key
         )
     }

@@ -38,7 +38,7 @@ pub(crate) struct Duration(pub(crate) u64);
 #[derive(Clone, Copy)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A text that is no such amount.
+/// A text that is not a valid amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAmountError {
     /// Not a number and a unit of time.
@@ -47,7 +47,7 @@ pub enum ParseAmountError {
     /// Not a number and a unit of size.
     #[error("{0:?} is not a size")]
     Size(String),
-    /// Less or more than is valid, which the second text says.
+    /// Out of range; the second text is the valid range.
     #[error("{0} is out of range")]
     OutOfRange(String, String),
 }

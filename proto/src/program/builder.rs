@@ -1,4 +1,4 @@
-//! Programs that Rust code writes, in place of a file.
+//! Builds programs in Rust code instead of a file.
 
 use bytes::Bytes;
 use toml::{Table, Value};
@@ -30,7 +30,7 @@ pub struct ProgramBuilder {
 }
 
 impl ProgramBuilder {
-    /// A program whose processes ask this model.
+    /// A program whose processes call this model.
     pub fn new(model: impl Into<String>, provider: Provider) -> Self {
         let builder = Self { root: Table::new() };
         builder
@@ -43,12 +43,12 @@ impl ProgramBuilder {
         self.set(&["prompt", "system"], text.into())
     }
 
-    /// What a process is told first, unless its start says something else.
+    /// The first message of a process, if its start gives no input.
     pub fn user(self, text: impl Into<String>) -> Self {
         self.set(&["prompt", "user"], text.into())
     }
 
-    /// Enables tools, in addition to those that are: of the kernel, or of the host.
+    /// Enables further tools of the kernel or the host.
     pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let names = names.into_iter().map(|name| Value::String(name.into()));
         let tools = table(&mut self.root, "tools");
@@ -72,8 +72,8 @@ impl ProgramBuilder {
             )
     }
 
-    /// Sets a key by its path: `&["limits", "max_children"]`. A value that stands where the path
-    /// needs a table is replaced by one. An empty path sets nothing.
+    /// Sets a key by its path: `&["limits", "max_children"]`. If the path needs a table where
+    /// another value is, the value is replaced. An empty path sets nothing.
     pub fn set(mut self, path: &[&str], value: impl Into<Value>) -> Self {
         if let [tables @ .., key] = path {
             let mut at = &mut self.root;
@@ -85,14 +85,14 @@ impl ProgramBuilder {
         self
     }
 
-    /// The text of the program, as a file would have it.
+    /// The program as the text of a program file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         self.root.to_string()
     }
 }
 
-/// The table of this name, made where there is none.
+/// The table of this name. If it is missing, or another value, it is created.
 fn table<'t>(parent: &'t mut Table, name: &str) -> &'t mut Table {
     let value = parent
         .entry(name)

@@ -41,7 +41,7 @@ pub struct CommandSection {
 }
 
 impl Parameter {
-    /// The default is one of the choices, and there are some.
+    /// Checks that the choices are not empty and that the default is one of them.
     pub(crate) fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
         if let Some(default) = &self.default
             && !self.choices.is_empty()
@@ -67,8 +67,7 @@ impl Parameter {
     }
 }
 
-/// A value of the type that the key `type` of its table names, as the text that stands in the
-/// argument.
+/// A value of the type that the key `type` of its table names, as the text for the argument.
 pub(crate) struct Scalar(pub(crate) String);
 
 /// A list of such values.

@@ -1,20 +1,20 @@
 //! Splitting a command line into words as a shell would, for lines that need no shell.
 //!
-//! What only a shell could do (pipes, redirections, expansions, patterns) is refused and never
-//! taken as plain text, so that a line means here what it means there, or nothing.
+//! Syntax that only a shell can execute (pipes, redirections, expansions, patterns) is refused,
+//! never taken as plain text. So an accepted line means the same as in a shell.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What a shell would act on anywhere outside of quotes.
+/// Characters that are special to a shell anywhere outside of quotes.
 const ACTIVE: &str = "|&;<>()$`*?[]\n";
-/// What it would act on at the beginning of a word.
+/// Characters that are special to a shell at the beginning of a word.
 const ACTIVE_AT_START: &str = "~#";
 
-/// The words of a line, quotes and backslashes taken out; none for a blank line.
+/// The words of a line without quotes and backslashes; `None` for a blank line.
 ///
 /// # Errors
-/// Why the line needs a shell, or what is wrong with it.
+/// Why the line needs a shell, or the syntax error in it.
 pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = line.trim().chars().peekable();
@@ -73,7 +73,7 @@ fn is_blank(c: char) -> bool {
     c == ' ' || c == '\t'
 }
 
-/// `NAME=value` in front of a command sets a variable for it.
+/// Whether a word has the form `NAME=value`, which sets a variable in front of a command.
 fn is_assignment(word: &str) -> bool {
     word.split_once('=')
         .is_some_and(|(name, _)| super::is_parameter_name(name))

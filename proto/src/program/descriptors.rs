@@ -9,7 +9,7 @@ use crate::descriptor::DescriptorSettings;
 /// `[file_descriptor]` as written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct DescriptorSection {
-    /// The place of the section.
+    /// The span of the section.
     #[key(place)]
     pub span: Span,
     /// `true` makes it an error if no descriptor tool is enabled. The key switches nothing: the
@@ -18,13 +18,13 @@ pub struct DescriptorSection {
     /// The sizes.
     #[key(flatten)]
     pub settings: DescriptorSettings,
-    /// The place of `default_page_size`, if it is given.
+    /// The span of `default_page_size`, if it is given.
     #[key(place = "default_page_size")]
     pub page_size_at: Option<Span>,
-    /// The place of `max_direct_output_chars`, if it is given.
+    /// The span of `max_direct_output_chars`, if it is given.
     #[key(place = "max_direct_output_chars")]
     pub max_direct_output_at: Option<Span>,
-    /// The place of `max_read_chars`, if it is given.
+    /// The span of `max_read_chars`, if it is given.
     #[key(place = "max_read_chars")]
     pub max_read_at: Option<Span>,
     /// Whether parts of replies that the model marks (`<fd_ref id="…">`) become descriptors.
@@ -41,15 +41,15 @@ pub struct DescriptorSection {
     pub summary_model: Option<String>,
 }
 
-/// In the arguments of which tools a handle such as `{{fd:3}}` stands for its content.
+/// The tools in whose arguments a handle such as `{{fd:3}}` is replaced by its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Expansion {
-    /// Of none.
+    /// No tool.
     #[default]
     Off,
-    /// Of every tool that runs outside of the kernel.
+    /// Every tool that runs outside of the kernel.
     All,
-    /// Of these.
+    /// These tools.
     Tools(Vec<At<String>>),
 }
 

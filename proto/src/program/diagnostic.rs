@@ -1,46 +1,46 @@
-//! Errors and warnings about a program file: with the place, what is valid and what to try.
+//! Errors and warnings about a program file: the location, what is valid, and what to try.
 
 use super::Span;
 
-/// How much it matters.
+/// How serious a diagnostic is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The program runs, but perhaps not as meant.
+    /// The program runs, but perhaps not as intended.
     Warning,
     /// The program does not run.
     Error,
 }
 
-/// A place that a diagnostic points to, and what is said there.
+/// A span that a diagnostic points to, with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The place.
+    /// The span.
     pub span: Span,
-    /// A few words.
+    /// A few words about it.
     pub text: String,
 }
 
-/// Something that is wrong or odd.
+/// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Whether it is an error.
+    /// How serious it is.
     pub severity: Severity,
-    /// What it is, in one sentence.
+    /// The problem, in one sentence.
     pub message: String,
-    /// Where it is; empty for a diagnostic about the file as a whole.
+    /// The spans; empty for a diagnostic about the file as a whole.
     pub labels: Vec<Label>,
     /// What is valid, and what to try.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error at a place.
+    /// An error with a span.
     #[must_use]
     pub fn error(span: Span, message: impl Into<String>, label: impl Into<String>) -> Self {
         Self::general(message).label(span, label)
     }
 
-    /// A warning at a place.
+    /// A warning with a span.
     #[must_use]
     pub fn warning(span: Span, message: impl Into<String>, label: impl Into<String>) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Diagnostic {
         }
     }
 
-    /// An error of the file as a whole.
+    /// An error about the file as a whole.
     #[must_use]
     pub fn general(message: impl Into<String>) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same, pointing to one place more.
+    /// Adds a span.
     #[must_use]
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
         self.labels.push(Label {
@@ -70,7 +70,7 @@ impl Diagnostic {
         self
     }
 
-    /// The same, with advice.
+    /// Adds advice.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -78,8 +78,8 @@ impl Diagnostic {
     }
 }
 
-/// The diagnostics about one file, bounded: of a file that is wrong everywhere the first
-/// [`Diagnostics::MAX`] are kept, and the rest is counted.
+/// The diagnostics about one file, limited in number: the first [`Diagnostics::MAX`] are kept, and
+/// the others are only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     kept: Vec<Diagnostic>,
@@ -88,10 +88,10 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// How many are kept.
+    /// The maximum number of diagnostics that are kept.
     pub const MAX: usize = 50;
 
-    /// Adds one.
+    /// Adds a diagnostic.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.has_errors |= diagnostic.severity == Severity::Error;
         if self.kept.len() < Self::MAX {
@@ -101,25 +101,26 @@ impl Diagnostics {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no diagnostics.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Whether what is added now would only be counted.
+    /// Whether further diagnostics are only counted.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.kept.len() >= Self::MAX
     }
 
-    /// Whether there is an error among them, those not kept included.
+    /// Whether any diagnostic is an error, including those that were not kept.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.has_errors
     }
 
-    /// All of them in the order of their places; if some were not kept, the last one says how many.
+    /// The diagnostics in the order of their spans. If some were not kept, the last one says how
+    /// many.
     #[must_use]
     pub fn into_vec(self) -> Vec<Diagnostic> {
         let mut all = self.kept;
@@ -132,7 +133,7 @@ impl Diagnostics {
             };
             all.push(Diagnostic {
                 severity,
-                ..Diagnostic::general(format!("and {} remarks more", self.dropped))
+                ..Diagnostic::general(format!("{} more not shown", self.dropped))
             });
         }
         all
@@ -156,7 +157,7 @@ mod tests {
         let last = all.last().unwrap();
         assert_eq!(
             (last.severity, last.message.as_str()),
-            (Severity::Error, "and 1 remarks more")
+            (Severity::Error, "1 more not shown")
         );
     }
 }

@@ -1,7 +1,7 @@
 //! `[env_info]`: what a process is told about the machine at its birth.
 //!
-//! Only the choice stands here. Whoever starts a process gathers the values, once, under the user's
-//! permissions.
+//! This module only holds the program's choice. The code that starts a process gathers the values,
+//! once, under the user's permissions.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
@@ -84,7 +84,7 @@ impl EnvironmentChoice {
         self.variables.is_empty() && self.custom.is_empty() && !self.is_gathered()
     }
 
-    /// Whether something of it has to be found out for each process, under the user's permissions.
+    /// Whether values have to be gathered for each process, under the user's permissions.
     #[must_use]
     pub fn is_gathered(&self) -> bool {
         !self.env_vars.is_empty() || !self.commands.is_empty()

@@ -1,16 +1,16 @@
-//! Words: values that are one word out of a few, derived for an enum.
+//! Keywords: enums whose values are words in a program file.
 
 pub(crate) use dormouse_macros::Keyword;
 use serde_json::{Value as Json, json};
 
 use super::{Diagnostic, Node, Reader, Rules, Value, advice, shorten};
 
-/// A word, what it stands for, and what it means.
+/// A word, the value that it names, and its description.
 pub(crate) type Word<T> = (&'static str, T, &'static str);
 
-/// One word out of a few. Derived for an enum.
+/// A value that is one of a few words. Derived for an enum.
 pub(crate) trait Keyword: Copy + PartialEq + 'static {
-    /// The words. If several stand for one value, the first is shown.
+    /// The words. If several name one value, the first is the canonical one.
     const WORDS: &'static [Word<Self>];
 
     /// The word for it in a program file.
@@ -20,7 +20,7 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
         found.expect("every variant has a word").0
     }
 
-    /// What a word stands for.
+    /// The value that a word names.
     fn of_word(word: &str) -> Option<Self> {
         let mut words = Self::WORDS.iter();
         words

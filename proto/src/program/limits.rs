@@ -41,7 +41,8 @@ pub enum ForkRelease {
     All,
 }
 
-/// A fork that the program allows must not fail by a limit that it does not mention.
+/// Raises `max_children` to `max_fork_children` if only the latter is given: a fork that the
+/// program allows must not fail by a limit that it does not mention.
 fn max_children(mut limits: Limits, table: &mut Reader<'_>) -> Option<Limits> {
     if table.place("max_children").is_none() {
         limits.max_children = limits.max_children.max(limits.max_fork_children);

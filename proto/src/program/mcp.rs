@@ -1,7 +1,8 @@
 //! `[mcp]`: which tool servers there are, and `[tools.mcp]`: which of their tools a model may call.
 //!
-//! Servers stand in the program, or in a file of their own as other clients keep it (`mcpServers`,
-//! JSON). Both are read into the same [`Server`]. No diagnostic shows a value: it may be a secret.
+//! Servers are declared in the program, or in a file of their own as other clients keep it
+//! (`mcpServers`, JSON). Both are read into the same [`Server`]. No diagnostic shows a value: it
+//! may be a secret.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

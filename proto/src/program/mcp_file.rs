@@ -1,7 +1,7 @@
 //! Servers in a file of their own, as other clients keep them: JSON, an object `mcpServers` (or
 //! `servers`) of declarations.
 //!
-//! Keys that only other clients know are passed over. No error shows a value: it may be a secret.
+//! Keys that only other clients know are ignored. No error shows a value, since it may be a secret.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -10,10 +10,10 @@ use super::mcp::{Kind, ServerSection, VALID};
 use super::{At, Keyword, Named, ParseAmountError, parse_duration_ms, shorten};
 use crate::server::Server;
 
-/// The servers of such a file, in the order written. Those that are disabled in it are not there.
+/// The servers of such a file, in the order written, without the disabled ones.
 ///
 /// # Errors
-/// A text: what is wrong, and where.
+/// A message with the mistake and its location.
 pub fn parse_servers(text: &str) -> Result<Vec<Server>, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         format!(
@@ -106,7 +106,8 @@ fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<Named<String>>
     object.into_iter().map(value).collect()
 }
 
-/// The value of a key, none if it is not given. `wrong` says what it is if it is of another type.
+/// The value of a key; `None` if it is not given. If it has another type, the error is "has" and
+/// `wrong`.
 fn read<T: DeserializeOwned>(
     declared: &Map<String, Value>,
     key: &str,

@@ -1,4 +1,4 @@
-//! `[model]`: who answers.
+//! `[model]`: which model answers, and how it is reached.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const PROVIDERS: [(&str, Provider); 5] = [
     ("gemini", Provider::Gemini),
     ("scripted", Provider::Scripted),
 ];
-/// What only a model behind a server has.
+/// The keys that only a model behind a server has.
 const OF_SERVERS: [&str; 3] = ["base_url", "api_key_env", "disable_automatic_caching"];
 
 /// Who serves a model.
@@ -35,8 +35,8 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// The format in which its models are asked, and that the blocks of their replies are kept in.
-    /// A script has none: it reads what everybody understands.
+    /// The wire format of its models, in which the blocks of their replies are kept. `None` for a
+    /// script, which reads any format.
     #[must_use]
     pub fn wire_format(&self) -> Option<&str> {
         match self {
@@ -46,7 +46,7 @@ impl Provider {
         }
     }
 
-    /// The words of those that every kernel knows.
+    /// The words of the providers that every kernel knows.
     pub fn words() -> impl Iterator<Item = &'static str> {
         PROVIDERS.iter().map(|(word, _)| *word)
     }
@@ -165,7 +165,8 @@ impl ModelEntry {
             .as_ref()
             .filter(|name| !is_variable(&name.value))
         {
-            // A key that was written in place of the variable's name is not repeated.
+            // The key itself may have been written in place of the variable's name, so it is not
+            // repeated.
             let message = "`model.api_key_env` is no name of an environment variable";
             let example = "name the variable that holds the key, such as \"OPENROUTER_API_KEY\"";
             let help = format!("{example}, never the key");
@@ -183,7 +184,7 @@ impl ModelEntry {
     }
 }
 
-/// Reports a key that says how a server is asked, where there is none.
+/// Reports keys that configure a server, if the provider has none.
 fn refuse_server(key: &str, table: &mut Reader<'_>) {
     if let Some(place) = table.place(key) {
         let message = format!("`model.{key}` is for models behind a server");
@@ -192,8 +193,8 @@ fn refuse_server(key: &str, table: &mut Reader<'_>) {
     }
 }
 
-/// Whether a server is there is seen when it is asked. What an address must not hold is refused
-/// here: a program is no place for credentials.
+/// Whether a text can be the address of a server; whether the server exists is only known when it
+/// is called. Credentials are refused, since a program file is no place for them.
 fn is_address(text: &str) -> bool {
     let http = text.strip_prefix("http://");
     let address = text.strip_prefix("https://").or(http);

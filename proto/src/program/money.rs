@@ -50,7 +50,7 @@ impl Value for Money {
     }
 }
 
-/// A plain decimal in nanos, exactly; none for anything else.
+/// A plain decimal in nanos, exactly; `None` for any other text.
 fn parse_nanos(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let is_plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());

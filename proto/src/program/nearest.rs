@@ -1,6 +1,6 @@
-//! The nearest known word, for mistakes in spelling.
+//! Suggests the nearest known word for a misspelt one.
 
-/// The candidate that `word` was most likely meant to be, if one is near.
+/// The candidate that `word` was most likely meant to be, if one is similar enough.
 ///
 /// ```
 /// use dormouse_proto::program::nearest;
@@ -34,7 +34,7 @@ pub fn nearest<'a>(
     }
 }
 
-/// A text of a program file as it may stand in a message: at most 64 characters.
+/// A text of a program file, shortened to 64 characters for a message.
 #[must_use]
 pub fn shorten(text: &str) -> String {
     const MAX: usize = 64;
@@ -44,14 +44,14 @@ pub fn shorten(text: &str) -> String {
     }
 }
 
-/// The help of a diagnostic: "did you mean … ?" if something is near, and always what is valid.
+/// The help of a diagnostic: "did you mean … ?" if a word is similar, and the list of valid words.
 #[must_use]
 pub fn advice(word: &str, valid: &[&str], what: &str) -> String {
     let list = format!("valid {what}: {}", valid.join(", "));
     suggestion(word, valid, &list).unwrap_or(list)
 }
 
-/// "did you mean … ?" before a list, if something is near.
+/// "did you mean … ?" to put before a list, if a word is similar.
 #[must_use]
 pub fn suggestion(word: &str, valid: &[&str], list: &str) -> Option<String> {
     let near = nearest(word, valid.iter().copied())?;

@@ -1,10 +1,10 @@
-//! How deep a text is nested, seen before it is parsed: so that no parser has to recurse into a
-//! hostile one.
+//! Checks the nesting of a text before it is parsed, so that a hostile text cannot overflow the
+//! stack of a recursive parser.
 
 use super::{Diagnostic, MAX_NESTING};
 
-/// The diagnostic about a text that opens more than [`MAX_NESTING`] brackets within each other.
-/// Costs one pass, and the text need not be TOML.
+/// The diagnostic for a text that nests more than [`MAX_NESTING`] brackets. Costs one pass; the
+/// text need not be TOML.
 pub(super) fn too_deep(text: &str) -> Option<Diagnostic> {
     let at = deepest_allowed(text.as_bytes())?;
     let message = format!("arrays and inline tables are nested more than {MAX_NESTING} deep");
@@ -36,15 +36,15 @@ fn deepest_allowed(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// The length of a comment: the line feed stays.
+/// The length of a comment, without its line feed.
 fn line(text: &[u8]) -> usize {
     text.iter()
         .position(|&byte| byte == b'\n')
         .unwrap_or(text.len())
 }
 
-/// The length of a string of either kind, quotes included. One that is never closed reaches to the
-/// end of its line, or of the text if it may hold several lines.
+/// The length of a string of either kind, quotes included. An unclosed string ends with its line,
+/// or with the text if it may span several lines.
 fn string(text: &[u8], quote: u8) -> usize {
     let fence = [quote; 3];
     let is_long = text.starts_with(&fence);

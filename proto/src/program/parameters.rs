@@ -1,4 +1,4 @@
-//! `[parameters]`: passed to the model's provider as they stand, as JSON.
+//! `[parameters]`: passed to the model's provider unchanged, as JSON.
 
 use serde_json::{Map, Number, Value as Json, json};
 use toml::de::DeValue;
@@ -31,7 +31,7 @@ fn object(table: &mut Reader<'_>) -> Map<String, Json> {
     entries.collect()
 }
 
-/// The value as JSON; reported where JSON has none. The depth is bounded by the parser.
+/// The value as JSON. A value that JSON does not have is reported. The parser bounds the depth.
 fn value(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
     match node.get_ref() {
         DeValue::String(text) => Some(json!(text)),

@@ -1,7 +1,7 @@
 //! Placeholders in a command's arguments: `{name}`.
 //!
 //! A brace that does not enclose a parameter's name is an ordinary character, so that JSON and most
-//! patterns can stand in an argument as they are. A name is a letter or `_`, then letters, digits
+//! patterns need no escaping in an argument. A name is a letter or `_`, followed by letters, digits
 //! and `_`, all ASCII.
 
 use super::Span;
@@ -13,7 +13,7 @@ const MAX_NAME_BYTES: usize = 64;
 pub struct Placeholder<'a> {
     /// The name between the braces.
     pub name: &'a str,
-    /// Where it stands in the argument, braces included.
+    /// Its range in the argument, braces included.
     pub span: Span,
 }
 

@@ -1,4 +1,4 @@
-//! Reading a table key by key: a key that was asked for is known, the others are reported.
+//! Reads a table key by key. A key that was requested is known; all others are reported as unknown.
 //!
 //! A value of the wrong type is reported and then treated as absent, so that one mistake gives one
 //! diagnostic.
@@ -8,7 +8,7 @@ use toml::de::{DeInteger, DeString, DeTable, DeValue};
 
 use super::{At, Diagnostic, Diagnostics, Key, Span, Value, advice, shorten};
 
-/// A value of a program file with its place.
+/// A value of a program file with its span.
 pub(crate) type Node<'a> = &'a Spanned<DeValue<'a>>;
 
 /// A table that is being read.
@@ -78,17 +78,17 @@ impl<'a> Reader<'a> {
         T::read(self, name, node, &key.rules)
     }
 
-    /// The value of a key that is known anyway, whatever its type.
+    /// The value of a key, whatever its type. Does not mark the key as requested.
     pub(super) fn node(&self, key: &str) -> Option<Node<'a>> {
         self.table.get(key)
     }
 
-    /// The place of the value of a key, if it is given.
+    /// The span of the value of a key, if it is given.
     pub(crate) fn place(&self, key: &str) -> Option<Span> {
         self.node(key).map(Spanned::span)
     }
 
-    /// The place of the whole table.
+    /// The span of the whole table.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
@@ -101,19 +101,19 @@ impl<'a> Reader<'a> {
         entries
     }
 
-    /// The entries that have not been asked for, in the order written.
+    /// The entries whose keys were not requested, in the order written.
     pub(super) fn others(&self) -> Vec<(At<String>, Node<'a>)> {
         let mut entries = self.entries();
         entries.retain(|(key, _)| !self.known_keys().any(|known| known == key.value));
         entries
     }
 
-    /// The keys that have been asked for, and those without effect.
+    /// The keys that were requested, and those without effect.
     pub(super) fn known_keys(&self) -> impl Iterator<Item = &'static str> + Clone {
         self.ignored.iter().chain(&self.known).copied()
     }
 
-    /// The one of two names for a key that is written; both is an error.
+    /// Which of the two names of a key the file uses; using both is an error.
     fn either(&mut self, name: &'static str, alias: &'static str) -> &'static str {
         let place = |key: &str| self.table.get_key_value(key).map(|(key, _)| key.span());
         match (place(name), place(alias)) {
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a list or table of so many is within its bound; reported if not.
+    /// Whether the length of a list or table is within its bound; reported if not.
     pub(super) fn is_within(
         &mut self,
         key: &str,
@@ -201,13 +201,14 @@ impl<'a> Reader<'a> {
         self.ignored.extend(keys);
     }
 
-    /// What `read` makes of the keys that have not been asked for; none is unknown afterwards.
+    /// Passes the reader to `read`, for all keys that were not requested. No key is unknown
+    /// afterwards.
     pub(crate) fn rest<T>(&mut self, read: fn(&mut Self) -> T) -> T {
         self.is_open = true;
         read(self)
     }
 
-    /// Reports every key that was not asked for.
+    /// Reports every key that was not requested.
     pub(super) fn finish(mut self) {
         if self.is_open {
             return;
@@ -232,7 +233,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The number, unless no integer type holds it.
+/// The number, unless no integer type can represent it.
 pub(super) fn integer(number: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(number.as_str(), number.radix()).ok()
 }

@@ -1,4 +1,4 @@
-//! The JSON Schema of program files: what an editor completes and checks.
+//! The JSON Schema of program files, for completion and checks in editors.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -80,7 +80,7 @@ impl TableSchema {
         self.rest = json!({ "type": "string", "description": doc });
     }
 
-    /// A property, with what the type says of itself after the description.
+    /// A property: the schema of its type, with the key's description in front of that of the type.
     fn add(&mut self, name: &str, doc: &str, mut schema: Json) {
         let of_type = schema["description"].as_str().unwrap_or_default();
         let description = format!("{doc} {of_type}");

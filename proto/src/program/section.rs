@@ -1,7 +1,7 @@
-//! What a table of a program file is: a struct whose fields are its keys.
+//! Describes a table of a program file: a struct whose fields are its keys.
 //!
-//! `#[derive(Section)]` writes both the reading and the description from the same attributes, so
-//! that a key is known to the reader, the JSON Schema and the reference, or to none of them.
+//! `#[derive(Section)]` generates the parser and the description from the same attributes, so that
+//! the parser, the JSON Schema and the reference always know the same keys.
 
 use std::ops::RangeInclusive;
 
@@ -16,28 +16,28 @@ pub(crate) struct Key {
     pub(crate) name: &'static str,
     /// Another name, which the reference implementation uses.
     pub(crate) alias: Option<&'static str>,
-    /// What it does, for the reference.
+    /// The description in the reference.
     pub(crate) doc: &'static str,
-    /// What to write, if it is required and missing.
+    /// What to write, for the error if a required key is missing.
     pub(crate) help: Option<&'static str>,
     pub(crate) rules: Rules,
 }
 
-/// What is valid for a value, beyond its type.
+/// The rules for a value in addition to its type.
 #[derive(Clone)]
 pub(crate) struct Rules {
-    /// Numbers and amounts, in the unit that they are kept in.
+    /// The range of numbers and amounts, in the unit in which they are stored.
     pub(crate) range: RangeInclusive<u64>,
-    /// The most entries of a list or table, if not as many as the type allows.
+    /// The maximum number of entries of a list or table, if it differs from that of the type.
     pub(crate) most: Option<usize>,
-    /// It must be given, and a text must not be blank.
+    /// Whether the key must be given; a required text must not be blank.
     pub(crate) is_required: bool,
-    /// What an error calls a valid value, if not what the type says.
+    /// What errors call a valid value, if it differs from the type's word.
     pub(crate) expected: Option<&'static str>,
 }
 
 impl Rules {
-    /// Every value of the type is valid.
+    /// No rules: every value of the type is valid.
     pub(crate) const ANY: Self = Self {
         range: 0..=u64::MAX,
         most: None,
@@ -56,14 +56,14 @@ impl Rules {
 
 /// A table of a program file. See `dormouse_macros::Section` for what is derived.
 pub(crate) trait Section: Default {
-    /// Its keys, those of flattened sections excepted.
+    /// The keys, without those of flattened sections.
     const KEYS: &'static [Key];
-    /// What an error calls the table.
+    /// What errors call the table.
     const EXPECTED: &'static str = "a table";
-    /// What an error calls a list of such tables.
+    /// What errors call a list of such tables.
     const LIST: &'static str = "a list of tables";
 
-    /// Reads its keys and checks them against each other. None: the table is of no use, which is
+    /// Reads the keys and checks them against each other. `None` if the table is invalid, which was
     /// reported.
     fn read(table: &mut Reader<'_>) -> Option<Self>;
 

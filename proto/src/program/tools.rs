@@ -52,7 +52,7 @@ pub struct ToolEntry {
 }
 
 impl ToolEntry {
-    /// An entry without a name has been reported, and is dropped.
+    /// An entry without a name was reported, and is dropped.
     fn named(self, _: &mut super::Reader<'_>) -> Option<Self> {
         (!self.name.value.is_empty()).then_some(self)
     }

@@ -1,4 +1,4 @@
-//! Values: how each type is read, what an error calls it, and its JSON Schema.
+//! The types of values in a program file: parsing, their names in errors, and their JSON Schema.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
@@ -8,20 +8,20 @@ use super::{At, Named, Node, Reader, Rules};
 
 /// The type of a value in a program file.
 pub(crate) trait Value: Sized {
-    /// What an error calls a valid value.
+    /// What errors call a valid value.
     const EXPECTED: &'static str;
-    /// What an error calls a list of them.
+    /// What errors call a list of such values.
     const LIST: &'static str = "a list";
-    /// The most entries of a list, if a key does not say otherwise.
+    /// The maximum number of entries of a list, if the key does not set one.
     const MOST: usize = usize::MAX;
 
-    /// Reads a value. What is wrong with it is reported, and gives none.
+    /// Reads a value. Returns `None` if it is invalid, which was reported.
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self>;
 
-    /// What is valid, as a JSON Schema.
+    /// The JSON Schema of the valid values.
     fn schema(rules: &Rules) -> Json;
 
-    /// The value as it is written: for the default of a key.
+    /// The value as JSON, if it is shown as the default of a key.
     fn show(&self) -> Option<Json> {
         None
     }
@@ -102,7 +102,7 @@ impl Value for u64 {
     }
 }
 
-/// The range of the key must fit the type: what does not is treated as absent.
+/// The key's range must fit the type; a larger value is treated as absent.
 impl Value for u32 {
     const EXPECTED: &'static str = u64::EXPECTED;
 
@@ -155,7 +155,7 @@ impl<T: Value> Value for At<T> {
     }
 }
 
-/// A list. Entries that are not valid are left out.
+/// A list. Invalid entries are dropped.
 impl<T: Value> Value for Vec<T> {
     const EXPECTED: &'static str = T::LIST;
 
@@ -182,7 +182,7 @@ impl<T: Value> Value for Vec<T> {
     }
 }
 
-/// A table of any names, in the order written. Entries that are not valid are left out.
+/// A table whose keys are names, in the order written. Invalid entries are dropped.
 impl<T: Value> Value for Vec<Named<T>> {
     const EXPECTED: &'static str = "a table";
 

@@ -14,7 +14,7 @@ use super::budget::Spending;
 use super::forks::Digest;
 use super::mail::Letters;
 use super::{Held, ensure, provenance};
-use crate::event::Newborn;
+use crate::event::NewProcess;
 use crate::tokens::Token;
 use crate::world::World;
 
@@ -63,12 +63,12 @@ pub(super) enum Applied {
 impl World {
     /// A process is about to be: what it starts with is its parent's, or what its parent was handed
     /// (FD-3).
-    pub(crate) fn check_birth(&mut self, born: &Newborn) -> Held {
-        let pid = born.row.pid;
+    pub(crate) fn check_birth(&mut self, created: &NewProcess) -> Held {
+        let pid = created.row.pid;
         let mut known = BTreeSet::new();
-        provenance::of_image(&born.image, &mut |token| known.extend([token]));
-        let source = match &born.row.origin {
-            Origin::Forked { .. } | Origin::Spawned { .. } => born.row.parent,
+        provenance::of_image(&created.image, &mut |token| known.extend([token]));
+        let source = match &created.row.origin {
+            Origin::Forked { .. } | Origin::Spawned { .. } => created.row.parent,
             Origin::Copied { from, .. } => Some(*from),
             Origin::Started => None,
         };
@@ -81,29 +81,29 @@ impl World {
                 format!("{pid} starts with what {source} never had: {stray:?}")
             })?;
         }
-        let by = if matches!(born.row.origin, Origin::Forked { .. }) {
+        let by = if matches!(created.row.origin, Origin::Forked { .. }) {
             "FORK-2"
         } else {
             "HIST-1"
         };
-        let mut messages: Vec<_> = born.image.messages.iter().cloned().collect();
-        if let Phase::Ready { .. } = born.image.phase {
+        let mut messages: Vec<_> = created.image.messages.iter().cloned().collect();
+        if let Phase::Ready { .. } = created.image.phase {
             // What no model has seen yet may still be added to.
             messages.pop_if(|last| last.role == Role::User);
         }
         let sent = Sent {
-            system: born.image.system.clone(),
-            tools: born.image.tools.clone(),
+            system: created.image.system.clone(),
+            tools: created.image.tools.clone(),
             messages,
             by,
         };
-        let root = born
+        let root = created
             .row
             .parent
             .map_or(pid, |parent| self.ledgers[&parent].root);
         let ledger = Ledger {
             root,
-            numbers: vec![(born.image.next_fd.saturating_sub(1), 0)],
+            numbers: vec![(created.image.next_fd.saturating_sub(1), 0)],
             contents: BTreeMap::new(),
             known,
             sent,

@@ -13,7 +13,7 @@ use crate::world::World;
 impl World {
     /// A child that exists already, by parent and origin, is not made again.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>) -> Held {
-        let mut newborns = Vec::new();
+        let mut new_processes = Vec::new();
         for Child {
             origin,
             program,
@@ -28,7 +28,12 @@ impl World {
                         } else {
                             "spawns"
                         });
-                    newborns.push(self.newborn(Some(parent), program, Box::new(image), origin));
+                    new_processes.push(self.new_process(
+                        Some(parent),
+                        program,
+                        Box::new(image),
+                        origin,
+                    ));
                 }
                 Some(row) => {
                     self.tally.count("children found again");
@@ -36,10 +41,10 @@ impl World {
                 }
             }
         }
-        if newborns.is_empty() {
+        if new_processes.is_empty() {
             Ok(())
         } else {
-            self.bear(newborns)
+            self.create(new_processes)
         }
     }
 

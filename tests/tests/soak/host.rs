@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::ports::StoreError;
 use dormouse::process::Origin;
-use dormouse::{Kernel, KernelError, Point, ProcessInfo, StoreFailure};
+use dormouse::{Kernel, KernelError, Position, ProcessInfo, StoreFailure};
 use dormouse_tests::random::Random;
 use tokio::time::{sleep, timeout};
 
@@ -85,7 +85,7 @@ async fn one(
             .map(drop),
         79..82 if !is_crowded => match fact(kernel, random, pid).await? {
             Some(fact) => kernel.branch(pid, fact).await.map(drop),
-            None => kernel.branch(pid, Point::Now).await.map(drop),
+            None => kernel.branch(pid, Position::Now).await.map(drop),
         },
         82..85 => take_back(kernel, random, rows, pid).await,
         85..88 => look(kernel, random, rows).await,

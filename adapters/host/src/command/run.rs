@@ -128,16 +128,16 @@ fn judge(
         (None, Some(number)) => format!("was ended by signal {number}{}", signal_name(number)),
         (None, None) => format!("ended as {status}"),
     };
-    let said = tail.text();
+    let stderr = tail.text();
     let hint = confinement
-        .map(|confinement| confinement.hint(&said))
+        .map(|confinement| confinement.hint(&stderr))
         .unwrap_or_default();
-    let said = if said.is_empty() {
+    let stderr = if stderr.is_empty() {
         " It wrote nothing to stderr.".into()
     } else {
-        format!(" stderr:\n{said}")
+        format!(" stderr:\n{stderr}")
     };
-    Err(format!("`{shown}` {ended}.{said}{hint}"))
+    Err(format!("`{shown}` {ended}.{stderr}{hint}"))
 }
 
 fn signal_name(number: i32) -> String {

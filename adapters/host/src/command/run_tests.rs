@@ -292,7 +292,7 @@ async fn output_without_end_is_cut_at_the_cap_and_the_group_is_killed() {
     assert_all_end(&bench.wait_for_pids("pids", 2).await).await;
 }
 
-/// What is left behind: beside the program, below it, with the pipes open or closed.
+/// Processes that are left behind: next to the program, below it, with the pipes open or closed.
 const LEFT_BEHIND: [&str; 4] = [
     "sleep 60 & echo $! > pids",
     "sh -c 'sleep 60 & echo $! > pids; wait' & while ! test -s pids; do :; done",

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, Stat, Uid, fstat, fsync, mkd
 use rustix::io::Errno;
 
 use super::file_request::FileRequest;
-use super::open_beneath::{self, Want};
+use super::open_beneath::{self, OpenFor};
 use crate::sealed::Sealed;
 
 /// The most entries of a folder that are listed.
@@ -50,7 +50,7 @@ impl Folder {
         } else {
             way
         };
-        match open_beneath::open(root, way, Want::Folder) {
+        match open_beneath::open(root, way, OpenFor::Folder) {
             Ok(handle) => Self::checked(handle, request).map(Some),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(request.errno(errno)),
@@ -97,7 +97,7 @@ impl Folder {
     /// Whether a regular file of this name exists. Its type is determined without opening it for
     /// reading or writing.
     pub(super) fn look(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<bool, FileError> {
-        match open_beneath::open(self.as_fd(), Path::new(name), Want::Look) {
+        match open_beneath::open(self.as_fd(), Path::new(name), OpenFor::Look) {
             Ok(handle) => check_target(&handle, request).map(|_| true),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(request.errno(errno)),
@@ -142,13 +142,13 @@ impl Folder {
     pub(super) fn open_target(
         &self,
         name: &OsStr,
-        want: Want,
+        open_for: OpenFor,
         request: &FileRequest<'_>,
     ) -> Result<Option<Target>, FileError> {
         if !self.look(name, request)? {
             return Ok(None);
         }
-        match open_beneath::open(self.as_fd(), Path::new(name), want) {
+        match open_beneath::open(self.as_fd(), Path::new(name), open_for) {
             Ok(handle) => Target::new(handle, request).map(Some),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(request.errno(errno)),

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::Files;
 use crate::permissions::Permissions;
 
-/// A permitted folder `in` beside a forbidden folder `out`, with every kind of trap in the first.
+/// A permitted folder `in` next to a forbidden folder `out`, with every kind of trap in the first.
 struct World {
     dir: TempDir,
     files: Files,

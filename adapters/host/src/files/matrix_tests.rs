@@ -284,7 +284,7 @@ fn appends_from_many_threads_all_arrive() {
 #[test]
 fn of_many_who_create_one_file_one_succeeds() {
     let dir = tempfile::tempdir().unwrap();
-    // Two hosts, so that no lock of ours stands between them.
+    // Two hosts, so that the locks of one host do not order the two.
     let hosts = [files(dir.path()), files(dir.path())];
     for round in 0..50 {
         let name = format!("f{round}");

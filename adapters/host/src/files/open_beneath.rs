@@ -11,7 +11,7 @@ use rustix::io::{Errno, Result};
 
 /// What something is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum OpenFor {
     /// A directory, to open or create entries in, and to sync.
     Folder,
     /// Only to determine its type: opening has no effect, not even on a device.
@@ -27,17 +27,17 @@ pub(super) enum Want {
 /// `LOOP` at a symbolic link, `XDEV` on the way out, `NOSYS` where the system has no such call, and
 /// what open(2) says.
 #[cfg(target_os = "linux")]
-pub(super) fn open(folder: BorrowedFd<'_>, path: &Path, want: Want) -> Result<OwnedFd> {
+pub(super) fn open(folder: BorrowedFd<'_>, path: &Path, open_for: OpenFor) -> Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
     /// Linux returns EAGAIN if a component is renamed meanwhile.
     const TRIES: u32 = 64;
-    let access = match want {
-        Want::Folder => OFlags::RDONLY | OFlags::DIRECTORY,
-        Want::Look => OFlags::PATH,
-        Want::Read => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
-        Want::Write => OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
-        Want::ReadWrite => OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY,
+    let access = match open_for {
+        OpenFor::Folder => OFlags::RDONLY | OFlags::DIRECTORY,
+        OpenFor::Look => OFlags::PATH,
+        OpenFor::Read => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
+        OpenFor::Write => OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
+        OpenFor::ReadWrite => OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY,
     };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     for _ in 1..TRIES {
@@ -56,7 +56,7 @@ pub(super) fn open(folder: BorrowedFd<'_>, path: &Path, want: Want) -> Result<Ow
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn open(_folder: BorrowedFd<'_>, _path: &Path, _want: Want) -> Result<OwnedFd> {
+pub(super) fn open(_folder: BorrowedFd<'_>, _path: &Path, _open_for: OpenFor) -> Result<OwnedFd> {
     Err(Errno::NOSYS)
 }
 

@@ -22,8 +22,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A session that lasted this long counts as a success: the next one starts without a pause.
 const LASTING: Duration = Duration::from_secs(60);
 
-type Begun = Result<Arc<Session>, String>;
-type Beginning = Shared<BoxFuture<'static, Begun>>;
+type SessionResult = Result<Arc<Session>, String>;
+type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 
 /// The connection to one server.
 pub(super) struct Connection {
@@ -34,7 +34,7 @@ pub(super) struct Connection {
 
 struct ConnectionState {
     /// The session, or the attempt to start one.
-    current: Option<Beginning>,
+    current: Option<PendingSession>,
     /// Failed attempts and short sessions in a row.
     failures: u32,
     is_closed: bool,
@@ -63,7 +63,7 @@ impl Connection {
     ///
     /// # Errors
     /// A text that says why there is no session.
-    pub(super) async fn session(self: &Arc<Self>, host: &Arc<dyn Host>) -> Begun {
+    pub(super) async fn session(self: &Arc<Self>, host: &Arc<dyn Host>) -> SessionResult {
         let current = self.current(host)?;
         let session = match current.clone().await {
             Ok(session) if session.is_alive().await => return Ok(session),
@@ -79,11 +79,11 @@ impl Connection {
         };
         session.end().await;
         let current = self.current(host)?;
-        let begun = current.clone().await;
-        if begun.is_err() {
+        let result = current.clone().await;
+        if result.is_err() {
             self.forget(&current, Ended::Badly);
         }
-        begun
+        result
     }
 
     /// Ends the session, and starts no further one.
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// The session, or the attempt to start one. Starts one if there is neither.
-    fn current(self: &Arc<Self>, host: &Arc<dyn Host>) -> Result<Beginning, String> {
+    fn current(self: &Arc<Self>, host: &Arc<dyn Host>) -> Result<PendingSession, String> {
         let mut state = self.state();
         if state.is_closed {
             return Err("the kernel is shutting down.".to_owned());
@@ -116,32 +116,32 @@ impl Connection {
         // In a task of its own, so that the attempt continues if its caller is cancelled.
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let begun = Session::begin(&*host, &server, max_bytes)
+            let result = Session::begin(&*host, &server, max_bytes)
                 .await
                 .map(Arc::new);
             let is_wanted = connection
                 .upgrade()
                 .is_some_and(|connection| !connection.state().is_closed);
-            match begun {
+            match result {
                 Ok(session) if !is_wanted => {
                     session.end().await;
                     Err("the kernel is shutting down.".to_owned())
                 }
-                begun => begun,
+                pending => pending,
             }
         });
-        let begun = async move {
+        let pending = async move {
             task.await
                 .unwrap_or_else(|_| Err("the adapter failed inside.".to_owned()))
         };
-        let begun = begun.boxed().shared();
-        state.current = Some(begun.clone());
-        Ok(begun)
+        let pending = pending.boxed().shared();
+        state.current = Some(pending.clone());
+        Ok(pending)
     }
 
     /// Forgets a session or an attempt that has ended, unless another caller has replaced it
     /// already.
-    fn forget(&self, left: &Beginning, ended: Ended) {
+    fn forget(&self, left: &PendingSession, ended: Ended) {
         let mut state = self.state();
         if state
             .current

@@ -60,7 +60,7 @@ impl Session {
         max_bytes: usize,
     ) -> Result<Self, String> {
         let limit = Duration::from_millis(server.connect_ms);
-        let begun = timeout(limit, async {
+        let handshake = timeout(limit, async {
             match Self::begin_by(ClientLifecycleMode::Initialize, host, server, max_bytes).await {
                 Err(refusal @ (HandshakeError::Refused(_) | HandshakeError::Unknown(_))) => {
                     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
@@ -68,13 +68,13 @@ impl Session {
                     match Self::begin_by(discover, host, server, max_bytes).await {
                         // The server knows neither, so the first refusal says more.
                         Err(HandshakeError::Unknown(_)) => Err(refusal),
-                        begun => begun,
+                        handshake => handshake,
                     }
                 }
-                begun => begun,
+                handshake => handshake,
             }
         });
-        match begun.await {
+        match handshake.await {
             Ok(Ok(session)) => Ok(session),
             Ok(Err(
                 HandshakeError::Unknown(why)
@@ -93,7 +93,7 @@ impl Session {
     ) -> Result<Self, HandshakeError> {
         let (changes, changed) = watch::channel(0);
         let (progress_sinks, close_reason) = (ProgressSinks::default(), CloseReason::default());
-        let (begun, held) = match &server.transport {
+        let (service, held) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild {
                     stdin,
@@ -112,14 +112,14 @@ impl Session {
                     progress_sinks.clone(),
                     close_reason.clone(),
                 );
-                let begun = ClientInfo.serve_with_lifecycle(inbound, lifecycle).await;
-                if begun.is_err() {
+                let service = ClientInfo.serve_with_lifecycle(inbound, lifecycle).await;
+                if service.is_err() {
                     // Ends the server, so that its standard error ends too.
                     drop(held);
                     stderr::log_last_line(&server.name, following).await;
-                    (begun, None)
+                    (service, None)
                 } else {
-                    (begun, Some(held))
+                    (service, Some(held))
                 }
             }
             Transport::Http { url, headers } => {
@@ -139,7 +139,7 @@ impl Session {
                 )
             }
         };
-        let service = begun.map_err(|error| match error {
+        let service = service.map_err(|error| match error {
             ClientInitializeError::JsonRpcError(ref refusal)
                 if refusal.code == ErrorCode::METHOD_NOT_FOUND =>
             {

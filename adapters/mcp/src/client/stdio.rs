@@ -239,7 +239,7 @@ impl LineEnds {
             .drain(..self.tail.len().saturating_sub(LINE_END_BYTES));
     }
 
-    /// The id of the request that the line answers. It stands before or after the result.
+    /// The id of the request that the line answers. It comes before or after the result.
     fn answered_request(&self) -> Option<i64> {
         let head = String::from_utf8_lossy(&self.head);
         let before = head.find("\"result\"").or_else(|| head.find("\"error\""))?;

@@ -14,7 +14,7 @@ use crate::wire::failure;
 use crate::wire::json_fields::Fields;
 
 #[derive(Deserialize)]
-struct Whole {
+struct ReplyBody {
     content: Option<Vec<Box<RawValue>>>,
     stop_reason: Option<String>,
     #[serde(default)]
@@ -24,7 +24,7 @@ struct Whole {
 
 /// Decodes a complete reply.
 pub(super) fn message(json: &str) -> Result<Reply, ModelError> {
-    let whole: Whole =
+    let whole: ReplyBody =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
     if let Some(error) = whole.error {
         return Err(failure::in_body(&error));

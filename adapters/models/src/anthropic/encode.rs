@@ -223,19 +223,19 @@ fn of_call(id: &str, turn: Turn<'_>) -> Fields {
 }
 
 /// A tool result with its media.
-fn answer(id: &str, said: &str, turn: Turn<'_>) -> Fields {
+fn answer(id: &str, output: &str, turn: Turn<'_>) -> Fields {
     let answer = of_call(id, turn);
     let media = media::of(&turn.message.blocks, turn.media, Some(id));
     let shown: Vec<_> = media
         .filter_map(|(media, bytes)| media_block(media, bytes))
         .collect();
     if shown.is_empty() {
-        return answer.with("content", said);
+        return answer.with("content", output);
     }
-    let said = Some(text(said)).filter(|_| !said.trim().is_empty());
+    let output = Some(text(output)).filter(|_| !output.trim().is_empty());
     answer.with(
         "content",
-        &said.into_iter().chain(shown).collect::<Vec<_>>(),
+        &output.into_iter().chain(shown).collect::<Vec<_>>(),
     )
 }
 

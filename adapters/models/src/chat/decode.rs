@@ -14,7 +14,7 @@ use crate::wire::json_fields::{Fields, is_object, raw};
 use crate::wire::usage::{Counts, Details};
 
 #[derive(Deserialize)]
-struct Whole {
+struct ReplyBody {
     id: Option<Value>,
     created: Option<Value>,
     choices: Option<Vec<Choice>>,
@@ -31,7 +31,7 @@ struct Choice {
 
 /// Decodes a complete reply.
 pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
-    let whole: Whole =
+    let whole: ReplyBody =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
     if let Some(error) = whole.error {
         return Err(failure::in_body(&error));

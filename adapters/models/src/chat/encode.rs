@@ -187,7 +187,7 @@ fn single_text(blocks: &[Block]) -> Option<&str> {
     })
 }
 
-/// The parts of the user message that stand for a block.
+/// The parts of a user message that encode a block.
 fn parts(block: &Block, turn: Turn<'_>) -> Vec<Fields> {
     match block {
         Block::Text { text, .. } if !text.trim().is_empty() => vec![part(text)],

@@ -28,7 +28,7 @@ pub struct StreamDecoder {
 /// The kind of text in a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextKind {
-    Aloud,
+    Answer,
     Thought,
 }
 
@@ -81,17 +81,17 @@ impl StreamDecoder {
     fn add(&mut self, json: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let part: Fields =
             serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
-        let said = if part
+        let kind = if part
             .get("thought")
             .is_some_and(|thought| thought.get() == "true")
         {
             TextKind::Thought
         } else {
-            TextKind::Aloud
+            TextKind::Answer
         };
         if let Some(text) = part.text("text").filter(|text| !text.is_empty()) {
-            deltas(match said {
-                TextKind::Aloud => Delta::Text(text.clone()),
+            deltas(match kind {
+                TextKind::Answer => Delta::Text(text.clone()),
                 TextKind::Thought => Delta::Thinking(text.clone()),
             });
             if part
@@ -99,10 +99,10 @@ impl StreamDecoder {
                 .all(|(name, _)| matches!(name, "text" | "thought"))
             {
                 match &mut self.growing {
-                    Some((kind, grown)) if *kind == said => grown.push_str(&text),
+                    Some((growing_kind, grown)) if *growing_kind == kind => grown.push_str(&text),
                     _ => {
                         self.close();
-                        self.growing = Some((said, text));
+                        self.growing = Some((kind, text));
                     }
                 }
                 return Ok(());
@@ -125,9 +125,9 @@ impl StreamDecoder {
 
     /// Completes the current text.
     fn close(&mut self) {
-        if let Some((said, text)) = self.growing.take() {
+        if let Some((kind, text)) = self.growing.take() {
             let part = Fields::default().with("text", &text);
-            let part = if said == TextKind::Thought {
+            let part = if kind == TextKind::Thought {
                 part.with("thought", &true)
             } else {
                 part

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_actors::ports::{Asked, Model, Provider};
+use dormouse_actors::ports::{Model, Provider, ProviderRequest};
 use dormouse_kernel::export::Redact;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request, TokenCount};
 use futures_util::FutureExt;
@@ -200,8 +200,8 @@ struct RecordedProvider<P> {
 }
 
 impl<P: Provider> Provider for RecordedProvider<P> {
-    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
-        let inner = self.inner.model(asked)?;
+    fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
+        let inner = self.inner.model(request)?;
         Ok(Arc::new(Recorded {
             recorder: self.recorder.clone(),
             inner,

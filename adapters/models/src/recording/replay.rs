@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_actors::ports::{Asked, Model, Provider};
+use dormouse_actors::ports::{Model, Provider, ProviderRequest};
 use dormouse_kernel::export::Redact;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
@@ -259,7 +259,7 @@ impl Model for Replayer {
 }
 
 impl Provider for Replayer {
-    fn model(&self, _asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
+    fn model(&self, _request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
         Ok(Arc::new(self.clone()))
     }
 }

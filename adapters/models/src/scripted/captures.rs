@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::error::{ScriptError, Text};
 use super::history::{History, Since, Source};
 
-/// `[[capture]]` as it is written.
+/// `[[capture]]` as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CaptureEntry {
@@ -30,7 +30,7 @@ pub(crate) struct CaptureEntry {
     default: Option<serde_json::Value>,
 }
 
-/// Which matches become the value.
+/// The matches that become the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Take {
@@ -64,7 +64,7 @@ impl Capture {
     /// Checks a capture.
     ///
     /// # Errors
-    /// Where the name is no variable, or the pattern no regular expression.
+    /// If the name is not a valid variable, or the pattern is not a regular expression.
     pub(crate) fn check(entry: CaptureEntry, text: &Text<'_>) -> Result<Self, ScriptError> {
         let CaptureEntry {
             name,
@@ -78,7 +78,7 @@ impl Capture {
         check_name(&name, text)?;
         let pattern = compile(&pattern, text)?;
         if let Some(unique) = unique.as_ref().filter(|_| take != Take::All) {
-            return Err(text.complain(
+            return Err(text.error_at(
                 unique.span(),
                 "'unique' needs take = \"all\": the other ways keep one match",
             ));
@@ -99,7 +99,7 @@ impl Capture {
         })
     }
 
-    /// The value in this conversation; none where nothing matches and there is no default.
+    /// The value in this conversation; `None` if nothing matches and there is no default.
     pub(crate) fn value(&self, history: &History<'_>) -> Option<Value> {
         let texts = history.texts(self.from, self.since);
         let mut matches = texts
@@ -137,7 +137,7 @@ impl Capture {
         }
     }
 
-    /// The captured texts, which decide whether a match is a repetition.
+    /// The captured texts. Two matches with equal texts count as a repetition.
     fn identity<'t>(&self, found: &Captures<'t>) -> Vec<&'t str> {
         let groups = found
             .iter()
@@ -164,7 +164,7 @@ fn check_name(name: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError
     let shown = name.get_ref();
     let is_word = shown.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !shown.is_empty();
     if !is_word || shown.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(text.complain(
+        return Err(text.error_at(
             name.span(),
             format!("'{shown}' cannot be a variable: use letters, digits and _"),
         ));
@@ -174,7 +174,7 @@ fn check_name(name: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError
             "'{shown}' is known to every template already, so are {}",
             BUILT_IN.join(", ")
         );
-        return Err(text.complain(name.span(), message));
+        return Err(text.error_at(name.span(), message));
     }
     Ok(())
 }
@@ -182,9 +182,9 @@ fn check_name(name: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError
 /// Compiles a pattern of the script.
 ///
 /// # Errors
-/// A complaint that shows where in the pattern it fails.
+/// A diagnostic that points at the mistake in the pattern.
 pub(crate) fn compile(pattern: &Spanned<String>, text: &Text<'_>) -> Result<Regex, ScriptError> {
-    Regex::new(pattern.get_ref()).map_err(|error| text.complain(pattern.span(), error.to_string()))
+    Regex::new(pattern.get_ref()).map_err(|error| text.error_at(pattern.span(), error.to_string()))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::error::{ScriptError, Text};
 use super::history::History;
 use super::render;
 
-/// `[turn.when]` as it is written.
+/// `[turn.when]` as written.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WhenEntry {
@@ -43,7 +43,7 @@ impl Conditions {
     /// Checks the conditions of a turn.
     ///
     /// # Errors
-    /// Where a pattern is no regular expression, or `holds` no expression.
+    /// If a pattern is not a regular expression, or `holds` is not an expression.
     pub(crate) fn check(when: WhenEntry, text: &Text<'_>) -> Result<Self, ScriptError> {
         let WhenEntry {
             matches,
@@ -71,11 +71,11 @@ impl Conditions {
         Ok(Self(conditions.into_iter().flatten().collect()))
     }
 
-    /// Whether all of them hold.
+    /// Whether all conditions hold.
     ///
     /// # Errors
-    /// What `holds` failed with: it names a variable that has no value, or compares what cannot be
-    /// compared.
+    /// Why `holds` cannot be evaluated: it names a variable without a value, or compares values of
+    /// different types.
     pub(crate) fn hold(
         &self,
         history: &History<'_>,

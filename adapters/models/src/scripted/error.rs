@@ -19,41 +19,41 @@ pub enum ScriptError {
     },
     /// The script is not valid.
     #[error(transparent)]
-    Invalid(#[from] Box<Complaint>),
+    Invalid(#[from] Box<ScriptDiagnostic>),
 }
 
 impl Diagnostic for ScriptError {
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.complaint()
-            .map(|complaint| &complaint.source as &dyn SourceCode)
+        self.diagnostic()
+            .map(|diagnostic| &diagnostic.source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.complaint()?.span.clone();
+        let span = self.diagnostic()?.span.clone();
         Some(Box::new(std::iter::once(LabeledSpan::underline(span))))
     }
 }
 
 impl ScriptError {
-    /// What is wrong and where, unless the file could not even be read.
+    /// The mistake in the script; `None` if the file could not be read.
     #[must_use]
-    pub fn complaint(&self) -> Option<&Complaint> {
+    pub fn diagnostic(&self) -> Option<&ScriptDiagnostic> {
         match self {
             Self::Read { .. } => None,
-            Self::Invalid(complaint) => Some(complaint),
+            Self::Invalid(diagnostic) => Some(diagnostic),
         }
     }
 }
 
-/// One thing that is wrong with a script, and where it stands.
+/// A mistake in a script, with its location.
 #[derive(Debug)]
-pub struct Complaint {
+pub struct ScriptDiagnostic {
     source: NamedSource<String>,
     span: Range<usize>,
     message: String,
 }
 
-impl Complaint {
+impl ScriptDiagnostic {
     /// The line, counted from 1.
     #[must_use]
     pub fn line(&self) -> usize {
@@ -85,7 +85,7 @@ impl Complaint {
     }
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for ScriptDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -102,19 +102,19 @@ impl fmt::Display for Complaint {
     }
 }
 
-impl std::error::Error for Complaint {}
+impl std::error::Error for ScriptDiagnostic {}
 
-/// A script's text while it is checked: makes complaints that point into it.
+/// The text of a script, from which errors with a location are made.
 pub(crate) struct Text<'a> {
     pub(crate) name: &'a str,
     pub(crate) text: &'a str,
 }
 
 impl Text<'_> {
-    /// Says what is wrong with the text at `span`.
-    pub(crate) fn complain(&self, span: Range<usize>, message: impl Into<String>) -> ScriptError {
+    /// An error about the text at `span`.
+    pub(crate) fn error_at(&self, span: Range<usize>, message: impl Into<String>) -> ScriptError {
         let source = NamedSource::new(self.name, self.text.to_owned());
-        Box::new(Complaint {
+        Box::new(ScriptDiagnostic {
             source,
             span: self.clip(span),
             message: message.into(),
@@ -122,8 +122,8 @@ impl Text<'_> {
         .into()
     }
 
-    /// Says what is wrong with line `line` (from 1) of the string literal at `span`.
-    pub(crate) fn complain_in_line(
+    /// An error about line `line` (from 1) of the string literal at `span`.
+    pub(crate) fn error_in_line(
         &self,
         span: Range<usize>,
         line: usize,
@@ -139,7 +139,7 @@ impl Text<'_> {
                 Some(range)
             });
         let found = lines.into_iter().nth(line.saturating_sub(1) + opening);
-        self.complain(found.unwrap_or(span), message)
+        self.error_at(found.unwrap_or(span), message)
     }
 
     fn clip(&self, span: Range<usize>) -> Range<usize> {

@@ -10,12 +10,12 @@ use dormouse_proto::model::Request;
 use regex::Regex;
 use serde::Deserialize;
 
-/// The beginning of the tool result with which the kernel tells a forked child which child it is.
+/// The beginning of the tool result in which the kernel gives a forked child its number.
 static CHILD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^You are child (\d+) of \d+").expect("the pattern is a constant")
 });
 
-/// Which texts of a conversation a pattern looks at.
+/// The texts of a conversation that a pattern is matched against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Source {
@@ -36,7 +36,7 @@ pub(crate) enum Source {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Since {
-    /// From its beginning; in a forked child this is what the parent saw, too.
+    /// From the beginning; for a forked child this includes the conversation of its parent.
     #[default]
     Start,
     /// From the message that holds the current prompt.
@@ -51,7 +51,7 @@ pub(crate) struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    /// Looks at a request. Costs one pass from its end to the current prompt.
+    /// The view of a request. Costs one pass from its end to the current prompt.
     pub(crate) fn of(request: &'a Request) -> Self {
         let found = request
             .messages
@@ -94,17 +94,17 @@ impl<'a> History<'a> {
         })
     }
 
-    /// How many messages of the model there are.
+    /// The number of messages of the model.
     pub(crate) fn turn(&self) -> usize {
         replies_in(&self.request.messages)
     }
 
-    /// How many messages of the model there are since the current prompt.
+    /// The number of messages of the model since the current prompt.
     pub(crate) fn round(&self) -> usize {
         replies_in(&self.request.messages[self.prompt_at..])
     }
 
-    /// The texts that a pattern looks at, in order.
+    /// The texts that a pattern is matched against, in order.
     pub(crate) fn texts(&self, source: Source, since: Since) -> Vec<&'a str> {
         let messages = &self.request.messages;
         let from = match (source, since) {
@@ -150,7 +150,7 @@ fn picked(message: &Message, source: Source) -> impl Iterator<Item = &str> {
         })
 }
 
-/// The name and the arguments of a tool use, looked for from the end.
+/// The name and the arguments of a tool use; the search starts at the last message.
 fn tool_use<'a>(messages: &'a [Arc<Message>], wanted: &str) -> Option<(&'a str, &'a str)> {
     messages
         .iter()
@@ -162,7 +162,8 @@ fn tool_use<'a>(messages: &'a [Arc<Message>], wanted: &str) -> Option<(&'a str, 
         })
 }
 
-/// What `message` asks the process to do, if it is a message that asks.
+/// The prompt in `message`: the text of the user, or the prompt of a fork; `None` for answers of
+/// other tools.
 fn prompt_in<'a>(earlier: &'a [Arc<Message>], message: &'a Message) -> Option<Cow<'a, str>> {
     if message.role != Role::User {
         return None;
@@ -178,21 +179,21 @@ fn prompt_in<'a>(earlier: &'a [Arc<Message>], message: &'a Message) -> Option<Co
     })
 }
 
-/// The prompt of a forked child: its answer says which child it is, the call says what each child
-/// was asked.
+/// The prompt of a forked child: the answer contains its number, the call contains the prompts of
+/// all children.
 fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Fork {
         prompts: Vec<String>,
     }
     let child = CHILD.captures(answer).filter(|_| tool == "fork")?;
-    let asked = || {
+    let prompt = || {
         let Fork { prompts } = serde_json::from_str(args).ok()?;
         prompts
             .into_iter()
             .nth(child[1].parse::<usize>().ok()?.checked_sub(1)?)
     };
-    Some(asked().map_or(Cow::Borrowed(answer), Cow::Owned))
+    Some(prompt().map_or(Cow::Borrowed(answer), Cow::Owned))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_actors::ports::{Asked, Model, Provider};
+use dormouse_actors::ports::{Model, Provider, ProviderRequest};
 use dormouse_proto::model::ModelError;
 
 use super::{Scripted, unavailable};
@@ -13,8 +13,8 @@ use super::{Scripted, unavailable};
 pub struct ScriptedProvider;
 
 impl Provider for ScriptedProvider {
-    fn model(&self, asked: Asked<'_>) -> Result<Arc<dyn Model>, ModelError> {
-        let Some(script) = asked.program.script(asked.model) else {
+    fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
+        let Some(script) = request.program.script(request.model) else {
             return Ok(Arc::new(Scripted::silent()));
         };
         let model = Scripted::parse(script.text, script.name);

@@ -24,7 +24,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment
 });
 
-/// A call that a template wrote.
+/// A call in the JSON list that a template renders.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenCall {
@@ -39,17 +39,17 @@ pub(crate) type Call = (String, String);
 /// Checks the syntax of a template of the script.
 ///
 /// # Errors
-/// A complaint that points at the line of the template.
+/// A diagnostic that points at the line of the template.
 pub(crate) fn check_template(
     template: &Spanned<String>,
     text: &Text<'_>,
 ) -> Result<(), ScriptError> {
     match TEMPLATES.template_from_str(template.get_ref()) {
         Ok(_) => Ok(()),
-        Err(error) => Err(text.complain_in_line(
+        Err(error) => Err(text.error_in_line(
             template.span(),
             error.line().unwrap_or(1),
-            complaint(&error),
+            error_text(&error),
         )),
     }
 }
@@ -57,21 +57,21 @@ pub(crate) fn check_template(
 /// Checks the syntax of an expression of the script.
 ///
 /// # Errors
-/// A complaint that points at it.
+/// A diagnostic that points at the expression.
 pub(crate) fn check_expression(
     expression: &Spanned<String>,
     text: &Text<'_>,
 ) -> Result<(), ScriptError> {
     match TEMPLATES.compile_expression(expression.get_ref()) {
         Ok(_) => Ok(()),
-        Err(error) => Err(text.complain(expression.span(), complaint(&error))),
+        Err(error) => Err(text.error_at(expression.span(), error_text(&error))),
     }
 }
 
-/// Checks the templates among the strings of a call's arguments, which stand at `span`.
+/// Checks the templates among the strings of a call's arguments, which are at `span`.
 ///
 /// # Errors
-/// A complaint that points at the arguments and shows the template.
+/// A diagnostic that points at the arguments and shows the template.
 pub(crate) fn check_args(
     args: &serde_json::Value,
     span: Range<usize>,
@@ -81,18 +81,18 @@ pub(crate) fn check_args(
         args,
         &mut |string| match TEMPLATES.template_from_str(string) {
             Ok(_) => Ok(String::new()),
-            Err(error) => Err(format!("{} in the argument {string:?}", complaint(&error))),
+            Err(error) => Err(format!("{} in the argument {string:?}", error_text(&error))),
         },
     );
     checked
         .map(drop)
-        .map_err(|message| text.complain(span, message))
+        .map_err(|message| text.error_at(span, message))
 }
 
 /// Renders a template to text.
 ///
 /// # Errors
-/// What the template failed with, for the author of the script.
+/// Why the template fails, for the author of the script.
 pub(crate) fn text(template: &str, variables: &Value) -> Result<String, String> {
     TEMPLATES
         .render_str(template, variables)
@@ -102,7 +102,7 @@ pub(crate) fn text(template: &str, variables: &Value) -> Result<String, String> 
 /// Whether an expression is true.
 ///
 /// # Errors
-/// What the expression failed with, for the author of the script.
+/// Why the expression fails, for the author of the script.
 pub(crate) fn is_true(expression: &str, variables: &Value) -> Result<bool, String> {
     let value = TEMPLATES
         .compile_expression(expression)
@@ -112,10 +112,10 @@ pub(crate) fn is_true(expression: &str, variables: &Value) -> Result<bool, Strin
         .map_err(|error| failure(expression, &error, variables))
 }
 
-/// Renders the templates among the strings of a call's arguments; everything else stays as it is.
+/// Renders the templates among the strings of a call's arguments; everything else is unchanged.
 ///
 /// # Errors
-/// What a template failed with, for the author of the script.
+/// Why a template fails, for the author of the script.
 pub(crate) fn args(args: &serde_json::Value, variables: &Value) -> Result<String, String> {
     map_strings(args, &mut |string| text(string, variables)).map(|args| args.to_string())
 }
@@ -123,7 +123,7 @@ pub(crate) fn args(args: &serde_json::Value, variables: &Value) -> Result<String
 /// Renders a template to a JSON list of calls.
 ///
 /// # Errors
-/// What the template failed with, or why its text is no list of calls.
+/// Why the template fails, or why its text is not a list of calls.
 pub(crate) fn calls(template: &str, variables: &Value) -> Result<Vec<Call>, String> {
     let written = text(template, variables)?;
     let calls: Vec<WrittenCall> = serde_json::from_str(&written).map_err(|error| {
@@ -161,7 +161,7 @@ fn map_strings(
     })
 }
 
-fn complaint(error: &Error) -> String {
+fn error_text(error: &Error) -> String {
     match error.detail() {
         Some(detail) => format!("{}: {detail}", error.kind()),
         None => error.kind().to_string(),
@@ -183,7 +183,7 @@ fn failure(template: &str, error: &Error, variables: &Value) -> String {
         .collect();
     format!(
         "{} in '{shown}'; variables with a value: {}",
-        complaint(error),
+        error_text(error),
         known.join(", ")
     )
 }

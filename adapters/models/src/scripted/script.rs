@@ -72,7 +72,7 @@ enum Calls {
 pub(crate) struct ScriptedReply {
     pub(crate) text: String,
     pub(crate) calls: Vec<Call>,
-    /// Why the model stops, if that does not follow from whether it calls anything.
+    /// Why the model stops; otherwise it follows from whether the turn has calls.
     pub(crate) stop: Option<StopReason>,
 }
 
@@ -85,20 +85,20 @@ const STOPS: [(&str, StopReason); 4] = [
 ];
 
 impl Script {
-    /// Parses and checks a script. `name` stands in its errors.
+    /// Parses and checks a script. `name` is its name in errors.
     ///
     /// # Errors
-    /// The first complaint: what is wrong, where, and what is valid there.
+    /// The first mistake, with its location and what is valid there.
     pub(crate) fn parse(toml_text: &str, name: &str) -> Result<Self, ScriptError> {
         let text = Text {
             name,
             text: toml_text,
         };
         let file: ScriptFile = toml::from_str(toml_text).map_err(|error| {
-            text.complain(error.span().unwrap_or_default(), error.message().trim_end())
+            text.error_at(error.span().unwrap_or_default(), error.message().trim_end())
         })?;
         if file.turn.is_empty() {
-            return Err(text.complain(
+            return Err(text.error_at(
                 0..0,
                 "a script needs a [[turn]] with text, calls, calls_json or fail",
             ));
@@ -173,15 +173,15 @@ impl Turn {
             fail,
         } = entry.into_inner();
         let name = name.unwrap_or_else(|| format!("turn {number}"));
-        let complain = |message: &str| text.complain(span.clone(), format!("{name}: {message}"));
+        let error_at = |message: &str| text.error_at(span.clone(), format!("{name}: {message}"));
         let replies = says.is_some() || !calls.is_empty() || calls_json.is_some() || stop.is_some();
         if !replies && fail.is_none() {
-            return Err(complain(
+            return Err(error_at(
                 "says nothing: give it text, calls, calls_json, stop or fail",
             ));
         }
         if replies && fail.is_some() {
-            return Err(complain(
+            return Err(error_at(
                 "fails and speaks: fail stands alone, in place of a reply. To say something and \
                  end as failed, give it text and stop = \"refusal\"",
             ));
@@ -191,7 +191,7 @@ impl Turn {
         }
         let calls = match calls_json {
             Some(_) if !calls.is_empty() => {
-                return Err(complain("has both calls and calls_json: keep one"));
+                return Err(error_at("has both calls and calls_json: keep one"));
             }
             Some(template) => {
                 render::check_template(&template, text)?;
@@ -261,7 +261,7 @@ fn check_captures(
                 "a capture '{}' stands above already: give each its own name",
                 capture.name
             );
-            return Err(text.complain(span, message));
+            return Err(text.error_at(span, message));
         }
         captures.push(capture);
     }
@@ -281,19 +281,19 @@ fn check_call(
     Ok((call.tool, args))
 }
 
-/// Why the model stops after a turn, by its word.
+/// The stop reason with this word.
 fn check_stop(word: &Spanned<String>, text: &Text<'_>) -> Result<StopReason, ScriptError> {
     let found = STOPS.into_iter().find(|(known, _)| known == word.get_ref());
     found.map(|(_, stop)| stop).ok_or_else(|| {
         let words = STOPS.map(|(known, _)| format!("`{known}`")).join(", ");
-        text.complain(
+        text.error_at(
             word.span(),
             format!("unknown reason to stop, expected one of {words}"),
         )
     })
 }
 
-/// The failure that a turn plays, by its word.
+/// The failure with this word.
 fn check_failure(word: &Spanned<String>, text: &Text<'_>) -> Result<ModelErrorKind, ScriptError> {
     let found = ModelErrorKind::ALL
         .into_iter()
@@ -302,7 +302,7 @@ fn check_failure(word: &Spanned<String>, text: &Text<'_>) -> Result<ModelErrorKi
         let words = ModelErrorKind::ALL
             .map(|kind| format!("`{}`", kind.word()))
             .join(", ");
-        text.complain(
+        text.error_at(
             word.span(),
             format!("unknown failure, expected one of {words}"),
         )
@@ -313,12 +313,12 @@ fn check_failure(word: &Spanned<String>, text: &Text<'_>) -> Result<ModelErrorKi
 mod tests {
     use super::*;
 
-    /// An invalid script, the line and column of the complaint, and what it says.
+    /// An invalid script, the line and column of the diagnostic, and what it says.
     fn check(script: &str, (line, column): (usize, usize), parts: &[&str]) {
         let error = Script::parse(script, "s.toml").map(|_| ()).unwrap_err();
-        let complaint = error.complaint().unwrap();
+        let diagnostic = error.diagnostic().unwrap();
         assert_eq!(
-            (complaint.line(), complaint.column()),
+            (diagnostic.line(), diagnostic.column()),
             (line, column),
             "{error}"
         );

@@ -58,8 +58,8 @@ impl ProviderError {
         let found = ["error", "detail"]
             .iter()
             .find_map(|name| value.get(*name).filter(|error| !error.is_null()));
-        let complaint = Self::of(found.unwrap_or(value));
-        Some(complaint).filter(|complaint| *complaint != Self::default())
+        let provider_error = Self::of(found.unwrap_or(value));
+        Some(provider_error).filter(|provider_error| *provider_error != Self::default())
     }
 
     fn says(&self, word: &str) -> bool {
@@ -177,44 +177,50 @@ const WORDS: [(&str, Kind); 37] = [
 
 /// The failure that a response with this status reports.
 pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> ModelError {
-    let complaint = ProviderError::in_body(body);
-    let complaint = complaint.unwrap_or_else(|| ProviderError {
+    let provider_error = ProviderError::in_body(body);
+    let provider_error = provider_error.unwrap_or_else(|| ProviderError {
         message: beginning(body.trim()),
         ..ProviderError::default()
     });
-    let kind = advised(headers, of_status(status, &complaint));
+    let kind = advised(headers, of_status(status, &provider_error));
     let mut failure = ModelError::new(
         kind,
-        format!("status {}: {}", status.as_u16(), complaint.worded()),
+        format!("status {}: {}", status.as_u16(), provider_error.worded()),
     );
     let hint = || {
         retry_after::after(headers)
-            .or(complaint.retry_after)
+            .or(provider_error.retry_after)
             .or_else(|| retry_after::reset(headers))
     };
     failure.retry_after = failure
         .is_transient()
         .then(hint)
         .flatten()
-        .or_else(|| complaint.wait_in_words(kind));
+        .or_else(|| provider_error.wait_in_words(kind));
     failure
 }
 
 /// The failure that a provider reports where a reply was expected: in an object `error`, or bare.
 pub(crate) fn in_body(error: &Value) -> ModelError {
-    let complaint = ProviderError::of(error);
-    let by_status = || complaint.status.map(|status| of_status(status, &complaint));
-    let kind = complaint
+    let provider_error = ProviderError::of(error);
+    let by_status = || {
+        provider_error
+            .status
+            .map(|status| of_status(status, &provider_error))
+    };
+    let kind = provider_error
         .kind()
         .or_else(by_status)
         .unwrap_or(Kind::Transport);
-    let status = complaint
+    let status = provider_error
         .status
         .map(|status| format!("status {}: ", status.as_u16()))
         .unwrap_or_default();
-    let mut failure = ModelError::new(kind, format!("{status}{}", complaint.worded()));
-    let hint = complaint.retry_after.filter(|_| failure.is_transient());
-    failure.retry_after = hint.or_else(|| complaint.wait_in_words(kind));
+    let mut failure = ModelError::new(kind, format!("{status}{}", provider_error.worded()));
+    let hint = provider_error
+        .retry_after
+        .filter(|_| failure.is_transient());
+    failure.retry_after = hint.or_else(|| provider_error.wait_in_words(kind));
     failure
 }
 
@@ -232,24 +238,24 @@ pub(crate) fn in_event(data: &str) -> Option<ModelError> {
         .map(|_| in_body(value))
 }
 
-fn of_status(status: StatusCode, complaint: &ProviderError) -> Kind {
-    let said = complaint.kind();
+fn of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
+    let reported_kind = provider_error.kind();
     match status.as_u16() {
         401 => Kind::Authentication,
-        403 => said
+        403 => reported_kind
             .filter(|kind| *kind == Kind::ContentRefused)
             .unwrap_or(Kind::Authentication),
         402 => Kind::Unavailable,
-        429 => said
+        429 => reported_kind
             .filter(|kind| *kind == Kind::Unavailable)
             .unwrap_or(Kind::Overloaded),
         529 | 503 => Kind::Overloaded,
         413 => Kind::ContextOverflow,
-        408 | 409 | 500.. => match said {
+        408 | 409 | 500.. => match reported_kind {
             Some(kind @ (Kind::ContextOverflow | Kind::Overloaded | Kind::ContentRefused)) => kind,
             _ => Kind::Transport,
         },
-        _ => match said {
+        _ => match reported_kind {
             Some(
                 kind @ (Kind::ContextOverflow
                 | Kind::ContentRefused

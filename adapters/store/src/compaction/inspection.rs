@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dormouse_actors::ports::inventory::{ShortName, Stock};
+use dormouse_actors::ports::inventory::{PartUsage, ShortName};
 use dormouse_actors::ports::{Contents, StoreError};
 
 use super::{Abort, Compaction, RECORDS_PER_QUERY};
@@ -40,8 +40,8 @@ pub(super) enum Liveness {
 }
 
 impl SegmentContents {
-    pub(super) fn stock(&self) -> Stock {
-        Stock::seen(self.bytes, self.live_bytes)
+    pub(super) fn usage(&self) -> PartUsage {
+        PartUsage::seen(self.bytes, self.live_bytes)
     }
 }
 
@@ -127,7 +127,7 @@ impl Compaction<'_, '_> {
         at: Location,
         header: &RecordHeader,
     ) -> Result<Liveness, IndexFault> {
-        Ok(if !is_live(index, self.order.forgotten, at, header)? {
+        Ok(if !is_live(index, self.order.deletions, at, header)? {
             Liveness::Garbage
         } else if header.kind == RecordKind::Content && !self.is_retained(header.payload) {
             Liveness::Unreferenced

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Disk, DiskFile, OpenMode, OsDisk};
-use crate::pace::Pace;
+use crate::throttle::Throttle;
 
 /// The most bytes that are read between two calls of the throttle.
 const PIECE_BYTES: usize = 1 << 20;
@@ -18,13 +18,13 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The operating system's file system, for reading only.
 #[derive(Debug, Default)]
 pub(crate) struct ReadOnlyDisk {
-    pace: Pace,
+    throttle: Throttle,
 }
 
 impl ReadOnlyDisk {
-    /// A disk that calls `pace` before each read.
-    pub(crate) fn paced(pace: Pace) -> Self {
-        Self { pace }
+    /// A disk that calls `throttle` before each read.
+    pub(crate) fn throttled(throttle: Throttle) -> Self {
+        Self { throttle }
     }
 }
 
@@ -32,7 +32,7 @@ impl ReadOnlyDisk {
 #[derive(Debug)]
 struct ReadFile {
     file: File,
-    pace: Pace,
+    throttle: Throttle,
 }
 
 impl Disk for ReadOnlyDisk {
@@ -40,7 +40,7 @@ impl Disk for ReadOnlyDisk {
         match how {
             OpenMode::Existing => Ok(Arc::new(ReadFile {
                 file: File::open(path)?,
-                pace: self.pace.clone(),
+                throttle: self.throttle.clone(),
             })),
             OpenMode::New | OpenMode::Emptied => refused(),
         }
@@ -71,7 +71,7 @@ impl DiskFile for ReadFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let mut at = offset;
         for piece in buffer.chunks_mut(PIECE_BYTES) {
-            self.pace.ask(piece.len() as u64)?;
+            self.throttle.wait(piece.len() as u64)?;
             self.file.read_exact_at(piece, at)?;
             at += piece.len() as u64;
         }
@@ -123,6 +123,6 @@ mod tests {
             .unwrap();
         let mut read = vec![0; bytes.len() - 9];
         file.read_at(9, &mut read).unwrap();
-        assert!(read == bytes[9..], "no byte is another");
+        assert!(read == bytes[9..], "every byte is read from its offset");
     }
 }

@@ -18,10 +18,10 @@ const SECTOR: usize = 512;
 
 /// A simulated disk.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Volatile(Arc<Mutex<Held>>);
+pub(crate) struct Volatile(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct DiskState {
     names: BTreeMap<PathBuf, File>,
     durable_names: BTreeMap<PathBuf, File>,
     steps: u64,
@@ -53,7 +53,7 @@ struct Bytestore {
 }
 
 impl Volatile {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,10 +99,10 @@ impl Volatile {
             }
         }
         let durable_names = names.clone();
-        Self(Arc::new(Mutex::new(Held {
+        Self(Arc::new(Mutex::new(DiskState {
             names,
             durable_names,
-            ..Held::default()
+            ..DiskState::default()
         })))
     }
 

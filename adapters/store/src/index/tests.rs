@@ -8,7 +8,7 @@ use super::*;
 use crate::log_store::LogStore;
 
 #[test]
-fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
+fn an_index_ahead_of_head_is_valid_if_the_log_is_whole_up_to_its_position() {
     // For each case: which commit after HEAD is damaged, and up to which of the four positions the
     // log is then whole.
     let cases: [(Option<usize>, [bool; 4]); 4] = [
@@ -43,8 +43,12 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
             file.write_all_at(&[0xA5; 4], positions[number].last)
                 .unwrap();
         }
-        let leads = positions.map(|position| is_whole_between(&store.log, head, position).unwrap());
-        assert_eq!(leads, expected, "damage to commit {damaged:?} behind HEAD");
+        let are_whole =
+            positions.map(|position| is_whole_between(&store.log, head, position).unwrap());
+        assert_eq!(
+            are_whole, expected,
+            "damage to commit {damaged:?} behind HEAD"
+        );
         let elsewhere = LogPosition {
             chain: [7; 32],
             ..positions[3]
@@ -58,7 +62,7 @@ fn an_index_ahead_of_head_is_believed_where_the_log_is_whole_up_to_it() {
 }
 
 #[test]
-fn what_waits_for_the_index_is_bounded() {
+fn the_records_that_are_not_yet_indexed_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -89,7 +93,7 @@ fn what_waits_for_the_index_is_bounded() {
     }
     assert!(
         most > MAX_PENDING_RECORDS - 10,
-        "{most}: the index is told of many at once"
+        "{most}: records are indexed in batches"
     );
     assert!(
         most <= MAX_PENDING_RECORDS && store.index().pending.records() < 20,

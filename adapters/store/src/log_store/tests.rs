@@ -2,7 +2,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
-use dormouse_actors::ports::{Bounds, Contents, Forgotten, WriteOp};
+use dormouse_actors::ports::{Bounds, Contents, Deletions, WriteOp};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
@@ -320,17 +320,17 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
         .unwrap();
     let mark = store.begin_mark(owner).unwrap();
     let inventory = &mut Inventory::default();
-    let forgotten = &Forgotten::default();
+    let deletions = &Deletions::default();
     let watch = &mut |_| ControlFlow::Continue(());
     let bounds = Bounds {
         live_percent: 99,
         ..Bounds::default()
     };
-    let order = Sweep {
+    let order = SweepRequest {
         mark,
         inventory,
         contents: Contents::All,
-        forgotten,
+        deletions,
         purpose: Purpose::Free,
         bounds,
         watch,
@@ -357,7 +357,7 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
         );
         let before = store.journal(Pid(1), Some(FactNumber(0)));
         assert!(
-            matches!(before, Err(StoreError::ForgottenFact { .. })),
+            matches!(before, Err(StoreError::DeletedFact { .. })),
             "{case}: {before:?}"
         );
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Losses that the process table shows, and which of them are acknowledged. `fsck` and an opening
-//! decide by the same functions.
+//! The losses that can be derived from the process table, and the acknowledged ones. `fsck` and the
+//! opening of a store share these functions.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ impl ProcessTable {
     }
 
     /// Whether a lost range starts at or after a location.
-    pub(crate) fn is_lost_behind(&self, place: Location) -> bool {
+    pub(crate) fn has_loss_after(&self, place: Location) -> bool {
         self.lost.iter().any(|lost| lost.from >= place)
     }
 
@@ -172,7 +172,7 @@ impl ProcessTable {
 
     /// Whether anything could not be read when this table was built from the log. Costs a pass over
     /// the table.
-    pub(crate) fn lacks_something(&self) -> bool {
+    pub(crate) fn has_losses(&self) -> bool {
         !self.losses().is_empty()
     }
 

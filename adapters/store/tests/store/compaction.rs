@@ -27,7 +27,7 @@ fn open(folder: &Path) -> LogStore {
 /// Commits contents, and enough else to fill a few segments.
 pub(crate) fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
-    commit(store, owner, &[born(1), born(2)]);
+    commit(store, owner, &[created(1), created(2)]);
     for (number, bytes) in (1..).zip(&contents) {
         commit(
             store,
@@ -199,7 +199,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
     };
     let store = open();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     let mut sizes = Vec::new();
     for round in 0..6 {
         let pids = 2 + round * 100..102 + round * 100;
@@ -208,7 +208,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
                 &store,
                 owner,
                 &[
-                    born(pid),
+                    created(pid),
                     facts(pid, 1..=3),
                     checkpoint(pid, &[pid]),
                     ended(pid),
@@ -281,7 +281,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
     };
     check(&store, "at once");
     let again = store
-        .commit(owner, Batch::durable(&[born(300)], NOW_MS))
+        .commit(owner, Batch::durable(&[created(300)], NOW_MS))
         .unwrap_err();
     assert!(again.to_string().contains("already exists"), "{again}");
     drop(store);
@@ -292,7 +292,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
     let owner = store.claim().unwrap();
     assert!(
         store
-            .commit(owner, Batch::durable(&[born(300)], NOW_MS))
+            .commit(owner, Batch::durable(&[created(300)], NOW_MS))
             .is_err()
     );
     drop(store);
@@ -345,7 +345,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
                 Step::Move(_) => "move",
                 Step::Clean(_) => "clean",
                 // No commit can be made during these steps.
-                Step::Settle(_) | Step::Write(_) | Step::Replace(_) => "sealing",
+                Step::Sync(_) | Step::Write(_) | Step::Replace(_) => "sealing",
             };
             if at == Some(kind) && seen.insert(kind) {
                 refer();
@@ -633,7 +633,7 @@ fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Writ
                 .journal(Pid(pid), None)
                 .map_or(0, |journal| journal.base.plus(journal.facts.len()).0);
             match dice.below(20) {
-                0..3 => born(pid),
+                0..3 => created(pid),
                 3..9 => facts(pid, last + 1..=last + 1 + dice.below(3)),
                 9..12 => content(&contents[dice.below(contents.len() as u64) as usize]),
                 12 | 13 => snapshot(pid, last),

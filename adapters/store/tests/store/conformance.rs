@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, Journal, Listing, MarkToken, OwnerToken, StockTaken, StockTaking,
-    Store, StoreError, Sweep, Swept, TempFileChange,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
+    OwnerToken, Store, StoreError, SweepReport, SweepRequest, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
@@ -210,11 +210,11 @@ impl Store for Beside {
     fn end_mark(&self, mark: MarkToken) {
         self.writes.end_mark(mark);
     }
-    fn take_stock(&self, order: StockTaking<'_>) -> Result<StockTaken, StoreError> {
-        self.writes.take_stock(order)
+    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        self.writes.update_inventory(order)
     }
 
-    fn sweep(&self, owner: OwnerToken, sweep: Sweep<'_>) -> Result<Swept, StoreError> {
+    fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
         self.writes.sweep(owner, sweep)
     }
 }

@@ -33,7 +33,7 @@ fn contents() -> Vec<Bytes> {
 }
 
 fn commits() -> Vec<Vec<WriteOp>> {
-    let births = (1..=PIDS).map(born).collect();
+    let births = (1..=PIDS).map(created).collect();
     let contents = contents().iter().map(content).collect();
     let work = (1..=FACTS).map(|number| {
         let changes = (1..=TREES).map(|root| temp_file(root, number));

@@ -47,7 +47,7 @@ type Commit = Vec<(WriteOp, bool)>;
 fn commits() -> Vec<Commit> {
     let large = |seed| content(&bytes(seed, 2_000));
     vec![
-        vec![(born(1), true), (born(2), false)],
+        vec![(created(1), true), (created(2), false)],
         vec![(large(1), true), (facts(1, 1..=2), true)],
         vec![(large(2), false), (facts(1, 3..=3), true)],
         vec![(large(3), false), (large(4), true), (facts(1, 4..=9), true)],

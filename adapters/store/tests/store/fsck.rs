@@ -15,7 +15,7 @@ fn fill(folder: &Path) -> Bytes {
     let store = LogStore::open(folder).unwrap();
     let owner = store.claim().unwrap();
     let held = bytes(5, 2_000);
-    commit(&store, owner, &[born(1), born(2), content(&held)]);
+    commit(&store, owner, &[created(1), created(2), content(&held)]);
     (1..=9).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     commit(
         &store,
@@ -252,7 +252,7 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
     {
         let store = open();
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[born(1), facts(1, 1..=2)]);
+        commit(&store, owner, &[created(1), facts(1, 1..=2)]);
         commit(&store, owner, &[checkpoint(1, &[1])]);
         commit(&store, owner, &[checkpoint(2, &[1])]);
         (3..=6).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
@@ -325,7 +325,7 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
     {
         let store = options.clone().open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[born(1), content(&held)]);
+        commit(&store, owner, &[created(1), content(&held)]);
     }
     let mut log = fs::read(&segment).unwrap();
     *log.last_mut().unwrap() ^= 1;
@@ -369,7 +369,7 @@ fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
     {
         let store = options.clone().open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[born(1), content(&held)]);
+        commit(&store, owner, &[created(1), content(&held)]);
     }
     lose_head(folder.path());
     for other in [LogStore::options(), LogStore::options().key(secret(2))] {
@@ -443,7 +443,7 @@ fn facts_that_are_lost_before_an_end_or_a_snapshot_are_missed() {
         let folder = tempdir();
         let store = LogStore::open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[born(1), facts(1, 1..=1)]);
+        commit(&store, owner, &[created(1), facts(1, 1..=1)]);
         commit(&store, owner, &entries);
         drop(store);
         drop(LogStore::open(folder.path()).unwrap());

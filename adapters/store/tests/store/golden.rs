@@ -80,7 +80,7 @@ fn commits(name: &str) -> Vec<Vec<WriteOp>> {
         index: index.clone(),
     };
     vec![
-        vec![born(1)],
+        vec![created(1)],
         contents(name).iter().map(entry).collect(),
         vec![
             facts(1, 1..=3),
@@ -105,8 +105,8 @@ fn commits(name: &str) -> Vec<Vec<WriteOp>> {
             ended(2),
         ],
         vec![
-            born(4),
-            born(5),
+            created(4),
+            created(5),
             facts(5, 1..=6),
             snapshot(5, 2),
             snapshot(5, 4),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use dormouse_actors::garbage::Piece;
 use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
-use dormouse_actors::ports::{Progress, StockTaken, StockTaking, Store as _, WriteOp};
+use dormouse_actors::ports::{InventoryReport, InventoryUpdate, Progress, Store as _, WriteOp};
 use dormouse_store::LogStore;
 
 use crate::support::*;
@@ -21,7 +21,7 @@ fn open(folder: &Path) -> Result<LogStore, String> {
 }
 
 /// Takes an inventory in a bounded number of parts. A piece references the content with its bytes.
-fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockTaken {
+fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> InventoryReport {
     let references = &mut |piece: Piece<'_>| {
         let (Piece::Image(bytes) | Piece::Fact(bytes) | Piece::TempFile(bytes)) = piece;
         Ok(vec![hash(bytes)])
@@ -35,7 +35,7 @@ fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> StockT
         }
     };
     store
-        .take_stock(StockTaking {
+        .update_inventory(InventoryUpdate {
             inventory,
             references,
             watch,
@@ -54,12 +54,15 @@ fn what_was_gone_through_is_not_read_again() {
     let folder = tempdir();
     let store = open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), born(2)]);
+    commit(&store, owner, &[created(1), created(2)]);
     commit(&store, owner, &[facts(1, 1..=3), temp_file(2, 1)]);
     let mut inventory = Inventory::default();
     // Each segment starts with a record of its own.
     assert_eq!(take(&store, &mut inventory, ALL).records, 3 + 3);
-    assert_eq!(take(&store, &mut inventory, ALL), StockTaken::default());
+    assert_eq!(
+        take(&store, &mut inventory, ALL),
+        InventoryReport::default()
+    );
     commit(&store, owner, &[facts(2, 1..=1)]);
     assert_eq!(take(&store, &mut inventory, ALL).records, 2);
     for piece in [
@@ -104,7 +107,7 @@ fn what_was_broken_off_goes_on_where_it_was() {
     let folder = tempdir();
     let store = open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     let (mut inventory, mut records, mut broken_off) = (Inventory::default(), 0, 0);
     loop {
@@ -137,7 +140,7 @@ enum Damage {
 fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
     // The commits, and whether a process is incomplete without the first record of each.
     let commits: [(Vec<WriteOp>, bool); 6] = [
-        (vec![born(1)], true),
+        (vec![created(1)], true),
         (vec![facts(1, 1..=2)], true),
         (vec![content(&bytes(1, 500))], false),
         (vec![temp_file(1, 1)], true),

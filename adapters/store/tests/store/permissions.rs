@@ -61,7 +61,7 @@ fn fill_without_a_umask() {
         commit(
             &store,
             owner,
-            &[born(round + 1), content(&bytes(round as u8, 300_000))],
+            &[created(round + 1), content(&bytes(round as u8, 300_000))],
         );
         // Enough commits to flush the index.
         (1..=1_100).for_each(|number| commit(&store, owner, &[facts(round + 1, number..=number)]));

@@ -27,14 +27,14 @@ fn what_is_open_for_reading_only_refuses_to_write_and_writes_nothing() {
         .open(folder.path())
         .unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), content(&bytes(1, 300_000))]);
+    commit(&store, owner, &[created(1), content(&bytes(1, 300_000))]);
     drop(store);
     let before = bytes_of(folder.path());
     let reading = LogStore::read_only(folder.path()).unwrap();
     let refused = [
         reading.claim().err(),
         reading
-            .commit(OwnerToken(9), Batch::durable(&[born(2)], NOW_MS))
+            .commit(OwnerToken(9), Batch::durable(&[created(2)], NOW_MS))
             .err(),
     ];
     for error in refused {
@@ -67,7 +67,7 @@ fn a_torn_tail_is_neither_damage_nor_cut() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     commit(&store, owner, &[facts(1, 1..=1)]);
     // Simulates a writer in the middle of its next commit.
     let log = folder.path().join("log/00000001.seg");
@@ -160,7 +160,7 @@ fn write_for_another_test() {
         .open(folder)
         .unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     for number in 1.. {
         commit(
             &store,

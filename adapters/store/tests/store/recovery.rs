@@ -52,7 +52,11 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), facts(1, 1..=2), temp_file(1, 1)]);
+    commit(
+        &store,
+        owner,
+        &[created(1), facts(1, 1..=2), temp_file(1, 1)],
+    );
     let before = written(&segment(folder.path(), 1));
     let brought = bytes(5, 300);
     commit(
@@ -62,7 +66,7 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
             content(&brought),
             facts(1, 3..=4),
             temp_file(1, 2),
-            born(2),
+            created(2),
             temp_file(2, 1),
         ],
     );
@@ -123,7 +127,7 @@ fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), facts(1, 1..=2)]);
+    commit(&store, owner, &[created(1), facts(1, 1..=2)]);
     let before = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 3..=3), facts(1, 4..=4)]);
     for damaged_byte in [0, 20, 100, 143, 150] {
@@ -144,7 +148,7 @@ fn damage_in_the_middle_is_never_cut() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), born(2)]);
+    commit(&store, owner, &[created(1), created(2)]);
     let before = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 1..=3)]);
     commit(&store, owner, &[facts(2, 1..=3)]);
@@ -185,7 +189,7 @@ fn a_damaged_image_gives_way_to_an_earlier_one() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), facts(1, 1..=4)]);
+    commit(&store, owner, &[created(1), facts(1, 1..=4)]);
     commit(&store, owner, &[snapshot(1, 2)]);
     commit(&store, owner, &[snapshot(1, 4)]);
     let end = written(&segment(folder.path(), 1)) as usize;
@@ -228,7 +232,7 @@ fn a_log_longer_than_head_says_is_read_to_its_end() {
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let old_head = fs::read(folder.path().join("HEAD")).unwrap();
-    commit(&store, owner, &[born(1), facts(1, 1..=3)]);
+    commit(&store, owner, &[created(1), facts(1, 1..=3)]);
     drop(store);
     assert_ne!(
         fs::read(folder.path().join("HEAD")).unwrap(),
@@ -250,7 +254,7 @@ fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
             .journal(Pid(1), None)
             .map_or(0, |journal| journal.facts.len() as u64);
         if begin == 0 {
-            commit(&store, owner, &[born(1)]);
+            commit(&store, owner, &[created(1)]);
         }
         (begin + 1..=upto).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     };
@@ -325,7 +329,7 @@ fn an_index_from_the_future_or_another_store_is_rebuilt() {
     for (folder, upto) in [(folder.path(), 3), (other.path(), 5)] {
         let store = LogStore::open(folder).unwrap();
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[born(1), facts(1, 1..=upto)]);
+        commit(&store, owner, &[created(1), facts(1, 1..=upto)]);
     }
     let older = crash_copy(folder.path());
     let store = LogStore::open(folder.path()).unwrap();
@@ -348,7 +352,7 @@ fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
     let options = || LogStore::options().segment_bytes(1000);
     let store = options().open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     drop(store);
     let whole = fs::read(segment(folder.path(), 2)).unwrap();
@@ -386,7 +390,7 @@ fn a_history_has_a_gap_where_a_record_is_damaged() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     commit(&store, owner, &[facts(1, 1..=1)]);
     let damaged = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 2..=2)]);
@@ -418,7 +422,7 @@ fn segments_roll_and_their_files_are_private() {
         .open(folder.path())
         .unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     (1..=30).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     let large = bytes(1, 5000);
     commit(&store, owner, &[content(&large)]);
@@ -451,7 +455,7 @@ fn room_is_reserved_behind_the_end_and_given_back() {
         .open(folder.path())
         .unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     assert!(
         room(1) > written(&segment(folder.path(), 1)),
         "there is room for the next commit"
@@ -485,7 +489,7 @@ fn a_missing_segment_in_the_middle_leaves_the_rest_readable() {
         .open(folder.path())
         .unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), born(2)]);
+    commit(&store, owner, &[created(1), created(2)]);
     (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     commit(&store, owner, &[snapshot(1, 20)]);
     drop(store);
@@ -531,11 +535,11 @@ fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     let before = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[temp_file(1, 1)]);
     commit(&store, owner, &[facts(1, 1..=2)]);
-    commit(&store, owner, &[born(2), temp_file(2, 1)]);
+    commit(&store, owner, &[created(2), temp_file(2, 1)]);
     drop(store);
     // An unrecognisable record must not be treated as a change that never happened, nor must one
     // with a damaged payload.
@@ -571,7 +575,7 @@ fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
     let owner = store.claim().unwrap();
     let filler = bytes(6, 500);
     commit(&store, owner, &[content(&filler)]);
-    commit(&store, owner, &[born(1), temp_file(1, 1)]);
+    commit(&store, owner, &[created(1), temp_file(1, 1)]);
     commit(&store, owner, &[content(&bytes(7, 500))]);
     commit(&store, owner, &[facts(1, 1..=1)]);
     drop(store);
@@ -594,13 +598,13 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let head = fs::read(folder.path().join("HEAD")).unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     for pid in [2, 3] {
         store
             .commit(
                 owner,
                 Batch {
-                    ops: &[born(pid)],
+                    ops: &[created(pid)],
                     at_ms: NOW_MS,
                     until: SyncLevel::Written,
                 },
@@ -621,7 +625,7 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     let store = LogStore::open(folder.path()).unwrap();
     assert_eq!(store.processes().unwrap().rows, [row(1)]);
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(2)]);
+    commit(&store, owner, &[created(2)]);
     assert_eq!(store.journal(Pid(2), None).unwrap().image, b"image of 2");
 }
 
@@ -636,7 +640,7 @@ fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
     commit(
         &store,
         owner,
-        &[born(1), content(&held), facts(1, 1..=5), snapshot(1, 5)],
+        &[created(1), content(&held), facts(1, 1..=5), snapshot(1, 5)],
     );
     drop(store);
     std::fs::remove_dir_all(&index).unwrap();
@@ -649,7 +653,7 @@ fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
         commit(
             &store,
             owner,
-            &[facts(1, next..=next), snapshot(1, next), born(2 + round)],
+            &[facts(1, next..=next), snapshot(1, next), created(2 + round)],
         );
         assert_eq!(store.processes().unwrap().rows.len(), 2 + round as usize);
         assert_eq!(

@@ -15,10 +15,10 @@ use crate::support::*;
 fn fill(folder: &Path) {
     let store = LogStore::open(folder).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), born(2), facts(1, 1..=2)]);
+    commit(&store, owner, &[created(1), created(2), facts(1, 1..=2)]);
     commit(&store, owner, &[facts(2, 1..=3), ended(2)]);
     commit(&store, owner, &[facts(1, 3..=4), snapshot(1, 4)]);
-    commit(&store, owner, &[born(3), facts(1, 5..=6)]);
+    commit(&store, owner, &[created(3), facts(1, 5..=6)]);
 }
 
 fn segment(folder: &Path, number: u32) -> PathBuf {
@@ -142,7 +142,7 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
             let store = LogStore::open(folder.path()).unwrap();
             let owner = store.claim().unwrap();
             let new = store.processes().unwrap().last + 1;
-            commit(&store, owner, &[born(new), facts(new, 1..=1)]);
+            commit(&store, owner, &[created(new), facts(new, 1..=1)]);
             new
         };
         // The restored segment fits in, and nothing is lost.
@@ -206,7 +206,7 @@ fn segments_that_are_missing_at_the_end_are_named_and_can_be_put_back() {
     {
         let store = open().unwrap();
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[born(1), facts(1, 1..=1)]);
+        commit(&store, owner, &[created(1), facts(1, 1..=1)]);
         (2..=9).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     }
     let segments = files(&folder.path().join("log"));
@@ -356,7 +356,7 @@ fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
     let options = LogStore::options().segment_bytes(1_500);
     let store = options.clone().open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1), born(2), facts(1, 1..=1)]);
+    commit(&store, owner, &[created(1), created(2), facts(1, 1..=1)]);
     let damaged = written(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 2..=2)]);
     commit(&store, owner, &[facts(1, 3..=3)]);

@@ -15,7 +15,11 @@ const CONTENT_BYTES: usize = 3 << 20;
 /// Commits facts, and a content that is longer than one read.
 fn fill(store: &LogStore) -> OwnerToken {
     let owner = store.claim().unwrap();
-    commit(store, owner, &[born(1), content(&bytes(3, CONTENT_BYTES))]);
+    commit(
+        store,
+        owner,
+        &[created(1), content(&bytes(3, CONTENT_BYTES))],
+    );
     (1..=50).for_each(|number| commit(store, owner, &[facts(1, number..=number)]));
     owner
 }
@@ -35,7 +39,7 @@ fn every_byte_of_the_log_is_asked_for_before_it_is_read() {
     fill(&store);
     let (asked, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (all, at_once) = (asked.clone(), most.clone());
-    let options = LogStore::options().pace(move |bytes| {
+    let options = LogStore::options().throttle(move |bytes| {
         all.fetch_add(bytes, Ordering::Relaxed);
         at_once.fetch_max(bytes, Ordering::Relaxed);
         ControlFlow::Continue(())
@@ -72,7 +76,7 @@ fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
     let mut reads = 0;
     loop {
         let left = AtomicU64::new(reads);
-        let options = LogStore::options().pace(move |_| {
+        let options = LogStore::options().throttle(move |_| {
             let is_enough = left
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                     left.checked_sub(1)
@@ -113,7 +117,7 @@ fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
     let (number, asked) = (Mutex::new(50), Arc::new(AtomicU64::new(0)));
     let store = Arc::new(store);
     let (writes, count) = (store.clone(), asked.clone());
-    let options = LogStore::options().pace(move |bytes| {
+    let options = LogStore::options().throttle(move |bytes| {
         let mut number = number.lock().unwrap();
         // HEAD and the first records: a segment that is started then makes the check start again.
         if count.fetch_add(bytes, Ordering::Relaxed) > 10_000 {

@@ -187,7 +187,7 @@ impl Sequence {
                     None => {
                         // A pid is never reused, whether its process is listed or not.
                         let pid = store.processes().unwrap().last + 1;
-                        commit(store, owner, &[born(pid), facts(pid, 1..=1)]);
+                        commit(store, owner, &[created(pid), facts(pid, 1..=1)]);
                         this.acknowledged.insert(pid, 1);
                     }
                     Some(last) => {

@@ -19,7 +19,7 @@ fn readers_see_what_was_acknowledged_while_commits_go_on() {
         .open(folder.path())
         .unwrap();
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[born(1)]);
+    commit(&store, owner, &[created(1)]);
     let acknowledged = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! One fact made durable, and the facts of many processes that share what a sync costs.
+//! Measures commits: of one fact, and of the facts of many processes that share one sync.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,25 +11,28 @@ use dormouse::ports::{Batch, Store as _, WriteOp};
 use dormouse::process::ProcessRow;
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
-use dormouse_bench::{Outcome, Replies, Spread, line, program, ratio, says, shown};
+use dormouse_bench::{
+    Outcome, Percentiles, Replies, format_duration, print_line, program, ratio, says,
+};
 use futures_util::future::try_join_all;
 
 use crate::timed;
 
 const FACT_BYTES: usize = 200;
-/// A header, and the length in front of a fact.
+/// The size of a record header, and of the length in front of a fact.
 const ENVELOPE_BYTES: usize = 168 + 4;
 const ROUNDS: u64 = 4_000;
 
-/// A commit of one small fact beside a bare append and fdatasync of as many bytes, taken in turn.
+/// A commit of one small fact, compared with a bare append and fdatasync of as many bytes; the two
+/// alternate.
 pub(crate) fn one_fact(folder: &Path) -> Outcome {
     let store = LogStore::open(folder.join("store"))?;
     let owner = store.claim()?;
-    let born = WriteOp::ProcessCreated {
+    let created = WriteOp::ProcessCreated {
         row: row(),
         image: vec![0; FACT_BYTES],
     };
-    store.commit(owner, Batch::durable(&[born], 0))?;
+    store.commit(owner, Batch::durable(&[created], 0))?;
     let mut file = File::create(folder.join("bare"))?;
     let whole = [7; FACT_BYTES + ENVELOPE_BYTES];
     let (mut commits, mut bares) = (Vec::new(), Vec::new());
@@ -39,23 +42,23 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
             first: FactNumber(number),
             facts: vec![vec![7; FACT_BYTES]],
         };
-        let (done, took) = timed(|| store.commit(owner, Batch::durable(&[fact], number)));
+        let (done, elapsed) = timed(|| store.commit(owner, Batch::durable(&[fact], number)));
         done?;
-        commits.push(took);
-        let (done, took) = timed(|| file.write_all(&whole).and_then(|()| file.sync_data()));
+        commits.push(elapsed);
+        let (done, elapsed) = timed(|| file.write_all(&whole).and_then(|()| file.sync_data()));
         done?;
-        bares.push(took);
+        bares.push(elapsed);
     }
-    let (commits, bares) = (Spread::of(commits), Spread::of(bares));
+    let (commits, bares) = (Percentiles::of(commits), Percentiles::of(bares));
     for (name, ours, bare) in [
         ("p50", commits.median, bares.median),
         ("p99", commits.p99, bares.p99),
     ] {
         let times = ratio(ours, bare);
-        line(format_args!(
+        print_line(format_args!(
             "{name}: commit {}, append + fdatasync {}: {times:.2}x",
-            shown(ours),
-            shown(bare)
+            format_duration(ours),
+            format_duration(bare)
         ))?;
     }
     Ok(())
@@ -69,17 +72,17 @@ const FACTS: usize = 200;
 
 const SHARING: u64 = 32;
 
-/// Facts of 32 processes in one commit of the store, beside as many commits of one.
+/// Facts of 32 processes in one commit of the store, compared with 32 commits of one fact.
 fn shared(folder: &Path) -> Outcome {
     let store = LogStore::open(folder)?;
     let owner = store.claim()?;
-    let born = |pid| WriteOp::ProcessCreated {
+    let created = |pid| WriteOp::ProcessCreated {
         row: ProcessRow::started(Pid(pid), "bench"),
         image: vec![0; FACT_BYTES],
     };
     store.commit(
         owner,
-        Batch::durable(&(1..=SHARING).map(born).collect::<Vec<_>>(), 0),
+        Batch::durable(&(1..=SHARING).map(created).collect::<Vec<_>>(), 0),
     )?;
     let (mut alone, mut together) = (Duration::ZERO, Duration::ZERO);
     for round in 0..200 {
@@ -93,26 +96,26 @@ fn shared(folder: &Path) -> Outcome {
                 .map(|pid| fact(pid, number))
                 .collect::<Vec<_>>()
         };
-        let (done, took) = timed(|| {
+        let (done, elapsed) = timed(|| {
             let mut each = one_each(2 * round + 1).into_iter();
             each.try_for_each(|fact| store.commit(owner, Batch::durable(&[fact], 0)))
         });
         done?;
-        alone += took;
-        let (done, took) =
+        alone += elapsed;
+        let (done, elapsed) =
             timed(|| store.commit(owner, Batch::durable(&one_each(2 * round + 2), 0)));
         done?;
-        together += took;
+        together += elapsed;
     }
-    line(format_args!(
+    print_line(format_args!(
         "in the store: {SHARING} facts that share a commit, over {SHARING} commits: {:.1}x",
         ratio(alone, together)
     ))?;
     Ok(())
 }
 
-/// One fact each: words to processes that are stopped. To 32 at once, and to one, which waits for
-/// each commit alone.
+/// One fact each, by inputs to stopped processes: to 32 of them concurrently, and to one that waits
+/// for each commit.
 pub(crate) fn many_processes(folder: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -124,7 +127,7 @@ pub(crate) fn many_processes(folder: &Path) -> Outcome {
         a_second.push(runtime.block_on(facts(&folder, processes))?);
     }
     let times = a_second[1] / a_second[0];
-    line(format_args!(
+    print_line(format_args!(
         "through a kernel: {:.0} facts a second of 32 processes at once, {:.0} of one, each in a \
          commit of its own: {times:.1}x",
         a_second[1], a_second[0]
@@ -154,7 +157,7 @@ async fn facts(folder: &Path, processes: usize) -> Outcome<f64> {
             Ok::<_, dormouse::KernelError>(())
         });
     try_join_all(each).await?;
-    let took: Duration = began.elapsed();
+    let elapsed: Duration = began.elapsed();
     kernel.shutdown().await;
-    Ok((processes * FACTS) as f64 / took.as_secs_f64())
+    Ok((processes * FACTS) as f64 / elapsed.as_secs_f64())
 }

@@ -1,4 +1,5 @@
-//! Contents: the first checkpoint of many and of large ones, the second after a turn, and forks.
+//! Measures contents: the first checkpoint of many and of large contents, the second one after a
+//! turn, and forks.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,7 +12,8 @@ use dormouse::store::LogStore;
 use dormouse::user_input::InputPart;
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
-    Outcome, Replies, Spread, line, peak_bytes, program, ratio, resident_bytes, says, shown,
+    Outcome, Percentiles, Replies, format_duration, peak_bytes, print_line, program, ratio,
+    resident_bytes, says,
 };
 
 use crate::{bytes, disk_bytes, timed};
@@ -54,41 +56,41 @@ fn parts(count: usize, length: usize) -> Vec<InputPart> {
         .collect()
 }
 
-/// A process is handed all at once, and a checkpoint is made; beside one file of the same bytes,
-/// written and synced.
+/// A process is given all contents at once, then a checkpoint is created. Compared with writing and
+/// syncing one file of the same bytes.
 fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
     let total = (count * length) as u64;
     let parts = parts(count, length);
     let raw: Vec<Bytes> = parts.iter().map(|part| part.bytes.clone()).collect();
     let mut plain = Vec::new();
-    // Before and after: what a disk gives changes from second to second.
+    // Measured before and after, since the throughput of a disk varies from second to second.
     plain.push(write_plainly(&folder.join("before"), &raw)?);
     let before = resident_bytes()?;
-    let took = runtime()?.block_on(async {
+    let elapsed = runtime()?.block_on(async {
         let kernel = open(&folder.join("store")).await?;
         let process = session(&kernel).await?;
         let began = Instant::now();
         process.input(parts).await?;
         process.checkpoint("first").await?;
-        let took = began.elapsed();
+        let elapsed = began.elapsed();
         kernel.shutdown().await;
-        Outcome::Ok(took)
+        Outcome::Ok(elapsed)
     })?;
     let extra = peak_bytes()?.saturating_sub(before);
     plain.push(write_plainly(&folder.join("after"), &raw)?);
-    let plainly = Spread::of(plain).median;
-    let rate = |took: Duration| total as f64 / 1e6 / took.as_secs_f64();
-    line(format_args!(
+    let plainly = Percentiles::of(plain).median;
+    let rate = |elapsed: Duration| total as f64 / 1e6 / elapsed.as_secs_f64();
+    print_line(format_args!(
         "{count} x {length} bytes: {} ({:.0} MB/s), one file written and synced {} ({:.0} MB/s): \
          {:.0} % of its speed",
-        shown(took),
-        rate(took),
-        shown(plainly),
+        format_duration(elapsed),
+        rate(elapsed),
+        format_duration(plainly),
         rate(plainly),
-        100.0 * ratio(plainly, took)
+        100.0 * ratio(plainly, elapsed)
     ))?;
     let disk = disk_bytes(&folder.join("store"))?;
-    line(format_args!(
+    print_line(format_args!(
         "disk: {:.3}x the bytes; memory beside them: {:.0} MB",
         disk as f64 / total as f64,
         extra as f64 / 1e6
@@ -97,19 +99,19 @@ fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
 }
 
 fn write_plainly(path: &Path, parts: &[Bytes]) -> Outcome<Duration> {
-    let (done, took) = timed(|| {
+    let (done, elapsed) = timed(|| {
         let mut file = File::create(path)?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
         file.sync_data()
     });
     done?;
     std::fs::remove_file(path)?;
-    Ok(took)
+    Ok(elapsed)
 }
 
 const CHECKPOINTS: usize = 50;
 
-/// A checkpoint after a turn, of a process that holds next to nothing and of one that holds 500 MB.
+/// A checkpoint after a turn: of a process with almost no contents, and of one with 500 MB.
 pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
     let mut spreads = Vec::new();
     for (name, count, length) in [("nothing", 1, 10_000), ("10 x 50 MB", 10, 50_000_000)] {
@@ -133,22 +135,22 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
             kernel.shutdown().await;
             Outcome::Ok(taken)
         })?;
-        let spread = Spread::of(taken);
-        line(format_args!(
+        let percentiles = Percentiles::of(taken);
+        print_line(format_args!(
             "holding {name}: p50 {}, p99 {}",
-            shown(spread.median),
-            shown(spread.p99)
+            format_duration(percentiles.median),
+            format_duration(percentiles.p99)
         ))?;
-        spreads.push(spread.median);
+        spreads.push(percentiles.median);
     }
-    line(format_args!(
+    print_line(format_args!(
         "the second beside the first: {:.2}x",
         ratio(spreads[1], spreads[0])
     ))?;
     Ok(())
 }
 
-/// 100 forks of a process that holds 100 MB.
+/// 100 forks of a process with 100 MB of contents.
 pub(crate) fn forks(folder: &Path) -> Outcome {
     runtime()?.block_on(async {
         let kernel = open(&folder.join("store")).await?;
@@ -161,7 +163,7 @@ pub(crate) fn forks(folder: &Path) -> Outcome {
         }
         kernel.shutdown().await;
         let all = disk_bytes(&folder.join("store"))?;
-        line(format_args!(
+        print_line(format_args!(
             "one process with 100 MB: {:.1} MB; with 100 forks of it: {:.1} MB: {:.3}x",
             one as f64 / 1e6,
             all as f64 / 1e6,

@@ -1,23 +1,23 @@
-//! A long conversation with a checkpoint at every turn: what it takes on the disk.
+//! The size on disk of a long conversation with a checkpoint at every turn.
 
 use std::path::Path;
 
 use dormouse::Kernel;
 use dormouse::model::Request;
 use dormouse::store::LogStore;
-use dormouse_bench::{Outcome, Replies, line, program, says};
+use dormouse_bench::{Outcome, Replies, print_line, program, says};
 
 use crate::{bytes, disk_bytes};
 
 const TURNS: usize = 500;
-/// `bench/durability.py` has LangGraph keep messages of the first length.
+/// `bench/durability.py` stores messages of the first length with LangGraph.
 const MESSAGE_BYTES: [usize; 2] = [1_000, 2_000];
 
 fn said(number: usize, length: usize) -> String {
     String::from_utf8_lossy(&bytes(number as u64 + 1, length)).into_owned()
 }
 
-/// What a turn takes beside its words is the same for short and for long ones.
+/// The overhead of a turn, apart from its text, is the same for short and long texts.
 pub(crate) fn conversation(folder: &Path) -> Outcome {
     MESSAGE_BYTES
         .iter()
@@ -55,11 +55,11 @@ fn of_messages(folder: &Path, length: usize) -> Outcome {
     })?;
     let log = disk_bytes(&store.join("log"))?;
     let all = disk_bytes(&store)?;
-    line(format_args!(
+    print_line(format_args!(
         "{TURNS} turns of {} bytes: conversation {conversation} bytes, log {log}, store {all}",
         2 * length
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "log: {:.2}x the conversation, {} bytes a turn beside its words; store, index included: \
          {:.2}x",
         log as f64 / conversation as f64,

@@ -1,8 +1,9 @@
-//! What durability costs, each figure beside the limit of the same disk in the same run.
+//! The cost of durability. Each figure is printed next to the limit of the same disk, measured in
+//! the same run.
 //!
-//! `durability [SECTION] [FOLDER]`: one section, or all, each in a program of its own so that its
-//! peak of memory is its own. The folder lies on the disk that is measured (the working directory,
-//! until said otherwise) and is left as it was.
+//! `durability [SECTION] [FOLDER]`: runs one section or all, each in a program of its own, so that
+//! their peaks of memory are not mixed. The folder is on the disk to be measured (by default the
+//! working directory) and is left unchanged.
 
 mod commits;
 mod contents;
@@ -14,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dormouse_bench::{Outcome, line};
+use dormouse_bench::{Outcome, print_line};
 
-/// Measures in a folder, and prints.
+/// Runs a section in a folder, and prints its figures.
 type Section = fn(&Path) -> Outcome;
 
 const SECTIONS: [(&str, Section); 9] = [
@@ -28,7 +29,7 @@ const SECTIONS: [(&str, Section); 9] = [
     ("forks", contents::forks),
     ("conversation", conversation::conversation),
     ("restored", restored::restored),
-    ("rebuilt", rebuilt::rebuilt),
+    ("rebuilt", rebuilt::rebuild_index),
 ];
 
 fn main() -> Outcome {
@@ -56,7 +57,7 @@ fn names() -> String {
 }
 
 fn in_a_program_of_its_own(section: &str, base: &Path) -> Outcome {
-    line(format_args!("\n{section}"))?;
+    print_line(format_args!("\n{section}"))?;
     let done = Command::new(std::env::current_exe()?)
         .arg(section)
         .arg(base)
@@ -68,14 +69,14 @@ fn in_a_program_of_its_own(section: &str, base: &Path) -> Outcome {
     }
 }
 
-/// What comes of `act`, and how long it takes.
+/// The result of `act`, and how long it took.
 fn timed<T>(act: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
     let made = act();
     (made, began.elapsed())
 }
 
-/// The bytes that the files below a folder take on the disk.
+/// The disk space of the files below a folder, in bytes.
 fn disk_bytes(folder: &Path) -> Outcome<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let mut bytes = 0;
@@ -91,7 +92,7 @@ fn disk_bytes(folder: &Path) -> Outcome<u64> {
     Ok(bytes)
 }
 
-/// Bytes that no compression and no other content shares.
+/// Bytes that cannot be compressed, and that no other content shares.
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 80);

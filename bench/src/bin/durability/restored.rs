@@ -1,4 +1,4 @@
-//! A store of 1 GB: opening it, and the first answer of a process that is read from it.
+//! Opens a store of 1 GB, and measures the first answer of a process that is loaded from it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,25 +7,27 @@ use dormouse::Kernel;
 use dormouse::model::Request;
 use dormouse::store::LogStore;
 use dormouse::user_input::InputPart;
-use dormouse_bench::{Outcome, Replies, Spread, line, program, resident_bytes, says, shown};
+use dormouse_bench::{
+    Outcome, Percentiles, Replies, format_duration, print_line, program, resident_bytes, says,
+};
 
 use crate::{bytes, timed};
 
 const ROUNDS: usize = 20;
 
-/// Opens warm, again and again: the store alone, then a kernel on it that resumes the process and
-/// reads a page of it.
+/// Repeats both with a warm page cache: opening the store alone, then building a kernel on it that
+/// resumes the process and reads a page.
 pub(crate) fn restored(folder: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     let store = folder.join("store");
-    let opened = || {
+    let builder = || {
         let model = Replies(|_: Request| async { says("done") });
         Outcome::Ok(Kernel::open(LogStore::open(&store)?).model("m", model))
     };
     let pid = runtime.block_on(async {
-        let kernel = opened()?.build().await?;
+        let kernel = builder()?.build().await?;
         let process = kernel
             .start(program(&kernel)?)
             .session()
@@ -41,14 +43,16 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
         kernel.shutdown().await;
         Outcome::Ok(pid)
     })?;
-    // What building it left in memory is no part of what restoring it takes.
-    let (mut opens, mut answers, mut grown) = (Vec::new(), Vec::new(), Vec::new());
+    // Memory that building the store left allocated is not part of what restoring it takes, so
+    // growth is measured from here.
+    let (mut open_times, mut answer_times, mut memory_growth) =
+        (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        let (found, took) = timed(|| LogStore::open(&store));
+        let (found, elapsed) = timed(|| LogStore::open(&store));
         drop(found?);
-        opens.push(took);
-        let (took, bytes) = runtime.block_on(async {
-            let kernel = opened()?.build().await?;
+        open_times.push(elapsed);
+        let (elapsed, bytes) = runtime.block_on(async {
+            let kernel = builder()?.build().await?;
             let before = resident_bytes()?;
             let began = Instant::now();
             let process = kernel.resume(pid).await?;
@@ -59,32 +63,32 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
                     format!(r#"{{"fd": "fd:{}", "page": {page}}}"#, 1 + round),
                 )
                 .await?;
-            let took = began.elapsed();
+            let elapsed = began.elapsed();
             let bytes = resident_bytes()?.saturating_sub(before);
             if answer.is_error {
                 return Err(format!("{answer:?}").into());
             }
             kernel.shutdown().await;
-            Outcome::<(Duration, u64)>::Ok((took, bytes))
+            Outcome::<(Duration, u64)>::Ok((elapsed, bytes))
         })?;
-        answers.push(took);
-        grown.push(bytes);
+        answer_times.push(elapsed);
+        memory_growth.push(bytes);
     }
-    let (opens, answers) = (Spread::of(opens), Spread::of(answers));
-    line(format_args!(
+    let (open_times, answer_times) = (Percentiles::of(open_times), Percentiles::of(answer_times));
+    print_line(format_args!(
         "a store of 1 GB opens in {} (p99 {})",
-        shown(opens.median),
-        shown(opens.p99)
+        format_duration(open_times.median),
+        format_duration(open_times.p99)
     ))?;
-    line(format_args!(
+    print_line(format_args!(
         "resumed and a page read in {} (p99 {})",
-        shown(answers.median),
-        shown(answers.p99)
+        format_duration(answer_times.median),
+        format_duration(answer_times.p99)
     ))?;
-    grown.sort_unstable();
-    line(format_args!(
+    memory_growth.sort_unstable();
+    print_line(format_args!(
         "memory grew by {:.2} MB (median)",
-        grown[grown.len() / 2] as f64 / 1e6
+        memory_growth[memory_growth.len() / 2] as f64 / 1e6
     ))?;
     Ok(())
 }

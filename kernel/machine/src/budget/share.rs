@@ -28,21 +28,21 @@ pub struct ShareRequest {
     pub wants: Budget,
     /// Whether the children may have children themselves, which decides how many processes they
     /// get.
-    pub multiply: Multiply,
+    pub child_creation: ChildCreation,
 }
 
 /// Whether a process may create processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Multiply {
+pub enum ChildCreation {
     /// It may create processes.
-    Yes,
+    Allowed,
     /// It has no tool for it, or is at the maximum depth.
-    No,
+    Denied,
 }
 
 /// The budget is too small for the smallest share. Models read its `Display` text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Shortage {
+pub struct InsufficientBudget {
     /// The amount that is short.
     pub amount: Amount,
     /// Number of requested children.
@@ -53,7 +53,7 @@ pub struct Shortage {
     pub limit: u64,
 }
 
-impl fmt::Display for Shortage {
+impl fmt::Display for InsufficientBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             amount,
@@ -87,26 +87,30 @@ impl Account {
     /// Computes the share of each requested child.
     ///
     /// # Errors
-    /// [`Shortage`] if the smallest share is not available.
-    pub fn share_for(&self, asked: &ShareRequest, now_ms: u64) -> Result<Budget, Shortage> {
+    /// [`InsufficientBudget`] if the smallest share is not available.
+    pub fn share_for(
+        &self,
+        request: &ShareRequest,
+        now_ms: u64,
+    ) -> Result<Budget, InsufficientBudget> {
         let cut =
-            |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, asked, now_ms)?));
+            |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, request, now_ms)?));
         Amount::ALL.into_iter().try_fold(Budget::default(), cut)
     }
 
     fn share_of(
         &self,
         amount: Amount,
-        asked: &ShareRequest,
+        request: &ShareRequest,
         now_ms: u64,
-    ) -> Result<Option<u64>, Shortage> {
-        let wanted = asked.wants.limit(amount);
+    ) -> Result<Option<u64>, InsufficientBudget> {
+        let wanted = request.wants.limit(amount);
         let Some(limit) = self.limits.limit(amount) else {
             return Ok(wanted);
         };
-        let shortage = |left| Shortage {
+        let insufficient = |left| InsufficientBudget {
             amount,
-            children: asked.children,
+            children: request.children,
             left,
             limit,
         };
@@ -126,10 +130,10 @@ impl Account {
             }
             _ => {
                 let left = self.left(amount).unwrap_or(u64::MAX);
-                (left, equal_part(left, amount, asked))
+                (left, equal_part(left, amount, request))
             }
         };
-        share.map(Some).ok_or_else(|| shortage(left))
+        share.map(Some).ok_or_else(|| insufficient(left))
     }
 
     /// The initial account of a child that is created at `now_ms`: its share, with at most the wall
@@ -155,26 +159,26 @@ impl Account {
 }
 
 /// The size of one part of `left`; `None` if it is less than the minimum.
-fn equal_part(left: u64, amount: Amount, asked: &ShareRequest) -> Option<u64> {
-    let children = asked.children.max(1);
+fn equal_part(left: u64, amount: Amount, request: &ShareRequest) -> Option<u64> {
+    let children = request.children.max(1);
     let later = if amount == Amount::Processes {
-        asked.later
+        request.later
     } else {
         0
     };
     let even = left
         / children
-            .saturating_add(asked.beside)
+            .saturating_add(request.beside)
             .saturating_add(later)
             .saturating_add(1);
-    let wanted = asked
+    let wanted = request
         .wants
         .limit(amount)
         .filter(|wanted| *wanted < left / children);
-    match (amount, asked.multiply) {
+    match (amount, request.child_creation) {
         (Amount::Processes, _) if left < children => None,
-        (Amount::Processes, Multiply::No) => Some(1),
-        (Amount::Processes, Multiply::Yes) => Some(wanted.unwrap_or(even).max(1)),
+        (Amount::Processes, ChildCreation::Denied) => Some(1),
+        (Amount::Processes, ChildCreation::Allowed) => Some(wanted.unwrap_or(even).max(1)),
         _ => Some(wanted.unwrap_or(even)).filter(|share| *share > 0),
     }
 }
@@ -195,15 +199,15 @@ mod tests {
             ..Account::default()
         };
         let wants = Budget::default().with(amount, wants);
-        let asked = ShareRequest {
+        let request = ShareRequest {
             children,
             beside,
             later: 0,
             wants,
-            multiply: Multiply::Yes,
+            child_creation: ChildCreation::Allowed,
         };
         let cut = account
-            .share_for(&asked, 0)
+            .share_for(&request, 0)
             .map(|budget| budget.limit(amount));
         assert_eq!(
             cut.ok().flatten(),
@@ -251,14 +255,14 @@ mod tests {
             limits,
             ..Account::default()
         };
-        let asked = ShareRequest {
+        let request = ShareRequest {
             children: 4,
             beside: 0,
             later: 0,
             wants: Budget::default(),
-            multiply: Multiply::No,
+            child_creation: ChildCreation::Denied,
         };
-        let text = account.share_for(&asked, 0).unwrap_err().to_string();
+        let text = account.share_for(&request, 0).unwrap_err().to_string();
         for part in [
             "4 more",
             "budget.cost",

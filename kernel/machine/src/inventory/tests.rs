@@ -8,22 +8,22 @@ fn name(number: u64) -> ShortName {
 fn filled() -> Inventory {
     let mut inventory = Inventory::default();
     for (content, part) in [(1, 1), (2, 1), (3, 2)] {
-        inventory.passed(part, 100);
-        inventory.content(name(content), part, 100);
+        inventory.add_scanned_bytes(part, 100);
+        inventory.add_content(name(content), part, 100);
     }
     for (pid, contents) in [(1, [1, 2]), (2, [2, 3])] {
-        inventory.passed(2, 60);
-        inventory.record(Pid(pid), Need::image(FactNumber(0)), 2, 10);
-        inventory.record(Pid(pid), Need::fact(FactNumber(5)), 2, 50);
-        inventory.image(Pid(pid), FactNumber(0));
-        inventory.facts(Pid(pid), FactNumber(1), 5);
-        inventory.refers(
+        inventory.add_scanned_bytes(2, 60);
+        inventory.add_record(Pid(pid), Need::image(FactNumber(0)), 2, 10);
+        inventory.add_record(Pid(pid), Need::fact(FactNumber(5)), 2, 50);
+        inventory.add_image(Pid(pid), FactNumber(0));
+        inventory.add_facts(Pid(pid), FactNumber(1), 5);
+        inventory.add_references(
             Pid(pid),
             Need::fact(FactNumber(5)),
             contents.into_iter().map(name),
         );
     }
-    inventory.settle();
+    inventory.count_reports();
     inventory
 }
 
@@ -33,10 +33,10 @@ fn live(inventory: &Inventory, losses: &Losses) -> Vec<u64> {
         .collect()
 }
 
-fn processes(pids: &[u64]) -> Forgotten {
-    Forgotten {
+fn processes(pids: &[u64]) -> Deletions {
+    Deletions {
         processes: pids.iter().copied().map(Pid).collect(),
-        ..Forgotten::default()
+        ..Deletions::default()
     }
 }
 
@@ -51,17 +51,19 @@ fn a_content_is_live_while_anybody_kept_refers_to_it() {
     ] {
         let mut inventory = filled();
         let losses = inventory.losses(&processes(given_up));
-        let foreseen = [1, 2].map(|part| inventory.stock(part, &losses).unwrap().live);
+        let foreseen = [1, 2].map(|part| inventory.usage(part, &losses).unwrap().live);
         assert_eq!(
             (live(&inventory, &losses), foreseen),
             (left.to_vec(), parts),
             "{given_up:?} foreseen"
         );
         assert_eq!(inventory.live_contents(&losses), left.len() as u64);
-        given_up.iter().for_each(|pid| inventory.forget(Pid(*pid)));
-        let stock = [1, 2].map(|part| inventory.stock(part, &nothing).unwrap().live);
+        given_up
+            .iter()
+            .for_each(|pid| inventory.delete_process(Pid(*pid)));
+        let usage = [1, 2].map(|part| inventory.usage(part, &nothing).unwrap().live);
         assert_eq!(
-            (live(&inventory, &nothing), stock),
+            (live(&inventory, &nothing), usage),
             (left.to_vec(), parts),
             "{given_up:?}"
         );
@@ -73,24 +75,24 @@ fn a_content_is_live_while_anybody_kept_refers_to_it() {
 fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
     let mut inventory = filled();
     for _ in 0..3 {
-        inventory.refers(
+        inventory.add_references(
             Pid(1),
             Need::fact(FactNumber(2)),
             [name(1), name(1)].into_iter(),
         );
-        inventory.settle();
+        inventory.count_reports();
     }
-    inventory.forget(Pid(1));
-    inventory.forget(Pid(1));
+    inventory.delete_process(Pid(1));
+    inventory.delete_process(Pid(1));
     assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
-    inventory.refers(Pid(3), Need::ALWAYS, [name(1)].into_iter());
-    inventory.settle();
+    inventory.add_references(Pid(3), Need::ALWAYS, [name(1)].into_iter());
+    inventory.count_reports();
     assert_eq!(
         live(&inventory, &Losses::default()),
         [1, 2, 3],
         "a content that is still there can be referred to again"
     );
-    assert_eq!(inventory.stock(1, &Losses::default()).unwrap().live, 200);
+    assert_eq!(inventory.usage(1, &Losses::default()).unwrap().live, 200);
 }
 
 #[test]
@@ -103,22 +105,22 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
     for is_known in [true, false] {
         let mut inventory = Inventory::default();
         for (at, content) in records {
-            inventory.passed(1, 10);
-            inventory.content(name(content), 2, 7);
-            inventory.record(Pid(1), at, 1, 10);
+            inventory.add_scanned_bytes(1, 10);
+            inventory.add_content(name(content), 2, 7);
+            inventory.add_record(Pid(1), at, 1, 10);
             // Without the image it is not known which records are given up together.
             match at {
-                at if at == image(0) => inventory.image(Pid(1), FactNumber(0)),
-                at if at == image(3) && is_known => inventory.image(Pid(1), FactNumber(3)),
+                at if at == image(0) => inventory.add_image(Pid(1), FactNumber(0)),
+                at if at == image(3) && is_known => inventory.add_image(Pid(1), FactNumber(3)),
                 _ => {}
             }
-            inventory.refers(Pid(1), at, [name(content), name(9)].into_iter());
+            inventory.add_references(Pid(1), at, [name(content), name(9)].into_iter());
         }
-        inventory.record(Pid(1), Need::ALWAYS, 1, 5);
-        inventory.settle();
-        let shorter = Forgotten {
+        inventory.add_record(Pid(1), Need::ALWAYS, 1, 5);
+        inventory.count_reports();
+        let shorter = Deletions {
             histories: [(Pid(1), FactNumber(3))].into(),
-            ..Forgotten::default()
+            ..Deletions::default()
         };
         let losses = inventory.losses(&shorter);
         assert_eq!(live(&inventory, &losses), [2, 3]);
@@ -126,24 +128,24 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
             inventory.is_referred_to(name(9), &losses),
             "what the rest refers to as well stays"
         );
-        let foreseen = inventory.stock(1, &losses).unwrap();
-        inventory.shorten(Pid(1), FactNumber(3));
-        let stock = inventory.stock(1, &Losses::default()).unwrap();
+        let foreseen = inventory.usage(1, &losses).unwrap();
+        inventory.truncate_history(Pid(1), FactNumber(3));
+        let usage = inventory.usage(1, &Losses::default()).unwrap();
         assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
         assert_eq!(
-            (stock.live, stock.is_doubtful),
+            (usage.live, usage.is_doubtful),
             (foreseen.live, foreseen.is_doubtful)
         );
-        assert_eq!((stock.bytes, stock.is_doubtful), (40, !is_known));
+        assert_eq!((usage.bytes, usage.is_doubtful), (40, !is_known));
         if is_known {
-            assert_eq!(stock.live, 25);
+            assert_eq!(usage.live, 25);
             continue;
         }
-        inventory.correct(1, 25);
+        inventory.set_live(1, 25);
         let is_doubtful =
-            |inventory: &Inventory| inventory.stock(1, &Losses::default()).unwrap().is_doubtful;
+            |inventory: &Inventory| inventory.usage(1, &Losses::default()).unwrap().is_doubtful;
         assert!(!is_doubtful(&inventory));
-        inventory.forget(Pid(1));
+        inventory.delete_process(Pid(1));
         assert!(
             is_doubtful(&inventory),
             "what is lost of it later is not known either"
@@ -155,7 +157,7 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
 fn gaps_are_seen_whatever_the_order() {
     let mut inventory = Inventory::default();
     for (first, count) in [(8, 3), (1, 2), (5, 3), (14, 1)] {
-        inventory.facts(Pid(1), FactNumber(first), count);
+        inventory.add_facts(Pid(1), FactNumber(first), count);
     }
     let covers = |inventory: &Inventory, since, last| {
         inventory.covers(Pid(1), FactNumber(since), FactNumber(last))
@@ -165,14 +167,14 @@ fn gaps_are_seen_whatever_the_order() {
         Err(None),
         "there is no image to begin from"
     );
-    inventory.image(Pid(1), FactNumber(0));
-    inventory.image(Pid(1), FactNumber(4));
+    inventory.add_image(Pid(1), FactNumber(0));
+    inventory.add_image(Pid(1), FactNumber(4));
     assert_eq!(covers(&inventory, 0, 2), Ok(()));
     assert_eq!(covers(&inventory, 0, 10), Err(Some(FactNumber(2))));
     assert_eq!(covers(&inventory, 4, 10), Ok(()));
     assert_eq!(covers(&inventory, 4, 14), Err(Some(FactNumber(10))));
-    inventory.facts(Pid(1), FactNumber(3), 2);
-    inventory.facts(Pid(1), FactNumber(11), 3);
+    inventory.add_facts(Pid(1), FactNumber(3), 2);
+    inventory.add_facts(Pid(1), FactNumber(11), 3);
     assert_eq!(covers(&inventory, 0, 14), Ok(()));
     assert_eq!(covers(&inventory, 0, 15), Err(Some(FactNumber(14))));
     assert_eq!(
@@ -180,55 +182,55 @@ fn gaps_are_seen_whatever_the_order() {
         Err(None)
     );
     for number in [1, 3, 4] {
-        inventory.temp_file(Pid(1), number);
+        inventory.add_temp_file(Pid(1), number);
     }
     assert_eq!(
         (inventory.temp_files(Pid(1)), inventory.temp_files(Pid(2))),
         (1, 0)
     );
-    inventory.temp_file(Pid(1), 2);
+    inventory.add_temp_file(Pid(1), 2);
     assert_eq!(inventory.temp_files(Pid(1)), 4);
 }
 
 #[test]
 fn a_content_that_is_written_again_counts_where_it_stands_last() {
     let mut inventory = filled();
-    inventory.passed(3, 90);
-    inventory.content(name(1), 3, 90);
-    let stock =
-        |inventory: &Inventory, part| inventory.stock(part, &Losses::default()).unwrap().live;
-    assert_eq!((stock(&inventory, 1), stock(&inventory, 3)), (100, 90));
+    inventory.add_scanned_bytes(3, 90);
+    inventory.add_content(name(1), 3, 90);
+    let usage =
+        |inventory: &Inventory, part| inventory.usage(part, &Losses::default()).unwrap().live;
+    assert_eq!((usage(&inventory, 1), usage(&inventory, 3)), (100, 90));
     inventory.drop_part(1);
-    assert_eq!(inventory.stock(1, &Losses::default()), None);
-    inventory.forget(Pid(1));
-    assert_eq!(stock(&inventory, 3), 0);
-    // A copy elsewhere was dropped, then the one that counts: it is live again where it stands, and
-    // nowhere once it stands nowhere.
+    assert_eq!(inventory.usage(1, &Losses::default()), None);
+    inventory.delete_process(Pid(1));
+    assert_eq!(usage(&inventory, 3), 0);
+    // Dropping a copy in another part changes nothing; dropping the counted one leaves no live
+    // bytes.
     for (pid, part, live) in [(3, 2, 90), (4, 3, 0)] {
-        inventory.dropped(name(1), part);
+        inventory.remove_content(name(1), part);
         assert!(!inventory.is_referred_to(name(1), &Losses::default()));
-        inventory.refers(Pid(pid), Need::ALWAYS, [name(1)].into_iter());
-        inventory.settle();
-        assert_eq!(stock(&inventory, 3), live, "dropped from part {part}");
-        inventory.forget(Pid(pid));
+        inventory.add_references(Pid(pid), Need::ALWAYS, [name(1)].into_iter());
+        inventory.count_reports();
+        assert_eq!(usage(&inventory, 3), live, "dropped from part {part}");
+        inventory.delete_process(Pid(pid));
     }
 }
 
 #[test]
 fn another_store_begins_with_nothing() {
     let mut inventory = filled();
-    inventory.belong_to(0);
+    inventory.attach_to(0);
     assert_eq!(live(&inventory, &Losses::default()), [1, 2, 3]);
-    inventory.belong_to(1);
+    inventory.attach_to(1);
     assert!(live(&inventory, &Losses::default()).is_empty());
-    assert_eq!(inventory.reached(), Reached::default());
+    assert_eq!(inventory.scan_position(), ScanPosition::default());
 }
 
 #[test]
 fn a_history_begins_one_image_before_the_one_that_is_needed() {
     let mut inventory = Inventory::default();
     for at in [0, 10, 20, 30] {
-        inventory.image(Pid(1), FactNumber(at));
+        inventory.add_image(Pid(1), FactNumber(at));
     }
     let begins = |inventory: &Inventory, floor| {
         inventory
@@ -246,26 +248,26 @@ fn a_history_begins_one_image_before_the_one_that_is_needed() {
     for (floor, expected) in cases {
         assert_eq!(begins(&inventory, floor), expected, "{floor}");
     }
-    inventory.shorten(Pid(1), FactNumber(10));
+    inventory.truncate_history(Pid(1), FactNumber(10));
     assert_eq!(begins(&inventory, 20), None, "that is given up already");
-    inventory.no_image(Pid(1), FactNumber(20));
+    inventory.remove_image(Pid(1), FactNumber(20));
     assert_eq!(begins(&inventory, 99), None);
 }
 
 #[test]
 fn who_was_shown_is_told_once_whatever_was_given_up_meanwhile() {
     let mut inventory = filled();
-    inventory.facts(Pid(1), FactNumber(6), 1);
-    inventory.forget(Pid(2));
-    inventory.facts(Pid(3), FactNumber(1), 1);
-    assert_eq!(inventory.settle(), [Pid(1), Pid(3)].into());
-    assert!(inventory.settle().is_empty());
+    inventory.add_facts(Pid(1), FactNumber(6), 1);
+    inventory.delete_process(Pid(2));
+    inventory.add_facts(Pid(3), FactNumber(1), 1);
+    assert_eq!(inventory.count_reports(), [Pid(1), Pid(3)].into());
+    assert!(inventory.count_reports().is_empty());
 }
 
 #[test]
 fn an_end_counts_only_where_all_of_the_process_can_be_read() {
     let mut inventory = filled();
-    inventory.ended(Pid(1), 700);
+    inventory.set_ended(Pid(1), 700);
     assert_eq!(
         [1, 2, 3].map(|pid| inventory.ended_ms(Pid(pid))),
         [Some(700), None, None]

@@ -22,7 +22,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::{Effect, State};
-use crate::budget::{Multiply, ReachedLimit, ShareRequest};
+use crate::budget::{ChildCreation, ReachedLimit, ShareRequest};
 use crate::tool::{ProcessHandler, Tool, ToolSet};
 use dormouse_program::Program;
 
@@ -144,21 +144,22 @@ impl Draft {
             return Ok(());
         }
         let kernel_tools = self.state.host.kernel_tools;
-        let multiply = if can_multiply(program, kernel_tools, access, self.state.depth + 1) {
-            Multiply::Yes
-        } else {
-            Multiply::No
-        };
+        let child_creation =
+            if can_create_children(program, kernel_tools, access, self.state.depth + 1) {
+                ChildCreation::Allowed
+            } else {
+                ChildCreation::Denied
+            };
         let request = ShareRequest {
             children: indices.len() as u64,
             beside: self.children_to_come(call),
             later: self.children_later(call),
             wants,
-            multiply,
+            child_creation,
         };
         let share = account
             .share_for(&request, self.now_ms)
-            .map_err(|shortage| shortage.to_string())?;
+            .map_err(|insufficient| insufficient.to_string())?;
         self.emit(Change::Reserved {
             call,
             shares: indices.into_iter().map(|index| (index, share)).collect(),
@@ -262,7 +263,12 @@ impl State {
 }
 
 /// Whether a process of this program may create processes.
-fn can_multiply(program: &Program, kernel_tools: &ToolSet, access: Access, depth: u32) -> bool {
+fn can_create_children(
+    program: &Program,
+    kernel_tools: &ToolSet,
+    access: Access,
+    depth: u32,
+) -> bool {
     let makes_children = |name: &str| kernel_tools.find(name).is_some_and(Tool::makes_children);
     let mut makers = program
         .tools()

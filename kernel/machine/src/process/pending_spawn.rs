@@ -143,7 +143,7 @@ pub enum FetchError {
     Lost(Unreadable),
     /// An internal failure.
     #[error("reading the files failed inside: {0}")]
-    Inside(String),
+    Internal(String),
 }
 
 /// What a process starts with in addition to the preloads of its program.

@@ -1,11 +1,7 @@
-//! Beginning to run: a process that was just born, or one that comes back from its journal.
+//! Starts a process: a new one, or one that was loaded from its journal.
 //!
-//! The phase decides. A pending model call is made again. A tool call that was in flight is made
-//! again only if that is harmless; otherwise it is answered as "effect unknown". What is made again
-//! has its intent journalled once more, so that nothing begins in a store without room. A fork or
-//! spawn finds its children by parent and call, so that no child is made twice; a spawn that had
-//! begun looks for its child before it reads its files again (`FindChild`, answered by the child's
-//! end or by `Absent`). A stopped process does none of this before it is continued.
+//! What is started depends on the phase. A spawn that had begun looks for its child before it reads
+//! its files again (`FindChild`, answered by the child's end or by `Absent`).
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};

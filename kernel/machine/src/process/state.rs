@@ -100,10 +100,10 @@ pub enum StateError {
         count: u32,
     },
     /// The image names a model that its program does not have.
-    #[error("the image uses model {asked} of its program, which has {models} models")]
+    #[error("the image uses model {requested} of its program, which has {models} models")]
     Model {
         /// Number of the model, counted from 1.
-        asked: u32,
+        requested: u32,
         /// Models of the program.
         models: usize,
     },
@@ -547,7 +547,7 @@ fn check_model(program: &Program, index: u32) -> Result<(), StateError> {
         Ok(())
     } else {
         Err(StateError::Model {
-            asked: index.saturating_add(1),
+            requested: index.saturating_add(1),
             models,
         })
     }

@@ -83,13 +83,13 @@ impl<'a> View<'a> {
 /// cannot be read.
 pub fn view_as<'a>(
     entry: Cow<'a, Entry<Content>>,
-    asked: Option<Form>,
+    requested: Option<Form>,
     settings: &DescriptorSettings,
     quota: &'a ReadQuota,
 ) -> Result<View<'a>, PrettyError> {
     let content = entry.content.reader(quota);
     let by_default = settings.pretty_json && content.may_be_json_line()?;
-    let (content, pretty) = match asked {
+    let (content, pretty) = match requested {
         Some(Form::Pretty) => (content.pretty()?, Some(true)),
         Some(Form::Plain) if by_default => (content, Some(false)),
         None if by_default => match content.pretty() {
@@ -138,7 +138,7 @@ mod tests {
     /// that is refused.
     fn check(
         text: &str,
-        asked: Option<Form>,
+        requested: Option<Form>,
         off: Option<(u64, Option<bool>)>,
         on: Option<(u64, Option<bool>)>,
     ) {
@@ -146,7 +146,7 @@ mod tests {
             let entry = Entry::new(Content::new(text.to_owned()), 10, "tool:t", 0);
             let view = view_as(
                 Cow::Borrowed(&entry),
-                asked,
+                requested,
                 &settings(is_on),
                 ReadQuota::unlimited(),
             )
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(
                 extent.map(|e| (e.total_lines, e.pretty)),
                 expected,
-                "{text:?} {asked:?} {is_on}"
+                "{text:?} {requested:?} {is_on}"
             );
         }
     }

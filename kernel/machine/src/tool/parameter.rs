@@ -280,14 +280,14 @@ pub fn names(
 
 /// The JSON schema of the arguments.
 pub(super) fn schema(parameters: &[Parameter], offered: OfferedParameters) -> Value {
-    let told = parameters
+    let offered_parameters = parameters
         .iter()
         .filter(|parameter| parameter.is_offered(offered) && !parameter.is_alias);
-    let properties: Map<_, _> = told
+    let properties: Map<_, _> = offered_parameters
         .clone()
         .map(|parameter| (parameter.name.into(), parameter.schema()))
         .collect();
-    let required: Vec<_> = told
+    let required: Vec<_> = offered_parameters
         .filter(|parameter| parameter.is_required)
         .map(|parameter| parameter.name)
         .collect();

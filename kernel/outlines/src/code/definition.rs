@@ -6,8 +6,8 @@ use tree_sitter::{Node, QueryCursor, StreamingIterator, Tree};
 
 use super::super::name::tidy;
 use super::super::{Outlined, Unit, checked_count};
-use super::above::{Above, lines};
 use super::language::{Language, Patterns};
+use super::leading::{LeadingNodes, lines};
 use super::parse::{parse, walk};
 use super::{Definitions, called};
 
@@ -30,7 +30,7 @@ enum Block<'t> {
 }
 
 /// A definition that encloses others.
-struct Around {
+struct Enclosing {
     unit: Unit,
     lines: (u64, u64),
     end: usize,
@@ -40,8 +40,8 @@ struct Around {
 /// The functions and classes of a text. `None` if the parser gives up.
 pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions> {
     let tree = parse(text, language)?;
-    let (found, above) = captured(text, &tree, language);
-    let mut outlined = outlined(text, found, &above);
+    let (found, leading) = captured(text, &tree, language);
+    let mut outlined = outlined(text, found, &leading);
     let functions = outlined
         .extract_if(.., |(unit, _)| *unit == Unit::Function)
         .map(|(_, unit)| unit)
@@ -55,11 +55,15 @@ pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions>
 
 /// All definitions, outermost first in the order of the text, and the nodes that may belong to a
 /// definition below them.
-fn captured<'t>(text: &str, tree: &'t Tree, language: Language) -> (Vec<Definition<'t>>, Above) {
+fn captured<'t>(
+    text: &str,
+    tree: &'t Tree,
+    language: Language,
+) -> (Vec<Definition<'t>>, LeadingNodes) {
     let Patterns { query, roots } = language.patterns();
     let names = query.capture_names();
     let mut found = Vec::new();
-    let mut above = Above::default();
+    let mut leading = LeadingNodes::default();
     let mut cursor = QueryCursor::new();
     // Run the query at each node for that node alone: run at the root, its time grows with the
     // depth of the tree.
@@ -79,7 +83,7 @@ fn captured<'t>(text: &str, tree: &'t Tree, language: Language) -> (Vec<Definiti
                     .map(|found| found.node)
             };
             match node("above") {
-                Some(node) => above.push(text, node),
+                Some(node) => leading.push(text, node),
                 None => found.extend(definition(node)),
             }
         }
@@ -87,7 +91,7 @@ fn captured<'t>(text: &str, tree: &'t Tree, language: Language) -> (Vec<Definiti
     });
     let mut named = HashSet::new();
     found.retain(|it: &Definition<'_>| named.insert(it.name.start_byte()));
-    (found, above)
+    (found, leading)
 }
 
 fn definition<'t>(node: impl Fn(&str) -> Option<Node<'t>>) -> Option<Definition<'t>> {
@@ -105,20 +109,24 @@ fn definition<'t>(node: impl Fn(&str) -> Option<Node<'t>>) -> Option<Definition<
     })
 }
 
-fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit, Outlined)> {
-    let mut around: Vec<Around> = Vec::new();
+fn outlined(
+    text: &str,
+    found: Vec<Definition<'_>>,
+    leading: &LeadingNodes,
+) -> Vec<(Unit, Outlined)> {
+    let mut enclosing: Vec<Enclosing> = Vec::new();
     let mut at = (0, 0);
     let units = found.into_iter().map(|it| {
         let lines = lines(it.node);
         // Only the first definition on a line has anything above it; others on that line are served
         // with it.
         if at.0 != lines.0 {
-            at = (lines.0, above.first_line(lines.0));
+            at = (lines.0, leading.first_line(lines.0));
         }
-        while around.pop_if(|outer| !outer.holds(&it, lines)).is_some() {}
-        let parts = it.parts(text, &around);
+        while enclosing.pop_if(|outer| !outer.holds(&it, lines)).is_some() {}
+        let parts = it.parts(text, &enclosing);
         let (name, implemented) = it.names(text, &parts);
-        around.push(Around {
+        enclosing.push(Enclosing {
             unit: it.unit,
             lines,
             end: it.node.end_byte(),
@@ -137,7 +145,7 @@ fn outlined(text: &str, found: Vec<Definition<'_>>, above: &Above) -> Vec<(Unit,
     units.collect()
 }
 
-impl Around {
+impl Enclosing {
     /// Whether `inner` is nested in this definition. A type on exactly the same lines is only a
     /// second name, as in `typedef struct node { … } Node;`.
     fn holds(&self, inner: &Definition<'_>, lines: (u64, u64)) -> bool {
@@ -148,9 +156,9 @@ impl Around {
 
 impl Definition<'_> {
     /// The qualified name: enclosing names, outermost first, then its own.
-    fn parts(&self, text: &str, around: &[Around]) -> Vec<String> {
-        let nearest = around.len().saturating_sub(SCOPES);
-        let outer = around[nearest..].iter().map(|outer| outer.name.clone());
+    fn parts(&self, text: &str, enclosing: &[Enclosing]) -> Vec<String> {
+        let nearest = enclosing.len().saturating_sub(SCOPES);
+        let outer = enclosing[nearest..].iter().map(|outer| outer.name.clone());
         let scope = self
             .scope
             .iter()

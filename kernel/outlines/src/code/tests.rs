@@ -1,5 +1,4 @@
-//! One small source for each language, with its definitions as they are found; and texts that are
-//! hard to read.
+//! The definitions in one small source of each language, and texts that are hard to parse.
 
 use super::*;
 use crate::Outlines;
@@ -32,7 +31,7 @@ const SHAPES: [(&str, &str, &str); 9] =
     shapes!["rs", "py", "js", "ts", "tsx", "go", "java", "c", "cpp"];
 
 #[test]
-fn definitions_of_every_language_are_found_with_what_stands_above_them() {
+fn definitions_are_found_with_their_comments_and_attributes() {
     for (extension, text, units) in SHAPES {
         let source = format!("tool:read /a/shapes.{extension}");
         assert_eq!(listed(text, &source), units, "{extension}");
@@ -40,14 +39,14 @@ fn definitions_of_every_language_are_found_with_what_stands_above_them() {
 }
 
 #[test]
-fn a_language_is_told_by_its_text_alone() {
+fn a_language_is_recognised_by_its_text_alone() {
     for (extension, text, units) in SHAPES {
         assert_eq!(listed(text, "tool:cat"), units, "{extension}");
     }
 }
 
 #[test]
-fn the_source_goes_before_the_first_line_and_that_before_the_text() {
+fn the_name_of_the_source_takes_precedence_over_the_shebang_and_that_over_the_text() {
     let text = "#!/usr/bin/env python3\ndef f():\n    return 1\n";
     let cases = [
         ("file:a b/x.py", Some(Language::Python)),
@@ -90,7 +89,7 @@ fn the_source_goes_before_the_first_line_and_that_before_the_text() {
 }
 
 #[test]
-fn what_is_no_source_code_is_in_no_language() {
+fn a_text_that_is_not_source_code_has_no_language() {
     let prose = "The quick brown fox jumps over the lazy dog, and then it sleeps; that is all.\n"
         .repeat(1000);
     let log = "2024-01-01T00:00:00Z [INFO] 127.0.0.1 - GET /a?b=c&d 200 \"-\" <ok>\n".repeat(1000);
@@ -107,7 +106,7 @@ fn what_is_no_source_code_is_in_no_language() {
 }
 
 #[test]
-fn what_is_nested_too_deeply_is_refused() {
+fn a_text_that_is_nested_too_deeply_is_refused() {
     let opened = [
         "{",
         "(",
@@ -136,7 +135,7 @@ fn what_is_nested_too_deeply_is_refused() {
     }
 }
 
-/// Trees that are deep without brackets, and texts that are all mistakes.
+/// Syntax trees that are deep without brackets, and texts with a syntax error at every token.
 #[test]
 fn depth_costs_no_stack() {
     let cases = [
@@ -191,7 +190,7 @@ fn a_depth_that_code_has_is_read() {
 }
 
 #[test]
-fn what_stands_above_shares_no_line_with_other_code() {
+fn a_leading_comment_shares_no_line_with_other_code() {
     let cases = [
         (
             "a.rs",

@@ -86,7 +86,7 @@ impl Found<'_> {
 pub(super) fn find<'a>(
     search: &Search<'_>,
     call: &Call<'a>,
-    asked: Option<Form>,
+    requested: Option<Form>,
     excerpts: &mut Excerpts,
 ) -> Result<Found<'a>, SearchError> {
     let mut scan = search.matcher.scan(call.quota);
@@ -97,7 +97,7 @@ pub(super) fn find<'a>(
     let mut unreadable = Vec::new();
     for (fd, entry) in searched(call.table) {
         descriptors += 1;
-        let searched = view(entry, asked, call)
+        let searched = view(entry, requested, call)
             .map_err(SearchError::Unreadable)
             .and_then(|view| {
                 let matches = search.find(&mut scan, &view, total, excerpts)?;
@@ -151,10 +151,10 @@ pub(super) fn searched(table: &Table) -> impl Iterator<Item = (&FdId, &Entry<Con
 /// the request applies to all of them.
 pub(super) fn view<'a>(
     entry: &'a Entry<Content>,
-    asked: Option<Form>,
+    requested: Option<Form>,
     call: &Call<'a>,
 ) -> Result<View<'a>, Unreadable> {
-    match view_as(Cow::Borrowed(entry), asked, call.settings, call.quota) {
+    match view_as(Cow::Borrowed(entry), requested, call.settings, call.quota) {
         Ok(view) => Ok(view),
         Err(PrettyError::Unreadable(error)) => Err(error),
         Err(_) => call.default_view(Cow::Borrowed(entry)),

@@ -187,13 +187,13 @@ fn shown<'a>(
     };
     let start = usize::try_from(search.start - 1).unwrap_or(usize::MAX);
     let most = usize::try_from(search.max_matches).unwrap_or(usize::MAX);
-    let asked = sorted
+    let requested = sorted
         .iter()
         .skip(start)
         .take(most)
         .enumerate()
         .take_while(fits);
-    let values: Vec<_> = asked
+    let values: Vec<_> = requested
         .map(|(_, (text, count))| value(text, *count, max_chars))
         .collect();
     let shown = Shown {

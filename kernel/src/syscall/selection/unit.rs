@@ -149,13 +149,13 @@ fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, 
 }
 
 fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> {
-    let asked = args.text("name").unwrap_or_default();
-    match name::find(units, asked)[..] {
+    let requested = args.text("name").unwrap_or_default();
+    match name::find(units, requested)[..] {
         [at] => Ok(at),
         [] => Err(args.invalid(format!(
-            "No {} is named '{asked}'.{} {}.",
+            "No {} is named '{requested}'.{} {}.",
             unit.word(),
-            suggestion(units, asked),
+            suggestion(units, requested),
             names(unit, units)
         ))),
         ref several => {
@@ -166,7 +166,7 @@ fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> 
                 .collect::<Vec<_>>()
                 .join("; ");
             let message = format!(
-                "{} {} are named '{asked}'. Say which with 'index' in place of 'name': {which}{}.",
+                "{} {} are named '{requested}'. Say which with 'index' in place of 'name': {which}{}.",
                 several.len(),
                 unit.plural(),
                 more(several.len())
@@ -176,8 +176,8 @@ fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> 
     }
 }
 
-fn suggestion(units: &[Outlined], asked: &str) -> String {
-    let nearest: Vec<_> = name::nearest(units, asked)
+fn suggestion(units: &[Outlined], requested: &str) -> String {
+    let nearest: Vec<_> = name::nearest(units, requested)
         .into_iter()
         .map(|at| described(units, at))
         .collect();

@@ -209,10 +209,10 @@ fn a_whole_keeps_its_notes_and_bytes_and_a_part_its_name() {
 
 #[test]
 fn a_message_is_preloaded_only_where_its_number_is_not_that_of_another() {
-    let asked = |fd: &str| called(json!({ "program_name": "numbering", FDS: [fd] }));
-    assert!(asked("fd:1").is_ok());
+    let spawn_with = |fd: &str| called(json!({ "program_name": "numbering", FDS: [fd] }));
+    assert!(spawn_with("fd:1").is_ok());
     for message in ["msg:1", "msg:1.1", "msg:1 lines 1-1"] {
-        let refused = asked(message).unwrap_err();
+        let refused = spawn_with(message).unwrap_err();
         assert!(
             refused.contains("has messages of its own") && refused.contains("extract_to_new_fd"),
             "{refused}"
@@ -380,7 +380,7 @@ fn preloads_are_bounded_together() {
         FdId::Fd(4),
         Entry::new(Content::new("y".repeat(half + 1)), 8000, "tool:t", 0),
     );
-    let asked = |fds: Value| {
+    let spawn_with = |fds: Value| {
         checked(
             &json!({ "program": "helper", "query": "x", FDS: fds }).to_string(),
             &program(ALL),
@@ -388,11 +388,11 @@ fn preloads_are_bounded_together() {
         )
     };
     assert!(
-        asked(json!(["fd:3", "fd:4"]))
+        spawn_with(json!(["fd:3", "fd:4"]))
             .unwrap_err()
             .contains("Name parts")
     );
-    let pending = asked(json!(["fd:3"])).unwrap();
+    let pending = spawn_with(json!(["fd:3"])).unwrap();
     let file = |bytes: usize| Fetched {
         files: vec![ShownPreload::bytes("f", "z".repeat(bytes).into())],
         temp_files: vec![],

@@ -146,7 +146,7 @@ async fn attacks_get_through_without_confinement() {
     }
 }
 
-/// What is permitted goes on working, beside what is sealed too.
+/// Permitted access continues to work, also next to sealed files.
 #[tokio::test]
 async fn what_is_permitted_works() {
     if !system_confines() {
@@ -326,7 +326,7 @@ async fn a_link_beside_what_is_sealed_opens_nothing_outside() {
     }
 }
 
-/// A file of the kernel with a second name, beside what is sealed. Names in other folders are not
+/// A file of the kernel with a second name, next to a sealed file. Names in other folders are not
 /// looked for (docs/confinement.md).
 #[tokio::test]
 async fn a_second_name_of_a_sealed_file_is_sealed_too() {

@@ -44,16 +44,16 @@ enum StopReason {
 /// Runs the command under guard, and returns the exit code.
 pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     let Some((guard_arguments, command)) = GuardArguments::read(arguments) else {
-        report_error("the guard was told nothing that it understands");
+        report_error("the arguments of the guard are not valid");
         return NOT_STARTED_CODE;
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let mut made = None;
-    let guarded =
-        runtime.and_then(|runtime| runtime.block_on(guarded(guard_arguments, &command, &mut made)));
-    if let Some(folder) = made {
+    let mut temp_folder = None;
+    let guarded = runtime
+        .and_then(|runtime| runtime.block_on(guarded(guard_arguments, &command, &mut temp_folder)));
+    if let Some(folder) = temp_folder {
         // A failure is not reported: nobody could act on it.
         let _ = temp_folder::remove(&folder);
     }
@@ -66,11 +66,11 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-/// Guards the command. The caller must remove the folder in `made`, whatever the result.
+/// Guards the command. The caller must remove the folder in `created_folder`, whatever the result.
 async fn guarded(
     mut guard_arguments: GuardArguments,
     command: &[OsString],
-    made: &mut Option<PathBuf>,
+    created_folder: &mut Option<PathBuf>,
 ) -> io::Result<Option<WaitStatus>> {
     let mut terminated = signal(SignalKind::terminate())?;
     setsid()?;
@@ -90,7 +90,7 @@ async fn guarded(
     // here on it is removed in every case.
     if let Some(path) = &guard_arguments.temporary {
         let folder = temp_folder::make_named(path)?;
-        *made = Some(path.clone());
+        *created_folder = Some(path.clone());
         if let Some(Confinement {
             writes: Writes::Below(folders),
             ..
@@ -100,22 +100,22 @@ async fn guarded(
         }
     }
     let before = tasks().unwrap_or(0);
-    let mut begun = Command::new(THIS_PROGRAM);
-    begun
+    let mut command_line = Command::new(THIS_PROGRAM);
+    command_line
         .arg(COMMAND)
         .args(guard_arguments.written())
         .arg("--")
         .args(command);
-    let begun = process(begun.spawn()?.id())?;
+    let child = process(command_line.spawn()?.id())?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;
 
     let (kernel_ended, ended) = (
         watch(kernel_fd)?,
-        watch(pidfd_open(begun, PidfdFlags::NONBLOCK)?)?,
+        watch(pidfd_open(child, PidfdFlags::NONBLOCK)?)?,
     );
-    let mut left = Descendants::new(begun, scope);
+    let mut left = Descendants::new(child, scope);
     let reason = tokio::select! {
         _ = ended.readable() => StopReason::Ended,
         _ = kernel_ended.readable() => StopReason::Cancelled,
@@ -140,8 +140,8 @@ async fn guarded(
 /// restriction is verified with a signal to the kernel, which is not a descendant:
 /// [`Descendants::end`] signals every process in scope.
 fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
-    let is_laid = support.scope_signals().is_ok();
-    match is_laid && test_kill_process(kernel) == Err(Errno::PERM) {
+    let is_restricted = support.scope_signals().is_ok();
+    match is_restricted && test_kill_process(kernel) == Err(Errno::PERM) {
         true => SignalScope::Descendants,
         false => SignalScope::Everybody,
     }
@@ -165,14 +165,14 @@ async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
     else {
         return std::future::pending().await;
     };
-    let mut looks = interval(CHECK_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut look = 0_u32;
+    let mut checks = interval(CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut count = 0_u32;
     loop {
-        looks.tick().await;
-        look = look.wrapping_add(1);
+        checks.tick().await;
+        count = count.wrapping_add(1);
         let has_grown = tasks().is_none_or(|tasks| tasks > before + u64::from(most / 2));
-        if (has_grown || look.is_multiple_of(COUNT_EVERY))
+        if (has_grown || count.is_multiple_of(COUNT_EVERY))
             && descendants().len() as u64 > u64::from(most)
         {
             return most;
@@ -182,7 +182,7 @@ async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
 
 fn process(number: u32) -> io::Result<Pid> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::Error::other(format!("{number} is no number of a process")))
+    pid.ok_or_else(|| io::Error::other(format!("{number} is not a valid pid")))
 }
 
 /// Ends this process as the command ended: by the same signal, or by returning its exit code.

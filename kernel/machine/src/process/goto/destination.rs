@@ -19,28 +19,28 @@ pub enum GotoError {
     #[error("{0}")]
     Arguments(String),
     /// The position is not the name of a message.
-    #[error("'{asked}' is not the position of a message: it is written as msg:N. {valid}")]
+    #[error("'{requested}' is not the position of a message: it is written as msg:N. {valid}")]
     Unknown {
         /// The requested position.
-        asked: String,
+        requested: String,
         /// The valid positions, as text.
         valid: String,
     },
     /// The position is the end of the conversation.
     #[error(
-        "msg:{asked} is where the conversation stands: there is nothing to go back over. {valid}"
+        "msg:{requested} is where the conversation stands: there is nothing to go back over. {valid}"
     )]
     Current {
         /// The requested position.
-        asked: u32,
+        requested: u32,
         /// The valid positions, as text.
         valid: String,
     },
     /// The position is after the end of the conversation.
-    #[error("msg:{asked} is yet to come: the last message is msg:{last}. {valid}")]
+    #[error("msg:{requested} is yet to come: the last message is msg:{last}. {valid}")]
     Future {
         /// The requested position.
-        asked: u32,
+        requested: u32,
         /// Number of the last message.
         last: usize,
         /// The valid positions, as text.
@@ -109,18 +109,21 @@ pub fn check_goto_message(message: &str) -> Result<(), GotoError> {
 pub(super) fn destination(
     messages: &Vector<Arc<Message>>,
     current: usize,
-    asked: &str,
+    requested: &str,
 ) -> Result<u32, GotoError> {
-    let position = asked.trim().trim_start_matches('[').trim_end_matches(']');
+    let position = requested
+        .trim()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
     let Ok(FdId::Message { number, part: None }) = position.parse() else {
         return Err(GotoError::Unknown {
-            asked: asked.to_owned(),
+            requested: requested.to_owned(),
             valid: valid(current),
         });
     };
     if number as usize > messages.len() {
         return Err(GotoError::Future {
-            asked: number,
+            requested: number,
             last: messages.len(),
             valid: valid(current),
         });
@@ -128,7 +131,7 @@ pub(super) fn destination(
     match (number..).find(|number| !is_inside(messages, *number as usize)) {
         Some(to) if (to as usize) < current => Ok(to),
         _ => Err(GotoError::Current {
-            asked: number,
+            requested: number,
             valid: valid(current),
         }),
     }
@@ -229,9 +232,9 @@ mod tests {
             ("3", 6, Err("unknown_position")),
             ("", 6, Err("unknown_position")),
         ];
-        for (asked, current, expected) in cases {
-            let found = destination(&messages, current, asked).map_err(|error| error.word());
-            assert_eq!(found, expected, "{asked} at {current}");
+        for (requested, current, expected) in cases {
+            let found = destination(&messages, current, requested).map_err(|error| error.word());
+            assert_eq!(found, expected, "{requested} at {current}");
         }
         assert!(
             destination(&Vector::new(), 0, "msg:1")

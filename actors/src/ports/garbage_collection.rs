@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 
 use dormouse_kernel::inventory::Inventory;
-pub use dormouse_kernel::retention::Forgotten;
+pub use dormouse_kernel::retention::Deletions;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::codec::CodecError;
 
 use crate::garbage::Piece;
 
-/// Parameters of [`Store::take_stock`](super::Store::take_stock).
-pub struct StockTaking<'a> {
+/// Parameters of [`Store::update_inventory`](super::Store::update_inventory).
+pub struct InventoryUpdate<'a> {
     /// The inventory to update. An empty one, or one of another opening of the store, is filled
     /// from the beginning.
     pub inventory: &'a mut Inventory,
@@ -23,7 +23,7 @@ pub struct StockTaking<'a> {
 
 /// The result of an update of the inventory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StockTaken {
+pub struct InventoryReport {
     /// Records that were read.
     pub records: u64,
     /// Whether the update is complete.
@@ -31,16 +31,16 @@ pub struct StockTaken {
 }
 
 /// Parameters of a sweep.
-pub struct Sweep<'a> {
+pub struct SweepRequest<'a> {
     /// The mark whose pins the sweep respects; ignored if nothing is written.
     pub mark: MarkToken,
-    /// The content of the store, as [`Store::take_stock`](super::Store::take_stock) found it after
-    /// the mark began. The sweep records inspected and freed segments in it.
+    /// The content of the store, as [`Store::update_inventory`](super::Store::update_inventory)
+    /// found it after the mark began. The sweep records inspected and freed segments in it.
     pub inventory: &'a mut Inventory,
     /// The contents that are kept.
     pub contents: Contents,
     /// What counts as deleted in addition to what is deleted. For [`Purpose::Count`].
-    pub forgotten: &'a Forgotten,
+    pub deletions: &'a Deletions,
     /// Whether anything is written.
     pub purpose: Purpose,
     /// The size of the work units.
@@ -106,7 +106,7 @@ pub enum Step {
     /// Move live records of the segment to the end of the log.
     Move(u32),
     /// Sync the moved records.
-    Settle(u32),
+    Sync(u32),
     /// Write the replacement of the segment.
     Write(u32),
     /// Replace the segment. This step cannot be undone.
@@ -122,7 +122,7 @@ impl Step {
         match self {
             Self::Inspect(number)
             | Self::Move(number)
-            | Self::Settle(number)
+            | Self::Sync(number)
             | Self::Write(number)
             | Self::Replace(number)
             | Self::Clean(number) => number,
@@ -132,7 +132,7 @@ impl Step {
 
 /// What a sweep did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepReport {
     /// Bytes in the store before.
     pub bytes_before: u64,
     /// Bytes in the store after.

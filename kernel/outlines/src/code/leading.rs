@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 /// Nodes that may belong to a definition below them, in the order of the text.
 #[derive(Debug, Default)]
-pub(super) struct Above {
+pub(super) struct LeadingNodes {
     runs: Vec<Run>,
 }
 
@@ -19,7 +19,7 @@ struct Run {
     is_alone: bool,
 }
 
-impl Above {
+impl LeadingNodes {
     /// Adds a node. It is ignored if other code precedes it on its line, or if it is a shebang
     /// line.
     pub(super) fn push(&mut self, text: &str, node: Node<'_>) {

@@ -10,25 +10,25 @@ use std::sync::Arc;
 
 /// Called before bytes of a store are read.
 #[derive(Clone, Default)]
-pub(crate) struct Pace(Option<Arc<Ask>>);
+pub(crate) struct Throttle(Option<Arc<ThrottleFn>>);
 
-type Ask = dyn Fn(u64) -> ControlFlow<()> + Send + Sync;
+type ThrottleFn = dyn Fn(u64) -> ControlFlow<()> + Send + Sync;
 
-impl Pace {
-    /// Calls `ask` before each read.
-    pub(crate) fn of(ask: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(ask)))
+impl Throttle {
+    /// Calls `wait` before each read.
+    pub(crate) fn of(wait: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(wait)))
     }
 
     /// Waits until this many bytes may be read.
     ///
     /// # Errors
     /// Of kind `Interrupted` if reading is cancelled.
-    pub(crate) fn ask(&self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn wait(&self, bytes: u64) -> io::Result<()> {
         match self
             .0
             .as_ref()
-            .map_or(ControlFlow::Continue(()), |ask| ask(bytes))
+            .map_or(ControlFlow::Continue(()), |wait| wait(bytes))
         {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(io::Error::new(
@@ -39,12 +39,12 @@ impl Pace {
     }
 }
 
-impl fmt::Debug for Pace {
+impl fmt::Debug for Throttle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() {
-            "Pace(asked)"
+            "Throttle(limited)"
         } else {
-            "Pace(unbounded)"
+            "Throttle(unbounded)"
         })
     }
 }
