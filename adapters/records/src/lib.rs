@@ -36,6 +36,7 @@
 
 pub mod chunks;
 mod commit;
+pub mod compression;
 mod content;
 mod error;
 mod frame;
@@ -44,10 +45,13 @@ mod gc_pins;
 mod log;
 mod memory;
 mod row;
+pub mod secret;
 mod store;
 pub mod validator;
 
+pub use compression::Compression;
 pub use gc_pins::GcPins;
 pub use log::{NewContent, Record, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
 pub use memory::{MemoryLog, MemoryStore};
+pub use secret::{InvalidSecret, StoreSecret};
 pub use store::RecordStore;

@@ -9,10 +9,10 @@ use dormouse_actors::ports::StoreError;
 use crate::disk::OsDisk;
 use crate::log_store::LogStore;
 use crate::pace::Pace;
-use crate::packed::Compression;
 use crate::quota::Quota;
 use crate::read_only;
-use crate::secret::StoreSecret;
+use dormouse_records::Compression;
+use dormouse_records::secret::StoreSecret;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
