@@ -1,13 +1,18 @@
-//! zstd, for contents chunk by chunk.
+//! zstd, for contents chunk by chunk, and for records as a whole.
 //!
 //! Bytes are stored compressed only if that saves at least an eighth of them. A compressed chunk is
 //! recognised by its stored length, which is less than its own.
 
-use std::io;
+use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
+use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
 
 use crate::chunks::CHUNK_BYTES;
+
+/// The lengths of records that are worth a try. Shorter ones hardly ever save an eighth.
+const RECORD_BYTES: RangeInclusive<usize> = 128..=MAX_PAYLOAD_BYTES;
 
 /// Whether bytes are compressed when they are written. Both forms can always be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,9 +20,10 @@ pub enum Compression {
     /// Bytes are stored as they are.
     #[default]
     None,
-    /// zstd at this level, from 1 (fast) to 22 (small), for each 64 KiB on its own. A content is
-    /// stored compressed only if that saves at least an eighth of it. Costs a pass of zstd when the
-    /// content is written, and one over each part that is read.
+    /// zstd at this level, from 1 (fast) to 22 (small), for each 64 KiB of a content on its own. A
+    /// content is stored compressed only if that saves at least an eighth of it. Costs a pass of
+    /// zstd when the content is written, and one over each part that is read. A
+    /// [`RecordStore`](crate::RecordStore) compresses records in the same way, each as a whole.
     Zstd(i32),
 }
 
@@ -50,6 +56,20 @@ impl Compression {
         }
         Ok((!chunks.is_empty()).then_some(chunks))
     }
+
+    /// A record compressed as a whole; `None` if that does not save an eighth of it.
+    ///
+    /// # Errors
+    /// As zstd's.
+    pub(crate) fn record(self, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Zstd(level) if RECORD_BYTES.contains(&bytes.len()) => {
+                let packed = zstd::bulk::compress(bytes, level)?;
+                Ok((packed.len() <= worth(bytes.len())).then_some(packed))
+            }
+            Self::Zstd(_) | Self::None => Ok(None),
+        }
+    }
 }
 
 /// The most bytes that may be left of `length` after compression.
@@ -70,4 +90,14 @@ pub fn unpack_chunk(packed: Vec<u8>, length: usize) -> Option<Vec<u8>> {
         return Some(packed);
     }
     zstd::bulk::decompress(&packed, length).ok()
+}
+
+/// Reverses [`Compression::record`]; `None` if that gives more than a record may have, or if the
+/// bytes are no frame.
+pub(crate) fn unpack_record(packed: &[u8]) -> Option<Vec<u8>> {
+    let limit = MAX_PAYLOAD_BYTES as u64 + 1;
+    let decoder = zstd::stream::read::Decoder::with_buffer(packed).ok()?;
+    let mut bytes = Vec::new();
+    decoder.take(limit).read_to_end(&mut bytes).ok()?;
+    (bytes.len() <= MAX_PAYLOAD_BYTES).then_some(bytes)
 }

@@ -1,5 +1,8 @@
 //! Garbage collection: finds the contents that journals reference, and deletes the others.
 //!
+//! Contents are compared by the log's names of them, here and in the pins: their hashes cannot be
+//! derived from the names that an encrypted log lists.
+//!
 //! Records of deleted processes and truncated histories are deleted by the commit itself, so that
 //! only contents are left to collect.
 
@@ -13,7 +16,7 @@ use dormouse_actors::ports::{
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
-use crate::frame;
+use crate::frame::Codec;
 use crate::log::{Record, RecordLog, StreamKind};
 use crate::row::{KeptRow, StoredRow};
 use crate::store::{RecordStore, lost, missing, stream};
@@ -32,15 +35,16 @@ impl<L: RecordLog> RecordStore<L> {
     ) -> Result<StockTaken, StoreError> {
         *order.inventory = Inventory::default();
         let mut taken = StockTaken::default();
+        let codec = self.codec()?;
         for (pid, record) in self.log().read_kind(StreamKind::Process)? {
             if (order.watch)() == ControlFlow::Break(()) {
                 taken.progress = Progress::BrokenOff;
                 break;
             }
             let pid = Pid(pid);
-            match StoredRow::read(pid, &record) {
+            match StoredRow::read(&codec, pid, &record) {
                 Ok(StoredRow::Kept(_)) => {
-                    taken.records += self.take_inventory_of(pid, &mut order)?;
+                    taken.records += self.take_inventory_of(&codec, pid, &mut order)?;
                 }
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => order
@@ -53,7 +57,12 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Reads one journal. Returns how many records it has.
-    fn take_inventory_of(&self, pid: Pid, order: &mut StockTaking<'_>) -> Result<u64, StoreError> {
+    fn take_inventory_of(
+        &self,
+        codec: &Codec,
+        pid: Pid,
+        order: &mut StockTaking<'_>,
+    ) -> Result<u64, StoreError> {
         let (ended_ms, streams) =
             match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
                 // The process was deleted meanwhile.
@@ -67,7 +76,7 @@ impl<L: RecordLog> RecordStore<L> {
                 order.inventory.note_unreadable(Some(pid), what);
             }
             for record in &records {
-                add_references(order, pid, kind, record);
+                add_references(codec, order, pid, kind, record);
                 count += 1;
             }
         }
@@ -113,8 +122,8 @@ impl<L: RecordLog> RecordStore<L> {
             self.pins().check(sweep.mark)?;
         }
         let losses = sweep.inventory.losses(sweep.forgotten);
-        let is_kept = |hash: &ContentHash| {
-            let name = ShortName::of(&hash.0);
+        let is_kept = |name: &ContentHash| {
+            let name = ShortName::of(&name.0);
             sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)
         };
         let mut swept = Swept {
@@ -122,10 +131,10 @@ impl<L: RecordLog> RecordStore<L> {
             ..Swept::default()
         };
         let mut unreferenced = Vec::new();
-        for (hash, bytes) in self.log().contents()? {
+        for (name, bytes) in self.log().contents()? {
             swept.bytes_before += bytes;
-            if !is_kept(&hash) && !self.pins().is_pinned(hash.0) {
-                unreferenced.push((hash, bytes));
+            if !is_kept(&name) && !self.pins().is_pinned(name.0) {
+                unreferenced.push((name, bytes));
             }
         }
         for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_TOGETHER)) {
@@ -161,10 +170,10 @@ impl<L: RecordLog> RecordStore<L> {
         // check and the deletion.
         let _no_commit = self.cache();
         self.pins().check(sweep.mark)?;
-        let is_unpinned = |(hash, _): &&(ContentHash, u64)| !self.pins().is_pinned(hash.0);
+        let is_unpinned = |(name, _): &&(ContentHash, u64)| !self.pins().is_pinned(name.0);
         let unreferenced: Vec<_> = contents.iter().filter(is_unpinned).collect();
-        let hashes: Vec<_> = unreferenced.iter().map(|(hash, _)| *hash).collect();
-        self.log().delete_contents(owner, &hashes)?;
+        let names: Vec<_> = unreferenced.iter().map(|(name, _)| *name).collect();
+        self.log().delete_contents(owner, &names)?;
         unreferenced
             .into_iter()
             .for_each(|content| count_deleted(swept, content));
@@ -177,9 +186,16 @@ fn count_deleted(swept: &mut Swept, (_, bytes): &(ContentHash, u64)) {
     swept.dropped_content_bytes += bytes;
 }
 
-/// Adds the references of a record to the inventory.
-fn add_references(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, record: &Record) {
-    let payload = match frame::payload(stream(kind, pid), record) {
+/// Adds the references of a record to the inventory, by the names that the log has for the
+/// contents.
+fn add_references(
+    codec: &Codec,
+    order: &mut StockTaking<'_>,
+    pid: Pid,
+    kind: StreamKind,
+    record: &Record,
+) {
+    let payload = match codec.payload(stream(kind, pid), record) {
         Ok(payload) => payload,
         Err(error) => {
             return order
@@ -198,7 +214,9 @@ fn add_references(order: &mut StockTaking<'_>, pid: Pid, kind: StreamKind, recor
     };
     match (order.references)(piece) {
         Ok(contents) => {
-            let names = contents.iter().map(|hash| ShortName::of(&hash.0));
+            let names = contents
+                .iter()
+                .map(|hash| ShortName::of(&codec.name(*hash).0));
             order.inventory.refers(pid, need, names);
         }
         Err(error) => order

@@ -43,6 +43,7 @@ mod frame;
 mod gc;
 mod gc_pins;
 mod log;
+mod log_header;
 mod memory;
 mod row;
 pub mod secret;

@@ -122,6 +122,9 @@ pub enum StreamKind {
     Checkpoint = 5,
     /// The highest number that a checkpoint ever had: one stream, id 0, with one record, number 0.
     LastCheckpoint = 6,
+    /// How the log is encoded: one stream, id 0, with one record, number 0, written by the first
+    /// commit.
+    LogHeader = 7,
 }
 
 /// A record that was read.
