@@ -133,8 +133,9 @@ impl<L: RecordLog> RecordStore<L> {
 
     fn known_checkpoints(&self) -> Result<KnownCheckpoints, StoreError> {
         let mut known = KnownCheckpoints::default();
+        let records = self.log().read_kind(StreamKind::Checkpoint)?;
         let codec = self.codec()?;
-        for (id, record) in self.log().read_kind(StreamKind::Checkpoint)? {
+        for (id, record) in records {
             let id = CheckpointId(id);
             match read_checkpoint(&codec, id, &record) {
                 Ok(checkpoint) => drop(known.readable.insert(id, checkpoint)),

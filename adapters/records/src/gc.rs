@@ -35,8 +35,9 @@ impl<L: RecordLog> RecordStore<L> {
     ) -> Result<StockTaken, StoreError> {
         *order.inventory = Inventory::default();
         let mut taken = StockTaken::default();
+        let records = self.log().read_kind(StreamKind::Process)?;
         let codec = self.codec()?;
-        for (pid, record) in self.log().read_kind(StreamKind::Process)? {
+        for (pid, record) in records {
             if (order.watch)() == ControlFlow::Break(()) {
                 taken.progress = Progress::BrokenOff;
                 break;

@@ -97,3 +97,48 @@ fn unencrypted() -> Codec {
         compression: Compression::None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::CommitNumber;
+
+    use super::*;
+
+    fn record(op: RecordOp) -> Record {
+        let RecordOp::Put { number, bytes, .. } = op else {
+            panic!("a header is written, and not deleted");
+        };
+        Record {
+            number,
+            commit: CommitNumber(1),
+            at_ms: 0,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn a_header_survives_its_record() {
+        for secret in [None, Some(StoreSecret::new([1; 32]))] {
+            let header = LogHeader::new(secret.as_ref()).unwrap();
+            let read = LogHeader::read(&record(header.put().unwrap())).unwrap();
+            assert_eq!((read.salt, read.check), (header.salt, header.check));
+            assert!(read.keys(secret.as_ref()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_header_of_a_later_version_is_no_damage_and_one_of_another_length_is() {
+        let read = |payload: &[u8]| {
+            let op = unencrypted().put(LOG_HEADER, 0, payload).unwrap();
+            LogHeader::read(&record(op)).unwrap_err()
+        };
+        for payload in [&[2][..], &[2; 65], &[0; 65]] {
+            let error = read(payload);
+            assert!(matches!(error, StoreError::Newer { .. }), "{error}");
+        }
+        for payload in [&[][..], &[1; 64], &[1; 66]] {
+            let error = read(payload);
+            assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        }
+    }
+}

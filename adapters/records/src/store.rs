@@ -121,13 +121,17 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// How the log is encoded. Costs a read of the log's header, until the log has one.
     ///
+    /// Called after records were read, and never before: the first commit writes the header
+    /// together with records, and between two reads of an empty log it can come from another
+    /// program.
+    ///
     /// # Errors
     /// [`StoreError::Key`] for a missing or wrong key, [`StoreError::Damaged`],
     /// [`StoreError::Newer`].
     pub(crate) fn codec(&self) -> Result<Codec, StoreError> {
         match self.stored_codec()? {
             Some(codec) => Ok(codec),
-            // Nothing is stored that it could fail to read.
+            // The log was empty, so nothing was read that this codec could fail to decode.
             None => Ok(self.new_codec()?.0),
         }
     }
@@ -180,7 +184,7 @@ impl<L: RecordLog> RecordStore<L> {
         let keys = header.keys(self.secret.as_ref());
         let keys = keys.map_err(|fault| StoreError::Key {
             path: self.folder().map_or_else(
-                || "in its log of records".to_owned(),
+                || "on this log of records".to_owned(),
                 |folder| folder.display().to_string(),
             ),
             fault,
@@ -202,8 +206,8 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// The row of a process; `None` for an unknown one.
     pub(crate) fn row(&self, pid: Pid) -> Result<Option<StoredRow>, StoreError> {
-        let codec = self.codec()?;
         let record = self.log.latest(row::stream(pid), 0)?;
+        let codec = self.codec()?;
         record
             .map(|record| StoredRow::read(&codec, pid, &record))
             .transpose()
@@ -260,8 +264,8 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     fn payloads(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Vec<u8>>, StoreError> {
-        let codec = self.codec()?;
         let records = self.read_all(stream, first, upto)?;
+        let codec = self.codec()?;
         let payloads = records.iter().map(|record| codec.payload(stream, record));
         payloads.map(|payload| payload.map(Vec::from)).collect()
     }
@@ -271,12 +275,11 @@ impl<L: RecordLog> RecordStore<L> {
         let snapshots = stream(StreamKind::Snapshot, pid);
         let mut upto = upto.0;
         let mut damage = None;
-        let codec = self.codec()?;
         loop {
             let Some(record) = self.log.latest(snapshots, upto)? else {
                 return Err(damage.unwrap_or_else(|| lost(snapshots, upto)));
             };
-            match codec.payload(snapshots, &record) {
+            match self.codec()?.payload(snapshots, &record) {
                 Ok(image) => return Ok((FactNumber(record.number), image.into())),
                 // An earlier image leads to the same process by more facts.
                 Err(error) => match record.number.checked_sub(1) {
@@ -294,9 +297,9 @@ impl<L: RecordLog> RecordStore<L> {
         by: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
         let files = stream(StreamKind::TempFile, root);
-        let codec = self.codec()?;
         self.read_consistently(root, |_| {
             let records = self.log.read(files, 1..=u64::MAX)?;
+            let codec = self.codec()?;
             let mut changes = Vec::new();
             for (number, record) in (1..).zip(&records) {
                 if record.number != number {
@@ -397,8 +400,9 @@ impl<L: RecordLog> Store for RecordStore<L> {
 
     fn processes(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
+        let records = self.log.read_kind(StreamKind::Process)?;
         let codec = self.codec()?;
-        for (pid, record) in self.log.read_kind(StreamKind::Process)? {
+        for (pid, record) in records {
             listing.last = listing.last.max(pid);
             match StoredRow::read(&codec, Pid(pid), &record) {
                 Ok(StoredRow::Kept(kept)) => listing.rows.push(kept.row),
@@ -457,20 +461,22 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        let records = self.log.read_kind(StreamKind::Checkpoint)?;
         let codec = self.codec()?;
-        let records = self.log.read_kind(StreamKind::Checkpoint)?.into_iter();
         records
+            .into_iter()
             .map(|(id, record)| read_checkpoint(&codec, CheckpointId(id), &record))
             .collect()
     }
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
-        let codec = self.codec()?;
         let record = self.log.latest(LAST_CHECKPOINT, 0)?;
+        let codec = self.codec()?;
         record.map_or(Ok(0), |record| codec.value(LAST_CHECKPOINT, &record))
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
+        // The name of a content takes the codec first: an empty log contains it by no name.
         let codec = self.codec()?;
         let stored = self.log.content(codec.name(hash))?;
         let stored = stored.ok_or(StoreError::UnknownContent(hash))?;

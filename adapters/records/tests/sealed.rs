@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ops::{Range, RangeInclusive};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
@@ -283,11 +283,15 @@ fn the_key_is_chosen_by_the_first_commit_and_not_by_a_claim() {
 /// A log in memory that counts what is read of contents, and can lose an acknowledgement.
 #[derive(Default)]
 struct Spy {
-    log: MemoryLog,
+    log: Arc<MemoryLog>,
     read_bytes: Arc<AtomicU64>,
     reads: Arc<AtomicU64>,
     loses_acknowledgement: AtomicBool,
+    /// Runs once, after the header of the log was read.
+    after_header: Mutex<Option<Hook>>,
 }
+
+type Hook = Box<dyn FnOnce(&Arc<MemoryLog>) + Send>;
 
 impl RecordLog for Spy {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
@@ -318,7 +322,13 @@ impl RecordLog for Spy {
     }
 
     fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
-        self.log.latest(stream, upto)
+        let latest = self.log.latest(stream, upto);
+        if stream.kind == StreamKind::LogHeader
+            && let Some(hook) = self.after_header.lock().unwrap().take()
+        {
+            hook(&self.log);
+        }
+        latest
     }
 
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError> {
@@ -374,6 +384,36 @@ fn a_first_commit_that_was_not_acknowledged_keeps_the_key_that_it_was_written_wi
     assert_eq!(store.processes().unwrap().rows.len(), 2);
     let headers = store.log().read_kind(StreamKind::LogHeader).unwrap();
     assert_eq!(headers[0].1.commit, CommitNumber(1));
+}
+
+#[test]
+fn a_first_commit_between_two_reads_of_another_program_is_no_damage() {
+    let queries: [fn(&dyn Store) -> Result<(), StoreError>; 7] = [
+        |store| {
+            let lost = store.processes()?.lost;
+            assert_eq!(lost, [""; 0]);
+            Ok(())
+        },
+        |store| store.journal(Pid(1), None).map(drop),
+        |store| store.facts(Pid(1), FactNumber(1), FactNumber(1)).map(drop),
+        |store| store.checkpoints().map(drop),
+        |store| store.last_checkpoint().map(drop),
+        |store| store.temp_files(Pid(1)).map(drop),
+        |store| store.content(hash(b"the-content")).map(drop),
+    ];
+    for (number, query) in queries.iter().enumerate() {
+        let spy = Spy::default();
+        let first_commits: Hook = Box::new(|log| {
+            fill(&sealed(log.clone(), Compression::None));
+        });
+        *spy.after_header.lock().unwrap() = Some(first_commits);
+        let store = sealed(spy, Compression::None);
+        match query(&store) {
+            Ok(()) | Err(StoreError::UnknownProcess(_) | StoreError::UnknownContent(_)) => {}
+            Err(error) => panic!("query {number}: {error}"),
+        }
+        query(&store).unwrap();
+    }
 }
 
 #[test]
