@@ -388,7 +388,8 @@ fn a_first_commit_that_was_not_acknowledged_keeps_the_key_that_it_was_written_wi
 
 #[test]
 fn a_first_commit_between_two_reads_of_another_program_is_no_damage() {
-    let queries: [fn(&dyn Store) -> Result<(), StoreError>; 7] = [
+    type Query = fn(&dyn Store) -> Result<(), StoreError>;
+    let queries: [Query; 7] = [
         |store| {
             let lost = store.processes()?.lost;
             assert_eq!(lost, [""; 0]);

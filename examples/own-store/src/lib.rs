@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dormouse::id::{CommitNumber, ContentHash};
-use dormouse::ports::{BlobReader, OwnerToken, StoreError, Unreadable, SyncLevel};
+use dormouse::ports::{BlobReader, OwnerToken, StoreError, SyncLevel, Unreadable};
 use dormouse::records::validator::check_owner;
 use dormouse::records::{
     Record, RecordBatch, RecordLog, RecordOp, RecordStore, Stream, StreamKind,

@@ -37,7 +37,7 @@ fn the_store_conforms_that_is_opened_anew_for_each_operation() {
 fn the_store_conforms_encrypted_and_compressed_and_its_file_tells_nothing() {
     check_store(|| {
         let folder = tempfile::tempdir().unwrap();
-        Box::new(move |operation| operation(&sealed(&folder.path().join("store.db"))));
+        Box::new(move |operation| operation(&sealed(&folder.path().join("store.db"))))
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.db");
@@ -48,7 +48,12 @@ fn the_store_conforms_encrypted_and_compressed_and_its_file_tells_nothing() {
     drop(store);
     let bytes = std::fs::read(&file).unwrap();
     let shows = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
-    for what in [&b"image of 1"[..], b"fact 2 of 1", &text[..20], &hash(&text).0] {
+    for what in [
+        &b"image of 1"[..],
+        b"fact 2 of 1",
+        &text[..20],
+        &hash(&text).0,
+    ] {
         assert!(!shows(what), "{}", String::from_utf8_lossy(what));
     }
     let refused = SqliteLog::open(&file).unwrap().claim().unwrap_err();
