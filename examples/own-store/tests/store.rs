@@ -62,7 +62,7 @@ fn the_store_conforms_encrypted_and_compressed_and_its_file_tells_nothing() {
 }
 
 fn sealed(file: &Path) -> RecordStore<SqliteLog> {
-    let store = SqliteLog::open(file).unwrap();
+    let store = SqliteLog::open(file).expect("the file can be opened");
     store
         .key(StoreSecret::new([7; 32]))
         .compression(Compression::Zstd(3))
