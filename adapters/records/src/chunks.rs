@@ -67,9 +67,10 @@ impl Chunks {
                 .update(bytes)
                 .finalize_non_root()
         };
-        self.list
-            .get(chunk as usize)
-            .is_some_and(|listed| *listed == hash())
+        // BLAKE3 has no empty subtree, and none that is longer than its place.
+        let has_a_hash = !bytes.is_empty() && bytes.len() <= CHUNK_BYTES;
+        let listed = self.list.get(chunk as usize);
+        has_a_hash && listed.is_some_and(|listed| *listed == hash())
     }
 
     /// Adds the next chunk. All but the last are [`CHUNK_BYTES`] long.
@@ -125,6 +126,16 @@ fn fold(list: &[ChainingValue]) -> ChainingValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_are_no_chunk_do_not_fit() {
+        let chunks = Chunks::of(&[7; 2 * CHUNK_BYTES]);
+        assert!(chunks.fits(1, &[7; CHUNK_BYTES]));
+        assert!(!chunks.fits(1, &[7; CHUNK_BYTES - 1]));
+        assert!(!chunks.fits(1, &[]));
+        assert!(!chunks.fits(1, &[7; CHUNK_BYTES + 1]));
+        assert!(!chunks.fits(2, &[7; CHUNK_BYTES]));
+    }
 
     #[test]
     fn the_chunks_fold_to_the_hash_of_the_whole_at_every_shape() {

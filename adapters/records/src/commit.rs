@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet, btree_map};
 
 use dormouse_actors::ports::{Batch, OwnerToken, Store as _, StoreError, WriteOp};
 use dormouse_proto::checkpoint::Checkpoint;
-use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
+use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 
 use crate::content;
 use crate::error::refused;
-use crate::frame::{put, put_value};
+use crate::frame::Codec;
 use crate::log::{NewContent, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
 use crate::row::{KeptRow, StoredRow};
 use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, read_checkpoint, stream};
@@ -74,7 +74,13 @@ impl<L: RecordLog> RecordStore<L> {
     ) -> Result<(), StoreError> {
         self.load_cache(cache, batch.ops)?;
         let checked = self.check(cache, batch)?;
-        let changes = self.changes(batch, &checked.checkpoints)?;
+        let (codec, new_header) = self.codec_to_write(owner)?;
+        let mut changes = self.changes(&codec, batch, &checked.checkpoints)?;
+        if let Some(header) = new_header
+            && !changes.is_empty()
+        {
+            changes.ops.insert(0, header.put()?);
+        }
         let commit = self.log().append(
             owner,
             &RecordBatch {
@@ -84,6 +90,9 @@ impl<L: RecordLog> RecordStore<L> {
                 until: batch.until,
             },
         )?;
+        if !changes.is_empty() {
+            self.remember(codec);
+        }
         update_cache(cache, batch.ops, checked, commit);
         Ok(())
     }
@@ -124,9 +133,11 @@ impl<L: RecordLog> RecordStore<L> {
 
     fn known_checkpoints(&self) -> Result<KnownCheckpoints, StoreError> {
         let mut known = KnownCheckpoints::default();
-        for (id, record) in self.log().read_kind(StreamKind::Checkpoint)? {
+        let records = self.log().read_kind(StreamKind::Checkpoint)?;
+        let codec = self.codec()?;
+        for (id, record) in records {
             let id = CheckpointId(id);
-            match read_checkpoint(id, &record) {
+            match read_checkpoint(&codec, id, &record) {
                 Ok(checkpoint) => drop(known.readable.insert(id, checkpoint)),
                 Err(damage) => drop(known.damaged.insert(id, damage.to_string())),
             }
@@ -198,6 +209,7 @@ impl<L: RecordLog> RecordStore<L> {
 
     fn changes(
         &self,
+        codec: &Codec,
         Batch { ops, at_ms, .. }: Batch<'_>,
         checkpoints: &[Checkpoint],
     ) -> Result<Changes, StoreError> {
@@ -205,45 +217,49 @@ impl<L: RecordLog> RecordStore<L> {
         let mut added = HashSet::new();
         for checkpoint in checkpoints {
             let target = checkpoint_stream(checkpoint.id);
-            changes.ops.push(put_value(target, 0, checkpoint)?);
-            changes
-                .ops
-                .push(put_value(LAST_CHECKPOINT, 0, &checkpoint.id.0)?);
+            changes.ops.push(codec.put_value(target, 0, checkpoint)?);
+            let last = codec.put_value(LAST_CHECKPOINT, 0, &checkpoint.id.0)?;
+            changes.ops.push(last);
         }
         for op in ops {
             match op {
                 WriteOp::Content { hash, bytes, index } => {
-                    self.pins().pin(hash.0);
-                    if added.insert(*hash) && self.log().content(*hash)?.is_none() {
-                        changes
-                            .contents
-                            .push(content::to_store(*hash, bytes, index)?);
+                    self.pins().pin(codec.name(*hash).0);
+                    if added.insert(*hash) && !self.holds(codec, *hash)? {
+                        let content = content::to_store(codec, *hash, bytes, index)?;
+                        changes.contents.push(content);
                     }
                 }
-                WriteOp::ContentReferenced { hash } => self.pins().pin(hash.0),
+                WriteOp::ContentReferenced { hash } => self.pins().pin(codec.name(*hash).0),
                 WriteOp::CheckpointDropped { id } => {
                     changes.delete(checkpoint_stream(*id), u64::MAX)
                 }
-                _ => self.change_process(&mut changes, op, at_ms)?,
+                _ => self.change_process(codec, &mut changes, op, at_ms)?,
             }
         }
         for op in ops {
             if let WriteOp::ContentReferenced { hash } = op
                 && !added.contains(hash)
-                && self.log().content(*hash)?.is_none()
+                && !self.holds(codec, *hash)?
             {
                 return Err(StoreError::UnknownContent(*hash));
             }
         }
         for (pid, row) in std::mem::take(&mut changes.rows) {
-            changes.ops.push(row.put(pid)?);
+            changes.ops.push(row.put(codec, pid)?);
         }
         Ok(changes)
+    }
+
+    /// Whether the log contains a content.
+    fn holds(&self, codec: &Codec, hash: ContentHash) -> Result<bool, StoreError> {
+        Ok(self.log().content(codec.name(hash))?.is_some())
     }
 
     /// The record operations of an op about one process.
     fn change_process(
         &self,
+        codec: &Codec,
         changes: &mut Changes,
         op: &WriteOp,
         at_ms: u64,
@@ -252,18 +268,17 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::ProcessCreated { row, image } => {
                 changes.rows.insert(row.pid, StoredRow::new(row.clone()));
                 let snapshots = stream(StreamKind::Snapshot, row.pid);
-                changes.ops.push(put(snapshots, 0, image));
+                changes.ops.push(codec.put(snapshots, 0, image)?);
             }
             WriteOp::Facts { pid, first, facts } => {
                 let target = stream(StreamKind::Fact, *pid);
-                let numbered = (first.0..).zip(facts);
-                changes
-                    .ops
-                    .extend(numbered.map(|(number, fact)| put(target, number, fact)));
+                for (number, fact) in (first.0..).zip(facts) {
+                    changes.ops.push(codec.put(target, number, fact)?);
+                }
             }
             WriteOp::Snapshot { pid, at, image } => {
                 let snapshots = stream(StreamKind::Snapshot, *pid);
-                changes.ops.push(put(snapshots, at.0, image));
+                changes.ops.push(codec.put(snapshots, at.0, image)?);
             }
             WriteOp::TempFile {
                 root,
@@ -271,7 +286,7 @@ impl<L: RecordLog> RecordStore<L> {
                 record,
             } => {
                 let target = stream(StreamKind::TempFile, *root);
-                changes.ops.push(put(target, *number, record));
+                changes.ops.push(codec.put(target, *number, record)?);
             }
             WriteOp::ProcessEnded { pid, exit } => {
                 let kept = self.row_to_change(changes, *pid)?;
@@ -319,6 +334,10 @@ impl<L: RecordLog> RecordStore<L> {
 }
 
 impl Changes {
+    fn is_empty(&self) -> bool {
+        self.contents.is_empty() && self.ops.is_empty()
+    }
+
     fn delete(&mut self, stream: Stream, upto: u64) {
         self.ops.push(RecordOp::Delete { stream, upto });
     }

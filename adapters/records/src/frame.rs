@@ -1,73 +1,166 @@
-//! The bytes of a record: a payload, and a checksum that binds it to its stream and number.
+//! The bytes of a record: a payload, bound to its place.
 //!
-//! The checksum is 16 bytes of BLAKE3 over kind, id and number of the record and its payload. It
-//! detects records that the log lost, swapped or changed when they are read.
+//! | bytes | meaning |
+//! |---|---|
+//! | 0 | encoding: bit 1 compressed, bit 2 encrypted |
+//! | 1 | the payload: as it is, or one zstd frame; sealed if the log is encrypted |
+//! | the last 16 | only in a log that is not encrypted: the checksum |
+//!
+//! The *binding* of a record is its kind (1), and its id and number (8 each, little-endian). The
+//! checksum is 16 bytes of BLAKE3 over the encoding, the binding and the payload as stored. A seal
+//! has the encoding and the binding as its associated data. Therefore a record that the log
+//! changed, cut, or swapped for another is detected when it is read. What cannot be detected is an
+//! earlier record of the same place, since the log decides which one is the latest.
+//!
+//! A log is encrypted as a whole: a record that is not encrypted is damaged there, and the reverse.
+
+use std::io;
 
 use bytes::Bytes;
 use dormouse_actors::ports::StoreError;
+use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::codec::{self, CodecError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::compression::{Compression, unpack_record};
 use crate::error::{damaged, refused};
 use crate::log::{Record, RecordOp, Stream, StreamKind};
+use crate::secret::Keys;
 
+const COMPRESSED: u8 = 2;
+const ENCRYPTED: u8 = 4;
 const CHECKSUM_BYTES: usize = 16;
 
-/// The operation that writes a payload.
-pub(crate) fn put(stream: Stream, number: u64, payload: &[u8]) -> RecordOp {
-    let mut bytes = Vec::with_capacity(payload.len() + CHECKSUM_BYTES);
-    bytes.extend_from_slice(payload);
-    bytes.extend_from_slice(&checksum(stream, number, payload));
-    RecordOp::Put {
-        stream,
-        number,
-        bytes: bytes.into(),
+/// How the records and contents of a log are encoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Codec {
+    /// The keys that seal them.
+    pub(crate) keys: Keys,
+    /// How they are compressed when they are written.
+    pub(crate) compression: Compression,
+}
+
+impl Codec {
+    /// The log's name of a content.
+    pub(crate) fn name(&self, hash: ContentHash) -> ContentHash {
+        ContentHash(self.keys.name(hash))
     }
-}
 
-/// The operation that writes an encoded value.
-///
-/// # Errors
-/// [`StoreError::Refused`] if the value cannot be encoded.
-pub(crate) fn put_value(
-    stream: Stream,
-    number: u64,
-    value: &impl Serialize,
-) -> Result<RecordOp, StoreError> {
-    let payload = codec::encode(value).map_err(|error| refused(error.to_string()))?;
-    Ok(put(stream, number, &payload))
-}
-
-/// The payload of a record, checked.
-///
-/// # Errors
-/// [`StoreError::Damaged`].
-pub(crate) fn payload(stream: Stream, record: &Record) -> Result<Bytes, StoreError> {
-    let length = record.bytes.len().checked_sub(CHECKSUM_BYTES);
-    let payload = length.map(|length| record.bytes.slice(..length));
-    payload
-        .filter(|payload| record.bytes[payload.len()..] == checksum(stream, record.number, payload))
-        .ok_or_else(|| {
-            damaged(format!(
-                "{} does not match its checksum. Everything else can still be read",
-                name(stream, record.number)
-            ))
+    /// The operation that writes a payload.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the operating system provides no randomness.
+    pub(crate) fn put(
+        &self,
+        stream: Stream,
+        number: u64,
+        payload: &[u8],
+    ) -> Result<RecordOp, StoreError> {
+        let bytes = self.encode(payload, &binding(stream, number));
+        Ok(RecordOp::Put {
+            stream,
+            number,
+            bytes: bytes.map_err(cannot_encode)?.into(),
         })
-}
+    }
 
-/// The decoded value of a record.
-///
-/// # Errors
-/// [`StoreError::Damaged`], [`StoreError::Newer`].
-pub(crate) fn value<T: DeserializeOwned>(stream: Stream, record: &Record) -> Result<T, StoreError> {
-    let name = name(stream, record.number);
-    codec::decode(&payload(stream, record)?).map_err(|error| match error {
-        CodecError::Newer(version) => StoreError::Newer {
-            what: format!("{name} in version {version}"),
-        },
-        _ => damaged(format!("{name}: {error}")),
-    })
+    /// The operation that writes an encoded value.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if the value cannot be encoded, and those of [`Codec::put`].
+    pub(crate) fn put_value(
+        &self,
+        stream: Stream,
+        number: u64,
+        value: &impl Serialize,
+    ) -> Result<RecordOp, StoreError> {
+        let payload = codec::encode(value).map_err(|error| refused(error.to_string()))?;
+        self.put(stream, number, &payload)
+    }
+
+    /// The payload of a record, checked.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn payload(&self, stream: Stream, record: &Record) -> Result<Bytes, StoreError> {
+        self.decode(&record.bytes, &binding(stream, record.number))
+            .ok_or_else(|| {
+                damaged(format!(
+                    "{} is not what was written. Everything else can still be read",
+                    name(stream, record.number)
+                ))
+            })
+    }
+
+    /// The decoded value of a record.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::Newer`].
+    pub(crate) fn value<T: DeserializeOwned>(
+        &self,
+        stream: Stream,
+        record: &Record,
+    ) -> Result<T, StoreError> {
+        let name = name(stream, record.number);
+        codec::decode(&self.payload(stream, record)?).map_err(|error| match error {
+            CodecError::Newer(version) => StoreError::Newer {
+                what: format!("{name} in version {version}"),
+            },
+            _ => damaged(format!("{name}: {error}")),
+        })
+    }
+
+    /// Encodes a payload, compressed if that saves an eighth.
+    ///
+    /// # Errors
+    /// If the operating system provides no randomness, and those of zstd.
+    pub(crate) fn encode(&self, payload: &[u8], binding: &[u8]) -> io::Result<Vec<u8>> {
+        match self.compression.record(payload)? {
+            Some(packed) => self.seal(COMPRESSED, &packed, binding),
+            None => self.encode_verbatim(payload, binding),
+        }
+    }
+
+    /// Encodes a payload without compressing it.
+    ///
+    /// # Errors
+    /// If the operating system provides no randomness.
+    pub(crate) fn encode_verbatim(&self, payload: &[u8], binding: &[u8]) -> io::Result<Vec<u8>> {
+        self.seal(0, payload, binding)
+    }
+
+    fn seal(&self, encoding: u8, payload: &[u8], binding: &[u8]) -> io::Result<Vec<u8>> {
+        if self.keys.are_sealing() {
+            let encoding = encoding | ENCRYPTED;
+            let sealed = self.keys.seal(payload, &bound(encoding, binding))?;
+            return Ok([&[encoding], &sealed[..]].concat());
+        }
+        let checksum = checksum(encoding, binding, payload);
+        Ok([&[encoding], payload, &checksum].concat())
+    }
+
+    /// The payload of bytes that [`Codec::encode`] made for this binding; `None` for all others.
+    /// Shares the bytes of a payload that is neither compressed nor encrypted.
+    pub(crate) fn decode(&self, bytes: &Bytes, binding: &[u8]) -> Option<Bytes> {
+        let (encoding, stored) = bytes.split_first()?;
+        if *encoding & !(COMPRESSED | ENCRYPTED) != 0
+            || (*encoding & ENCRYPTED != 0) != self.keys.are_sealing()
+        {
+            return None;
+        }
+        let packed = if self.keys.are_sealing() {
+            Bytes::from(self.keys.open(stored, &bound(*encoding, binding))?)
+        } else {
+            let (packed, stored_checksum) = stored.split_last_chunk()?;
+            let is_whole = checksum(*encoding, binding, packed) == *stored_checksum;
+            is_whole.then(|| bytes.slice(1..=packed.len()))?
+        };
+        if *encoding & COMPRESSED == 0 {
+            return Some(packed);
+        }
+        unpack_record(&packed).map(Bytes::from)
+    }
 }
 
 /// The name of a record in errors.
@@ -82,14 +175,33 @@ pub(crate) fn name(stream: Stream, number: u64) -> String {
         }
         StreamKind::Checkpoint => format!("checkpoint cp:{id}"),
         StreamKind::LastCheckpoint => "the number of the last checkpoint".to_owned(),
+        StreamKind::LogHeader => "the header of the log".to_owned(),
     }
 }
 
-fn checksum(stream: Stream, number: u64, payload: &[u8]) -> [u8; CHECKSUM_BYTES] {
+/// The error of bytes that cannot be compressed or encrypted.
+pub(crate) fn cannot_encode(source: io::Error) -> StoreError {
+    StoreError::Io {
+        doing: "compress or encrypt a commit".to_owned(),
+        source,
+    }
+}
+
+fn binding(stream: Stream, number: u64) -> [u8; 17] {
+    let mut binding = [stream.kind as u8; 17];
+    binding[1..9].copy_from_slice(&stream.id.to_le_bytes());
+    binding[9..].copy_from_slice(&number.to_le_bytes());
+    binding
+}
+
+fn bound(encoding: u8, binding: &[u8]) -> Vec<u8> {
+    [&[encoding], binding].concat()
+}
+
+fn checksum(encoding: u8, binding: &[u8], payload: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let hash = blake3::Hasher::new()
-        .update(&[stream.kind as u8])
-        .update(&stream.id.to_le_bytes())
-        .update(&number.to_le_bytes())
+        .update(&[encoding])
+        .update(binding)
         .update(payload)
         .finalize();
     *hash

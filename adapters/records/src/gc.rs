@@ -1,5 +1,8 @@
 //! Garbage collection: finds the contents that journals reference, and deletes the others.
 //!
+//! Contents are compared by the log's names of them, here and in the pins: their hashes cannot be
+//! derived from the names that an encrypted log lists.
+//!
 //! Records of deleted processes and truncated histories are deleted by the commit itself, so that
 //! only contents are left to collect.
 
@@ -13,7 +16,7 @@ use dormouse_actors::ports::{
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
-use crate::frame;
+use crate::frame::Codec;
 use crate::log::{Record, RecordLog, StreamKind};
 use crate::row::{KeptRow, StoredRow};
 use crate::store::{RecordStore, lost, missing, stream};
@@ -32,15 +35,17 @@ impl<L: RecordLog> RecordStore<L> {
     ) -> Result<InventoryReport, StoreError> {
         *order.inventory = Inventory::default();
         let mut report = InventoryReport::default();
-        for (pid, record) in self.log().read_kind(StreamKind::Process)? {
+        let records = self.log().read_kind(StreamKind::Process)?;
+        let codec = self.codec()?;
+        for (pid, record) in records {
             if (order.watch)() == ControlFlow::Break(()) {
                 report.progress = Progress::BrokenOff;
                 break;
             }
             let pid = Pid(pid);
-            match StoredRow::read(pid, &record) {
+            match StoredRow::read(&codec, pid, &record) {
                 Ok(StoredRow::Kept(_)) => {
-                    report.records += self.update_inventory_of(pid, &mut order)?;
+                    report.records += self.update_inventory_of(&codec, pid, &mut order)?;
                 }
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => order
@@ -55,6 +60,7 @@ impl<L: RecordLog> RecordStore<L> {
     /// Reads one journal. Returns how many records it has.
     fn update_inventory_of(
         &self,
+        codec: &Codec,
         pid: Pid,
         order: &mut InventoryUpdate<'_>,
     ) -> Result<u64, StoreError> {
@@ -71,7 +77,7 @@ impl<L: RecordLog> RecordStore<L> {
                 order.inventory.note_unreadable(Some(pid), what);
             }
             for record in &records {
-                add_references(order, pid, kind, record);
+                add_references(codec, order, pid, kind, record);
                 count += 1;
             }
         }
@@ -117,8 +123,8 @@ impl<L: RecordLog> RecordStore<L> {
             self.pins().check(sweep.mark)?;
         }
         let losses = sweep.inventory.losses(sweep.deletions);
-        let is_kept = |hash: &ContentHash| {
-            let name = ShortName::of(&hash.0);
+        let is_kept = |name: &ContentHash| {
+            let name = ShortName::of(&name.0);
             sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)
         };
         let mut swept = SweepReport {
@@ -126,10 +132,10 @@ impl<L: RecordLog> RecordStore<L> {
             ..SweepReport::default()
         };
         let mut unreferenced = Vec::new();
-        for (hash, bytes) in self.log().contents()? {
+        for (name, bytes) in self.log().contents()? {
             swept.bytes_before += bytes;
-            if !is_kept(&hash) && !self.pins().is_pinned(hash.0) {
-                unreferenced.push((hash, bytes));
+            if !is_kept(&name) && !self.pins().is_pinned(name.0) {
+                unreferenced.push((name, bytes));
             }
         }
         for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_TOGETHER)) {
@@ -165,10 +171,10 @@ impl<L: RecordLog> RecordStore<L> {
         // check and the deletion.
         let _no_commit = self.cache();
         self.pins().check(sweep.mark)?;
-        let is_unpinned = |(hash, _): &&(ContentHash, u64)| !self.pins().is_pinned(hash.0);
+        let is_unpinned = |(name, _): &&(ContentHash, u64)| !self.pins().is_pinned(name.0);
         let unreferenced: Vec<_> = contents.iter().filter(is_unpinned).collect();
-        let hashes: Vec<_> = unreferenced.iter().map(|(hash, _)| *hash).collect();
-        self.log().delete_contents(owner, &hashes)?;
+        let names: Vec<_> = unreferenced.iter().map(|(name, _)| *name).collect();
+        self.log().delete_contents(owner, &names)?;
         unreferenced
             .into_iter()
             .for_each(|content| count_deleted(swept, content));
@@ -181,9 +187,16 @@ fn count_deleted(swept: &mut SweepReport, (_, bytes): &(ContentHash, u64)) {
     swept.dropped_content_bytes += bytes;
 }
 
-/// Adds the references of a record to the inventory.
-fn add_references(order: &mut InventoryUpdate<'_>, pid: Pid, kind: StreamKind, record: &Record) {
-    let payload = match frame::payload(stream(kind, pid), record) {
+/// Adds the references of a record to the inventory, by the names that the log has for the
+/// contents.
+fn add_references(
+    codec: &Codec,
+    order: &mut InventoryUpdate<'_>,
+    pid: Pid,
+    kind: StreamKind,
+    record: &Record,
+) {
+    let payload = match codec.payload(stream(kind, pid), record) {
         Ok(payload) => payload,
         Err(error) => {
             return order
@@ -202,7 +215,9 @@ fn add_references(order: &mut InventoryUpdate<'_>, pid: Pid, kind: StreamKind, r
     };
     match (order.references)(piece) {
         Ok(contents) => {
-            let names = contents.iter().map(|hash| ShortName::of(&hash.0));
+            let names = contents
+                .iter()
+                .map(|hash| ShortName::of(&codec.name(*hash).0));
             order.inventory.add_references(pid, need, names);
         }
         Err(error) => order

@@ -1,7 +1,7 @@
 //! A store of the kernel on top of any log of records.
 //!
 //! To keep the kernel's processes in a database of your own, implement [`RecordLog`]: bytes by
-//! stream and number, contents by hash, one writer. [`RecordStore`] turns it into a
+//! stream and number, contents by name, one writer. [`RecordStore`] turns it into a
 //! [`Store`](dormouse_actors::ports::Store) and adds what every store needs:
 //!
 //! * validation of commits ([`validator`]): journals without gaps, creations before facts, pids and
@@ -11,13 +11,20 @@
 //! * a checksum for each record, and a hash for each 64 KiB of a content: changed bytes, and
 //!   missing records between others, are detected when they are read, and reported by name.
 //!
-//! It cannot detect that a log loses the last records of a stream after it has acknowledged them.
+//! * encryption ([`RecordStore::key`]) and compression ([`RecordStore::compression`]). The log learns
+//!   neither bytes nor hashes of contents, and its implementation needs nothing for either.
+//!
+//! It cannot detect that a log loses the last records of a stream after it has acknowledged them, or
+//! that it returns an earlier version of a record that was rewritten (the row of a process, the
+//! header). Nor does a key authenticate which commit wrote a record, and when.
 //!
 //! [`MemoryStore`] is such a store, on top of a [`MemoryLog`]. The crate
 //! `dormouse-store-conformance` contains the tests that every store passes.
 //!
 //! The store of the crate `dormouse-store` does not use this port: its log reports for damage which
-//! process lost which facts, which takes an index that knows processes. It shares the validation.
+//! process lost which facts, which takes an index that knows processes. It shares the validation,
+//! the encryption ([`secret`]) and the compression ([`compression`]). `docs/format.md` describes the
+//! bytes that a log receives.
 //!
 //! ```
 //! use dormouse_actors::ports::{Batch, Store, WriteOp};
@@ -33,21 +40,49 @@
 //! assert_eq!(store.journal(Pid(1), None)?.image, b"image");
 //! # Ok::<(), dormouse_actors::ports::StoreError>(())
 //! ```
+//!
+//! The same store, encrypted and compressed. Another key, or none, is refused from then on:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use dormouse_actors::ports::{Batch, Store, StoreError, WriteOp};
+//! # use dormouse_proto::id::Pid;
+//! # use dormouse_proto::process::ProcessRow;
+//! use dormouse_records::{Compression, MemoryLog, RecordStore, StoreSecret};
+//!
+//! let log = Arc::new(MemoryLog::default());
+//! let store = RecordStore::new_on(log.clone())
+//!     .key(StoreSecret::new([7; 32])) // of a secret store, and never of the source
+//!     .compression(Compression::Zstd(3));
+//! # let row = ProcessRow::started(Pid(1), "auditor");
+//! # let born = WriteOp::ProcessCreated { row, image: b"image".to_vec() };
+//! let owner = store.claim()?;
+//! store.commit(owner, Batch::durable(&[born], 1_700_000_000_000))?;
+//! let without_key = RecordStore::new_on(log);
+//! assert!(matches!(without_key.claim(), Err(StoreError::Key { .. })));
+//! # Ok::<(), StoreError>(())
+//! ```
 
 pub mod chunks;
 mod commit;
+pub mod compression;
 mod content;
 mod error;
 mod frame;
 mod gc;
 mod gc_pins;
 mod log;
+mod log_header;
 mod memory;
 mod row;
+pub mod secret;
 mod store;
 pub mod validator;
 
+pub use compression::Compression;
 pub use gc_pins::GcPins;
 pub use log::{NewContent, Record, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
 pub use memory::{MemoryLog, MemoryStore};
+pub use secret::{InvalidSecret, StoreSecret};
 pub use store::RecordStore;

@@ -8,17 +8,21 @@ use bytes::Bytes;
 use dormouse_actors::ports::{BlobReader, OwnerToken, StoreError, SyncLevel};
 use dormouse_proto::id::{CommitNumber, ContentHash};
 
-/// A log of records, addressed by stream and number, and of contents, addressed by hash.
+/// A log of records, addressed by stream and number, and of contents, addressed by name.
 ///
 /// An implementation stores and finds bytes. It knows no process, decodes no record and checks no
-/// rule but the owner's: [`RecordStore`](crate::RecordStore) does the rest. It is called from threads
-/// that may block, by several of them at once.
+/// rule but the owner's: [`RecordStore`](crate::RecordStore) does the rest, compression and
+/// encryption included. It is called from threads that may block, by several of them at once.
+///
+/// The name of a content is 32 bytes that an implementation neither computes nor compares with the
+/// content: equal names are equal contents. It is the hash of the content, or in an encrypted log a
+/// keyed hash of that. What is stored as the content's bytes can be compressed or encrypted as well.
 ///
 /// | operation | what it needs |
 /// |---|---|
 /// | [`append`](Self::append) | one transaction |
 /// | [`read`](Self::read), [`latest`](Self::latest), [`read_kind`](Self::read_kind) | an ordered index by (kind, id, number) |
-/// | [`content`](Self::content) and its relatives | an index by hash |
+/// | [`content`](Self::content) and its relatives | an index by name |
 ///
 /// No operation needs a pass over the log, nor does opening it.
 pub trait RecordLog: Send + Sync + 'static {
@@ -39,8 +43,8 @@ pub trait RecordLog: Send + Sync + 'static {
     /// `batch.until` asks for, and so is everything that was written before it. An empty batch
     /// writes nothing, and is refused like any other if the owner is stale.
     ///
-    /// Returns the number of the commit, greater than that of every one before it; for an empty
-    /// batch that of the last commit.
+    /// Returns the number of the commit, which is at least 1 and greater than that of every one
+    /// before it; for an empty batch that of the last commit, or 0 if there is none.
     ///
     /// The check of the owner and the write are one step: a writer that was superseded between
     /// them must not succeed.
@@ -81,9 +85,9 @@ pub trait RecordLog: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError>;
+    fn content(&self, name: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError>;
 
-    /// All contents of the log, and the length of each in bytes.
+    /// The names of all contents of the log, and the stored length of each in bytes.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -93,7 +97,7 @@ pub trait RecordLog: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    fn delete_contents(&self, owner: OwnerToken, hashes: &[ContentHash]) -> Result<(), StoreError>;
+    fn delete_contents(&self, owner: OwnerToken, names: &[ContentHash]) -> Result<(), StoreError>;
 }
 
 /// Names a stream of records.
@@ -122,6 +126,9 @@ pub enum StreamKind {
     Checkpoint = 5,
     /// The highest number that a checkpoint ever had: one stream, id 0, with one record, number 0.
     LastCheckpoint = 6,
+    /// How the log is encoded: one stream, id 0, with one record, number 0, written by the first
+    /// commit.
+    LogHeader = 7,
 }
 
 /// A record that was read.
@@ -162,11 +169,11 @@ impl RecordBatch<'_> {
 /// A content to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewContent {
-    /// The hash of `bytes`.
+    /// The name of the content, which is not always the hash of `bytes`.
     pub hash: ContentHash,
-    /// The content.
+    /// What is stored of the content.
     pub bytes: Bytes,
-    /// What [`BlobReader::index`] returns for it; may be empty.
+    /// What [`BlobReader::index`] returns for it.
     pub index: Bytes,
 }
 
@@ -224,15 +231,15 @@ impl<L: RecordLog + ?Sized> RecordLog for Arc<L> {
         (**self).read_kind(kind)
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
-        (**self).content(hash)
+    fn content(&self, name: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
+        (**self).content(name)
     }
 
     fn contents(&self) -> Result<Vec<(ContentHash, u64)>, StoreError> {
         (**self).contents()
     }
 
-    fn delete_contents(&self, owner: OwnerToken, hashes: &[ContentHash]) -> Result<(), StoreError> {
-        (**self).delete_contents(owner, hashes)
+    fn delete_contents(&self, owner: OwnerToken, names: &[ContentHash]) -> Result<(), StoreError> {
+        (**self).delete_contents(owner, names)
     }
 }

@@ -158,8 +158,8 @@ impl RecordLog for MemoryLog {
             .collect())
     }
 
-    fn content(&self, hash: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
-        let content = self.state().contents.get(&hash).cloned();
+    fn content(&self, name: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
+        let content = self.state().contents.get(&name).cloned();
         Ok(content.map(|content| Arc::new(content) as _))
     }
 
@@ -167,15 +167,15 @@ impl RecordLog for MemoryLog {
         let state = self.state();
         let contents = state.contents.iter();
         Ok(contents
-            .map(|(hash, content)| (*hash, content.length()))
+            .map(|(name, content)| (*name, content.length()))
             .collect())
     }
 
-    fn delete_contents(&self, owner: OwnerToken, hashes: &[ContentHash]) -> Result<(), StoreError> {
+    fn delete_contents(&self, owner: OwnerToken, names: &[ContentHash]) -> Result<(), StoreError> {
         let mut state = self.state();
         state.check_owner(owner)?;
-        for hash in hashes {
-            state.contents.remove(hash);
+        for name in names {
+            state.contents.remove(name);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use dormouse_proto::process::ProcessRow;
 use serde::{Deserialize, Serialize};
 
 use crate::error::damaged;
-use crate::frame;
+use crate::frame::Codec;
 use crate::log::{Record, RecordOp, Stream, StreamKind};
 use crate::validator::ProcessState;
 
@@ -44,8 +44,8 @@ impl StoredRow {
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
-    pub(crate) fn read(pid: Pid, record: &Record) -> Result<Self, StoreError> {
-        let stored = frame::value(stream(pid), record)?;
+    pub(crate) fn read(codec: &Codec, pid: Pid, record: &Record) -> Result<Self, StoreError> {
+        let stored = codec.value(stream(pid), record)?;
         match &stored {
             // A parent has a lower pid than its children, so that a walk up the tree terminates.
             Self::Kept(kept) if !kept.row.is_younger_than_its_parent() => Err(damaged(format!(
@@ -58,9 +58,9 @@ impl StoredRow {
     /// The operation that stores the row.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] if it cannot be encoded.
-    pub(crate) fn put(&self, pid: Pid) -> Result<RecordOp, StoreError> {
-        frame::put_value(stream(pid), 0, self)
+    /// [`StoreError::Refused`] if it cannot be encoded, and [`StoreError::Io`].
+    pub(crate) fn put(&self, codec: &Codec, pid: Pid) -> Result<RecordOp, StoreError> {
+        codec.put_value(stream(pid), 0, self)
     }
 
     pub(crate) fn state(&self) -> ProcessState {

@@ -1,7 +1,7 @@
 //! The store: answers queries about processes from records.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dormouse_actors::ports::{
     Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
@@ -11,12 +11,15 @@ use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 
 use crate::commit::WriterCache;
-use crate::content::CheckedContent;
+use crate::compression::Compression;
+use crate::content::StoredContent;
 use crate::error::damaged;
-use crate::frame;
+use crate::frame::{self, Codec};
 use crate::gc_pins::GcPins;
 use crate::log::{Record, RecordBatch, RecordLog, Stream, StreamKind};
+use crate::log_header::{LOG_HEADER, LogHeader};
 use crate::row::{self, KeptRow, StoredRow};
+use crate::secret::StoreSecret;
 use crate::validator::check_kept;
 
 /// The stream of the highest checkpoint number.
@@ -40,6 +43,10 @@ pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
 
 /// A store on top of a log of records. Opening it reads nothing.
 ///
+/// The first operation reads the header of the log, which says whether the log is encrypted. A log
+/// whose key is missing or wrong refuses every operation as [`StoreError::Key`], and nothing is
+/// read or changed.
+///
 /// A commit costs one [`RecordLog::append`], and the reads that its validation needs: two for each
 /// process that this store did not write before. An answer costs the records that it consists of; a
 /// [history](Store::history) reads all facts of its process. An inventory reads all journals each
@@ -47,6 +54,10 @@ pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
 #[derive(Debug, Default)]
 pub struct RecordStore<L> {
     log: L,
+    secret: Option<StoreSecret>,
+    compression: Compression,
+    /// Empty until the log has a header, and an operation read it.
+    codec: OnceLock<Codec>,
     /// Locked during a commit, so that the state that a commit was validated against cannot change
     /// before it is written.
     cache: Mutex<WriterCache>,
@@ -54,13 +65,44 @@ pub struct RecordStore<L> {
 }
 
 impl<L: RecordLog> RecordStore<L> {
-    /// A store on top of this log. Costs nothing.
+    /// A store on top of this log, neither encrypted nor compressed. Costs nothing.
     #[must_use]
     pub fn new_on(log: L) -> Self {
         Self {
             log,
+            secret: None,
+            compression: Compression::None,
+            codec: OnceLock::new(),
             cache: Mutex::default(),
             pins: GcPins::default(),
+        }
+    }
+
+    /// The key that an empty log is encrypted with, and an encrypted log is read with. A log stays
+    /// encrypted or unencrypted as its first commit wrote it. Records, contents and their text
+    /// indexes are encrypted and bound to their places, and contents have keyed hashes for names;
+    /// without the key, only the kinds, numbers, times and lengths of records are visible, which
+    /// process each belongs to, and the lengths of contents. Costs a pass of XChaCha20-Poly1305
+    /// over everything written and read, and 40 bytes for each record and each 64 KiB of a content.
+    #[must_use]
+    pub fn key(self, secret: StoreSecret) -> Self {
+        Self {
+            secret: Some(secret),
+            codec: OnceLock::new(),
+            ..self
+        }
+    }
+
+    /// Whether records, contents and text indexes are compressed when they are written. May differ
+    /// between openings: what is stored stays as it is, and both forms can be read. A record is
+    /// compressed as a whole, a content for each 64 KiB on its own, and either only if that saves
+    /// an eighth. Compression before encryption lets lengths say how repetitive the bytes are.
+    #[must_use]
+    pub fn compression(self, compression: Compression) -> Self {
+        Self {
+            compression,
+            codec: OnceLock::new(),
+            ..self
         }
     }
 
@@ -77,22 +119,97 @@ impl<L: RecordLog> RecordStore<L> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses any owner but the newest.
-    pub(crate) fn check_owner(&self, owner: OwnerToken) -> Result<(), StoreError> {
+    /// How the log is encoded. Costs a read of the log's header, until the log has one.
+    ///
+    /// Called after records were read, and never before: the first commit writes the header
+    /// together with records, and between two reads of an empty log it can come from another
+    /// program.
+    ///
+    /// # Errors
+    /// [`StoreError::Key`] for a missing or wrong key, [`StoreError::Damaged`],
+    /// [`StoreError::Newer`].
+    pub(crate) fn codec(&self) -> Result<Codec, StoreError> {
+        match self.stored_codec()? {
+            Some(codec) => Ok(codec),
+            // The log was empty, so nothing was read that this codec could fail to decode.
+            None => Ok(self.new_codec()?.0),
+        }
+    }
+
+    /// How a commit is encoded, and the header that it must write if it is the first one.
+    ///
+    /// # Errors
+    /// Those of [`RecordStore::codec`], [`StoreError::Stale`], and [`StoreError::Damaged`] if the
+    /// log has commits and no header: an encrypted log must not go on unencrypted.
+    pub(crate) fn codec_to_write(
+        &self,
+        owner: OwnerToken,
+    ) -> Result<(Codec, Option<LogHeader>), StoreError> {
+        if let Some(codec) = self.stored_codec()? {
+            return Ok((codec, None));
+        }
+        if self.check_owner(owner)? > CommitNumber(0) {
+            return Err(damaged(
+                "the header of the log is lost, and with it the salt of the keys if the log is \
+                 encrypted. Restore the log from a backup; nothing is written until then",
+            ));
+        }
+        let (codec, header) = self.new_codec()?;
+        Ok((codec, Some(header)))
+    }
+
+    /// Keeps how the log is encoded, after its header was written.
+    pub(crate) fn remember(&self, codec: Codec) {
+        self.codec.get_or_init(|| codec);
+    }
+
+    fn stored_codec(&self) -> Result<Option<Codec>, StoreError> {
+        if let Some(codec) = self.codec.get() {
+            return Ok(Some(codec.clone()));
+        }
+        let Some(record) = self.log.latest(LOG_HEADER, 0)? else {
+            return Ok(None);
+        };
+        let codec = self.codec_of(LogHeader::read(&record)?)?;
+        self.remember(codec.clone());
+        Ok(Some(codec))
+    }
+
+    fn new_codec(&self) -> Result<(Codec, LogHeader), StoreError> {
+        let header = LogHeader::new(self.secret.as_ref()).map_err(frame::cannot_encode)?;
+        Ok((self.codec_of(header)?, header))
+    }
+
+    fn codec_of(&self, header: LogHeader) -> Result<Codec, StoreError> {
+        let keys = header.keys(self.secret.as_ref());
+        let keys = keys.map_err(|fault| StoreError::Key {
+            path: self.folder().map_or_else(
+                || "on this log of records".to_owned(),
+                |folder| folder.display().to_string(),
+            ),
+            fault,
+        })?;
+        let compression = self.compression;
+        Ok(Codec { keys, compression })
+    }
+
+    /// Refuses any owner but the newest. Returns the last commit.
+    pub(crate) fn check_owner(&self, owner: OwnerToken) -> Result<CommitNumber, StoreError> {
         let empty = RecordBatch {
             contents: &[],
             ops: &[],
             at_ms: 0,
             until: SyncLevel::Written,
         };
-        self.log.append(owner, &empty).map(|_| ())
+        self.log.append(owner, &empty)
     }
 
     /// The row of a process; `None` for an unknown one.
     pub(crate) fn row(&self, pid: Pid) -> Result<Option<StoredRow>, StoreError> {
         let record = self.log.latest(row::stream(pid), 0)?;
+        let codec = self.codec()?;
         record
-            .map(|record| StoredRow::read(pid, &record))
+            .map(|record| StoredRow::read(&codec, pid, &record))
             .transpose()
     }
 
@@ -148,7 +265,8 @@ impl<L: RecordLog> RecordStore<L> {
 
     fn payloads(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Vec<u8>>, StoreError> {
         let records = self.read_all(stream, first, upto)?;
-        let payloads = records.iter().map(|record| frame::payload(stream, record));
+        let codec = self.codec()?;
+        let payloads = records.iter().map(|record| codec.payload(stream, record));
         payloads.map(|payload| payload.map(Vec::from)).collect()
     }
 
@@ -161,7 +279,7 @@ impl<L: RecordLog> RecordStore<L> {
             let Some(record) = self.log.latest(snapshots, upto)? else {
                 return Err(damage.unwrap_or_else(|| lost(snapshots, upto)));
             };
-            match frame::payload(snapshots, &record) {
+            match self.codec()?.payload(snapshots, &record) {
                 Ok(image) => return Ok((FactNumber(record.number), image.into())),
                 // An earlier image leads to the same process by more facts.
                 Err(error) => match record.number.checked_sub(1) {
@@ -181,6 +299,7 @@ impl<L: RecordLog> RecordStore<L> {
         let files = stream(StreamKind::TempFile, root);
         self.read_consistently(root, |_| {
             let records = self.log.read(files, 1..=u64::MAX)?;
+            let codec = self.codec()?;
             let mut changes = Vec::new();
             for (number, record) in (1..).zip(&records) {
                 if record.number != number {
@@ -191,7 +310,7 @@ impl<L: RecordLog> RecordStore<L> {
                 }
                 changes.push(TempFileChange {
                     commit: record.commit,
-                    record: frame::payload(files, record)?.into(),
+                    record: codec.payload(files, record)?.into(),
                 });
             }
             Ok(changes)
@@ -200,8 +319,12 @@ impl<L: RecordLog> RecordStore<L> {
 }
 
 /// Decodes a checkpoint, with the commit of its record.
-pub(crate) fn read_checkpoint(id: CheckpointId, record: &Record) -> Result<Checkpoint, StoreError> {
-    let checkpoint: Checkpoint = frame::value(checkpoint_stream(id), record)?;
+pub(crate) fn read_checkpoint(
+    codec: &Codec,
+    id: CheckpointId,
+    record: &Record,
+) -> Result<Checkpoint, StoreError> {
+    let checkpoint: Checkpoint = codec.value(checkpoint_stream(id), record)?;
     Ok(Checkpoint {
         commit: record.commit,
         at_ms: record.at_ms,
@@ -256,7 +379,13 @@ impl<L: RecordLog> Store for RecordStore<L> {
         let mut cache = self.cache();
         // Another owner may have written since the cache was filled.
         *cache = WriterCache::default();
-        self.log.claim()
+        // A claim with a wrong key is refused before the other owner loses the log.
+        let header = self.stored_codec()?;
+        let owner = self.log.claim()?;
+        if header.is_none() {
+            self.codec_to_write(owner)?;
+        }
+        Ok(owner)
     }
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
@@ -271,9 +400,11 @@ impl<L: RecordLog> Store for RecordStore<L> {
 
     fn processes(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
-        for (pid, record) in self.log.read_kind(StreamKind::Process)? {
+        let records = self.log.read_kind(StreamKind::Process)?;
+        let codec = self.codec()?;
+        for (pid, record) in records {
             listing.last = listing.last.max(pid);
-            match StoredRow::read(Pid(pid), &record) {
+            match StoredRow::read(&codec, Pid(pid), &record) {
                 Ok(StoredRow::Kept(kept)) => listing.rows.push(kept.row),
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => listing.lost.push(error.to_string()),
@@ -330,21 +461,26 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
-        let records = self.log.read_kind(StreamKind::Checkpoint)?.into_iter();
+        let records = self.log.read_kind(StreamKind::Checkpoint)?;
+        let codec = self.codec()?;
         records
-            .map(|(id, record)| read_checkpoint(CheckpointId(id), &record))
+            .into_iter()
+            .map(|(id, record)| read_checkpoint(&codec, CheckpointId(id), &record))
             .collect()
     }
 
     fn last_checkpoint(&self) -> Result<u64, StoreError> {
         let record = self.log.latest(LAST_CHECKPOINT, 0)?;
-        record.map_or(Ok(0), |record| frame::value(LAST_CHECKPOINT, &record))
+        let codec = self.codec()?;
+        record.map_or(Ok(0), |record| codec.value(LAST_CHECKPOINT, &record))
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
-        let stored = self.log.content(hash)?;
+        // The name of a content takes the codec first: an empty log contains it by no name.
+        let codec = self.codec()?;
+        let stored = self.log.content(codec.name(hash))?;
         let stored = stored.ok_or(StoreError::UnknownContent(hash))?;
-        Ok(Arc::new(CheckedContent::open(hash, stored)?))
+        Ok(Arc::new(StoredContent::open(codec, hash, stored)?))
     }
 
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError> {

@@ -1,9 +1,27 @@
-//! The conformance suite, on a log in memory.
+//! The conformance suite, on a log in memory, with each encoding.
 
 use std::sync::Arc;
 
-use dormouse_records::{MemoryStore, RecordStore};
+use dormouse_records::{Compression, MemoryLog, MemoryStore, RecordLog, RecordStore, StoreSecret};
 use dormouse_store_conformance::check_store;
+
+const ENCODINGS: [(Option<[u8; 32]>, Compression); 4] = [
+    (None, Compression::None),
+    (None, Compression::Zstd(3)),
+    (Some([7; 32]), Compression::None),
+    (Some([7; 32]), Compression::Zstd(3)),
+];
+
+fn open<L: RecordLog>(
+    log: L,
+    (secret, compression): (Option<[u8; 32]>, Compression),
+) -> RecordStore<L> {
+    let store = RecordStore::new_on(log).compression(compression);
+    match secret {
+        Some(secret) => store.key(StoreSecret::new(secret)),
+        None => store,
+    }
+}
 
 #[test]
 fn the_memory_store_conforms() {
@@ -14,9 +32,37 @@ fn the_memory_store_conforms() {
 }
 
 #[test]
+fn a_store_conforms_with_each_encoding() {
+    for encoding in ENCODINGS {
+        check_store(|| {
+            let store = open(MemoryLog::default(), encoding);
+            Box::new(move |operation| operation(&store))
+        });
+    }
+}
+
+#[test]
 fn a_store_conforms_that_is_opened_anew_for_each_operation() {
-    check_store(|| {
-        let log = Arc::new(dormouse_records::MemoryLog::default());
-        Box::new(move |operation| operation(&RecordStore::new_on(log.clone())))
-    });
+    for encoding in ENCODINGS {
+        check_store(|| {
+            let log = Arc::new(MemoryLog::default());
+            Box::new(move |operation| operation(&open(log.clone(), encoding)))
+        });
+    }
+}
+
+#[test]
+fn a_store_conforms_that_is_compressed_now_and_then() {
+    for secret in [None, Some([7; 32])] {
+        check_store(|| {
+            let log = Arc::new(MemoryLog::default());
+            let mut levels = [Compression::Zstd(1), Compression::None]
+                .into_iter()
+                .cycle();
+            Box::new(move |operation| {
+                let compression = levels.next().expect("the levels go on");
+                operation(&open(log.clone(), (secret, compression)));
+            })
+        });
+    }
 }

@@ -14,7 +14,8 @@ use dormouse_actors::ports::{
 };
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_records::{
-    MemoryLog, MemoryStore, Record, RecordBatch, RecordLog, RecordStore, Stream, StreamKind,
+    Compression, MemoryLog, MemoryStore, Record, RecordBatch, RecordLog, RecordStore, StoreSecret,
+    Stream, StreamKind,
 };
 use dormouse_store_conformance::entries::*;
 
@@ -146,6 +147,14 @@ impl BlobReader for Changed {
     }
 }
 
+/// A store that is not encrypted, and one that is.
+fn stores() -> [RecordStore<Faulty>; 2] {
+    let plain = RecordStore::new_on(Faulty::default());
+    let sealed = RecordStore::new_on(Faulty::default());
+    let sealed = sealed.key(StoreSecret::new([7; 32]));
+    [plain, sealed.compression(Compression::Zstd(3))]
+}
+
 /// Commits two processes that differ only by their pids.
 fn fill(store: &dyn Store) {
     let owner = store.claim().unwrap();
@@ -199,15 +208,18 @@ fn places() -> Vec<(Stream, u64)> {
 
 #[test]
 fn an_answer_is_what_was_written_or_says_what_is_damaged() {
-    let store = RecordStore::new_on(Faulty::default());
-    fill(&store);
-    let whole = answers(&store);
+    stores().iter().for_each(check_answers);
+}
+
+fn check_answers(store: &RecordStore<Faulty>) {
+    fill(store);
+    let whole = answers(store);
     for (stream, number) in places() {
         for fault in [Fault::Changed, Fault::Cut, Fault::Swapped] {
             let case = format!("{stream:?} {number} {fault:?}");
             *store.log().fault.lock().unwrap() = Some((stream, number, fault));
             let mut damaged = 0;
-            for ((question, answer), (_, right)) in answers(&store).into_iter().zip(&whole) {
+            for ((question, answer), (_, right)) in answers(store).into_iter().zip(&whole) {
                 match answer {
                     Ok(answer) if question == "table" && stream.kind == StreamKind::Process => {
                         assert!(answer.contains("row of process 1"), "{case}: {answer}");
@@ -234,12 +246,13 @@ fn an_answer_is_what_was_written_or_says_what_is_damaged() {
 
 #[test]
 fn a_damaged_image_is_passed_over_for_an_earlier_one() {
-    let store = RecordStore::new_on(Faulty::default());
-    fill(&store);
-    for fault in [Fault::Changed, Fault::Cut, Fault::Swapped] {
-        store.log().set_fault(StreamKind::Snapshot, 4, fault);
-        let journal = store.journal(Pid(1), None).unwrap();
-        assert_eq!((journal.base, journal.facts.len()), (FactNumber(0), 6));
+    for store in stores() {
+        fill(&store);
+        for fault in [Fault::Changed, Fault::Cut, Fault::Swapped] {
+            store.log().set_fault(StreamKind::Snapshot, 4, fault);
+            let journal = store.journal(Pid(1), None).unwrap();
+            assert_eq!((journal.base, journal.facts.len()), (FactNumber(0), 6));
+        }
     }
 }
 
@@ -375,19 +388,21 @@ fn a_commit_that_was_written_and_not_acknowledged_is_neither_lost_nor_written_tw
 
 #[test]
 fn the_parts_of_a_damaged_content_that_are_whole_can_be_read() {
-    let store = RecordStore::new_on(Faulty::default());
-    let owner = store.claim().unwrap();
-    let bytes = bytes(1, 200_000);
-    commit(&store, owner, &[content(&bytes)]);
-    store.log().changes_contents.store(true, Ordering::Relaxed);
-    let content = store.content(hash(&bytes)).unwrap();
-    assert_eq!(content.slice(0..65_536).unwrap(), bytes.slice(0..65_536));
-    assert_eq!(
-        content.slice(131_072..200_000).unwrap(),
-        bytes.slice(131_072..)
-    );
-    let error = content.slice(65_000..66_000).unwrap_err().to_string();
-    assert!(error.contains("bytes 65536 to 131072"), "{error}");
+    for store in stores() {
+        let store = store.compression(Compression::None);
+        let owner = store.claim().unwrap();
+        let bytes = bytes(1, 200_000);
+        commit(&store, owner, &[content(&bytes)]);
+        store.log().changes_contents.store(true, Ordering::Relaxed);
+        let content = store.content(hash(&bytes)).unwrap();
+        assert_eq!(content.slice(0..65_536).unwrap(), bytes.slice(0..65_536));
+        assert_eq!(
+            content.slice(131_072..200_000).unwrap(),
+            bytes.slice(131_072..)
+        );
+        let error = content.slice(65_000..66_000).unwrap_err().to_string();
+        assert!(error.contains("bytes 65536 to 131072"), "{error}");
+    }
 }
 
 #[test]

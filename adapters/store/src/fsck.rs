@@ -42,10 +42,10 @@ use crate::log_walk::LogEnd;
 use crate::options::Options;
 use crate::read_only::{open_consistent, retry_beside_writer};
 use crate::record_builder::RecordBuilder;
-use crate::record_header::{HEADER_BYTES, RecordHeader, StoreKey};
+use crate::record_header::{HEADER_BYTES, RecordHeader};
 use crate::recovery::{check_log, check_secret, check_tail, is_truncated};
-use crate::secret::{NO_CHECK, StoreSecret, check_of};
 use crate::segment::Segment;
+use dormouse_records::secret::{NO_CHECK, StoreKey, StoreSecret, check_of};
 
 /// The epoch of a store whose HEAD was lost: higher than any epoch that was ever claimed.
 const EPOCH_AFTER_LOST_HEAD: u64 = 1 << 40;

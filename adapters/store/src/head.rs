@@ -24,8 +24,8 @@ use dormouse_actors::ports::StoreError;
 use crate::disk::{Disk, DiskFile, OpenMode, read_whole, replace};
 use crate::error::{damaged, io as io_error};
 use crate::log_position::{Hash, LogPosition, MAX_NUMBER};
-use crate::record_header::StoreKey;
-use crate::secret::{NO_CHECK, StoreSecret, check_of, random_bytes};
+use dormouse_records::secret::StoreKey;
+use dormouse_records::secret::{NO_CHECK, StoreSecret, check_of, random_bytes};
 
 /// The file that is replaced and synced.
 pub(crate) const HEAD: &str = "HEAD";

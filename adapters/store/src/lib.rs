@@ -79,7 +79,6 @@ mod record_header;
 mod record_read;
 mod recovery;
 mod search;
-mod secret;
 mod segment;
 mod stored_content;
 mod throttle;
@@ -88,12 +87,10 @@ mod writer;
 #[cfg(test)]
 mod power_tests;
 
-pub use dormouse_records::MemoryStore;
+pub use dormouse_records::{Compression, InvalidSecret, MemoryStore, StoreSecret};
 pub use fsck::{FsckReport, Repair, fsck};
 pub use issue::Issue;
 pub use kv::catches_panic_here;
 pub use log_position::Location;
 pub use log_store::LogStore;
 pub use options::Options;
-pub use packed::Compression;
-pub use secret::{InvalidSecret, StoreSecret};

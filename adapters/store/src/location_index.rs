@@ -24,8 +24,8 @@ use crate::kv::{Batch, KvStore};
 use crate::log_position::{Hash, Location, LogPosition, MAX_NUMBER};
 use crate::log_walk::LostRange;
 use crate::process_table::{Digest, ProcessTable};
-use crate::record_header::StoreKey;
-use crate::secret::Keys;
+use dormouse_records::secret::Keys;
+use dormouse_records::secret::StoreKey;
 
 pub(crate) use self::changes::{IndexChanges, RecordKey, checkpoint_key, losses_key, process_key};
 use self::changes::{counted, numbered};

@@ -15,11 +15,11 @@ use crate::disk::{Disk, rename_into_place, write_temp};
 use crate::error::{damaged, io as io_error};
 use crate::log_position::{Hash, Location, LogPosition};
 use crate::record_header::{
-    CheckedHeader, Encoding, HEADER_BYTES, PayloadPart, RecordHeader, RecordKind, StoreKey,
+    CheckedHeader, Encoding, HEADER_BYTES, PayloadPart, RecordHeader, RecordKind,
 };
-use crate::secret::Keys;
 use crate::segment::Segment;
 use crate::stored_content::StoredContent;
+use dormouse_records::secret::{Keys, StoreKey};
 
 /// All segments, open.
 #[derive(Debug)]

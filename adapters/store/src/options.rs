@@ -8,11 +8,11 @@ use dormouse_actors::ports::StoreError;
 
 use crate::disk::OsDisk;
 use crate::log_store::LogStore;
-use crate::packed::Compression;
 use crate::quota::Quota;
 use crate::read_only;
-use crate::secret::StoreSecret;
 use crate::throttle::Throttle;
+use dormouse_records::Compression;
+use dormouse_records::secret::StoreSecret;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]

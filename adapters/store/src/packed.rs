@@ -10,6 +10,8 @@
 //! * Index: the BLAKE3 of the index (32) and the index.
 //! * Chunk: one zstd frame, or the chunk as it is if the directory contains its own length.
 //!
+//! Compression and encryption themselves are those of `dormouse-records`.
+//!
 //! The caller checks the unpacked bytes against the content's hash, as for any other content.
 
 use std::io;
@@ -22,23 +24,12 @@ use crate::error::io as io_error;
 use crate::log::{Log, cannot_read, hash_mismatch};
 use crate::log_position::Location;
 use crate::record_header::{HEADER_BYTES, PayloadPart, RecordHeader};
-use crate::secret::{Keys, SEAL_BYTES};
 use crate::segment::Segment;
 use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
+use dormouse_records::compression::unpack_chunk;
+use dormouse_records::secret::{Keys, SEAL_BYTES};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
-
-/// Whether contents are compressed when they are written. Both forms can always be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// Contents are stored as they are.
-    #[default]
-    None,
-    /// zstd at this level, from 1 (fast) to 22 (small), for each 64 KiB on its own. A content is
-    /// stored compressed only if that saves at least an eighth of it. Costs a pass of zstd when the
-    /// content is written, and one over each part that is read.
-    Zstd(i32),
-}
 
 /// A content that is about to be written.
 #[derive(Debug)]
@@ -61,38 +52,6 @@ impl Unpacked {
         }
         let check = Bytes::copy_from_slice(blake3::hash(&self.index).as_bytes());
         vec![self.list, check, self.index, self.bytes]
-    }
-
-    /// The compressed chunks; `None` if they do not save an eighth. Stops as soon as that is
-    /// certain.
-    ///
-    /// # Errors
-    /// As zstd's.
-    pub(crate) fn compressed(&self, compression: Compression) -> io::Result<Option<Vec<Bytes>>> {
-        let Compression::Zstd(level) = compression else {
-            return Ok(None);
-        };
-        let worth = self.bytes.len() - self.bytes.len().div_ceil(8);
-        let mut chunks = Vec::new();
-        let mut length = 0;
-        let mut zstd = zstd::bulk::Compressor::new(level)?;
-        for start in (0..self.bytes.len()).step_by(CHUNK_BYTES) {
-            let chunk = self
-                .bytes
-                .slice(start..self.bytes.len().min(start + CHUNK_BYTES));
-            let packed = Bytes::from(zstd.compress(&chunk)?);
-            let packed = if packed.len() < chunk.len() {
-                packed
-            } else {
-                chunk
-            };
-            length += packed.len() + 4;
-            if length > worth {
-                return Ok(None);
-            }
-            chunks.push(packed);
-        }
-        Ok((!chunks.is_empty()).then_some(chunks))
     }
 
     /// The payload under `header`, whose encoding it follows. `chunks` are already compressed if
@@ -131,17 +90,6 @@ impl Unpacked {
             parts.push(part(chunk.clone(), PayloadPart::Chunk, number)?);
         }
         Ok(parts)
-    }
-
-    /// The uncompressed chunks.
-    pub(crate) fn chunks(&self) -> Vec<Bytes> {
-        let starts = (0..self.bytes.len()).step_by(CHUNK_BYTES);
-        starts
-            .map(|start| {
-                self.bytes
-                    .slice(start..self.bytes.len().min(start + CHUNK_BYTES))
-            })
-            .collect()
     }
 }
 
@@ -226,11 +174,10 @@ impl Packed {
         };
         let packed = self.part(segment, start..end, PayloadPart::Chunk, chunk)?;
         let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
-        if packed.len() == length || !self.header.encoding.is_compressed() {
+        if !self.header.encoding.is_compressed() {
             return Ok(packed);
         }
-        // The limit protects against a frame that claims to be larger than a chunk.
-        zstd::bulk::decompress(&packed, length).map_err(|_| hash_mismatch(self.at))
+        unpack_chunk(packed, length).ok_or_else(|| hash_mismatch(self.at))
     }
 
     /// The hash of the index, followed by the index; `None` if there is no index.

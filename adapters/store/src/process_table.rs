@@ -27,7 +27,7 @@ use crate::error::damaged;
 use crate::location_index::{IndexPosition, checkpoint_key, process_key};
 use crate::log_position::Location;
 use crate::log_walk::LostRange;
-use crate::record_header::StoreKey;
+use dormouse_records::secret::StoreKey;
 
 pub(crate) use digest::Digest;
 use entry::is_deleted_entry;

@@ -12,13 +12,15 @@ use dormouse_proto::process::{Exit, ProcessRow};
 
 use crate::issue::Issue;
 use crate::log_position::Hash;
-use crate::packed::{Compression, Unpacked, cannot_pack};
+use crate::packed::{Unpacked, cannot_pack};
 use crate::payload::{encode, encode_created, encode_parts};
 use crate::record_header::{
-    Encoding, HEADER_BYTES, PayloadPart, PlaceInCommit, RecordHeader, RecordKind, StoreKey,
+    Encoding, HEADER_BYTES, PayloadPart, PlaceInCommit, RecordHeader, RecordKind,
 };
-use crate::secret::Keys;
+use dormouse_records::Compression;
 use dormouse_records::chunks::Chunks;
+use dormouse_records::compression::split;
+use dormouse_records::secret::{Keys, StoreKey};
 
 /// A record whose location is not known yet.
 #[derive(Debug)]
@@ -357,7 +359,7 @@ impl Body {
                 })
             }
             Self::Content(content) => {
-                let compressed = content.compressed(*compression)?;
+                let compressed = compression.chunks(&content.bytes)?;
                 let compression = compressed
                     .as_ref()
                     .map_or(Encoding::PLAIN, |_| Encoding::COMPRESSED);
@@ -380,7 +382,7 @@ impl Body {
                     payload: hash,
                     ..header.clone()
                 };
-                let chunks = compressed.unwrap_or_else(|| content.chunks());
+                let chunks = compressed.unwrap_or_else(|| split(&content.bytes).collect());
                 Ok(EncodedPayload {
                     encoding,
                     hash,

@@ -56,6 +56,8 @@
 
 use std::fmt;
 
+use dormouse_records::secret::StoreKey;
+
 use crate::log_position::{Hash, Location, MAX_NUMBER};
 
 /// The first bytes of a record.
@@ -67,16 +69,6 @@ const ENDS_COMMIT: u8 = 1;
 const COMPRESSED: u8 = 2;
 const ENCRYPTED: u8 = 4;
 const AUTHENTICATED_BYTES: usize = 136;
-
-/// Distinguishes this store's records from all others.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StoreKey(pub(crate) Hash);
-
-impl fmt::Debug for StoreKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoreKey(hidden)")
-    }
-}
 
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,9 +20,9 @@ use crate::log::{Log, segment_numbers};
 use crate::log_position::LogPosition;
 use crate::log_walk::check_written_by_store;
 use crate::options::Options;
-use crate::secret::{Keys, StoreSecret};
 use crate::segment::Segment;
 use crate::writer::Writer;
+use dormouse_records::secret::{Keys, StoreSecret};
 
 /// An open store.
 #[derive(Debug)]

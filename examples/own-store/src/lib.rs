@@ -1,7 +1,8 @@
 //! A store of one's own: the kernel's processes in a SQLite file.
 //!
-//! [`SqliteLog`] keeps records by stream and number, and contents by hash. The rules that every
-//! store keeps come from [`RecordStore`]. `tests/store.rs` runs the conformance suite, and a kernel
+//! [`SqliteLog`] keeps records by stream and number, and contents by name. The rules that every
+//! store keeps come from [`RecordStore`], and so do encryption and compression
+//! ([`RecordStore::key`], [`RecordStore::compression`]). `tests/store.rs` runs the conformance suite, and a kernel
 //! that is dropped in the middle of its work.
 
 use std::ops::{Range, RangeInclusive};

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use bytes::Bytes;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::ports::{Store, StoreError};
+use dormouse::records::{Compression, RecordStore, StoreSecret};
 use dormouse_own_store::SqliteLog;
 use dormouse_store_conformance::check_store;
-use dormouse_store_conformance::entries::{created, commit, facts};
+use dormouse_store_conformance::entries::{commit, content, created, facts, hash, read};
 
 #[test]
 fn the_store_conforms() {
@@ -29,6 +31,41 @@ fn the_store_conforms_that_is_opened_anew_for_each_operation() {
             operation(&SqliteLog::open(&folder.path().join("store.db")).unwrap());
         })
     });
+}
+
+#[test]
+fn the_store_conforms_encrypted_and_compressed_and_its_file_tells_nothing() {
+    check_store(|| {
+        let folder = tempfile::tempdir().unwrap();
+        Box::new(move |operation| operation(&sealed(&folder.path().join("store.db"))))
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.db");
+    let text = Bytes::from("what nobody else may read ".repeat(10_000));
+    let store = sealed(&file);
+    let owner = store.claim().unwrap();
+    commit(&store, owner, &[created(1), facts(1, 1..=3), content(&text)]);
+    drop(store);
+    let bytes = std::fs::read(&file).unwrap();
+    let shows = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+    for what in [
+        &b"image of 1"[..],
+        b"fact 2 of 1",
+        &text[..20],
+        &hash(&text).0,
+    ] {
+        assert!(!shows(what), "{}", String::from_utf8_lossy(what));
+    }
+    let refused = SqliteLog::open(&file).unwrap().claim().unwrap_err();
+    assert!(matches!(refused, StoreError::Key { .. }), "{refused}");
+    assert_eq!(read(&sealed(&file), hash(&text)).unwrap(), text);
+}
+
+fn sealed(file: &Path) -> RecordStore<SqliteLog> {
+    let store = SqliteLog::open(file).expect("the file can be opened");
+    store
+        .key(StoreSecret::new([7; 32]))
+        .compression(Compression::Zstd(3))
 }
 
 #[test]

@@ -7,7 +7,7 @@ use dormouse_actors::ports::StoreError;
 use super::IndexError;
 use crate::error::io;
 use crate::location_index::{IndexFault, LocationIndex};
-use crate::secret::Keys;
+use dormouse_records::secret::Keys;
 
 /// Where the index is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use super::check_of;
 use crate::kv::Batch;
 use crate::log_position::{Hash, Location};
-use crate::record_header::StoreKey;
+use dormouse_records::secret::StoreKey;
 
 /// Changes that are applied together.
 #[derive(Debug, Default)]

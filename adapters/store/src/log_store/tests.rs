@@ -11,7 +11,7 @@ use crate::head::Head;
 use crate::issue::Issue;
 use crate::location_index::{LocationIndex, RecordKey};
 use crate::record_builder::RecordBuilder;
-use crate::secret::Keys;
+use dormouse_records::secret::Keys;
 
 const CONTENT: &[u8] = b"content";
 

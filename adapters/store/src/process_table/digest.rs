@@ -1,6 +1,6 @@
 //! A digest that shows whether a copy of the process table is complete.
 
-use crate::record_header::StoreKey;
+use dormouse_records::secret::StoreKey;
 
 /// A sum of keyed hashes: equal sets of entries have equal digests, in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,12 @@
 //! The host's secret, and the keys that are derived from it.
 //!
 //! Secret and salt give four independent keys: for payloads, index entries, names of contents, and
-//! headers. The salt is random for each store and part of HEAD, so that two stores with one secret
-//! share no key. No key is ever written; HEAD contains a check value, which distinguishes a wrong
-//! secret from damage.
+//! headers. The salt is random for each store, and stored in its head (HEAD in a folder, the log
+//! header in a log of records), so that two stores with one secret share no key. No key is ever
+//! written; the head contains a check value, which distinguishes a wrong secret from damage.
+//!
+//! This is the only module that encrypts. The store of the crate `dormouse-store` uses it as
+//! [`RecordStore`](crate::RecordStore) does.
 //!
 //! A sealed text is a random nonce (24), the text under XChaCha20-Poly1305, and the tag (16).
 
@@ -17,16 +20,26 @@ use dormouse_actors::ports::KeyFault;
 use dormouse_proto::id::ContentHash;
 use zeroize::Zeroizing;
 
-use crate::log_position::Hash;
-use crate::record_header::StoreKey;
+/// A BLAKE3 hash, or a key as long as one.
+type Hash = [u8; 32];
 
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
 /// How many bytes sealing adds.
-pub(crate) const SEAL_BYTES: u64 = (NONCE_BYTES + TAG_BYTES) as u64;
+pub const SEAL_BYTES: u64 = (NONCE_BYTES + TAG_BYTES) as u64;
 /// The check value of a store that is not encrypted.
-pub(crate) const NO_CHECK: Hash = [0; 32];
+pub const NO_CHECK: Hash = [0; 32];
+
+/// Distinguishes a store from all others: the salt of its keys, drawn when the store is created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct StoreKey(pub Hash);
+
+impl fmt::Debug for StoreKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreKey(hidden)")
+    }
+}
 
 /// The secret of an encrypted store: 32 random bytes that the host keeps. Without them the store is
 /// unreadable. They are wiped from memory on drop, and never printed.
@@ -105,7 +118,7 @@ impl fmt::Debug for StoreSecret {
 /// The keys of a store: they authenticate headers, and encrypt payloads and entries if the store is
 /// encrypted.
 #[derive(Clone)]
-pub(crate) struct Keys {
+pub struct Keys {
     headers: StoreKey,
     cipher: Option<Arc<Cipher>>,
 }
@@ -131,7 +144,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeyFault`] if the secret is not the one that the store was created with.
-    pub(crate) fn of(
+    pub fn of(
         salt: StoreKey,
         check: &Hash,
         secret: Option<&StoreSecret>,
@@ -146,7 +159,7 @@ impl Keys {
     }
 
     /// The keys of a store that is not encrypted.
-    pub(crate) fn plain(key: StoreKey) -> Self {
+    pub fn plain(key: StoreKey) -> Self {
         Self {
             headers: key,
             cipher: None,
@@ -171,18 +184,18 @@ impl Keys {
     }
 
     /// The key that authenticates headers and index entries.
-    pub(crate) fn headers(&self) -> &StoreKey {
+    pub fn headers(&self) -> &StoreKey {
         &self.headers
     }
 
     /// Whether the store is encrypted.
-    pub(crate) fn are_sealing(&self) -> bool {
+    pub fn are_sealing(&self) -> bool {
         self.cipher.is_some()
     }
 
     /// The name of a content in the log and the index. In an encrypted store it does not reveal the
     /// content's hash, which would show whether the store contains a known content.
-    pub(crate) fn name(&self, content: ContentHash) -> Hash {
+    pub fn name(&self, content: ContentHash) -> Hash {
         match &self.cipher {
             None => content.0,
             Some(cipher) => *blake3::keyed_hash(&cipher.names, &content.0).as_bytes(),
@@ -193,7 +206,7 @@ impl Keys {
     ///
     /// # Errors
     /// If the operating system provides no randomness.
-    pub(crate) fn seal(&self, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn seal(&self, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
             || Ok(text.to_vec()),
             |cipher| seal(&cipher.payloads, text, associated_data),
@@ -201,7 +214,7 @@ impl Keys {
     }
 
     /// The reverse of [`Keys::seal`]; `None` if the text or the associated data differ.
-    pub(crate) fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
+    pub fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
         self.cipher
             .as_ref()
             .and_then(|cipher| open(&cipher.payloads, sealed, associated_data))
@@ -211,7 +224,7 @@ impl Keys {
     ///
     /// # Errors
     /// If the operating system provides no randomness.
-    pub(crate) fn seal_entry(&self, entry: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn seal_entry(&self, entry: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
         match &self.cipher {
             None => Ok(entry),
             Some(cipher) => seal(&cipher.entries, &entry, name),
@@ -219,7 +232,7 @@ impl Keys {
     }
 
     /// The reverse of [`Keys::seal_entry`]; `None` if the entry was written under another key.
-    pub(crate) fn open_entry(&self, entry: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    pub fn open_entry(&self, entry: &[u8], name: &[u8]) -> Option<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
             || Some(entry.to_vec()),
             |cipher| open(&cipher.entries, entry, name),
@@ -228,7 +241,7 @@ impl Keys {
 }
 
 /// The check value of a secret: enough to recognise the secret, and no help in finding it.
-pub(crate) fn check_of(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
+pub fn check_of(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
     *secret.key(&salt, "dormouse store 1, check of the secret")
 }
 
@@ -236,7 +249,7 @@ pub(crate) fn check_of(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
 ///
 /// # Errors
 /// If it provides none.
-pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::getrandom(&mut bytes)?;
     Ok(bytes)

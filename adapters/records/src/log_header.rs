@@ -1,0 +1,144 @@
+//! The first record of a log: whether the log is encrypted, and the salt of its keys.
+//!
+//! The first commit writes it, and nothing changes it later. Its payload is the version of the
+//! encoding (1), the salt (32) and the check of the secret (32); both are zeros in a log that is
+//! not encrypted. It is not encrypted itself. Without it an encrypted log cannot be read: the salt
+//! is part of every key.
+
+use std::io;
+
+use dormouse_actors::ports::{KeyFault, StoreError};
+
+use crate::compression::Compression;
+use crate::error::damaged;
+use crate::frame::{self, Codec};
+use crate::log::{Record, RecordOp, Stream, StreamKind};
+use crate::secret::{Keys, NO_CHECK, StoreKey, StoreSecret, check_of, random_bytes};
+
+/// The version of the encoding that this program writes, and the only one that it reads.
+const VERSION: u8 = 1;
+
+/// The stream of the header.
+pub(crate) const LOG_HEADER: Stream = Stream {
+    kind: StreamKind::LogHeader,
+    id: 0,
+};
+
+/// The header of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogHeader {
+    salt: StoreKey,
+    check: [u8; 32],
+}
+
+impl LogHeader {
+    /// The header of a new log.
+    ///
+    /// # Errors
+    /// If the operating system provides no randomness.
+    pub(crate) fn new(secret: Option<&StoreSecret>) -> io::Result<Self> {
+        let Some(secret) = secret else {
+            return Ok(Self {
+                salt: StoreKey([0; 32]),
+                check: NO_CHECK,
+            });
+        };
+        let salt = StoreKey(random_bytes()?);
+        let check = check_of(secret, salt);
+        Ok(Self { salt, check })
+    }
+
+    /// Decodes the header.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], and [`StoreError::Newer`] for another version.
+    pub(crate) fn read(record: &Record) -> Result<Self, StoreError> {
+        let payload = unencrypted().payload(LOG_HEADER, record)?;
+        let (version, rest) = payload.split_first().unwrap_or((&VERSION, &[]));
+        if *version != VERSION {
+            return Err(StoreError::Newer {
+                what: format!("a log header of version {version}"),
+            });
+        }
+        match rest.as_chunks() {
+            ([salt, check], []) => Ok(Self {
+                salt: StoreKey(*salt),
+                check: *check,
+            }),
+            _ => Err(damaged(format!(
+                "{} has {} bytes",
+                frame::name(LOG_HEADER, 0),
+                payload.len()
+            ))),
+        }
+    }
+
+    /// The operation that writes the header.
+    ///
+    /// # Errors
+    /// None in practice: nothing is encrypted.
+    pub(crate) fn put(&self) -> Result<RecordOp, StoreError> {
+        let payload = [&[VERSION], &self.salt.0[..], &self.check].concat();
+        unencrypted().put(LOG_HEADER, 0, &payload)
+    }
+
+    /// The keys of the log.
+    ///
+    /// # Errors
+    /// [`KeyFault`] if the secret is not the one that the log was created with.
+    pub(crate) fn keys(&self, secret: Option<&StoreSecret>) -> Result<Keys, KeyFault> {
+        Keys::of(self.salt, &self.check, secret)
+    }
+}
+
+fn unencrypted() -> Codec {
+    Codec {
+        keys: Keys::plain(StoreKey([0; 32])),
+        compression: Compression::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::CommitNumber;
+
+    use super::*;
+
+    fn record(op: RecordOp) -> Record {
+        let RecordOp::Put { number, bytes, .. } = op else {
+            panic!("a header is written, and not deleted");
+        };
+        Record {
+            number,
+            commit: CommitNumber(1),
+            at_ms: 0,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn a_header_survives_its_record() {
+        for secret in [None, Some(StoreSecret::new([1; 32]))] {
+            let header = LogHeader::new(secret.as_ref()).unwrap();
+            let read = LogHeader::read(&record(header.put().unwrap())).unwrap();
+            assert_eq!((read.salt, read.check), (header.salt, header.check));
+            assert!(read.keys(secret.as_ref()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_header_of_a_later_version_is_no_damage_and_one_of_another_length_is() {
+        let read = |payload: &[u8]| {
+            let op = unencrypted().put(LOG_HEADER, 0, payload).unwrap();
+            LogHeader::read(&record(op)).unwrap_err()
+        };
+        for payload in [&[2][..], &[2; 65], &[0; 65]] {
+            let error = read(payload);
+            assert!(matches!(error, StoreError::Newer { .. }), "{error}");
+        }
+        for payload in [&[][..], &[1; 64], &[1; 66]] {
+            let error = read(payload);
+            assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        }
+    }
+}

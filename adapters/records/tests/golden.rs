@@ -1,0 +1,168 @@
+//! Logs of today that every later version must read: `tests/golden/`. `UPDATE_GOLDEN=1` writes them
+//! anew, which breaks the logs of every user; a new version of the encoding gets new files.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dormouse_actors::ports::{Store, SyncLevel, WriteOp};
+use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_records::{
+    Compression, MemoryLog, NewContent, RecordBatch, RecordLog, RecordOp, RecordStore, StoreSecret,
+    Stream, StreamKind,
+};
+use dormouse_store_conformance::entries::*;
+
+const KINDS: [StreamKind; 7] = [
+    StreamKind::Process,
+    StreamKind::Snapshot,
+    StreamKind::Fact,
+    StreamKind::TempFile,
+    StreamKind::Checkpoint,
+    StreamKind::LastCheckpoint,
+    StreamKind::LogHeader,
+];
+
+fn plain(log: Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>> {
+    RecordStore::new_on(log)
+}
+
+fn packed(log: Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>> {
+    RecordStore::new_on(log)
+        .key(StoreSecret::new([7; 32]))
+        .compression(Compression::Zstd(3))
+}
+
+/// A small content, and one of several chunks that compresses well.
+fn contents() -> [Bytes; 2] {
+    [bytes(1, 100), "again ".repeat(11_000).into()]
+}
+
+fn fill(store: &dyn Store) {
+    let owner = store.claim().unwrap();
+    let contents = contents().map(|bytes| WriteOp::Content {
+        hash: hash(&bytes),
+        bytes,
+        index: "text index ".repeat(20).into(),
+    });
+    commit(store, owner, &[created(1), created(2), facts(1, 1..=3)]);
+    commit(store, owner, &contents);
+    commit(store, owner, &[snapshot(1, 2), temp_file(1, 1)]);
+    commit(store, owner, &[checkpoint(1, &[1]), ended(2)]);
+}
+
+fn check(store: &dyn Store) {
+    let journal = store.journal(Pid(1), None).unwrap();
+    assert_eq!(journal.image, b"image of 1 at 2");
+    assert_eq!(journal.facts, [fact(1, 3)]);
+    let born = store.journal(Pid(1), Some(FactNumber(1))).unwrap();
+    assert_eq!(
+        (&born.image[..], born.facts),
+        (&b"image of 1"[..], vec![fact(1, 1)])
+    );
+    let rows = store.processes().unwrap().rows;
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[1].exit, Some(exit()));
+    assert_eq!(&*store.checkpoints().unwrap()[0].label, "before");
+    assert_eq!(store.last_checkpoint().unwrap(), 1);
+    assert_eq!(records(store.temp_files(Pid(1)).unwrap()), [change(1, 1)]);
+    for bytes in contents() {
+        let content = store.content(hash(&bytes)).unwrap();
+        assert_eq!(content.slice(0..content.length()).unwrap(), bytes);
+        assert_eq!(content.index().unwrap(), "text index ".repeat(20));
+    }
+    let owner = store.claim().unwrap();
+    commit(store, owner, &[facts(1, 4..=4)]);
+}
+
+/// A line for each record (`record KIND ID NUMBER BYTES`) and content (`content NAME BYTES INDEX`).
+fn to_text(log: &MemoryLog) -> String {
+    let mut text = String::new();
+    for kind in KINDS {
+        for (id, record) in log.read_kind(kind).unwrap() {
+            let (kind, number, bytes) = (kind as u8, record.number, hex(&record.bytes));
+            writeln!(text, "record {kind} {id} {number} {bytes}").unwrap();
+        }
+    }
+    let mut contents = log.contents().unwrap();
+    contents.sort();
+    for (name, length) in contents {
+        let content = log.content(name).unwrap().unwrap();
+        let bytes = hex(&content.slice(0..length).unwrap());
+        let index = hex(&content.index().unwrap());
+        writeln!(text, "content {} {bytes} {index}", hex(&name.0)).unwrap();
+    }
+    text
+}
+
+fn from_text(text: &str) -> MemoryLog {
+    let (mut ops, mut contents) = (Vec::new(), Vec::new());
+    for line in text.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["record", kind, id, number, bytes] => {
+                let kind = KINDS[kind.parse::<usize>().unwrap() - 1];
+                let id = id.parse().unwrap();
+                ops.push(RecordOp::Put {
+                    stream: Stream { kind, id },
+                    number: number.parse().unwrap(),
+                    bytes: from_hex(bytes),
+                });
+            }
+            ["content", name, bytes, index] => contents.push(NewContent {
+                hash: ContentHash((&from_hex(name)[..]).try_into().unwrap()),
+                bytes: from_hex(bytes),
+                index: from_hex(index),
+            }),
+            _ => panic!("{line}"),
+        }
+    }
+    let log = MemoryLog::default();
+    let batch = RecordBatch {
+        contents: &contents,
+        ops: &ops,
+        at_ms: NOW_MS,
+        until: SyncLevel::Synced,
+    };
+    log.append(log.claim().unwrap(), &batch).unwrap();
+    log
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &str) -> Bytes {
+    let pairs = (0..digits.len()).step_by(2);
+    pairs
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+#[test]
+fn logs_of_version_1_can_be_read_and_continued() {
+    type Open = fn(Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>>;
+    for (name, open) in [("packed", packed as Open), ("plain", plain)] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let file = folder.join(format!("log-1-{name}.txt"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            let log = Arc::new(MemoryLog::default());
+            fill(&open(log.clone()));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&file, to_text(&log)).unwrap();
+        }
+        let log = from_text(&std::fs::read_to_string(&file).unwrap());
+        check(&open(Arc::new(log)));
+    }
+}
+
+#[test]
+fn a_log_that_is_not_encrypted_is_written_to_the_same_bytes() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/log-1-plain.txt");
+    let log = Arc::new(MemoryLog::default());
+    fill(&plain(log.clone()));
+    assert_eq!(to_text(&log), std::fs::read_to_string(file).unwrap());
+}
