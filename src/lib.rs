@@ -57,20 +57,21 @@
 //!
 //! # Features
 //!
-//! All but `grammars` are on by default. Each adds something and takes nothing away;
+//! All but `grammars` are on by default, `compression` by `store`. Each adds something and takes nothing away;
 //! `default-features = false` leaves the kernel, to which an embedder gives models, tools and a
 //! store of its own.
 //!
 //! | feature | what it adds | crates with it alone |
 //! |---|---|---|
-//! | `scripted` | the scripted model, recordings of runs, the table of prices: [`models`], without HTTP | about 150 |
-//! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 195 |
-//! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP and TLS | about 200 |
-//! | `host` | commands and files of this machine under permissions, [`host`] | about 160 |
+//! | `scripted` | the scripted model, recordings of runs, the table of prices: [`models`], without HTTP | about 165 |
+//! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 205 |
+//! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP and TLS | about 210 |
+//! | `host` | commands and files of this machine under permissions, [`host`] | about 175 |
 //! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 180 |
-//! | `grammars` | functions and classes as units of source code: C parsers | about 155 |
+//! | `compression` | compression for a store of your own, [`records`]; `store` brings it: C code of zstd | about 165 |
+//! | `grammars` | functions and classes as units of source code: C parsers | about 170 |
 //!
-//! Without any of them about 145 crates are compiled, with all of them about 250.
+//! Without any of them about 160 crates are compiled, with all of them about 250.
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{

@@ -42,7 +42,7 @@ fn crates(features: &str) -> BTreeSet<String> {
 }
 
 /// Each adapter, with the heavy crates that it brings.
-const BROUGHT: [(&str, &[&str]); 5] = [
+const BROUGHT: [(&str, &[&str]); 6] = [
     ("scripted", &["dormouse-models", "minijinja"]),
     (
         "models",
@@ -70,6 +70,7 @@ const BROUGHT: [(&str, &[&str]); 5] = [
     ),
     ("host", &["dormouse-host"]),
     ("store", &["dormouse-store", "sled", "zstd-sys"]),
+    ("compression", &["zstd-sys"]),
 ];
 
 #[test]

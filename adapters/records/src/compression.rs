@@ -2,16 +2,28 @@
 //!
 //! Bytes are stored compressed only if that saves at least an eighth of them. A compressed chunk is
 //! recognised by its stored length, which is less than its own.
+//!
+//! Without the feature `compression`, nothing is compressed, and what is compressed is not damaged
+//! but cannot be read.
 
-use std::io::{self, Read as _};
+use std::io;
+#[cfg(feature = "compression")]
+use std::io::Read as _;
+#[cfg(feature = "compression")]
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
+use dormouse_actors::ports::StoreError;
+#[cfg(feature = "compression")]
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
 
 use crate::chunks::CHUNK_BYTES;
 
+/// Whether this program can read what is compressed.
+pub(crate) const IS_BUILT_IN: bool = cfg!(feature = "compression");
+
 /// The lengths of records that are worth a try. Shorter ones hardly ever save an eighth.
+#[cfg(feature = "compression")]
 const RECORD_BYTES: RangeInclusive<usize> = 128..=MAX_PAYLOAD_BYTES;
 
 /// Whether bytes are compressed when they are written. Both forms can always be read.
@@ -24,6 +36,7 @@ pub enum Compression {
     /// content is stored compressed only if that saves at least an eighth of it. Costs a pass of
     /// zstd when the content is written, and one over each part that is read. A
     /// [`RecordStore`](crate::RecordStore) compresses records in the same way, each as a whole.
+    #[cfg(feature = "compression")]
     Zstd(i32),
 }
 
@@ -33,45 +46,74 @@ impl Compression {
     ///
     /// # Errors
     /// As zstd's.
+    #[cfg_attr(
+        not(feature = "compression"),
+        expect(unused_variables, reason = "nothing is compressed")
+    )]
     pub fn chunks(self, content: &Bytes) -> io::Result<Option<Vec<Bytes>>> {
-        let Self::Zstd(level) = self else {
-            return Ok(None);
-        };
-        let worth = worth(content.len());
-        let mut chunks = Vec::new();
-        let mut length = 0;
-        let mut zstd = zstd::bulk::Compressor::new(level)?;
-        for chunk in split(content) {
-            let packed = Bytes::from(zstd.compress(&chunk)?);
-            let packed = if packed.len() < chunk.len() {
-                packed
-            } else {
-                chunk
-            };
-            length += packed.len() + 4;
-            if length > worth {
-                return Ok(None);
-            }
-            chunks.push(packed);
+        match self {
+            Self::None => Ok(None),
+            #[cfg(feature = "compression")]
+            Self::Zstd(_) if content.is_empty() => Ok(None),
+            #[cfg(feature = "compression")]
+            Self::Zstd(level) => compress_chunks(level, content),
         }
-        Ok((!chunks.is_empty()).then_some(chunks))
     }
 
     /// A record compressed as a whole; `None` if that does not save an eighth of it.
     ///
     /// # Errors
     /// As zstd's.
+    #[cfg_attr(
+        not(feature = "compression"),
+        expect(unused_variables, reason = "nothing is compressed")
+    )]
     pub(crate) fn record(self, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match self {
+            #[cfg(feature = "compression")]
             Self::Zstd(level) if RECORD_BYTES.contains(&bytes.len()) => {
                 let packed = zstd::bulk::compress(bytes, level)?;
                 Ok((packed.len() <= worth(bytes.len())).then_some(packed))
             }
-            Self::Zstd(_) | Self::None => Ok(None),
+            _ => Ok(None),
         }
     }
 }
 
+#[cfg(feature = "compression")]
+fn compress_chunks(level: i32, content: &Bytes) -> io::Result<Option<Vec<Bytes>>> {
+    let worth = worth(content.len());
+    let mut chunks = Vec::new();
+    let mut length = 0;
+    let mut zstd = zstd::bulk::Compressor::new(level)?;
+    for chunk in split(content) {
+        let packed = Bytes::from(zstd.compress(&chunk)?);
+        let packed = if packed.len() < chunk.len() {
+            packed
+        } else {
+            chunk
+        };
+        length += packed.len() + 4;
+        if length > worth {
+            return Ok(None);
+        }
+        chunks.push(packed);
+    }
+    Ok(Some(chunks))
+}
+
+/// The error of something compressed that this program cannot read.
+pub(crate) fn not_built_in(what: &str) -> StoreError {
+    StoreError::Io {
+        doing: format!("read {what}"),
+        source: io::Error::new(
+            io::ErrorKind::Unsupported,
+            "it is compressed. Build the program with the feature `compression`",
+        ),
+    }
+}
+
+#[cfg(feature = "compression")]
 /// The most bytes that may be left of `length` after compression.
 fn worth(length: usize) -> usize {
     length - length.div_ceil(8)
@@ -89,15 +131,31 @@ pub fn unpack_chunk(packed: Vec<u8>, length: usize) -> Option<Vec<u8>> {
     if packed.len() == length {
         return Some(packed);
     }
-    zstd::bulk::decompress(&packed, length).ok()
+    decompress(&packed, length)
+}
+
+#[cfg(feature = "compression")]
+fn decompress(packed: &[u8], length: usize) -> Option<Vec<u8>> {
+    zstd::bulk::decompress(packed, length).ok()
+}
+
+#[cfg(not(feature = "compression"))]
+fn decompress(_packed: &[u8], _length: usize) -> Option<Vec<u8>> {
+    None
 }
 
 /// Reverses [`Compression::record`]; `None` if that gives more than a record may have, or if the
 /// bytes are no frame.
+#[cfg(feature = "compression")]
 pub(crate) fn unpack_record(packed: &[u8]) -> Option<Vec<u8>> {
     let limit = MAX_PAYLOAD_BYTES as u64 + 1;
     let decoder = zstd::stream::read::Decoder::with_buffer(packed).ok()?;
     let mut bytes = Vec::new();
     decoder.take(limit).read_to_end(&mut bytes).ok()?;
     (bytes.len() <= MAX_PAYLOAD_BYTES).then_some(bytes)
+}
+
+#[cfg(not(feature = "compression"))]
+pub(crate) fn unpack_record(_packed: &[u8]) -> Option<Vec<u8>> {
+    None
 }

@@ -24,7 +24,7 @@ use dormouse_actors::ports::{BlobReader, StoreError, Unreadable};
 use dormouse_proto::id::ContentHash;
 
 use crate::chunks::{CHUNK_BYTES, Chunks, list_length};
-use crate::compression::{split, unpack_chunk};
+use crate::compression::{self, split, unpack_chunk};
 use crate::error::damaged;
 use crate::frame::{Codec, cannot_encode};
 use crate::log::NewContent;
@@ -117,6 +117,7 @@ fn seal(codec: &Codec, name: ContentHash, chunks: Vec<Bytes>) -> io::Result<Byte
 struct Directory {
     /// The length of the content.
     length: u64,
+    is_compressed: bool,
     form: Form,
     /// Where each chunk starts in the bytes that the log stores, and where the last one ends.
     starts: Vec<u64>,
@@ -160,6 +161,7 @@ impl Directory {
         let is_packed = is_compressed || codec.keys.are_sealing();
         Some(Self {
             length,
+            is_compressed,
             form: if is_packed {
                 Form::Packed
             } else {
@@ -199,6 +201,7 @@ impl Directory {
         }
         Ok(Self {
             length,
+            is_compressed: false,
             form: Form::Verbatim,
             starts: starts(codec, length, |chunk| chunk_length(length, chunk)),
             chunks: Chunks::from_list(&chunks.list_bytes(), length),
@@ -243,7 +246,8 @@ impl StoredContent {
     /// neither compressed nor encrypted is damaged.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if neither the directory nor the bytes match the hash.
+    /// [`StoreError::Damaged`] if neither the directory nor the bytes match the hash, and
+    /// [`StoreError::Io`] for a compressed content that this program was not built to read.
     pub(crate) fn open(
         codec: Codec,
         hash: ContentHash,
@@ -255,6 +259,9 @@ impl StoredContent {
             Some(directory) => directory,
             None => Directory::recount(&codec, hash, &*stored)?,
         };
+        if directory.is_compressed && !compression::IS_BUILT_IN {
+            return Err(compression::not_built_in(&format!("the content {hash}")));
+        }
         Ok(Self {
             stored,
             codec,

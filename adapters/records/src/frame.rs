@@ -23,7 +23,7 @@ use dormouse_proto::record::codec::{self, CodecError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::compression::{Compression, unpack_record};
+use crate::compression::{self, Compression, unpack_record};
 use crate::error::{damaged, refused};
 use crate::log::{Record, RecordOp, Stream, StreamKind};
 use crate::secret::Keys;
@@ -82,10 +82,14 @@ impl Codec {
     /// The payload of a record, checked.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`].
+    /// [`StoreError::Damaged`], and [`StoreError::Io`] for a compressed record that this program
+    /// was not built to read.
     pub(crate) fn payload(&self, stream: Stream, record: &Record) -> Result<Bytes, StoreError> {
         self.decode(&record.bytes, &binding(stream, record.number))
             .ok_or_else(|| {
+                if !compression::IS_BUILT_IN && is_compressed(&record.bytes) {
+                    return compression::not_built_in(&name(stream, record.number));
+                }
                 damaged(format!(
                     "{} is not what was written. Everything else can still be read",
                     name(stream, record.number)
@@ -161,6 +165,12 @@ impl Codec {
         }
         unpack_record(&packed).map(Bytes::from)
     }
+}
+
+fn is_compressed(bytes: &[u8]) -> bool {
+    bytes
+        .first()
+        .is_some_and(|encoding| encoding & COMPRESSED != 0)
 }
 
 /// The name of a record in errors.

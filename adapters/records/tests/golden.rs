@@ -4,15 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{Store, SyncLevel, WriteOp};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use dormouse_records::{
-    Compression, MemoryLog, NewContent, RecordBatch, RecordLog, RecordOp, RecordStore, StoreSecret,
-    Stream, StreamKind,
+    MemoryLog, NewContent, RecordBatch, RecordLog, RecordOp, RecordStore, StoreSecret, Stream,
+    StreamKind,
 };
 use dormouse_store_conformance::entries::*;
 
@@ -31,9 +31,10 @@ fn plain(log: Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>> {
 }
 
 fn packed(log: Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>> {
-    RecordStore::new_on(log)
-        .key(StoreSecret::new([7; 32]))
-        .compression(Compression::Zstd(3))
+    let store = RecordStore::new_on(log).key(StoreSecret::new([7; 32]));
+    #[cfg(feature = "compression")]
+    let store = store.compression(dormouse_records::Compression::Zstd(3));
+    store
 }
 
 /// A small content, and one of several chunks that compresses well.
@@ -142,16 +143,33 @@ fn from_hex(digits: &str) -> Bytes {
         .collect()
 }
 
+fn golden(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    folder.join(format!("log-1-{name}.txt"))
+}
+
+#[cfg(not(feature = "compression"))]
+#[test]
+fn a_program_without_compression_says_so_of_what_is_compressed() {
+    let log = |name| Arc::new(from_text(&std::fs::read_to_string(golden(name)).unwrap()));
+    check(&plain(log("plain")));
+    let store = packed(log("packed"));
+    assert_eq!(store.processes().unwrap().rows.len(), 2);
+    let [small, large] = contents().map(|bytes| store.content(hash(&bytes)));
+    assert!(small.is_ok());
+    let error = large.err().unwrap().to_string();
+    assert!(error.contains("with the feature `compression`"), "{error}");
+}
+
+#[cfg(feature = "compression")]
 #[test]
 fn logs_of_version_1_can_be_read_and_continued() {
     type Open = fn(Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>>;
     for (name, open) in [("packed", packed as Open), ("plain", plain)] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-        let file = folder.join(format!("log-1-{name}.txt"));
+        let file = golden(name);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             let log = Arc::new(MemoryLog::default());
             fill(&open(log.clone()));
-            std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&file, to_text(&log)).unwrap();
         }
         let log = from_text(&std::fs::read_to_string(&file).unwrap());
@@ -161,8 +179,10 @@ fn logs_of_version_1_can_be_read_and_continued() {
 
 #[test]
 fn a_log_that_is_not_encrypted_is_written_to_the_same_bytes() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/log-1-plain.txt");
     let log = Arc::new(MemoryLog::default());
     fill(&plain(log.clone()));
-    assert_eq!(to_text(&log), std::fs::read_to_string(file).unwrap());
+    assert_eq!(
+        to_text(&log),
+        std::fs::read_to_string(golden("plain")).unwrap()
+    );
 }
