@@ -24,7 +24,7 @@ use super::decide::Draft;
 use super::{Effect, State};
 use crate::budget::{Multiply, ReachedLimit, ShareRequest};
 use crate::program::Program;
-use crate::syscall::{fork, spawn};
+use crate::syscall::{Refusal, fork, spawn};
 
 const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
@@ -132,7 +132,7 @@ impl Draft {
         indices: &[u32],
         (program, wants): (&Program, Budget),
         access: Access,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let account = &self.state.budget;
         // A repeated call keeps the shares that were reserved before the restart.
         let indices: Vec<_> = indices

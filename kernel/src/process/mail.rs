@@ -24,7 +24,9 @@ use dormouse_proto::xml::Element;
 use super::decide::Draft;
 use super::read::ReadPurpose;
 use super::{Effect, State, Work};
-use crate::syscall::{PendingMessage, PlacedDescriptor, PlacedEnvelope, list_fds, list_processes};
+use crate::syscall::{
+    PendingMessage, PlacedDescriptor, PlacedEnvelope, Refusal, list_fds, list_processes,
+};
 use crate::table::placement::Placement;
 
 impl State {
@@ -51,10 +53,10 @@ impl Draft {
     pub(super) fn handle_checked_message(
         &mut self,
         call: CallId,
-        pending: Result<PendingMessage, String>,
+        pending: Result<PendingMessage, Refusal>,
     ) {
         match pending {
-            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(mut pending) => {
                 if let Address::Process(pid) = pending.to
                     && self.state.receipts.contains_key(&pid)
@@ -194,7 +196,7 @@ impl Draft {
 
     pub(crate) fn list_processes(&mut self, call: CallId) {
         match list_processes::check(&self.pending_call(call).args) {
-            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(()) => {
                 self.record_intent(call);
                 self.schedule(Effect::Begin {

@@ -18,7 +18,7 @@ use super::arrival::Arrival;
 use super::{Completion, Input};
 use crate::program::Program;
 use crate::syscall::spawn::{self, PendingSpawn};
-use crate::syscall::{Call, Outcome, PendingMessage, Syscall, handle, send_message};
+use crate::syscall::{Call, Outcome, PendingMessage, Refusal, Syscall, handle, send_message};
 use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
 use dormouse_content::{Content, ReadQuota};
@@ -79,10 +79,10 @@ pub enum ReadResult {
     Tool(Outcome),
     /// Expanded arguments; `None` if they contained no handle.
     Arguments(Result<Option<String>, FdError>),
-    /// A checked spawn, or an error text for the model.
-    Spawn(Result<PendingSpawn, String>),
-    /// A checked message, or an error text for the model.
-    Message(Result<PendingMessage, String>),
+    /// A checked spawn.
+    Spawn(Result<PendingSpawn, Refusal>),
+    /// A checked message.
+    Message(Result<PendingMessage, Refusal>),
     /// Placement of the output of a tool.
     Output(PlacedOutput),
     /// Placement of the content of a temporary file.

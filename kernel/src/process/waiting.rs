@@ -14,7 +14,7 @@ use super::decide::Draft;
 use super::toolbox::BoundTool;
 use super::{Effect, Work};
 use crate::syscall::wait::Wait;
-use crate::syscall::{receive_messages, spawn, wait};
+use crate::syscall::{Refusal, receive_messages, spawn, wait};
 
 impl Draft {
     /// Answers the calls that wait for mail, as far as it has arrived.
@@ -42,7 +42,7 @@ impl Draft {
 
     pub(crate) fn receive_messages(&mut self, call: CallId) {
         match receive_messages::timeout_ms(&self.pending_call(call).args) {
-            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(_) if self.answer_received(call) => {}
             Ok(0) => self.answer_in_full(call, messages(&ShownMail::default())),
             Ok(timeout_ms) => {
@@ -77,7 +77,7 @@ impl Draft {
         });
         let arguments = match checked {
             Ok(arguments) => arguments,
-            Err(message) => return self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => return self.answer_in_full(call, refusal.into()),
         };
         if self.answer_waited(call) {
             return;
@@ -93,7 +93,7 @@ impl Draft {
 
     /// Checks that each named child runs in the background, or has ended and is still in the
     /// mailbox.
-    fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), String> {
+    fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), Refusal> {
         let is_in_mailbox = |pid: &Pid| {
             self.state
                 .mailbox
@@ -115,7 +115,8 @@ impl Draft {
         Err(format!(
             "Process {unknown} is no child of this process that runs in the background, or you \
              have heard of its end. Those that run: {running}."
-        ))
+        )
+        .into())
     }
 
     /// Answers once none of the awaited children is running.

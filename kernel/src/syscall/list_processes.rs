@@ -8,7 +8,7 @@ use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
 
 use super::args::Args;
-use super::{Group, Handler, ProcessHandler, Tool};
+use super::{Group, Handler, ProcessHandler, Refusal, Tool};
 use crate::process::Draft;
 
 /// `list_processes` as a tool.
@@ -33,11 +33,10 @@ parent, your children and your siblings first, and those that have a name.";
 /// Checks that a call has no arguments.
 ///
 /// # Errors
-/// An error text for the model.
-pub fn check(args: &str) -> Result<(), String> {
-    Args::parse(&TOOL, args)
-        .map(drop)
-        .map_err(|error| error.message)
+/// It has some.
+pub fn check(args: &str) -> Result<(), Refusal> {
+    Args::parse(&TOOL, args)?;
+    Ok(())
 }
 
 /// Relation of a process to the caller, nearest first.
@@ -176,6 +175,7 @@ mod tests {
         assert!(
             check(r#"{"all": true}"#)
                 .unwrap_err()
+                .to_string()
                 .contains("Unknown parameter 'all'")
         );
     }

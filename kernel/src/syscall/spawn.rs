@@ -18,7 +18,7 @@ pub use self::pending::{
 };
 use super::args::Args;
 use super::parameter::ItemType;
-use super::{Call, Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
+use super::{Call, Group, Handler, Parameter, ProcessHandler, Refusal, SpecDraft, Tool};
 use crate::process::Draft;
 use crate::program::Program;
 
@@ -87,14 +87,12 @@ fn list_programs(program: &Program, draft: &mut SpecDraft) {
 /// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// An error text for the model: invalid arguments, an unknown program or descriptor, and what is
-/// valid.
-pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, String> {
-    let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
+/// Invalid arguments, an unknown program or descriptor, and what is valid.
+pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Refusal> {
+    let args = Args::parse_by(&TOOL, program, call.args)?;
     let child = linked(&args, program)?;
     let query = args
-        .required_text("query", "what the process is to do")
-        .map_err(|error| error.message)?
+        .required_text("query", "what the process is to do")?
         .to_owned();
     let descriptors = descriptors::preloads(&args, call, &child)?;
     let files = lists::texts(&args, FILES, "a path")?;
@@ -125,12 +123,10 @@ pub fn program_name(args: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn linked(args: &Args, program: &Program) -> Result<Program, String> {
+fn linked(args: &Args, program: &Program) -> Result<Program, Refusal> {
     let name = match (args.text("program_name"), args.text("program")) {
         (Some(_), Some(_)) => {
-            return Err(
-                "'program_name' and 'program' are the same parameter: give one.".to_owned(),
-            );
+            return Err("'program_name' and 'program' are the same parameter: give one.".into());
         }
         (name, other) => name.or(other),
     };
@@ -140,14 +136,14 @@ fn linked(args: &Args, program: &Program) -> Result<Program, String> {
         _ => format!("The programs are: {}", names.join(", ")),
     };
     let Some(name) = name else {
-        return Err(format!("Parameter 'program_name' is missing. {}", known()));
+        return Err(format!("Parameter 'program_name' is missing. {}", known()).into());
     };
     program.linked_program(name).ok_or_else(|| {
         let near = nearest(name, names.iter().map(String::as_str));
         let hint = near
             .map(|near| format!(" Did you mean '{near}'?"))
             .unwrap_or_default();
-        format!("There is no linked program '{name}'.{hint} {}", known())
+        format!("There is no linked program '{name}'.{hint} {}", known()).into()
     })
 }
 

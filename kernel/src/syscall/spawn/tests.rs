@@ -70,7 +70,7 @@ fn table() -> Table {
 
 fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingSpawn, String> {
     let settings = program.descriptors().copied().unwrap_or_default();
-    pending(program, &Call::unbounded(table, args, &settings, 0))
+    pending(program, &Call::unbounded(table, args, &settings, 0)).map_err(|error| error.to_string())
 }
 
 fn called(more: Value) -> Result<PendingSpawn, String> {
@@ -404,12 +404,14 @@ fn preloads_are_bounded_together() {
         pending
             .preloads(Ok(file(half + 1)))
             .unwrap_err()
+            .to_string()
             .contains("Nothing was started")
     );
     assert!(
         pending
             .preloads(Err(FetchError::TooLarge { path: "f".into() }))
             .unwrap_err()
+            .to_string()
             .contains("f is larger")
     );
 }
