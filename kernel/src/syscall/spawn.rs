@@ -70,14 +70,19 @@ const PARAMETERS: [Parameter; 7] = [
 
 const DESCRIPTION: &str = "Starts a fresh process of a linked program and returns its last \
 message. With wait=false you get its pid at once and go on; its last message comes to you by \
-itself. Programs:";
+itself.";
 
 /// Adds the linked programs to the specification.
 fn list_programs(program: &Program, draft: &mut SpecDraft) {
     let names: Vec<_> = program.linked().map(|(name, ..)| name).collect();
+    if names.is_empty() {
+        draft.description += " No program is linked.";
+        return;
+    }
     let program_name = &mut draft.schema["properties"]["program_name"];
     *program_name =
         json!({ "type": "string", "enum": names, "description": program_name["description"] });
+    draft.description += " Programs:";
     for (name, description, _) in program.linked() {
         let description = ShownText::outside(&format!("program:{name}"), description);
         draft.description += &format!("\n- {name}: {description}");

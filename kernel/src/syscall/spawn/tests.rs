@@ -321,6 +321,24 @@ fn both_names_of_the_program_and_quoted_flags_are_taken() {
 }
 
 #[test]
+fn a_program_that_links_none_is_told_so() {
+    let text = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\"]\n";
+    let read = &mut |_: &Path| Ok(Bytes::from(text));
+    let alone = compile(Path::new("main.toml"), read, &[]).unwrap().program;
+    let cases = [
+        (alone, "No program is linked."),
+        (program(ALL), "Programs:\n- helper: Helps.\n- numbering: "),
+    ];
+    for (program, end) in cases {
+        let description = TOOL.spec(&program).description;
+        assert!(
+            description.contains(&format!("comes to you by itself. {end}")),
+            "{description}"
+        );
+    }
+}
+
+#[test]
 fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
     let cases = [
         (ALL, true, true),
