@@ -101,7 +101,7 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
         Ok(file) => export.write(file).await.map_err(Failure::from),
         Err(error) => Err(file_failure(&args.file, &error)),
     };
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let (file, exported) = written?;
     file.keep()
         .map_err(|error| file_failure(&args.file, &error))?;
@@ -143,11 +143,12 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
         .await?;
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
-    kernel.shutdown().await;
+    let closed = kernel.shutdown().await;
     let mut out = terminal::stdout();
     for (exported_pid, pid) in pids? {
         writeln!(out, "{pid}  was {exported_pid}")?;
     }
+    closed?;
     Ok(ExitCode::SUCCESS)
 }
 

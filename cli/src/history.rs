@@ -65,7 +65,7 @@ pub(crate) struct Checkpoints {
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
     let log = kernel.readable_log(Pid(args.pid)).await;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let (lines, loss) = log?;
     let last_readable = lines.last().map_or(0, |line| line.number.0);
     let mut out = terminal::stdout();
@@ -103,7 +103,7 @@ pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
     let left = (args.left.pid, args.left.at);
     let right = (args.right.pid, args.right.at);
     let diff = kernel.diff(left, right).await;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let diff = diff?;
     let mut out = terminal::stdout();
     if args.json {
@@ -119,7 +119,7 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
     let kernel = open_read_only(&args.store).await?;
     let checkpoints = kernel.checkpoints().await;
     let lost = kernel.lost().to_vec();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let mut out = terminal::stdout();
     for checkpoint in checkpoints? {
         if args.json {

@@ -20,7 +20,7 @@ use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
 use crate::permissions::Permissions;
 use crate::proxied_servers::ProxiedServers;
-use crate::stop_signals::StopSignals;
+use crate::stop_signals::{StopSignals, exit_at_once};
 use crate::store_key::Key;
 use crate::terminal;
 
@@ -138,13 +138,11 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
         Some((address, setup)) => serve_http(&server, address, setup, stopped).await,
     };
     server.end().await;
-    kernel.shutdown().await;
+    let closed = kernel.shutdown().await;
     served?;
     match stop_code {
-        // A blocking read of standard input cannot be cancelled: the program exits without waiting
-        // for it.
-        Some(code) => std::process::exit(code.into()),
-        None => Ok(ExitCode::SUCCESS),
+        Some(code) => exit_at_once(code, closed),
+        None => Ok(closed.map(|()| ExitCode::SUCCESS)?),
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Messages {
 pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
     let conversation = kernel.conversation(args.point.pid, args.point.at).await;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let Conversation {
         system, messages, ..
     } = conversation?;

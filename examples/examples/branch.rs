@@ -55,6 +55,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let branch = kernel.branch(session.pid(), checkpoint.id).await?;
     let there = say(&kernel, &branch, "And about bats.").await?;
     println!("the branch:  {there}");
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let session = first.start(program).session().without_input().await?;
     println!("{}", turn(&session, "Oslo").await?);
     let pid = session.pid();
-    first.shutdown().await;
+    first.shutdown().await?;
 
     let second = kernel(folder.path()).await?;
     let session = second.resume(pid).await?;
@@ -93,6 +93,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", turn(&session, "Rome").await?);
     session.kill().await?;
     println!("{}", session.wait().await?.status.word());
-    second.shutdown().await;
+    second.shutdown().await?;
     Ok(())
 }

@@ -65,6 +65,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             _ => {}
         }
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

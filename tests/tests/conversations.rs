@@ -78,7 +78,7 @@ async fn at_each_point_it_is_what_the_model_read_there() {
     assert!(error.to_string().contains("has no fact 10000"), "{error}");
     let unknown = kernel.conversation(Pid(77), Point::Now).await.unwrap_err();
     assert!(unknown.to_string().contains("no process 77"), "{unknown}");
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test]

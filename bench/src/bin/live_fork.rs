@@ -69,7 +69,7 @@ async fn main() -> Outcome {
             shown(spread.median)
         ))?;
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }
 

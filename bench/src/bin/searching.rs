@@ -70,7 +70,7 @@ async fn main() -> Outcome {
         ratio(searching.median, alone.median)
     ))?;
     let begun = Instant::now();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     line(format_args!(
         "shut down in the middle of them: {}",
         shown(begun.elapsed())

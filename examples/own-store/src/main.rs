@@ -47,6 +47,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             break;
         }
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

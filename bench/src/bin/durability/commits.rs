@@ -155,6 +155,6 @@ async fn facts(folder: &Path, processes: usize) -> Outcome<f64> {
         });
     try_join_all(each).await?;
     let took: Duration = began.elapsed();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok((processes * FACTS) as f64 / took.as_secs_f64())
 }

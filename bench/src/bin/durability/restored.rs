@@ -38,7 +38,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             process.wait_for(dormouse::View::is_idle).await?;
         }
         let pid = process.pid();
-        kernel.shutdown().await;
+        kernel.shutdown().await?;
         Outcome::Ok(pid)
     })?;
     // What building it left in memory is no part of what restoring it takes.
@@ -64,7 +64,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             if answer.is_error {
                 return Err(format!("{answer:?}").into());
             }
-            kernel.shutdown().await;
+            kernel.shutdown().await?;
             Outcome::<(Duration, u64)>::Ok((took, bytes))
         })?;
         answers.push(took);
