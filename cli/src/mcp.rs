@@ -151,7 +151,7 @@ fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     if let Some(path) = &args.config {
         let text = std::fs::read_to_string(path).map_err(|error| file_failure(path, &error))?;
         let servers = ProxiedServers::parse(text)
-            .map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
+            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         return Ok(Some(servers));
     }
     let Some((command, arguments)) = args.server.split_first() else {
@@ -162,7 +162,8 @@ fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     } else {
         command.into()
     };
-    let servers = ProxiedServers::from_command(&command, arguments).map_err(Failure::Usage)?;
+    let servers = ProxiedServers::from_command(&command, arguments)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(Some(servers))
 }
 
@@ -248,8 +249,8 @@ fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
 /// Parses an origin as browsers write it.
 ///
 /// # Errors
-/// A text that says what an origin is.
-fn origin(text: &str) -> Result<String, String> {
+/// Says what an origin is.
+fn origin(text: &str) -> anyhow::Result<String> {
     let text = text.trim_end_matches('/').to_ascii_lowercase();
     let machine = text
         .strip_prefix("http://")
@@ -258,9 +259,8 @@ fn origin(text: &str) -> Result<String, String> {
         !machine.is_empty() && !machine.contains(['/', '?', '#', '@', '*', ' '])
     });
     if !is_origin {
-        return Err(
+        anyhow::bail!(
             "an origin is http:// or https://, a machine, and its port unless that is 80 or 443"
-                .to_owned(),
         );
     }
     Ok(text)
