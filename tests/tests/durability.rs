@@ -376,6 +376,8 @@ async fn restore_all(snapshot_after: u64) -> BTreeMap<(u64, u64), String> {
     for (pid, facts) in &facts {
         let last = facts.len() as u64;
         for at in 0..=last {
+            // The copy may make the call as soon as it is there.
+            let runs = once.load(Ordering::SeqCst);
             let restored = kernel.copy(Pid(*pid), Some(FactNumber(at))).await.unwrap();
             let (from, point) = copied_from(&kernel, &restored).await;
             assert!(
@@ -383,10 +385,7 @@ async fn restore_all(snapshot_after: u64) -> BTreeMap<(u64, u64), String> {
                 "process {pid} at {at}: {point}"
             );
             let has_ended = point == last;
-            let (runs, fact) = (
-                once.load(Ordering::SeqCst),
-                at.checked_sub(1).map(|at| &*facts[at as usize]),
-            );
+            let fact = at.checked_sub(1).map(|at| &*facts[at as usize]);
             let end = end_of(&restored, has_ended).await;
             let expected = match (pid, has_ended) {
                 (_, true) => "heard more",
