@@ -211,10 +211,10 @@ impl Table {
     ) -> Result<(Pid, Option<Refusal>), Refusal> {
         let own = |pid| AddressedProcess { number: pid, pid };
         let AddressedProcess { number, pid } = match to {
-            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(own).ok_or_else(|| {
+            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(own).ok_or(
                 "This process has no parent: the host started it. list_processes shows who there \
-                 is."
-            })?,
+                 is.",
+            )?,
             Address::Process(number) | Address::Correspondent(number) => resolve(*number),
             Address::Name(name) => self.named(name).map(own).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who \
