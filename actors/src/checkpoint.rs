@@ -115,6 +115,9 @@ impl CommitError {
     }
 }
 
+/// Receives the result of closing: the first failed sync that no append has reported.
+pub(crate) type CloseReply = oneshot::Sender<Result<(), CommitError>>;
+
 /// Called exactly once with the result of an append.
 pub(crate) type Acknowledge = Box<dyn FnOnce(Result<AppendSize, CommitError>) + Send>;
 
@@ -145,7 +148,7 @@ pub(crate) struct Append {
 pub(crate) enum CheckpointMessage {
     Append(Append),
     Committed {
-        waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
+        committed: Committed,
         until: Option<SyncLevel>,
     },
     /// The delay after an unsynced write has elapsed.
@@ -158,7 +161,7 @@ pub(crate) enum CheckpointMessage {
     },
     /// Commit the queue, release the store, then reply.
     Close {
-        reply: oneshot::Sender<()>,
+        reply: CloseReply,
     },
 }
 
@@ -194,7 +197,9 @@ pub(crate) struct Checkpoint {
     /// Whether the next commit must sync.
     syncing: bool,
     failed: Option<CommitError>,
-    closing: Option<oneshot::Sender<()>>,
+    /// The first failure of a sync that no append waited for. Whoever closes the store is told.
+    unreported: Option<CommitError>,
+    closing: Vec<CloseReply>,
 }
 
 impl Actor for CheckpointActor {
@@ -222,7 +227,8 @@ impl Actor for CheckpointActor {
             unsynced: false,
             syncing: false,
             failed: None,
-            closing: None,
+            unreported: None,
+            closing: Vec::new(),
         })
     }
 
@@ -234,8 +240,8 @@ impl Actor for CheckpointActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
-            CheckpointMessage::Committed { waiting, until } => {
-                checkpoint.acknowledge_commit(waiting, until, &myself)
+            CheckpointMessage::Committed { committed, until } => {
+                checkpoint.acknowledge_commit(committed, until, &myself)
             }
             CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
             CheckpointMessage::MakeCheckpoint {
@@ -243,7 +249,7 @@ impl Actor for CheckpointActor {
                 checkpoints_in_use,
                 reply,
             } => checkpoint.make_checkpoint(new_checkpoint, &checkpoints_in_use, reply),
-            CheckpointMessage::Close { reply } => checkpoint.closing = Some(reply),
+            CheckpointMessage::Close { reply } => checkpoint.closing.push(reply),
         }
         checkpoint.start_commit(&myself);
         Ok(())
@@ -285,11 +291,19 @@ impl Checkpoint {
 
     fn acknowledge_commit(
         &mut self,
-        waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
+        Committed {
+            waiting,
+            unreported,
+        }: Committed,
         until: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
         self.committing = false;
+        if let Some(error) = unreported {
+            tracing::error!(%error, "what was written could not be synced");
+            self.note_failure(&error);
+            self.unreported.get_or_insert(error);
+        }
         match until {
             Some(SyncLevel::Synced) => self.unsynced = false,
             Some(SyncLevel::Written) if !self.unsynced => {
@@ -302,10 +316,7 @@ impl Checkpoint {
         for (acknowledge, result) in waiting {
             if let Err(error) = &result {
                 tracing::error!(%error, "not made durable");
-                self.failed = self
-                    .failed
-                    .take()
-                    .or_else(|| error.is_final().then(|| error.clone()));
+                self.note_failure(error);
             }
             acknowledge(result);
         }
@@ -316,13 +327,20 @@ impl Checkpoint {
         }
     }
 
+    /// After a final error every further append fails as well.
+    fn note_failure(&mut self, error: &CommitError) {
+        if self.failed.is_none() && error.is_final() {
+            self.failed = Some(error.clone());
+        }
+    }
+
     /// Starts the next commit unless one is running. Closes the store if nothing is left to commit
     /// and a close was requested.
     fn start_commit(&mut self, myself: &ActorRef<CheckpointMessage>) {
         if self.committing {
             return;
         }
-        self.syncing |= self.closing.is_some() && self.unsynced;
+        self.syncing |= !self.closing.is_empty() && self.unsynced;
         if self.queue.is_empty() && !self.syncing {
             self.close();
         } else if let Some((store, owner)) = self.store.clone() {
@@ -346,38 +364,42 @@ impl Checkpoint {
         (self.committing, self.syncing) = (true, false);
         let content_cache = self.content_cache.clone();
         tokio::task::spawn_blocking(move || {
-            let Committed { waiting, contents } = commit(&*store, owner, batch, until);
+            let (committed, contents) = commit(&*store, owner, batch, until);
             // The store handle is released before the acknowledgement, so that a caller that waits
             // for it can reopen the store.
             drop(store);
-            let _ = myself.cast(CheckpointMessage::Committed { waiting, until });
+            let _ = myself.cast(CheckpointMessage::Committed { committed, until });
             content_cache.insert_durable(contents);
         });
     }
 
     fn close(&mut self) {
-        if let Some(reply) = self.closing.take() {
-            self.store = None;
-            self.failed = Some(CommitError::Closed);
+        if self.closing.is_empty() {
+            return;
+        }
+        self.store = None;
+        self.failed = Some(CommitError::Closed);
+        for reply in std::mem::take(&mut self.closing) {
             // The requester has dropped its receiver if it no longer waits.
-            let _ = reply.send(());
+            let _ = reply.send(self.unreported.clone().map_or(Ok(()), Err));
         }
     }
 }
 
 /// The result of a commit.
-struct Committed {
+pub(crate) struct Committed {
     waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
-    /// Contents that are durable now.
-    contents: Vec<Content>,
+    /// The error of a failed sync, if no append of the commit has records that it could fail.
+    unreported: Option<CommitError>,
 }
 
+/// Commits the batch. Returns its result, and the contents that are durable now.
 fn commit(
     store: &dyn Store,
     owner: OwnerToken,
     batch: Vec<Append>,
     until: Option<SyncLevel>,
-) -> Committed {
+) -> (Committed, Vec<Content>) {
     let mut encoded_batch = EncodedBatch::default();
     let mut appends = Vec::with_capacity(batch.len());
     for Append {
@@ -412,12 +434,10 @@ fn commit(
         None => Ok(()),
     };
     let mut contents = encoded_batch.contents;
-    if let (Err(error), []) = (&committed, &appends[..]) {
-        // No append waits for this sync, so the error is only logged. The next commit fails and
-        // reports the error to its callers.
-        tracing::error!(%error, "what was written could not be synced");
-    }
     let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
+    // An append without records only waits for those before it, and reports no error.
+    let is_reported = appends.iter().any(|append| append.entries > 0);
+    let unreported = committed.clone().err().filter(|_| !is_reported);
     if committed.is_err() {
         contents.clear();
     }
@@ -428,7 +448,11 @@ fn commit(
             .and_then(|size| committed.clone().map(|()| size));
         waiting.push((append.acknowledge, result));
     }
-    Committed { waiting, contents }
+    let committed = Committed {
+        waiting,
+        unreported,
+    };
+    (committed, contents)
 }
 
 /// One append of a commit, after encoding.

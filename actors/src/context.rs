@@ -15,13 +15,13 @@ use dormouse_proto::tool::OutsideTool;
 use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
-use crate::checkpoint::{self, Acknowledge, CheckpointMessage, LogRecord};
+use crate::checkpoint::{self, Acknowledge, CheckpointMessage, CommitError, LogRecord};
 use crate::checkpoint_guard::CheckpointsInUse;
 use crate::content_cache::ContentCache;
 use crate::error::{KernelError, StoreFailure};
 use crate::event::Event;
 use crate::permits::PermitQueues;
-use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolServers};
+use crate::ports::{Host, Model, Provider, ProviderRequest, Store, Tool, ToolError, ToolServers};
 use crate::process::tool_call::ToolRun;
 use crate::read_pool::ReadPool;
 use crate::recovery::ProgramCache;
@@ -136,20 +136,19 @@ impl KernelContext {
     }
 
     /// Commits what is queued and releases the store.
-    pub(crate) async fn close(&self) {
+    ///
+    /// # Errors
+    /// The first failed sync that no append has reported.
+    pub(crate) async fn close(&self) -> Result<(), CommitError> {
         if let Some(servers) = &self.servers {
             servers.close().await;
         }
         // An actor that has already stopped returns an error, which is ignored.
         let _ = self.temp_files.stop_and_wait(None, None).await;
         let (reply, closed) = oneshot::channel();
-        if self
-            .checkpoint
-            .cast(CheckpointMessage::Close { reply })
-            .is_ok()
-        {
-            let _ = closed.await;
-        }
+        // An actor that has already stopped drops the reply: another shutdown has closed the store.
+        let _ = self.checkpoint.cast(CheckpointMessage::Close { reply });
+        let closed = closed.await.unwrap_or(Ok(()));
         self.checkpoint.stop(None);
         self.store.close().await;
         drop(
@@ -158,6 +157,7 @@ impl KernelContext {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
+        closed
     }
 
     /// Sends an event to all subscribers. No subscriber is not an error.
@@ -231,13 +231,13 @@ impl KernelContext {
     /// Prepares a call of a tool that a process of `program` was given.
     ///
     /// # Errors
-    /// A text for the model: the tool is no longer there.
+    /// The tool is no longer there.
     pub(crate) fn tool_run(
         &self,
         program: &Program,
         tool: &OutsideTool,
         args: String,
-    ) -> Result<ToolRun, String> {
+    ) -> Result<ToolRun, ToolError> {
         if let Some(server) = &tool.server {
             return self.server_tool_run(program, server, tool, args);
         }
@@ -264,7 +264,7 @@ impl KernelContext {
         server: &str,
         tool: &OutsideTool,
         args: String,
-    ) -> Result<ToolRun, String> {
+    ) -> Result<ToolRun, ToolError> {
         let choice = program
             .servers()
             .iter()
@@ -273,7 +273,8 @@ impl KernelContext {
             return Err(format!(
                 "The tool '{}' cannot run: this kernel does not reach the server '{server}'.",
                 tool.given
-            ));
+            )
+            .into());
         };
         let servers = servers.clone();
         let host = self.host.clone();

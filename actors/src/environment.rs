@@ -9,9 +9,11 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use dormouse_kernel::process::{
-    Child, GatheredEnvironment, HostContext, Image, add_environment, add_server_tools,
+    Child, GatheredEnvironment, HostContext, Image, MissingServerTool, add_environment,
+    add_server_tools,
 };
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
@@ -22,7 +24,8 @@ use futures_util::future::{FutureExt, join, join_all};
 
 use crate::clock::now_ms;
 use crate::context::KernelContext;
-use crate::ports::OutputSink;
+use crate::error::StartError;
+use crate::ports::{OutputSink, ToolError};
 use crate::process::tool_call;
 use crate::servers;
 
@@ -90,6 +93,21 @@ fn needs_gathering(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
 
+/// Why a process cannot be created: its tool servers do not give what its program requires.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartContextError {
+    #[error("the tool server `{name}` cannot be used: {error}")]
+    Server { name: Arc<str>, error: ToolError },
+    #[error(transparent)]
+    Tool(#[from] MissingServerTool),
+}
+
+impl From<StartContextError> for StartError {
+    fn from(error: StartContextError) -> Self {
+        Self::Unmet(error.to_string())
+    }
+}
+
 /// What was collected for a process that is about to be created.
 #[derive(Default)]
 pub(crate) struct StartContext {
@@ -101,11 +119,11 @@ pub(crate) struct StartContext {
 /// collection.
 ///
 /// # Errors
-/// Why the process cannot be created, as a text.
+/// A tool server that the program requires cannot be used.
 pub(crate) async fn gather_start_context(
     context: &KernelContext,
     program: &Program,
-) -> Result<StartContext, String> {
+) -> Result<StartContext, StartContextError> {
     let facts = async {
         match program.environment().is_gathered() {
             true => Some(gather_facts(context, program).await),
@@ -123,18 +141,22 @@ impl StartContext {
     /// Adds the facts and tools to the image that the process starts from.
     ///
     /// # Errors
-    /// Why the process cannot be created, as a text.
+    /// A tool server does not offer a tool that the program selects.
     pub(crate) fn apply_to(
         self,
         image: &mut Image,
         program: &Program,
         host_context: &HostContext,
-    ) -> Result<(), String> {
+    ) -> Result<(), StartContextError> {
         if let Some(facts) = self.facts {
             add_environment(image, program, host_context, &facts, now_ms());
         }
-        add_server_tools(image, program, host_context, &self.offers)
-            .map_err(|error| error.to_string())
+        Ok(add_server_tools(
+            image,
+            program,
+            host_context,
+            &self.offers,
+        )?)
     }
 }
 
@@ -147,11 +169,11 @@ pub(crate) fn needs_start_context(child: &Child) -> bool {
 /// Collects and applies the start context of each child that needs one.
 ///
 /// # Errors
-/// Why one of them cannot be created, as a text.
+/// Why one of them cannot be created.
 pub(crate) async fn prepare_children(
     context: &KernelContext,
     mut children: Vec<Child>,
-) -> Result<Vec<Child>, String> {
+) -> Result<Vec<Child>, StartContextError> {
     for child in children
         .iter_mut()
         .filter(|child| needs_start_context(child))

@@ -68,6 +68,9 @@ pub enum NotFound {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
+    /// The cut or the export to create processes from has none.
+    #[error("nothing was created: there is no process to create")]
+    Member,
     /// The process is not known, and the store has lost records that may include it.
     #[error(
         "{unknown}; it may be among the lost records: {lost}. `dormouse fsck` shows what can be done"

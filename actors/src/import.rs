@@ -147,10 +147,7 @@ fn check(
         pid: row.pid,
         source,
     })?;
-    recovery::check_prices(context, &state, purpose).map_err(|reason| LoadError::Program {
-        pid: row.pid,
-        reason,
-    })
+    recovery::check_prices(context, row.pid, &state, purpose)
 }
 
 fn initial_image(

@@ -44,9 +44,11 @@ use tracing::Span;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
 use crate::clock::now_ms;
 use crate::context::KernelContext;
+use crate::environment::StartContextError;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, View};
 use crate::ports::Watcher;
+use crate::read_pool::ReadError;
 use crate::supervisor::{RunMessage, SupervisorMessage};
 
 use alarm::Alarm;
@@ -68,15 +70,15 @@ pub(crate) enum ProcessMessage {
     /// The start context of the children of a call was collected, or one of them cannot be created.
     ChildrenPrepared {
         call: CallId,
-        children: Result<Vec<Child>, String>,
+        children: Result<Vec<Child>, StartContextError>,
     },
     /// Return a copy of the current process.
     Copy { reply: CopyReply },
     /// Hibernate if nothing is pending. The supervisor delivers no input until the process has
     /// answered.
     Hibernate,
-    /// The read of an incoming content panicked.
-    ReadFailed { why: String },
+    /// The read of an incoming content failed.
+    ReadFailed { error: ReadError },
     /// The snapshot before hibernation is written, or could not be written.
     SnapshotWritten {
         result: Result<AppendSize, CommitError>,
@@ -270,7 +272,7 @@ impl Actor for ProcessActor {
             }
             ProcessMessage::Copy { reply } => running.copy(reply),
             ProcessMessage::Hibernate => running.hibernate(),
-            ProcessMessage::ReadFailed { why } => return Err(why.into()),
+            ProcessMessage::ReadFailed { error } => return Err(error.into()),
             ProcessMessage::SnapshotWritten { result } => running.on_snapshot_written(result),
         }
         running.report_quiescence();

@@ -9,7 +9,22 @@ use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{Input, Read};
 use dormouse_proto::id::FdId;
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, Semaphore};
+use tokio::task::JoinError;
+
+/// Why a read has no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("it was cancelled")]
+    Cancelled,
+    #[error(transparent)]
+    Closed(#[from] AcquireError),
+    #[error(transparent)]
+    Task(#[from] JoinError),
+    /// The task that waited for the read panicked.
+    #[error("{0}")]
+    Panicked(String),
+}
 
 /// A handle on the pool. Clones share the pool.
 #[derive(Clone)]
@@ -31,21 +46,16 @@ impl ReadPool {
     /// JSON, outlining code, comparing, indexing) runs to its end first.
     ///
     /// # Errors
-    /// It panicked, or was cancelled.
-    pub(crate) async fn execute(self, read: Read) -> Result<Input, String> {
-        let permit = self
-            .permits
-            .acquire_owned()
-            .await
-            .map_err(|closed| closed.to_string())?;
+    /// [`ReadError`].
+    pub(crate) async fn execute(self, read: Read) -> Result<Input, ReadError> {
+        let permit = self.permits.acquire_owned().await?;
         let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
         let quota = ReadQuota::until(cancel.0.clone());
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             read.perform(&quota)
         });
-        let input = done.await.map_err(|error| error.to_string())?;
-        input.ok_or_else(|| "it was cancelled".to_owned())
+        done.await?.ok_or(ReadError::Cancelled)
     }
 
     /// The bytes of several contents. A content that cannot be read is left out.

@@ -106,7 +106,7 @@ pub(crate) fn load(
             .map_err(|source| LoadError::State { pid, source })?;
         evolve(&mut state, &fact);
     }
-    check_prices(context, &state, purpose).map_err(|reason| LoadError::Program { pid, reason })?;
+    check_prices(context, pid, &state, purpose)?;
     Ok(Loaded {
         pid,
         state,
@@ -118,17 +118,22 @@ pub(crate) fn load(
 /// A process with a cost limit does not run if the price of its model is not known.
 pub(crate) fn check_prices(
     context: &KernelContext,
+    pid: Pid,
     state: &State,
     purpose: LoadPurpose,
-) -> Result<(), String> {
+) -> Result<(), LoadError> {
     let is_bounded = state.budget().limits().cost_nanos.is_some() && state.exit().is_none();
-    match (purpose, is_bounded) {
-        (LoadPurpose::Run, true) => state
-            .program()
-            .check_prices(&context.host_context.prices)
-            .map_err(|error| error.to_string()),
-        _ => Ok(()),
+    if purpose != LoadPurpose::Run || !is_bounded {
+        return Ok(());
     }
+    let prices = &context.host_context.prices;
+    state
+        .program()
+        .check_prices(prices)
+        .map_err(|unpriced| LoadError::Program {
+            pid,
+            reason: unpriced.to_string(),
+        })
 }
 
 /// Compiled programs that journals refer to, so that waking a process compiles none and processes

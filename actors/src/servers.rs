@@ -7,17 +7,18 @@ use dormouse_proto::server::Offer;
 use futures_util::future::{FutureExt, join_all};
 
 use crate::context::KernelContext;
+use crate::environment::StartContextError;
 use crate::ports::ToolError;
 
 /// The tools that all servers of the program offer; the servers are queried concurrently. An
 /// optional server that cannot be reached offers nothing.
 ///
 /// # Errors
-/// A text that names the server that cannot be reached, and why.
+/// [`StartContextError::Server`].
 pub(crate) async fn offers(
     context: &KernelContext,
     program: &Program,
-) -> Result<Vec<Offer>, String> {
+) -> Result<Vec<Offer>, StartContextError> {
     let queries = program.servers().iter().map(|choice| async move {
         match server_offers(context, choice).await {
             Err(why) if choice.server.optional => {
@@ -28,14 +29,14 @@ pub(crate) async fn offers(
                 );
                 Ok(Vec::new())
             }
-            Err(why) => Err(format!(
-                "the tool server `{}` cannot be used: {why}",
-                choice.server.name
-            )),
+            Err(error) => Err(StartContextError::Server {
+                name: choice.server.name.clone(),
+                error,
+            }),
             Ok(offers) => Ok(offers),
         }
     });
-    let offers: Result<Vec<_>, String> = join_all(queries).await.into_iter().collect();
+    let offers: Result<Vec<_>, StartContextError> = join_all(queries).await.into_iter().collect();
     Ok(offers?.into_iter().flatten().collect())
 }
 

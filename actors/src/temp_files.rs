@@ -23,6 +23,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use self::pieces::LoadFilesError;
 use self::tree::{PreparedReply, Tree};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
 use crate::content_cache::ContentCache;
@@ -47,7 +48,7 @@ pub(crate) enum TempFilesMessage {
     /// The files of a tree were read, or could not be read.
     Loaded {
         root: Pid,
-        result: Result<TempFiles<Content>, String>,
+        result: Result<TempFiles<Content>, LoadFilesError>,
     },
     /// Changes of a tree are durable, or could not be made durable.
     Committed {
@@ -154,7 +155,7 @@ impl TempFileTrees {
         Tree::new(None)
     }
 
-    fn loaded(&mut self, root: Pid, result: Result<TempFiles<Content>, String>) {
+    fn loaded(&mut self, root: Pid, result: Result<TempFiles<Content>, LoadFilesError>) {
         match result {
             Ok(files) => {
                 if let Some(tree) = self.trees.get_mut(&root) {
@@ -163,9 +164,9 @@ impl TempFileTrees {
                 self.commit_waiting(root);
             }
             // The next request loads the tree again.
-            Err(reason) => {
+            Err(error) => {
                 if let Some(tree) = self.trees.remove(&root) {
-                    tree.fail_waiting(&reason);
+                    tree.fail_waiting(&error);
                 }
             }
         }
@@ -200,7 +201,7 @@ impl TempFileTrees {
         let Some(tree) = self.trees.get_mut(&root) else {
             return;
         };
-        let answers = tree.finish_batch(result.map_err(|error| error.to_string()));
+        let answers = tree.finish_batch(result);
         answers
             .into_iter()
             .for_each(|answer| self.send_reply(answer));

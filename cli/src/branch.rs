@@ -81,8 +81,9 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
         process.checkpoint(label).await
     };
     drop(process);
-    kernel.shutdown().await;
+    let closed = kernel.shutdown().await;
     writeln!(terminal::stdout(), "{}", checkpoint?.id)?;
+    closed?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
 use crate::permissions::Permissions;
-use crate::stop_signals::StopSignals;
+use crate::stop_signals::{StopSignals, exit_at_once};
 use crate::store_key::Key;
 use crate::terminal;
 
@@ -79,14 +79,13 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
     if process.kill().await.is_ok() {
         process.wait().await?;
     }
-    kernel.shutdown().await;
+    let closed = kernel.shutdown().await;
     match end {
-        Ok(answered) => answered
-            .map_err(|error| Failure::Run(error.to_string()))?
-            .map(|()| ExitCode::SUCCESS),
-        // A blocking read of the next line cannot be cancelled: the program exits without waiting
-        // for it.
-        Err(code) => std::process::exit(code.into()),
+        Ok(answered) => {
+            answered.map_err(|error| Failure::Run(error.to_string()))??;
+            Ok(closed.map(|()| ExitCode::SUCCESS)?)
+        }
+        Err(code) => exit_at_once(code, closed),
     }
 }
 

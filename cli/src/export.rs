@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -33,7 +33,7 @@ pub(crate) struct Export {
     /// What to export: PID (as it is now), PID@FACT or PID@cp:N.
     #[arg(value_name = "POSITION")]
     pub(crate) of: ProcessPosition,
-    /// The file, such as planner.dormouse. Only its owner can read it.
+    /// The file, such as planner.dormouse. Only its owner can read it. It must not exist yet.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The store's folder. It may be in use.
@@ -48,6 +48,9 @@ pub(crate) struct Export {
     /// breaks are kept.
     #[arg(long, value_name = "REGEX")]
     pub(crate) redact: Vec<regex::bytes::Regex>,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `dormouse import`
@@ -88,6 +91,10 @@ impl Redact for RedactPatterns {
 /// Writes an export, and prints its id and size.
 pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     let kernel = open_folder_read_only(&args.store, &args.key).await?;
+    let created = match args.force {
+        true => ExportFile::create(&args.file),
+        false => ExportFile::create_new(&args.file),
+    };
     let scope = if args.tree {
         Scope::Tree
     } else {
@@ -97,14 +104,14 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     if !args.redact.is_empty() {
         export = export.redact(RedactPatterns(args.redact));
     }
-    let written = match ExportFile::create(&args.file) {
+    let written = match created {
         Ok(file) => export.write(file).await.map_err(Failure::from),
-        Err(error) => Err(file_failure(&args.file, &error)),
+        Err(error) => Err(not_created(&args.file, &error)),
     };
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let (file, exported) = written?;
     file.keep()
-        .map_err(|error| file_failure(&args.file, &error))?;
+        .map_err(|error| not_created(&args.file, &error))?;
     writeln!(
         terminal::stdout(),
         "{}  {}  {}  {}",
@@ -114,6 +121,17 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
         counted(exported.bytes, "byte", "bytes")
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The failure for an export file that was not created.
+fn not_created(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => Failure::Usage(format!(
+            "{} exists already, and is left as it is: name another file, or replace it with --force",
+            path.display()
+        )),
+        _ => file_failure(path, error),
+    }
 }
 
 /// A number with its noun: `1 process`, `2 processes`.
@@ -143,11 +161,12 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
         .await?;
     let imported = kernel.import(file).held().await;
     let pids = imported.map(|imported| imported.pids);
-    kernel.shutdown().await;
+    let closed = kernel.shutdown().await;
     let mut out = terminal::stdout();
     for (exported_pid, pid) in pids? {
         writeln!(out, "{pid}  was {exported_pid}")?;
     }
+    closed?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::anyhow;
 use clap::Args;
 use dormouse::KernelError;
 use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
@@ -274,9 +275,9 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
 }
 
 /// Milliseconds of an age like `30d`, `12h`, `15m` or `40s`.
-pub(crate) fn age(text: &str) -> Result<u64, String> {
+pub(crate) fn age(text: &str) -> anyhow::Result<u64> {
     let invalid =
-        || format!("'{text}' is not an age: give a number and one of d, h, m, s, as in 30d");
+        || anyhow!("'{text}' is not an age: give a number and one of d, h, m, s, as in 30d");
     let (number, unit) = text
         .split_at_checked(text.len().saturating_sub(1))
         .ok_or_else(invalid)?;

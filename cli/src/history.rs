@@ -60,21 +60,25 @@ pub(crate) struct Checkpoints {
     pub(crate) json: bool,
 }
 
-/// Lists the facts of a process, as far as they can be read. Exits with 3 if a requested fact
-/// cannot be read.
+/// Lists the facts of a process, as far as they can be read. Exits with 2 if none of the requested
+/// facts exists, and with 3 if one cannot be read.
 pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
     let log = kernel.readable_log(Pid(args.pid)).await;
-    kernel.shutdown().await;
-    let (lines, loss) = log?;
-    let last_readable = lines.last().map_or(0, |line| line.number.0);
+    kernel.shutdown().await?;
+    let (mut lines, loss) = log?;
+    let readable = lines.first().zip(lines.last());
+    let readable = readable.map(|(first, last)| (first.number.0, last.number.0));
+    let last_readable = readable.map_or(0, |(_, last)| last);
+    let is_requested = |number: u64| args.from <= number && args.to.is_none_or(|to| number <= to);
+    lines.retain(|line| is_requested(line.number.0));
+    let names_facts = args.from > 0 || args.to.is_some();
+    if lines.is_empty() && loss.is_none() && names_facts {
+        return Err(Failure::Usage(no_such_facts(&args, readable)));
+    }
     let mut out = terminal::stdout();
     for line in lines {
         let number = line.number.0;
-        let is_requested = args.from <= number && args.to.is_none_or(|to| number <= to);
-        if !is_requested {
-            continue;
-        }
         if args.json {
             let line = json!({
                 "fact": number, "commit": line.commit.0, "at_ms": line.at_ms, "name": line.name,
@@ -97,13 +101,27 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
     }
 }
 
+/// The message for a range that holds no fact of a process with these first and last facts.
+fn no_such_facts(args: &Log, facts: Option<(u64, u64)>) -> String {
+    let Log { pid, from, to, .. } = args;
+    let requested = match to {
+        Some(to) => format!("{from} to {to}"),
+        None => format!("{from} or later"),
+    };
+    let known = match facts {
+        Some((first, last)) => format!("it has facts {first} to {last}"),
+        None => "it has none".to_owned(),
+    };
+    format!("process {pid} has no fact {requested}: {known}")
+}
+
 /// Shows what differs between two points.
 pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
     let left = (args.left.pid, args.left.at);
     let right = (args.right.pid, args.right.at);
     let diff = kernel.diff(left, right).await;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let diff = diff?;
     let mut out = terminal::stdout();
     if args.json {
@@ -119,7 +137,7 @@ pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> 
     let kernel = open_read_only(&args.store).await?;
     let checkpoints = kernel.checkpoints().await;
     let lost = kernel.lost().to_vec();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let mut out = terminal::stdout();
     for checkpoint in checkpoints? {
         if args.json {

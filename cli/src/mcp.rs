@@ -20,7 +20,7 @@ use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
 use crate::permissions::Permissions;
 use crate::proxied_servers::ProxiedServers;
-use crate::stop_signals::StopSignals;
+use crate::stop_signals::{StopSignals, exit_at_once};
 use crate::store_key::Key;
 use crate::terminal;
 
@@ -138,13 +138,11 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
         Some((address, setup)) => serve_http(&server, address, setup, stopped).await,
     };
     server.end().await;
-    kernel.shutdown().await;
+    let closed = kernel.shutdown().await;
     served?;
     match stop_code {
-        // A blocking read of standard input cannot be cancelled: the program exits without waiting
-        // for it.
-        Some(code) => std::process::exit(code.into()),
-        None => Ok(ExitCode::SUCCESS),
+        Some(code) => exit_at_once(code, closed),
+        None => Ok(closed.map(|()| ExitCode::SUCCESS)?),
     }
 }
 
@@ -153,7 +151,7 @@ fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     if let Some(path) = &args.config {
         let text = std::fs::read_to_string(path).map_err(|error| file_failure(path, &error))?;
         let servers = ProxiedServers::parse(text)
-            .map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
+            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         return Ok(Some(servers));
     }
     let Some((command, arguments)) = args.server.split_first() else {
@@ -164,7 +162,8 @@ fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     } else {
         command.into()
     };
-    let servers = ProxiedServers::from_command(&command, arguments).map_err(Failure::Usage)?;
+    let servers = ProxiedServers::from_command(&command, arguments)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(Some(servers))
 }
 
@@ -250,8 +249,8 @@ fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
 /// Parses an origin as browsers write it.
 ///
 /// # Errors
-/// A text that says what an origin is.
-fn origin(text: &str) -> Result<String, String> {
+/// Says what an origin is.
+fn origin(text: &str) -> anyhow::Result<String> {
     let text = text.trim_end_matches('/').to_ascii_lowercase();
     let machine = text
         .strip_prefix("http://")
@@ -260,9 +259,8 @@ fn origin(text: &str) -> Result<String, String> {
         !machine.is_empty() && !machine.contains(['/', '?', '#', '@', '*', ' '])
     });
     if !is_origin {
-        return Err(
+        anyhow::bail!(
             "an origin is http:// or https://, a machine, and its port unless that is 80 or 443"
-                .to_owned(),
         );
     }
     Ok(text)

@@ -38,7 +38,7 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
     let conversation = kernel
         .conversation(args.position.pid, args.position.at)
         .await;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let Conversation {
         system, messages, ..
     } = conversation?;

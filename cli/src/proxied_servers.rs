@@ -33,11 +33,11 @@ impl ProxiedServers {
     /// such a server holds only the variables that its entry declares.
     ///
     /// # Errors
-    /// A text that says what is wrong with the file.
-    pub(crate) fn parse(declaration: String) -> Result<Self, String> {
+    /// What is wrong with the file.
+    pub(crate) fn parse(declaration: String) -> anyhow::Result<Self> {
         let servers = parse_servers(&declaration)?;
         if servers.is_empty() {
-            return Err("it names no server that is enabled".to_owned());
+            anyhow::bail!("it names no server that is enabled");
         }
         Ok(Self {
             declaration,
@@ -50,8 +50,8 @@ impl ProxiedServers {
     /// program, as it would if the user started it in a shell.
     ///
     /// # Errors
-    /// A text that says what is wrong with the command.
-    pub(crate) fn from_command(command: &Path, arguments: &[String]) -> Result<Self, String> {
+    /// What is wrong with the command.
+    pub(crate) fn from_command(command: &Path, arguments: &[String]) -> anyhow::Result<Self> {
         let server =
             json!({ "mcpServers": { "server": { "command": command, "args": arguments } } });
         Ok(Self {

@@ -34,7 +34,7 @@ pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
         .collect();
     let lines = process_lines(&kernel, &roots).await?;
     let lost = kernel.lost().to_vec();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let mut out = terminal::stdout();
     if !args.json {
         writeln!(out, "{}", ProcessLine::header())?;

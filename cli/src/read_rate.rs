@@ -3,16 +3,18 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::anyhow;
+
 /// Bytes a second, as in `20MB/s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadRate(u64);
 
 impl FromStr for ReadRate {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         let invalid = || {
-            format!("'{text}' is not a rate: give bytes a second, as in 20MB/s, 500kB/s or 1GB/s")
+            anyhow!("'{text}' is not a rate: give bytes a second, as in 20MB/s, 500kB/s or 1GB/s")
         };
         let rate = text.strip_suffix("/s").unwrap_or(text);
         let unit_start = rate
@@ -77,7 +79,7 @@ mod tests {
             ("3GB/s", 3_000_000_000),
         ];
         for (text, bytes) in cases {
-            assert_eq!(text.parse(), Ok(ReadRate(bytes)), "{text}");
+            assert_eq!(text.parse::<ReadRate>().unwrap(), ReadRate(bytes), "{text}");
         }
         for text in [
             "",
@@ -91,7 +93,7 @@ mod tests {
             "99999999999999GB/s",
             "2é",
         ] {
-            let refused = text.parse::<ReadRate>().unwrap_err();
+            let refused = text.parse::<ReadRate>().unwrap_err().to_string();
             assert!(refused.contains("20MB/s"), "{text}: {refused}");
         }
     }

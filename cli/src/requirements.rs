@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context;
 use dormouse::Kernel;
 use dormouse::command::CommandLimits;
 use dormouse::id::ContentHash;
@@ -38,11 +39,11 @@ pub(crate) fn warn_of_missing_permissions<'a>(
 /// `programs` holds the bundle of files and the key of the process's program in it.
 ///
 /// # Errors
-/// A text that says why a program cannot be compiled.
+/// Why a program cannot be compiled.
 pub(crate) fn compile_exported<'a, B: AsRef<[u8]>>(
     programs: impl Iterator<Item = (ContentHash, &'a str)>,
     bundles: &BTreeMap<ContentHash, B>,
-) -> Result<Vec<Program>, String> {
+) -> anyhow::Result<Vec<Program>> {
     let mut seen = Vec::new();
     let mut compiled_programs = Vec::new();
     for (hash, key) in programs {
@@ -52,16 +53,15 @@ pub(crate) fn compile_exported<'a, B: AsRef<[u8]>>(
         seen.push((hash, key));
         let bundle = bundles
             .get(&hash)
-            .ok_or("the export does not contain a program of its processes")?;
-        let bundle = Bundle::from_bytes(bundle.as_ref()).map_err(|error| error.to_string())?;
+            .context("the export does not contain a program of its processes")?;
+        let bundle = Bundle::from_bytes(bundle.as_ref())?;
         let tools = program::host_tools(&bundle);
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
-        let compiled =
-            program::compile_bundle(&bundle, &tools).map_err(|errors| errors.to_string())?;
+        let compiled = program::compile_bundle(&bundle, &tools)?;
         let program = compiled
             .program
             .by_key(key)
-            .ok_or_else(|| format!("its files hold no program {key}"))?;
+            .with_context(|| format!("its files hold no program {key}"))?;
         compiled_programs.push(program);
     }
     Ok(compiled_programs)

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use dormouse::Kernel;
+use dormouse::model::ModelErrorKind;
+use dormouse::program::Program;
 use dormouse::user_input::{InputPart, USER_INPUT, UserInput};
 
 use crate::args::RunFlags;
@@ -55,6 +58,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         .build()
         .await?;
     let program = load_program(&kernel, &args.program)?;
+    check_keys(&kernel, &program)?;
     let mut start = kernel.start(program.clone());
     match input_parts(args.input)? {
         Some(user_input) => start = start.input(user_input),
@@ -67,6 +71,17 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     hold_others(&kernel, &[]).await?;
     let process = start.await?;
     run_to_end(kernel, vec![process], events, stop, args.store.as_deref()).await
+}
+
+/// Refuses a program whose models have no API key: its process would be created only to fail.
+fn check_keys(kernel: &Kernel, program: &Program) -> Result<(), Failure> {
+    match kernel.check_models(program) {
+        Err(error) if error.kind == ModelErrorKind::Authentication => {
+            Err(Failure::Usage(format!("nothing was started: {error}")))
+        }
+        // Any other failure may pass, or is that of the first call.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn no_input(program: &str) -> String {

@@ -30,7 +30,8 @@ enum RootOutcome {
 /// Prints events until every root has an outcome, then shuts the kernel down and prints the
 /// results. A signal ends the wait: the command then exits with the code of the signal.
 ///
-/// Exits with 3 if a root is held or if a content could not be read.
+/// Exits with 3 if a root is held, if a content could not be read, or if what was written could not
+/// be synced.
 pub(crate) async fn run_to_end(
     kernel: Kernel,
     roots: Vec<Process>,
@@ -52,7 +53,7 @@ pub(crate) async fn run_to_end(
     let unreadable = kernel.unreadable();
     // The stream of events ends when the last handle of the kernel is dropped.
     drop(roots);
-    kernel.shutdown().await;
+    let closed = kernel.shutdown().await;
     events.finish().await;
     match format {
         OutputFormat::Json => print_json(&results, &lines)?,
@@ -61,6 +62,7 @@ pub(crate) async fn run_to_end(
     for content in &unreadable {
         print_stderr(&format!("unreadable: {content}"));
     }
+    closed?;
     Ok(if unreadable.is_empty() {
         code_of_results(&results)
     } else {
@@ -116,10 +118,10 @@ async fn shut_down_early(
     mut stop: StopSignals,
     code: u8,
 ) -> Result<ExitCode, Failure> {
-    tokio::select! {
-        () = kernel.shutdown() => {}
-        _ = stop.next() => {}
-    }
+    let closed = tokio::select! {
+        closed = kernel.shutdown() => closed,
+        _ = stop.next() => Ok(()),
+    };
     events.abort();
     let hint = match store {
         Some(path) => format!(
@@ -129,6 +131,7 @@ async fn shut_down_early(
         None => "Nothing was saved: the run had no --store.".to_owned(),
     };
     print_stderr(&format!("stopped. {hint}"));
+    closed?;
     Ok(ExitCode::from(code))
 }
 

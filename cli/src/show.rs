@@ -294,14 +294,14 @@ fn print_head(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> 
 /// Prints what the programs start and reach on the machine that runs them.
 fn print_requirements(
     out: &mut impl Write,
-    requirements: &Result<Vec<Requirement>, String>,
+    requirements: &anyhow::Result<Vec<Requirement>>,
 ) -> std::io::Result<()> {
     match requirements {
-        Err(why) => {
+        Err(error) => {
             writeln!(
                 out,
                 "what its programs start and reach is unknown: {}",
-                terminal::one_line(why)
+                terminal::one_line(&error.to_string())
             )
         }
         Ok(all) if all.is_empty() => writeln!(
@@ -321,7 +321,7 @@ fn print_requirements(
 fn head_json(
     manifest: &Manifest,
     processes: usize,
-    requirements: &Result<Vec<Requirement>, String>,
+    requirements: &anyhow::Result<Vec<Requirement>>,
 ) -> serde_json::Value {
     let head = &manifest.head;
     let content_bytes: u64 = manifest.contents.values().sum();
@@ -342,7 +342,7 @@ fn head_json(
         "content_bytes": content_bytes,
         "temp_file_changes": manifest.files.len(),
         "requirements": known_requirements,
-        "requirements_unknown": requirements.as_ref().err(),
+        "requirements_unknown": requirements.as_ref().err().map(ToString::to_string),
     })
 }
 

@@ -1,5 +1,6 @@
 //! The signals that ask this program to stop: Ctrl-C, a closed terminal, a service manager.
 
+use dormouse::KernelError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
@@ -36,4 +37,14 @@ impl StopSignals {
             _ = self.hangup.recv() => 129,
         }
     }
+}
+
+/// Exits with the code of a signal, or with 3 if the shutdown failed. A blocking read of standard
+/// input cannot be cancelled: the program exits without waiting for it.
+pub(crate) fn exit_at_once(code: u8, closed: Result<(), KernelError>) -> ! {
+    let Err(error) = closed else {
+        std::process::exit(code.into());
+    };
+    Failure::from(error).print();
+    std::process::exit(3);
 }

@@ -40,6 +40,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let branch = kernel.branch(session.pid(), checkpoint.id).await?;
     let there = branch.turn("And about bats.").await?;
     println!("the branch:  {}", there.message);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -66,6 +66,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         exit.status.word(),
         calls.load(Ordering::Relaxed)
     );
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -64,7 +64,7 @@ async fn work(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     println!("{}", process.wait().await?.message);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }
 

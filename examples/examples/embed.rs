@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     print_calls(&session);
     println!("{}", session.turn("Oslo").await?.message);
     let pid = session.pid();
-    first.shutdown().await;
+    first.shutdown().await?;
 
     let second = kernel(folder.path()).await?;
     let session = second.resume(pid).await?;
@@ -93,6 +93,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", session.turn("Rome").await?.message);
     session.kill().await?;
     println!("{}", session.wait().await?.status.word());
-    second.shutdown().await;
+    second.shutdown().await?;
     Ok(())
 }

@@ -62,6 +62,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{} {}: {}", info.row.pid, exit.status.word(), exit.message);
         }
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

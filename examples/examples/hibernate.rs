@@ -55,6 +55,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("all sessions sleep");
     let answer = sessions[77].turn("Who are you?").await?;
     println!("one wakes: {}", answer.message);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

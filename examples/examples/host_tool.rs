@@ -60,6 +60,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tally.produced_chars, tally.entered_chars
     );
     println!("The answer: {}", exit.message);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

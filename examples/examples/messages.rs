@@ -68,6 +68,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     turns.sort();
     println!("{}", turns.join("\n"));
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

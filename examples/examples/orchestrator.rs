@@ -116,6 +116,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{}", result?);
     }
     drop(results);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

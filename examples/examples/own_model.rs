@@ -49,6 +49,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
     let process = kernel.start(program.program).input("one two three").await?;
     println!("{}", process.wait().await?.message);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

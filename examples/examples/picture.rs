@@ -127,6 +127,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let kernel = Kernel::open(LogStore::read_only(store)?).build().await?;
     std::fs::write(file, picture(&rows(&kernel).await?)?)?;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -72,6 +72,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{} {}: {}", info.row.pid, info.row.program, exit.message);
         }
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -64,6 +64,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = kernel.parse(program)?.program;
     let process = kernel.start(program).input("What is 42 backwards?").await?;
     println!("{}", process.wait().await?.message);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -46,7 +46,7 @@ pub use dormouse_machine::process::{
 };
 pub use dormouse_machine::tool::{
     Adapt, Call, Group, Handler, Outcome, Parameter, PendingSummary, PendingTempFile, PendingWrite,
-    ProcessHandler, SpecDraft, Summarized, Syscall, Tool, ToolSet,
+    ProcessHandler, Refusal, SpecDraft, Summarized, Syscall, Tool, ToolSet,
 };
 
 pub use delete_fd_section::delete_fd_section;

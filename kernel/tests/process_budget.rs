@@ -16,6 +16,7 @@ use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage
 use dormouse_proto::process::{Exit, ExitStatus, Origin, Priority};
 use dormouse_proto::record::{Lifetime, Phase, TurnFact};
 use dormouse_proto::tool::Access;
+use serde_json::Value;
 
 const TOKENS: &str =
     "[budget]\noutput_tokens = 101\nprocesses = 9\ndepth = 2\nwall_time = \"10s\"\n";
@@ -473,6 +474,31 @@ fn a_reply_is_never_shorter_than_what_its_model_thinks_with() {
         run.exit().map(|(status, _)| status),
         Some(ExitStatus::BudgetExhausted)
     );
+}
+
+#[test]
+fn what_a_model_thinks_with_is_found_under_the_name_of_each_provider() {
+    let cases = [
+        ("[parameters.thinking]\nbudget_tokens = 30\n", "/max_tokens"),
+        ("[parameters.reasoning]\nmax_tokens = 30\n", "/max_tokens"),
+        (
+            "[parameters.generationConfig]\nmaxOutputTokens = 50\n\
+             [parameters.generationConfig.thinkingConfig]\nthinkingBudget = 30\n",
+            "/generationConfig/maxOutputTokens",
+        ),
+    ];
+    for (thinking, limit) in cases {
+        let budget = "[budget]\noutput_tokens = 70\n";
+        let mut run = Run::new(Lifetime::Task, &format!("{thinking}{budget}"));
+        run.grep(output(60), "a");
+        let request = run.request().expect("it asks");
+        let parameters = Value::Object((*request.parameters).clone());
+        assert_eq!(
+            parameters.pointer(limit),
+            Some(&Value::from(31)),
+            "{parameters}"
+        );
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub(crate) use self::keyword::{Keyword, Word};
 pub use self::limits::{ForkRelease, Limits};
 pub use self::links::Link;
 pub use self::mcp::{McpSection, ServerSelection, ServerTools};
-pub use self::mcp_file::parse_servers;
+pub use self::mcp_file::{ServersFileError, parse_servers};
 pub use self::model::{FallbackSection, ModelEntry, ModelSection, Provider};
 pub(crate) use self::money::{MOST_NANOS, Money};
 pub use self::nearest::{advice, listed, nearest, shorten, suggestion};

@@ -3,6 +3,7 @@
 //! Nothing here connects to a server. Values may be secrets, so [`ServerValue`] prints as an
 //! ellipsis.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -81,7 +82,7 @@ impl ServerValue {
         // Every lookup succeeds here, so the substitution cannot fail.
         let _ = self.filled(|name| {
             names.push(name.to_owned());
-            Ok(Some(String::new()))
+            Ok::<_, Infallible>(Some(String::new()))
         });
         names
     }
@@ -89,11 +90,11 @@ impl ServerValue {
     /// Substitutes the variables with the results of `variable`.
     ///
     /// # Errors
-    /// Errors of `variable`; an unset variable without a default, by name.
-    pub fn filled(
+    /// [`VariableError`], for a variable without a default.
+    pub fn filled<E>(
         &self,
-        mut variable: impl FnMut(&str) -> Result<Option<String>, String>,
-    ) -> Result<String, String> {
+        mut variable: impl FnMut(&str) -> Result<Option<String>, E>,
+    ) -> Result<String, VariableError<E>> {
         let mut filled = String::new();
         let mut rest = self.0.as_str();
         while let Some((before, after)) = rest.split_once("${") {
@@ -109,15 +110,26 @@ impl ServerValue {
                 (Ok(Some(value)), _) => filled.push_str(&value),
                 (_, Some(other)) => filled.push_str(other),
                 (Ok(None), None) => {
-                    return Err(format!("the environment variable {name} is not set"));
+                    return Err(VariableError::Unset(name.to_owned()));
                 }
-                (Err(why), None) => return Err(why),
+                (Err(error), None) => return Err(VariableError::Refused(error)),
             }
             rest = behind;
         }
         filled.push_str(rest);
         Ok(filled)
     }
+}
+
+/// Why a [`ServerValue`] cannot be filled in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VariableError<E> {
+    /// The variable is not set, and has no default.
+    #[error("the environment variable {0} is not set")]
+    Unset(String),
+    /// The host does not give its value.
+    #[error("{0}")]
+    Refused(E),
 }
 
 impl fmt::Debug for ServerValue {
@@ -164,6 +176,7 @@ mod tests {
         ];
         for (written, expected) in cases {
             let filled = ServerValue::new(written).filled(variable);
+            let filled = filled.map_err(|error| error.to_string());
             assert_eq!(
                 filled.as_deref().map_err(String::as_str),
                 expected,

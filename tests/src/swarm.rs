@@ -139,7 +139,7 @@ pub async fn live(folder: &Path, snapshots: Snapshots) -> Result<(), Box<dyn Err
     kernel.resume_all().await?;
     tell(&format!("{RESUMED}{}", began.elapsed().as_micros()));
     let exit = coordinator(&kernel, folder).await?.wait().await?;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     telling.await??;
     tell(&format!(
         "{RESULT}{}: {:?}",

@@ -74,7 +74,7 @@ async fn from_every_fact_of_a_swarm_a_branch_runs_to_its_end_and_the_swarm_stays
     }
     assert_eq!(journals(&*store, 1..=3), before);
     check_histories(&requests);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,7 +153,7 @@ async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branche
         diff.descriptors.is_empty() && diff.phase.left == "idle",
         "{diff}"
     );
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -204,7 +204,7 @@ async fn a_branch_of_a_branch_knows_its_processes_by_the_first_numbers() {
     );
     // Those that were born stopped have begun nothing, also in another life of the kernel.
     assert!(requests.of(first.pid().0).is_empty());
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let kernel = open(folder.path(), &requests).build().await.unwrap();
     within(kernel.resume_all()).await.unwrap();
     let root = kernel.process(root.pid()).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_branch_of_a_branch_knows_its_processes_by_the_first_numbers() {
         "the branch that was stopped",
     );
     check_histories(&requests);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -280,7 +280,7 @@ async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel(
         ),
         "{unknown}"
     );
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let kernel = open(folder.path(), &requests).build().await.unwrap();
     assert_eq!(
         kernel.checkpoints().await.unwrap(),
@@ -315,7 +315,7 @@ async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel(
         "a number that was given up is not used again"
     );
     check_histories(&requests);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 /// A store that is cut off between any two commits around a branch: all of it is there, or nothing.
@@ -331,7 +331,7 @@ async fn a_branch_is_born_whole_or_not_at_all() {
         .unwrap();
     check_end(&within(process.wait()).await.unwrap(), "the swarm");
     let point = kernel.log(Pid(2)).await.unwrap().len() as u64 / 2;
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let mut seen = Vec::new();
     for commits in 0..8 {
         let copy = copy_of(folder.path());
@@ -342,7 +342,7 @@ async fn a_branch_is_born_whole_or_not_at_all() {
             .await
             .unwrap();
         let made = within(kernel.branch(Pid(2), FactNumber(point)).into_future()).await;
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         let kernel = open(copy.path(), &requests).build().await.unwrap();
         let born = rows(&kernel).await.len() - 3;
         assert_eq!(
@@ -359,7 +359,7 @@ async fn a_branch_is_born_whole_or_not_at_all() {
                 &format!("a branch that crashed after {commits} commits"),
             );
         }
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
     }
     assert!(seen.contains(&0) && seen.contains(&3), "{seen:?}");
     check_histories(&requests);
@@ -413,7 +413,7 @@ async fn contents_are_shared_by_all_branches() {
         grown < 1 << 20,
         "20 branches of 8 MiB grew the store by {grown} bytes"
     );
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 fn folder_bytes(folder: &Path) -> u64 {
@@ -451,7 +451,7 @@ async fn without_a_store_there_is_nothing_to_go_back_to() {
         kernel.branch(Pid(9), Position::Now).await,
         Err(KernelError::NotFound(NotFound::Process(Pid(9))))
     ));
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 /// Makes a checkpoint, goes back to it whenever it can, and says at last how it was refused.
@@ -521,7 +521,7 @@ async fn a_model_that_goes_back_again_and_again_is_stopped_by_its_limit() {
         3
     );
     check_histories(&requests);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 /// A store that is cut off between any two commits: the model goes back as often as it would have,
@@ -547,7 +547,7 @@ async fn going_back_survives_the_end_of_the_kernel_at_every_commit() {
             Err(_) => false,
         };
         drop(started);
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         let kernel = open(folder.path(), &requests).model("m", requests.record(model()));
         let kernel = kernel.tool(large_output()).build().await.unwrap();
         for process in within(kernel.resume_all()).await.unwrap() {
@@ -562,7 +562,7 @@ async fn going_back_survives_the_end_of_the_kernel_at_every_commit() {
             let times = log.iter().filter(|line| line.name == "restored").count();
             assert_eq!(times, 3, "after {commits} commits");
         }
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         if was_whole {
             break;
         }
@@ -636,7 +636,7 @@ async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_wha
         Err(KernelError::NotFound(NotFound::InCheckpoint { .. }))
     ));
     check_histories(&requests);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 /// A copy of a process that ended waits for input: the checkpoints of the other are its own, and
@@ -677,7 +677,7 @@ async fn a_copy_goes_back_to_where_the_other_lived_and_not_to_its_end() {
         "{}",
         answer.text
     );
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

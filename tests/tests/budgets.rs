@@ -137,7 +137,7 @@ async fn a_bomb_ends_at_its_roots_budget_with_an_answer_at_each_level() {
             "a parent is answered with its child's end"
         );
         check_histories(&requests);
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
     }
 }
 
@@ -260,7 +260,7 @@ async fn whatever_commit_was_the_last_the_tree_knows_what_it_used() {
         let process = kernel.start(main).input("go").await.unwrap();
         let first = within(process.wait()).await;
         drop(process);
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
         let builder = Kernel::open(LogStore::open(store.path()).unwrap()).model("m", model());
         let kernel = builder.host(host(folder.path())).build().await.unwrap();
         kernel.resume_all().await.unwrap();
@@ -293,7 +293,7 @@ async fn whatever_commit_was_the_last_the_tree_knows_what_it_used() {
             0,
             "{commits} commits"
         );
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
         if first.is_ok_and(|exit| exit.status == ExitStatus::Done) {
             break;
         }

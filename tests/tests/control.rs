@@ -15,7 +15,7 @@ use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{
     FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, StoreFailure, View,
 };
-use dormouse_tests::faulty::{Fate, Faulty, Operation};
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within,
 };
@@ -110,7 +110,7 @@ async fn a_host_sends_a_session_back_and_it_is_there_after_a_restart() {
     );
     check_histories(&requests);
     let pid = session.pid();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let kernel = open(folder.path())
         .model("m", echo())
@@ -199,7 +199,7 @@ async fn a_stopped_process_stays_stopped_through_a_restart_and_goes_on_when_it_i
         .unwrap();
     assert!(view.stopped, "its reply is recorded");
     within(process.input("more")).await.unwrap();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let kernel = open(folder.path())
         .model("m", requests.record(once()))
@@ -251,7 +251,7 @@ async fn stop_reaches_one_that_sleeps_before_it_begins_anything() {
         .unwrap()
         .pid();
     within(gate.entered()).await;
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let kernel = open(folder.path())
         .model("m", requests.record(echo()))
@@ -367,6 +367,38 @@ async fn a_tree_is_stopped_continued_interrupted_and_killed_as_one() {
             Err(KernelError::Process(ProcessError::Ended(Pid(1))))
         ));
     }
+}
+
+/// No process of the tree can make the signal durable: each stops, and answers nothing.
+#[tokio::test]
+async fn a_signal_that_a_tree_does_not_keep_is_an_error_of_the_first_that_did_not() {
+    let (gate, is_full) = (Gate::default(), Arc::new(Mutex::new(false)));
+    let full = is_full.clone();
+    let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+        Operation::Commit { .. } if *full.lock().unwrap() => Fate::Fail(disk_full()),
+        _ => Fate::Pass,
+    });
+    let kernel = Kernel::open(store)
+        .model("m", forking(&gate))
+        .build()
+        .await
+        .unwrap();
+    let parent = kernel
+        .start(program(&kernel, FORK))
+        .input("go")
+        .await
+        .unwrap();
+    within(gate.entered()).await;
+    children(&kernel).await;
+    *is_full.lock().unwrap() = true;
+    let error = within(parent.tree().stop()).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            KernelError::Process(ProcessError::Unanswered(Pid(1)))
+        ),
+        "{error}"
+    );
 }
 
 /// A store whose commits and journals stand still while it is held.
@@ -486,7 +518,7 @@ async fn a_shutdown_waits_for_whoever_still_reads_the_store() {
         .await
         .unwrap()
         .pid();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let kernel = Kernel::open(store.store())
         .model("m", echo())
         .build()
@@ -511,7 +543,7 @@ async fn a_shutdown_waits_for_whoever_still_reads_the_store() {
     }
     let is_early = shutdown.is_finished();
     store.door.hold(false);
-    within(shutdown).await.unwrap();
+    within(shutdown).await.unwrap().unwrap();
     assert!(
         !is_early,
         "a journal was being read: no other kernel could open the store"
@@ -845,7 +877,7 @@ async fn a_process_keeps_the_program_that_it_was_born_with_whatever_becomes_of_i
     write("The second.", 20, "\"read_fd\", \"goto\"");
     turn(&session, "two").await;
     let pid = session.pid();
-    within(first.shutdown()).await;
+    within(first.shutdown()).await.unwrap();
 
     let second = kernel(&requests).await.unwrap();
     turn(&within(second.resume(pid)).await.unwrap(), "three").await;

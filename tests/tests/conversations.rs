@@ -85,7 +85,7 @@ async fn at_each_point_it_is_what_the_model_read_there() {
         .await
         .unwrap_err();
     assert!(unknown.to_string().contains("no process 77"), "{unknown}");
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test]

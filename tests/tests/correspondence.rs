@@ -297,7 +297,7 @@ async fn a_stopped_receiver_keeps_what_is_said_and_hears_it_when_it_is_continued
         list.text.contains("name=\"inbox\"") && list.text.contains("status=\"stopped\""),
         "{list:?}"
     );
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let requests = Requests::default();
     let kernel = open()
         .model("m", requests.record(FnModel(hears)))
@@ -315,7 +315,7 @@ async fn a_stopped_receiver_keeps_what_is_said_and_hears_it_when_it_is_continued
     within(inbox.cont()).await.unwrap();
     within(inbox.wait_for(View::is_idle)).await.unwrap();
     assert_eq!(heard_by(&inbox, &requests).await, ["first", "second"]);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test]
@@ -586,7 +586,7 @@ async fn wherever_the_kernel_is_cut_off_each_senders_messages_are_heard_once_and
             .await
             .unwrap();
         let is_whole = got_through(&kernel).await;
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         cut_off += usize::from(!is_whole);
         let requests = Requests::default();
         let builder = Kernel::open(LogStore::open(folder.path()).unwrap());
@@ -624,7 +624,7 @@ async fn wherever_the_kernel_is_cut_off_each_senders_messages_are_heard_once_and
             }
         }
         check_histories(&requests);
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         if is_whole {
             break;
         }
@@ -799,7 +799,7 @@ async fn a_tree_that_is_kept_held_is_woken_by_the_host_and_by_no_other_tree() {
     for name in ["inbox", "sender", "other", "asked"] {
         named(&kernel, name, TOOLS).await;
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let kernel = open().await;
     let status = async |pid| {
         kernel
@@ -838,5 +838,5 @@ async fn a_tree_that_is_kept_held_is_woken_by_the_host_and_by_no_other_tree() {
         let taken = send(&sender, released, "good morning").await;
         assert!(!taken.is_error, "{released}: {}", taken.text);
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }

@@ -376,7 +376,7 @@ async fn what_is_not_there_as_it_was_told_is_found_to_be_lost() {
         .await
         .unwrap();
     let events = events_until(events, |event| matches!(event, Event::Exited { .. })).await;
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let told: Vec<_> = events
         .iter()
         .filter_map(|event| Line::of(event).unwrap())

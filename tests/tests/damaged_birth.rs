@@ -119,7 +119,7 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
             .await
             .unwrap();
         drop((parent, child));
-        within(first.shutdown()).await;
+        within(first.shutdown()).await.unwrap();
         assert_eq!(worked.load(Ordering::SeqCst), 1);
 
         flip(folder.path(), family.birth);
@@ -143,7 +143,7 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
             held.to_string().contains("may have made a child"),
             "{held:?}"
         );
-        within(damaged.shutdown()).await;
+        within(damaged.shutdown()).await.unwrap();
         assert_eq!(
             worked.load(Ordering::SeqCst),
             1,
@@ -165,6 +165,6 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
             (ExitStatus::Done, 1),
             "{exit:?}"
         );
-        within(whole.shutdown()).await;
+        within(whole.shutdown()).await.unwrap();
     }
 }

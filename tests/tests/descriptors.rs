@@ -240,7 +240,7 @@ async fn a_summary_is_asked_for_beside_the_conversation_and_survives_a_restart()
         "all of it is shown"
     );
     let pid = process.pid();
-    first.shutdown().await;
+    first.shutdown().await.unwrap();
     let second = build().await.unwrap();
     let process = second.resume(pid).await.unwrap();
     let kept = within(process.call("summarize_fd", r#"{"fd": "fd:1"}"#))

@@ -101,7 +101,7 @@ async fn a_tool_in_flight_is_run_again_only_where_it_is_idempotent() {
             .unwrap();
         gate.entered().await;
         drop(process);
-        within(first.shutdown()).await;
+        within(first.shutdown()).await.unwrap();
 
         let passing = Gate::default();
         passing.open();
@@ -159,7 +159,7 @@ async fn a_model_call_that_was_pending_is_made_again_with_the_same_request() {
         .await
         .unwrap();
     gate.entered().await;
-    within(first.shutdown()).await;
+    within(first.shutdown()).await.unwrap();
     let model = requests.record(FnModel(|_| async { Ok(says("answered")) }));
     let second = open(folder.path()).model("m", model).build().await.unwrap();
     let process = second.resume(Pid(1)).await.unwrap();
@@ -251,7 +251,7 @@ async fn a_fork_in_flight_finds_its_children_again() {
     events_until(events, |event| matches!(event, Event::Exited { .. })).await;
     gate.entered().await;
     let asked_before = requests.of(2).len();
-    within(first.shutdown()).await;
+    within(first.shutdown()).await.unwrap();
 
     let passing = Gate::default();
     passing.open();
@@ -376,6 +376,8 @@ async fn restore_all(snapshot_after: u64) -> BTreeMap<(u64, u64), String> {
     for (pid, facts) in &facts {
         let last = facts.len() as u64;
         for at in 0..=last {
+            // The copy may make the call as soon as it is there.
+            let runs = once.load(Ordering::SeqCst);
             let restored = kernel.copy(Pid(*pid), Some(FactNumber(at))).await.unwrap();
             let (from, point) = copied_from(&kernel, &restored).await;
             assert!(
@@ -383,10 +385,7 @@ async fn restore_all(snapshot_after: u64) -> BTreeMap<(u64, u64), String> {
                 "process {pid} at {at}: {point}"
             );
             let has_ended = point == last;
-            let (runs, fact) = (
-                once.load(Ordering::SeqCst),
-                at.checked_sub(1).map(|at| &*facts[at as usize]),
-            );
+            let fact = at.checked_sub(1).map(|at| &*facts[at as usize]);
             let end = end_of(&restored, has_ended).await;
             let expected = match (pid, has_ended) {
                 (_, true) => "heard more",
@@ -550,7 +549,7 @@ async fn one_kernel_at_a_time_has_a_store() {
         .unwrap();
     let error = LogStore::open(folder.path()).unwrap_err();
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     drop(LogStore::open(folder.path()).unwrap());
 }
 
@@ -587,9 +586,9 @@ async fn a_kernel_looks_into_a_store_that_another_one_writes_and_changes_nothing
         refused.to_string().contains("is open for reading only"),
         "{refused}"
     );
-    within(looking.shutdown()).await;
+    within(looking.shutdown()).await.unwrap();
     assert_eq!(kernel.processes().await.unwrap().len(), 1);
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 /// Not now and then: every time, whatever was in flight.
@@ -615,7 +614,7 @@ async fn a_store_is_free_when_its_kernel_has_shut_down() {
             .await
             .unwrap();
         gate.entered().await;
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
     }
 }
 
@@ -661,7 +660,7 @@ async fn the_table_and_the_numbers_go_on_after_a_reopening() {
         .map(|info| info.row)
         .collect();
     drop((done, session));
-    within(first.shutdown()).await;
+    within(first.shutdown()).await.unwrap();
 
     let second = open(folder.path())
         .model("m", heard())
@@ -805,5 +804,5 @@ async fn run_with_a_key_in_the_environment() {
         "the turn is over"
     );
     drop(process);
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }

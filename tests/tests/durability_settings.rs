@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use dormouse::model::Request;
 use dormouse::ports::{Model, StoreError, SyncLevel};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Durability, Kernel};
-use dormouse_tests::faulty::{Fate, Faulty, Operation};
+use dormouse::{Durability, Kernel, KernelError, StoreFailure};
+use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::{FnModel, program, says, within};
 
 /// The commits of a store: how many entries each had, and what it was to survive.
@@ -68,7 +68,7 @@ async fn every_setting_asks_for_the_disk_when_it_says() {
             }
             Durability::Relaxed => assert_eq!(synced, 0, "{taken:?}"),
         }
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         let left = if durability == Durability::Relaxed {
             vec![(0, SyncLevel::Synced)]
         } else {
@@ -139,6 +139,37 @@ async fn a_late_sync_that_fails_is_told_to_the_next_who_wants_something_kept() {
     );
 }
 
+/// The first sync fails: that of a second later, or that of the shutdown. Nothing waits for either.
+#[tokio::test(start_paused = true)]
+async fn a_sync_that_fails_is_told_to_whoever_shuts_down() {
+    for is_late in [true, false] {
+        let is_first = Mutex::new(true);
+        let store = Faulty::new(MemoryStore::new(), move |_, operation| match operation {
+            Operation::Commit { entries: 0, .. }
+                if std::mem::take(&mut *is_first.lock().unwrap()) =>
+            {
+                Fate::Fail(disk_full())
+            }
+            _ => Fate::Pass,
+        });
+        let kernel = Kernel::open(store)
+            .durability(Durability::Relaxed)
+            .model("m", echo())
+            .build()
+            .await
+            .unwrap();
+        run_one(&kernel).await;
+        if is_late {
+            tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+        }
+        let error = kernel.shutdown().await.unwrap_err();
+        assert!(
+            matches!(error, KernelError::Store(StoreFailure::NotDurable(_))),
+            "{error}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_relaxed_kernel_that_shuts_down_leaves_everything_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,12 +180,12 @@ async fn a_relaxed_kernel_that_shuts_down_leaves_everything_in_the_log() {
     };
     let kernel = open().build().await.unwrap();
     run_one(&kernel).await;
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let again = open().build().await.unwrap();
     let listed = again.processes().await.unwrap();
     assert_eq!(
         listed.iter().map(|info| info.status).collect::<Vec<_>>(),
         ["done"]
     );
-    again.shutdown().await;
+    again.shutdown().await.unwrap();
 }

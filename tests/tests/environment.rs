@@ -175,7 +175,7 @@ async fn what_was_told_stays_when_a_process_comes_back() {
     let pid = process.pid();
     turn(&process, "one").await;
     drop(process);
-    within(first.shutdown()).await;
+    within(first.shutdown()).await.unwrap();
     let second = open().build().await.unwrap();
     let process = second.resume(pid).await.unwrap();
     turn(&process, "two").await;

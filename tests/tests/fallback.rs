@@ -79,7 +79,7 @@ async fn the_next_model_is_asked_after_so_many_failures_and_from_then_on() {
         expected.extend(["b"; 3]);
         assert_eq!(*asked.lock().unwrap(), expected);
         drop(process);
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         let switches = events.filter_map(|event| async move {
             match event {
                 Event::ModelSwitched {

@@ -96,7 +96,7 @@ async fn a_swarm_that_is_stopped_by_a_full_disk_goes_on_when_there_is_room() {
         ran.sort_unstable();
         ran.dedup();
         assert_eq!(ran.len(), all, "CALL-2, after {commits} commits: {ran:?}");
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
     }
 }
 
@@ -211,7 +211,7 @@ async fn a_resume_that_finds_no_room_begins_no_call() {
         first.start(program).input("go").await.unwrap();
         gate.entered().await;
     }
-    within(first.shutdown()).await;
+    within(first.shutdown()).await.unwrap();
     let begun = || (asked.load(Ordering::SeqCst), ran.load(Ordering::SeqCst));
     assert_eq!(begun(), (2, 1));
 
@@ -249,7 +249,7 @@ async fn who_resumes_a_process_that_is_stopped_before_it_runs_is_answered() {
             .await
             .unwrap();
     }
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let is_gone = Arc::new(AtomicBool::new(false));
     let gone = is_gone.clone();
     let (reads, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
@@ -345,7 +345,7 @@ async fn a_small_disk_fills_up_and_is_emptied() {
         let held = why_held(&within(process.wait()).await.unwrap_err());
         eprintln!("{left} bytes were left: {held}");
         assert!(held.contains("No space left on device"), "{held}");
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
         let mut acknowledged = String::new();
         while let Some(event) = events.next().await {
             acknowledged.extend(Line::of(&event).unwrap().map(|line| format!("{line}\n")));
@@ -377,6 +377,6 @@ async fn a_small_disk_fills_up_and_is_emptied() {
             (exit.status, &*exit.message),
             (ExitStatus::Done, &*format!("{CALLS} answers"))
         );
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
     }
 }

@@ -137,7 +137,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
         .map(|request| results(request, 0))
         .unwrap();
     assert!(read[0].0.contains("waits says in line 2000"), "{read:?}");
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let again = builder(folder.path(), &requests, &gate)
         .build()
@@ -158,7 +158,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
         .unwrap();
     assert_eq!(later.pid(), Pid(4), "a number is never given again");
     within(later.wait()).await.unwrap();
-    within(again.shutdown()).await;
+    within(again.shutdown()).await.unwrap();
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
         garbage.swept.dropped_contents >= 1 && garbage.unreadable.is_empty(),
         "{garbage:?}"
     );
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     // What it reads lies where the other left it, or was moved from there.
     let kernel = builder(folder.path(), &requests, &gate)
@@ -225,7 +225,7 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
         .await
         .unwrap();
     assert_eq!(garbage.deletions.processes, [Pid(1), branch.pid()].into());
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 const SESSION: &str = "[tools]\nenabled = [\"read_fd\", \"goto\"]\n";
@@ -382,7 +382,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     reads(&copy, 4).await;
     within(process.restore(kept.id)).await.unwrap();
     reads(&process, 4).await;
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     fs::remove_dir_all(folder.path().join("index")).unwrap();
     let kernel = sessions(folder.path()).await;
     kernel.resume_all().await.unwrap();
@@ -393,7 +393,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
         kernel.log(untouched.pid()).await.unwrap()[0].number,
         FactNumber(0)
     );
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 /// A store that stands still before it is gone through for what a collection has given up, once it
@@ -504,7 +504,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             release.send(()).unwrap();
             let garbage = within(collecting).await.unwrap().unwrap();
             assert_eq!(garbage.swept.progress, Progress::BrokenOff);
-            within(closing).await.unwrap();
+            within(closing).await.unwrap().unwrap();
             let store = LogStore::options()
                 .segment_bytes(40_000)
                 .open(folder.path())
@@ -554,7 +554,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
                 "{answer:?}"
             );
         }
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
     }
 }
 
@@ -609,7 +609,7 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
         );
     }
     reads(&keeper, 6).await;
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 #[tokio::test]
@@ -626,7 +626,7 @@ async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are(
     process.checkpoint("the label").await.unwrap();
     within(process.kill()).await.unwrap();
     within(process.wait()).await.unwrap();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     fs::remove_dir_all(folder.path().join("index")).unwrap();
     for segment in fs::read_dir(folder.path().join("log")).unwrap() {
         let path = segment.unwrap().path();
@@ -656,7 +656,7 @@ async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are(
             .any(|what| what.contains("checkpoint cp:1")),
         "{garbage:?}"
     );
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 /// What a branch or a checkpoint has made is read back before anybody knows of it: a collection in
@@ -725,7 +725,7 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         1,
         "that of the branch is given up, the other one can be now: {garbage:?}"
     );
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 /// A tree that has ended goes as a whole, or not at all, wherever a collection ends.
@@ -771,7 +771,7 @@ async fn a_tree_is_given_up_as_a_whole() {
         );
         gone.push(6 - left.len());
         room.store(usize::MAX, Ordering::SeqCst);
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
     }
     assert!(
         gone.contains(&3) && gone.ends_with(&[6]),

@@ -147,7 +147,7 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
             .all(|kept: &usize| *kept <= 3 * RESIDENTS),
         "{checkpoints:?}"
     );
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 #[tokio::test]
@@ -192,5 +192,5 @@ async fn what_models_ask_to_keep_goes_with_their_trees() {
         .await
         .unwrap();
     within(branch.kill()).await.unwrap();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }

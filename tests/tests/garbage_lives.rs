@@ -458,7 +458,7 @@ impl Lives {
         };
         copy_folder(self.folder.path(), copy.path(), skipped).unwrap();
         for kernel in [self.one.take(), self.twin.take()].into_iter().flatten() {
-            within(kernel.shutdown()).await;
+            within(kernel.shutdown()).await.unwrap();
         }
         self.folder = copy;
         self.one = Some(kernel(open(self.folder.path())).await);
@@ -569,7 +569,7 @@ async fn what_living_processes_read_is_what_they_read_where_nothing_is_ever_coll
             *happened.entry(what).or_default() += times;
         }
         for kernel in [lives.one.take(), lives.twin.take()].into_iter().flatten() {
-            within(kernel.shutdown()).await;
+            within(kernel.shutdown()).await.unwrap();
         }
     }
     let all = [

@@ -151,7 +151,7 @@ async fn live(store: &Path) -> String {
     branch.kill().await.unwrap();
     within(branch.wait()).await.unwrap();
     let text = described(&kernel).await;
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     text
 }
 
@@ -189,5 +189,5 @@ async fn a_store_of_version_1_is_read_and_its_processes_continue() {
         .await
         .unwrap();
     assert!(read.text.contains("<fd_content"), "{}", read.text);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }

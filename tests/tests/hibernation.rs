@@ -382,7 +382,7 @@ async fn a_storm_of_messages_to_processes_that_fall_asleep_at_once_is_heard_once
         );
     }
     check_histories(&requests);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     assert!(slept.await.unwrap() > 8, "they have slept in between");
 }
 
@@ -489,7 +489,7 @@ async fn ten_thousand_sleepers_are_listed_and_any_one_wakes() {
         let process = kernel.process(Pid(pid)).await.unwrap();
         assert_eq!(turn(&process, "one").await, "1");
     }
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let kernel = open(folder.path())
         .model("m", counts())
@@ -538,7 +538,7 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
     within(ended.wait()).await.unwrap();
     thinks.input("go").await.unwrap();
     within(gate.entered()).await;
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let only_the_first = Recovery::decide(|info| match (info.row.pid, info.status) {
         (Pid(1), "held") => RecoveryAction::Resume,
@@ -581,7 +581,7 @@ async fn what_runs_again_after_a_restart_is_said_by_the_policy() {
             usize::from(expected[0] == "thinking"),
             "{name}: a pending model call is made again, once"
         );
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
     }
 }
 
@@ -596,7 +596,7 @@ async fn a_restart_takes_up_more_processes_than_are_read_at_once() {
     for _ in 0..100 {
         session(&kernel).await;
     }
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let builder = open(folder.path())
         .model("m", counts())
         .recovery(Recovery::Resume)

@@ -688,7 +688,7 @@ async fn a_handle_that_waits_hears_of_the_end_of_the_kernel() {
         .input("go")
         .await
         .unwrap();
-    within(kernel.clone().shutdown()).await;
+    within(kernel.clone().shutdown()).await.unwrap();
     assert!(matches!(
         within(process.wait()).await,
         Err(KernelError::Closed)

@@ -240,7 +240,7 @@ async fn a_forked_child_may_not_answer_who_has_written_to_its_parent() {
         "{child}"
     );
     assert_eq!(turn(&parent, answer).await, "<message_sent to=\"1\"/>");
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test]
@@ -339,7 +339,7 @@ async fn wherever_the_kernel_is_cut_off_a_message_is_heard_once() {
                         _ = inbox.wait() => false,
                     }
                 };
-                kernel.shutdown().await;
+                kernel.shutdown().await.unwrap();
                 is_whole
             }
             Err(KernelError::Store(StoreFailure::NotDurable(_))) => false,
@@ -371,7 +371,7 @@ async fn wherever_the_kernel_is_cut_off_a_message_is_heard_once() {
             assert_eq!(heard.len(), 1, "after {commits} commits: {heard:?}");
         }
         check_histories(&requests);
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         if is_whole {
             break;
         }
@@ -398,7 +398,7 @@ async fn a_message_wakes_one_that_sleeps() {
         started
     };
     let (inbox, sender) = (inbox.pid(), sender.pid());
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let builder =
         Kernel::open(LogStore::open(folder.path()).unwrap()).model("m", FnModel(obedient));
     let kernel = builder.build().await.unwrap();
@@ -411,7 +411,7 @@ async fn a_message_wakes_one_that_sleeps() {
     within(inbox.wait_for(|view| view.is_idle() && view.messages == 2))
         .await
         .unwrap();
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test]
@@ -556,7 +556,7 @@ async fn who_sends_again_to_one_that_has_ended_learns_whether_it_took_the_messag
         .unwrap()
         .number;
     assert!(posted < before);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 
     // The receiver ended, and the power went before the sender knew.
     let kernel = open(Arc::new(cut(&whole, &[None, Some(posted)])))
@@ -572,5 +572,5 @@ async fn who_sends_again_to_one_that_has_ended_learns_whether_it_took_the_messag
         .input("send_message {\"to\": 1, \"text\": \"late\"}");
     let said = within(late.await.unwrap().wait()).await.unwrap().message;
     assert!(said.contains("Process 1 has ended as done"), "{said}");
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }

@@ -201,7 +201,7 @@ async fn who_waits_is_served_by_priority_which_forks_and_restarts_keep() {
     for priority in [Priority::Low, Priority::Normal, Priority::High] {
         started.push(session(&kernel, priority).await.pid());
     }
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let watched = Watched::new();
     let kernel = open(&watched).await.unwrap();

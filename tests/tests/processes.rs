@@ -616,7 +616,7 @@ async fn events_end_with_the_kernel_whatever_handles_are_held() {
         .unwrap();
     process.wait().await.unwrap();
     let own = process.events();
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     for mut events in [all, own, held.events(), process.events()] {
         within(async { while events.next().await.is_some() {} }).await;
     }

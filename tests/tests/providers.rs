@@ -38,11 +38,11 @@ async fn a_program_names_a_provider_of_the_embedder_also_as_a_fallback_and_after
     let fallback = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[[model.fallback]]\nname = \
                     \"n\"\nprovider = \"mine\"\n";
     kernel.parse(fallback).unwrap();
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let kernel = open().build().await.unwrap();
     let session = within(kernel.process(pid)).await.unwrap();
     assert_eq!(turn(&session, "again").await, "small of mine");
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     // Where it is not registered any more, the process is held as it is, and goes on once it is.
     let kernel = Kernel::open(store.clone())
         .provider("other", provider("other"))
@@ -52,11 +52,11 @@ async fn a_program_names_a_provider_of_the_embedder_also_as_a_fallback_and_after
         .unwrap();
     let held = within(kernel.resume(pid)).await.unwrap_err().to_string();
     assert!(held.contains("provider 'mine'"), "{held}");
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let kernel = open().build().await.unwrap();
     let session = within(kernel.process(pid)).await.unwrap();
     assert_eq!(turn(&session, "and now?").await, "small of mine");
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -129,13 +129,13 @@ async fn who_fills_a_quota_goes_on_after_a_collection_and_with_a_larger_quota() 
     check(&new, held).await;
     let more = fill(&new, held).await;
     assert!(more > held + 4, "{held}, {more}");
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let kernel = open(folder.path(), 2 * QUOTA).await;
     let new = within(kernel.resume(new.pid())).await.unwrap();
     check(&new, more).await;
     assert!(fill(&new, more).await > more + 10);
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 #[tokio::test]
@@ -207,5 +207,5 @@ async fn who_brings_too_much_is_refused_alone_though_others_commit_with_it() {
     for session in [0, 1, 3] {
         check(&sessions[session], 1).await;
     }
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }

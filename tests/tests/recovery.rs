@@ -60,7 +60,7 @@ async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
         .unwrap();
     within(gate.entered()).await;
     let pid = started.pid();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let kernel = open(folder.path())
         .model("m", once())
@@ -84,7 +84,7 @@ async fn a_kernel_that_lacks_a_tool_leaves_the_process_to_one_that_has_it() {
         ("held", None),
         "it is not ended by what this kernel lacks"
     );
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let opened = Gate::default();
     opened.open();
@@ -136,7 +136,7 @@ async fn children_do_not_outlive_a_parent_that_was_killed_in_an_earlier_life() {
     within(gate.entered()).await;
     within(gate.entered()).await;
     let pid = parent.pid();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let exit = dormouse::process::Exit::new(ExitStatus::Killed, "killed");
@@ -183,7 +183,7 @@ async fn a_call_of_an_earlier_host_is_not_taken_for_one_of_this() {
     let pid = session.pid();
     let unanswered = tokio::spawn(async move { session.call("tool", "{}").await });
     within(gate.entered()).await;
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     assert!(within(unanswered).await.unwrap().is_err());
 
     let later = Gate::default();
@@ -229,7 +229,7 @@ async fn a_content_opened_with_pages_of_nothing_does_not_poison_its_process() {
         .unwrap();
     session.open("a", "abc", Some(0)).await.unwrap();
     let pid = session.pid();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let kernel = open(folder.path())
         .model("m", once())
         .build()

@@ -90,7 +90,7 @@ async fn ten_times_the_limit_is_live_and_every_answer_is_the_same() {
         check(&process, number).await;
     }
     within(settled()).await;
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +99,7 @@ async fn a_restored_process_has_its_contents_and_none_of_them_in_memory() {
     let kernel = open(folder.path()).build().await.unwrap();
     let process = session_with_contents(&kernel).await;
     let pid = process.pid();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     let kernel = open(folder.path()).build().await.unwrap();
     let process = within(kernel.resume(pid)).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_restored_process_has_its_contents_and_none_of_them_in_memory() {
     }
     assert_eq!(kernel.resident_bytes(), 0, "it is served from the store");
     let view = within(kernel.inspect(pid)).await.unwrap();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let listed = view.list_descriptors();
     assert_eq!(
         (listed.len(), listed[1].bytes, listed[1].chars),

@@ -158,7 +158,9 @@ async fn soak(plan: Plan) {
         .open
         .into_inner()
         .expect("it is put back before it is let go");
-    within(&soak.folder, "a shutdown", open.kernel.shutdown()).await;
+    within(&soak.folder, "a shutdown", open.kernel.shutdown())
+        .await
+        .unwrap();
     // What ran last is explained once nothing runs any more.
     soak.calls.explain(soak.calls.take_again(), &open.store);
     soak.figures.print_end();
@@ -252,7 +254,9 @@ async fn reopen(soak: Arc<Soak>) {
         soak.pause(soak.plan.between_openings).await;
         let mut open = soak.open.write().await;
         let Open { kernel, store } = open.take().expect("it is put back before it is let go");
-        within(&soak.folder, "a shutdown", kernel.shutdown()).await;
+        within(&soak.folder, "a shutdown", kernel.shutdown())
+            .await
+            .unwrap();
         let let_go = async {
             while Arc::strong_count(&store) > 1 {
                 tokio::time::sleep(Duration::from_millis(1)).await;

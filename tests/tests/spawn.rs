@@ -316,7 +316,7 @@ async fn a_child_that_exists_is_given_its_files_no_second_time() {
         .await
         .unwrap();
     drop(process);
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     std::fs::remove_file(folder.path().join("notes.txt")).unwrap();
     let opened = Gate::default();
     opened.open();
@@ -378,7 +378,7 @@ async fn whatever_commit_was_the_last_there_is_one_child_and_its_end_is_heard_on
         let (kernel, process) = start(builder, folder.path()).await;
         let first = within(process.wait()).await;
         drop(process);
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
         let requests = Requests::default();
         let builder = Kernel::open(LogStore::open(store.path()).unwrap()).host(reading());
         let kernel = builder
@@ -402,7 +402,7 @@ async fn whatever_commit_was_the_last_there_is_one_child_and_its_end_is_heard_on
             "{commits} commits"
         );
         check_histories(&requests);
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
         if first.is_ok_and(|exit| exit.status == ExitStatus::Done) {
             break;
         }

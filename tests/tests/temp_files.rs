@@ -200,7 +200,7 @@ async fn a_tree_sees_its_own_files_only_and_after_a_restart_too() {
     )
     .await;
     let (one, other) = (one.pid(), other.pid());
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 
     std::fs::remove_dir_all(folder.path().join("index")).unwrap();
     let kernel = silent(folder.path()).build().await.unwrap();
@@ -474,7 +474,7 @@ async fn whatever_commit_was_the_last_nothing_is_lost_and_nothing_is_done_twice(
             .unwrap();
         let first = within(parent.wait()).await;
         drop(parent);
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
         if commits.is_multiple_of(2) {
             std::fs::remove_dir_all(folder.path().join("index")).unwrap();
         }
@@ -506,7 +506,7 @@ async fn whatever_commit_was_the_last_nothing_is_lost_and_nothing_is_done_twice(
             ["appender 1", "appender 2", "writer 1", "writer 2"],
             "{commits} commits"
         );
-        within(kernel.shutdown()).await;
+        within(kernel.shutdown()).await.unwrap();
         if first.is_ok_and(|exit| exit.status == ExitStatus::Done) {
             break;
         }

@@ -402,7 +402,7 @@ async fn the_reference_of_the_tools_is_what_they_say_and_do() {
     }
     let program = program(&kernel);
     let found = reference(&program, &answers(&kernel, &waited_for).await);
-    kernel.shutdown().await;
+    kernel.shutdown().await.unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tools.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &found).unwrap();

@@ -130,7 +130,7 @@ async fn a_server_that_changed_its_list_changes_nothing_that_a_process_was_sent(
         .unwrap();
     assert_eq!(turn(&process, "go").await, r#"[("s/a {\"q\": 1}", false)]"#);
     let pid = process.pid();
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     assert_eq!(*servers.closed.lock().unwrap(), 1);
 
     let servers = Servers::default().offer("s", &[("c", "new"), ("b", "of another kind")]);

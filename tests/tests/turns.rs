@@ -315,7 +315,7 @@ async fn a_shutdown_ends_the_wait_and_the_turn_goes_on_with_the_next_kernel() {
     let turn = begin(&session, &gate, "slow").await;
     let pid = session.pid();
     drop(session);
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
     let lost = end(turn).await;
     assert!(matches!(lost, Err(KernelError::Closed)), "{lost:?}");
     gate.open();

@@ -339,7 +339,7 @@ impl Kernel {
     }
 
     /// Creates processes. Returns the requested one, and the pids of all.
-    pub(super) async fn create_branch(
+    pub(crate) async fn create_branch(
         &self,
         request: impl FnOnce(BranchedReply) -> BranchRequest,
     ) -> Result<(Process, Vec<Pid>), KernelError> {

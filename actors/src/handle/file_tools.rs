@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::FnTool;
-use crate::ports::{Host, OutputSink, Tool};
+use crate::ports::{Host, OutputSink, Tool, ToolError};
 
 /// The most bytes of a file that are read.
 const READ_BYTES: u64 = 256 << 20;
@@ -92,14 +92,14 @@ pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>)
 
 /// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
+    work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|error| Err(format!("the host failed internally: {error}")))
+        .unwrap_or_else(|error| Err(format!("the host failed internally: {error}").into()))
 }
 
-fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String> {
+fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), ToolError> {
     let CappedBytes { bytes, cut_bytes } =
         host.collect(Path::new(path), READ_BYTES).map_err(message)?;
     // The sink itself reports output that does not fit.
@@ -121,7 +121,8 @@ fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), String
         _ => Err(format!(
             "{path} is longer: the text above is its first {READ_BYTES} bytes; {cut_bytes} more \
              follow."
-        )),
+        )
+        .into()),
     }
 }
 
@@ -132,7 +133,7 @@ enum Hidden {
     LeftOut,
 }
 
-fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, String> {
+fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, ToolError> {
     let Listing { entries, left_out } = host.list(Path::new(path)).map_err(message)?;
     let shown = entries
         .iter()
@@ -170,6 +171,6 @@ fn line(DirEntry { name, kind }: &DirEntry) -> String {
     }
 }
 
-fn message(error: FileError) -> String {
-    error.message
+fn message(error: FileError) -> ToolError {
+    error.message.into()
 }

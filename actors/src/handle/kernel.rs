@@ -266,14 +266,19 @@ impl Kernel {
 
     /// Stops all actors, commits what is queued, and releases the store. Work in progress resumes
     /// when the store is opened again. A kernel whose handles are only dropped keeps running.
-    pub async fn shutdown(self) {
+    ///
+    /// # Errors
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable): data that was acknowledged as
+    /// written could not be synced to the disk, now or since the kernel was built, and nothing else
+    /// has reported it. A power loss may lose it. The kernel is shut down nevertheless.
+    pub async fn shutdown(self) -> Result<(), KernelError> {
         self.supervisor
             .get_cell()
             .stop_children_and_wait(None, None)
             .await;
         // A supervisor that has already stopped returns an error, which is ignored.
         let _ = self.supervisor.stop_and_wait(None, None).await;
-        self.context.close().await;
+        Ok(self.context.close().await?)
     }
 
     /// Checks the program against the tools and prices of this kernel.

@@ -1,6 +1,7 @@
-//! Lists the permissions that a program lacks, before it runs.
+//! Lists the permissions that a program lacks, and checks its models, before it runs.
 
 use dormouse_kernel::program::{Program, Requirement, Resource};
+use dormouse_proto::model::ModelError;
 
 use super::kernel::Kernel;
 use crate::ports::HostError;
@@ -25,6 +26,22 @@ impl Kernel {
             Some(MissingPermission { requirement, why })
         });
         missing.flatten().collect()
+    }
+
+    /// Checks that a model of this program can be called, as far as that is known before a call: its
+    /// provider knows it, and has a key. Makes no connection.
+    ///
+    /// # Errors
+    /// No model can be: why the first one, which a process calls first, cannot.
+    pub fn check_models(&self, program: &Program) -> Result<(), ModelError> {
+        let mut first = None;
+        for choice in program.models() {
+            match self.context.model(program, choice) {
+                Ok(_) => return Ok(()),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        first.map_or(Ok(()), Err)
     }
 
     fn permits(&self, resource: &Resource) -> Result<(), HostError> {

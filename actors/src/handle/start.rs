@@ -118,7 +118,7 @@ impl Start {
         let named = program.clone();
         let start_context = environment::gather_start_context(&kernel.context, &program)
             .await
-            .map_err(StartError::Unmet)?;
+            .map_err(StartError::from)?;
         let image = tokio::task::spawn_blocking(move || {
             let preloads = &Preloads::default();
             let input = input.as_ref();
@@ -139,7 +139,7 @@ impl Start {
         let image = image
             .await
             .map_err(|_| KernelError::Closed)?
-            .map_err(StartError::Unmet)?;
+            .map_err(StartError::from)?;
         kernel
             .create(program, Box::new(image), Origin::Started, name)
             .await

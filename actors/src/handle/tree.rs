@@ -6,7 +6,8 @@ use dormouse_kernel::process::Signal;
 
 /// A process and the descendants that it has when a signal is sent. When a method returns, its
 /// signal is durable in all of them that have not ended; a model or tool that hangs does not delay
-/// it.
+/// it. If it is not durable in some, the error is that of the first:
+/// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered) if that process stopped before.
 #[derive(Clone, Debug)]
 pub struct Tree(pub(super) Process);
 

@@ -37,6 +37,12 @@ impl From<HostError> for String {
     }
 }
 
+impl From<HostError> for ToolError {
+    fn from(error: HostError) -> Self {
+        String::from(error).into()
+    }
+}
+
 /// Files and programs of the host. The implementation decides what is permitted. It refuses
 /// everything else when it is used, with an error that names the missing permission.
 pub trait Host: Send + Sync + 'static {

@@ -23,7 +23,7 @@ use tracing::Span;
 use super::alarm::Alarm;
 use super::model_call::{DeltaSink, ModelRequest};
 use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
-use crate::environment;
+use crate::environment::{self, StartContextError};
 use crate::event::Event;
 use crate::ports::OutputSink;
 use crate::spans;
@@ -227,7 +227,7 @@ impl Running {
                     run,
                     self.sink(call, tool),
                 )),
-                Err(why) => Box::pin(std::future::ready(ToolOutput::error(why))),
+                Err(error) => Box::pin(std::future::ready(ToolOutput::error(String::from(error)))),
             };
         let work = in_tool_span(self.tool_span(call), work, |output| output.is_error);
         let failed = |why| ToolOutput::error(format!("The tool failed internally: {why}"));
@@ -376,7 +376,7 @@ impl Running {
     pub(super) fn start_prepared_children(
         &mut self,
         call: CallId,
-        children: Result<Vec<Child>, String>,
+        children: Result<Vec<Child>, StartContextError>,
     ) {
         if self.in_flight.remove(&call).is_none() {
             return;

@@ -85,8 +85,8 @@ impl Running {
                     let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
                 }
                 // A panic in the read faults the process, as a panic in a handler does.
-                Err(why) => {
-                    let _ = myself.cast(ProcessMessage::ReadFailed { why });
+                Err(error) => {
+                    let _ = myself.cast(ProcessMessage::ReadFailed { error });
                 }
             }
         }));

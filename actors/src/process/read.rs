@@ -7,6 +7,7 @@ use dormouse_proto::tool::Answer;
 
 use super::Running;
 use super::effects::in_tool_span;
+use crate::read_pool::ReadError;
 
 /// The most bytes that a handler reads itself, if they are in memory. A round trip to the pool and
 /// a second step cost a turn about 50 µs (`bench/src/bin/searching.rs`); the same time suffices to
@@ -24,7 +25,7 @@ impl Running {
         } else {
             work
         };
-        let input = move |read: Result<Input, String>| {
+        let input = move |read: Result<Input, ReadError>| {
             read.unwrap_or_else(|why| {
                 let answer = Answer::failed(format!("Reading failed internally: {why}"));
                 Input::Completed {
@@ -33,6 +34,6 @@ impl Running {
                 }
             })
         };
-        self.start_for_input(work, call, input, Err);
+        self.start_for_input(work, call, input, |why| Err(ReadError::Panicked(why)));
     }
 }

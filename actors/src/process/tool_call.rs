@@ -31,7 +31,7 @@ pub(crate) async fn run(
     task.spawn(async move { run(out).await }.in_current_span());
     let end = tokio::select! {
         end = task.join_next() => match end {
-            Some(Ok(end)) => end.map_err(String::from),
+            Some(Ok(end)) => end,
             Some(Err(error)) => Err(task_error(&name, error)),
             None => Ok(()),
         },
@@ -39,7 +39,8 @@ pub(crate) async fn run(
         () = tokio::time::sleep(Duration::from_millis(policy.deadline_ms)) => Err(format!(
             "{name} was stopped: it did not finish within {} ms.",
             policy.deadline_ms
-        )),
+        )
+        .into()),
     };
     // A tool may return successfully although its output did not fit. Truncated output is never
     // shown as complete.
@@ -48,17 +49,18 @@ pub(crate) async fn run(
             "{name} was stopped: its output reached the limit of {} bytes. The text above is \
              its beginning.",
             policy.output_cap_bytes
-        )),
+        )
+        .into()),
         end => end,
     };
     output(&sink, end)
 }
 
-fn task_error(name: &str, error: JoinError) -> String {
+fn task_error(name: &str, error: JoinError) -> ToolError {
     let Ok(panic) = error.try_into_panic() else {
-        return format!("{name} was cancelled.");
+        return format!("{name} was cancelled.").into();
     };
-    format!("{name} failed internally: {}", panic_text(&*panic))
+    format!("{name} failed internally: {}", panic_text(&*panic)).into()
 }
 
 /// The message of a panic.
@@ -71,18 +73,18 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 /// The output of the tool, followed by the failure if there is one.
-fn output(sink: &OutputSink, end: Result<(), String>) -> ToolOutput {
+fn output(sink: &OutputSink, end: Result<(), ToolError>) -> ToolOutput {
     let CappedBytes { bytes, cut_bytes } = sink.take();
     let output = match end {
         Ok(()) => ToolOutput::ok(bytes),
-        Err(reason) if bytes.is_empty() => ToolOutput::error(reason),
-        Err(reason) => {
+        Err(error) if bytes.is_empty() => ToolOutput::error(String::from(error)),
+        Err(error) => {
             // The buffer usually has no other owner, so the reason is appended without a copy.
             let mut bytes = bytes
                 .try_into_mut()
                 .unwrap_or_else(|shared| BytesMut::from(&shared[..]));
             bytes.extend_from_slice(b"\n\n");
-            bytes.extend_from_slice(reason.as_bytes());
+            bytes.extend_from_slice(String::from(error).as_bytes());
             ToolOutput {
                 is_error: true,
                 ..ToolOutput::ok(bytes.freeze())

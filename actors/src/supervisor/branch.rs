@@ -172,7 +172,8 @@ impl Supervisor {
         } = request;
         let pending = self.assign_pids(processes);
         let Some(root) = pending.first().map(|process| process.row.pid) else {
-            return;
+            // The requester has dropped its receiver if it no longer waits.
+            return drop(reply.send(Err(NotFound::Member.into())));
         };
         let mut entries = Vec::new();
         for process in &pending {
@@ -322,5 +323,29 @@ impl PendingProcess {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::Kernel;
+
+    #[tokio::test]
+    async fn a_branch_of_nothing_is_an_error_that_says_so() {
+        let kernel = Kernel::builder().build().await.unwrap();
+        let request = |reply| BranchRequest {
+            processes: Vec::new(),
+            requested: 0,
+            files: Vec::new(),
+            drop_checkpoint: None,
+            launch: Launch::Run,
+            reply,
+        };
+        let error = kernel.create_branch(request).await.unwrap_err();
+        assert!(
+            matches!(error, KernelError::NotFound(NotFound::Member)),
+            "{error}"
+        );
     }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_kernel::process::Input;
-use dormouse_kernel::syscall::Envelope;
 use dormouse_kernel::syscall::list_processes::MAX_SHOWN;
+use dormouse_kernel::syscall::{Envelope, Refusal};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Address, Neighbour, Reach};
 use dormouse_proto::process::Exit;
@@ -119,7 +119,7 @@ impl Supervisor {
                 );
             }
             // The requester has dropped its receiver if it no longer waits.
-            Err(why) => drop(request.receipt.send(Answer::failed(why))),
+            Err(refusal) => drop(request.receipt.send(refusal.into())),
         }
     }
 
@@ -130,7 +130,7 @@ impl Supervisor {
         &self,
         pid: Pid,
         known: Pid,
-        why: String,
+        why: Refusal,
         SendRequest { call, receipt, .. }: SendRequest,
     ) {
         let context = self.context.clone();
@@ -140,12 +140,12 @@ impl Supervisor {
             });
             let journalled = loaded.and_then(|loaded| loaded.state.receipt(known, call));
             // The requester has dropped its receiver if it no longer waits.
-            let _ = receipt.send(journalled.unwrap_or_else(|| Answer::failed(why)));
+            let _ = receipt.send(journalled.unwrap_or_else(|| why.into()));
         });
     }
 
     /// Resolves an address, and checks that the sender may write to it.
-    fn resolve_receiver(&self, from: Pid, to: &Address) -> Result<Receiver, String> {
+    fn resolve_receiver(&self, from: Pid, to: &Address) -> Result<Receiver, Refusal> {
         let resolve = |number: Pid| AddressedProcess {
             number,
             pid: self.resolve(from, number),
@@ -157,7 +157,8 @@ impl Supervisor {
         if ended.is_none() && self.held_trees.contains(&root) && self.table.root(from) != root {
             return Err(format!(
                 "Process {to} does not run: the user has not resumed it. Nothing was sent."
-            ));
+            )
+            .into());
         }
         let known = self.local_id_for(to, from).ok_or_else(|| {
             format!(
@@ -189,7 +190,7 @@ struct Receiver {
     /// The id by which the receiver knows the sender.
     known: Pid,
     /// The error for the sender, if the receiver has ended.
-    ended: Option<String>,
+    ended: Option<Refusal>,
 }
 
 /// A process, and the id that the sender used for it.
@@ -207,13 +208,13 @@ impl Table {
         to: &Address,
         resolve: impl Fn(Pid) -> AddressedProcess,
         reach: Reach,
-    ) -> Result<(Pid, Option<String>), String> {
+    ) -> Result<(Pid, Option<Refusal>), Refusal> {
         let own = |pid| AddressedProcess { number: pid, pid };
         let AddressedProcess { number, pid } = match to {
-            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(own).ok_or_else(|| {
+            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(own).ok_or(
                 "This process has no parent: the host started it. list_processes shows who there \
-                 is.".to_owned()
-            })?,
+                 is.",
+            )?,
             Address::Process(number) | Address::Correspondent(number) => resolve(*number),
             Address::Name(name) => self.named(name).map(own).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who \
@@ -221,7 +222,7 @@ impl Table {
             })?,
         };
         if pid == from {
-            return Err(format!("Process {number} is this process itself."));
+            return Err(format!("Process {number} is this process itself.").into());
         }
         let reaches =
             |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
@@ -229,11 +230,12 @@ impl Table {
             let reach = reach_phrase(reach);
             return Err(format!(
                 "There is no process {number} {reach}. list_processes shows who there is."
-            ));
+            )
+            .into());
         };
         let ended = |exit: &Exit| {
             let word = exit.status.word();
-            format!("Process {number} has ended as {word}: it receives no more messages.")
+            format!("Process {number} has ended as {word}: it receives no more messages.").into()
         };
         Ok((pid, entry.exit().map(ended)))
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CallId, Pid};
+use ractor::ActorRef;
 use tokio::sync::oneshot;
 
-use super::Supervisor;
+use super::branch::ProcessTree;
 use super::entry::Run;
+use super::{LookupMessage, Supervisor, SupervisorMessage};
 use crate::checkpoint::NewCheckpointReply;
 use crate::error::{KernelError, NotFound, ProcessError};
 use crate::process::{Delivery, DurableReply};
@@ -70,8 +72,9 @@ impl Supervisor {
     }
 
     /// Signals a process and its descendants, parents first. `received` is answered when the signal
-    /// is durable in all of them; a process that ends in the meantime counts as signalled. Children
-    /// that are being created while their tree is stopped start stopped.
+    /// is durable in all of them, or with the error of the first that failed; a process that ends in
+    /// the meantime counts as signalled. Children that are being created while their tree is stopped
+    /// start stopped.
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: DurableReply) {
         let deliverable = match self.table.run_of(root) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(root)))),
@@ -88,7 +91,7 @@ impl Supervisor {
                 self.table.set_stop_inherited(pid, signal == Signal::Stop);
             }
             let (received, is_durable) = oneshot::channel();
-            durable.push(is_durable);
+            durable.push((pid, is_durable));
             self.deliver(
                 pid,
                 Delivery {
@@ -97,15 +100,39 @@ impl Supervisor {
                 },
             );
         }
+        let supervisor = self.myself.clone();
         tokio::spawn(async move {
             let mut result = Ok(());
-            for is_durable in durable {
-                match is_durable.await {
-                    Ok(Err(KernelError::Process(ProcessError::Ended(_))) | Ok(())) | Err(_) => {}
-                    Ok(Err(error)) => result = Err(error),
-                }
+            for (pid, is_durable) in durable {
+                let signalled = match is_durable.await {
+                    Ok(Err(KernelError::Process(ProcessError::Ended(_)))) => Ok(()),
+                    Ok(signalled) => signalled,
+                    Err(_) => check_ended(&supervisor, pid).await,
+                };
+                result = result.and(signalled);
             }
             let _ = received.send(result);
         });
     }
+}
+
+/// A process that did not answer has ended, or has stopped without making the signal durable. The
+/// supervisor knows which: a process reports its end before it stops.
+async fn check_ended(
+    supervisor: &ActorRef<SupervisorMessage>,
+    pid: Pid,
+) -> Result<(), KernelError> {
+    let (reply, process_tree) = oneshot::channel();
+    supervisor
+        .cast(LookupMessage::ListTree { of: pid, reply }.into())
+        .map_err(|_| KernelError::Closed)?;
+    let is_alive = match process_tree.await.map_err(|_| KernelError::Closed)? {
+        Ok(ProcessTree { rows, .. }) => rows.iter().any(|row| row.pid == pid && row.exit.is_none()),
+        // A garbage collection deletes ended processes only.
+        Err(_) => false,
+    };
+    if is_alive {
+        return Err(ProcessError::Unanswered(pid).into());
+    }
+    Ok(())
 }

@@ -4,29 +4,39 @@ use bytes::BytesMut;
 use dormouse_content::{Content, Unreadable};
 use dormouse_kernel::temp_files::{Pieces, TempFiles, evolve};
 use dormouse_proto::id::Pid;
-use dormouse_proto::record::{ContentRef, codec};
+use dormouse_proto::record::ContentRef;
+use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::content_cache::ContentCache;
-use crate::ports::Store;
+use crate::ports::{Store, StoreError};
+
+/// Why the temporary files of a tree cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadFilesError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Record(#[from] CodecError),
+}
 
 /// The files of a tree as the store has them; the contents of the files are not read. Blocks; costs
 /// a read for each change.
 ///
 /// # Errors
-/// Why the store cannot give them.
+/// [`LoadFilesError`].
 pub(super) fn load(
     store: &dyn Store,
     content_cache: &ContentCache,
     root: Pid,
-) -> Result<TempFiles<Content>, String> {
+) -> Result<TempFiles<Content>, LoadFilesError> {
     let mut files = TempFiles::default();
-    for change in store.temp_files(root).map_err(|error| error.to_string())? {
-        let record: TempFileRecord<ContentRef> =
-            codec::decode(&change.record).map_err(|error| error.to_string())?;
+    for change in store.temp_files(root)? {
+        let record: TempFileRecord<ContentRef> = codec::decode(&change.record)?;
         evolve(
             &mut files,
-            &record.try_map(&mut |reference| Ok::<_, String>(content_cache.content(reference)))?,
+            &record
+                .try_map(&mut |reference| Ok::<_, CodecError>(content_cache.content(reference)))?,
         );
     }
     Ok(files)

@@ -6,7 +6,9 @@ use dormouse_content::Content;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
 use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
 
+use super::pieces::LoadFilesError;
 use super::{Reply, Request};
+use crate::checkpoint::CommitError;
 
 /// The files of a tree. At most one batch waits for its commit.
 pub(super) struct Tree {
@@ -91,7 +93,7 @@ impl Tree {
 
     /// The replies of a batch. If the batch is not durable, the files stay as they were and every
     /// request fails.
-    pub(super) fn finish_batch(&mut self, result: Result<(), String>) -> Vec<PreparedReply> {
+    pub(super) fn finish_batch(&mut self, result: Result<(), CommitError>) -> Vec<PreparedReply> {
         let Some(Batch { files, answers }) = self.batch.take() else {
             return Vec::new();
         };
@@ -100,16 +102,16 @@ impl Tree {
                 self.files = Some(files);
                 answers
             }
-            Err(reason) => answers
+            Err(error) => answers
                 .into_iter()
-                .map(|PreparedReply { reply, .. }| not_durable(reply, &reason))
+                .map(|PreparedReply { reply, .. }| not_durable(reply, &error))
                 .collect(),
         }
     }
 
     /// Fails all waiting requests, because the files cannot be read.
-    pub(super) fn fail_waiting(self, reason: &str) {
-        let reason = format!("The temporary files of this process tree cannot be read: {reason}");
+    pub(super) fn fail_waiting(self, error: &LoadFilesError) {
+        let reason = format!("The temporary files of this process tree cannot be read: {error}");
         for request in self.waiting {
             let _ = request.reply.send(Err(TempFileError::Unavailable {
                 reason: reason.clone(),
@@ -118,8 +120,8 @@ impl Tree {
     }
 }
 
-fn not_durable(reply: Reply, reason: &str) -> PreparedReply {
-    let reason = format!("Nothing was changed, since it could not be made durable: {reason}");
+fn not_durable(reply: Reply, error: &CommitError) -> PreparedReply {
+    let reason = format!("Nothing was changed, since it could not be made durable: {error}");
     PreparedReply {
         reply,
         result: Err(TempFileError::Unavailable { reason }),

@@ -82,7 +82,7 @@ impl Tool for CommandTool {
         let (command, launcher) = (Arc::clone(&self.command), Arc::clone(&self.launcher));
         async move {
             let outcome = call(&command, &launcher, &args, &out).await;
-            outcome.map_err(|why| format!("{}: {why}", command.name).into())
+            outcome.map_err(|error| format!("{}: {error}", command.name).into())
         }
         .boxed()
     }
@@ -93,7 +93,7 @@ async fn call(
     launcher: &Launcher,
     args: &str,
     out: &OutputSink,
-) -> Result<(), String> {
+) -> Result<(), ToolError> {
     let arguments = Arguments::read(args, &command.parameters)?;
     let argv = argv::fill(&command.argv, &command.parameters, &arguments)?;
     let prepared = launcher.prepare(LaunchRequest {

@@ -18,15 +18,32 @@ pub struct ExportFile {
     pending: PendingFile<File>,
     folder: File,
     name: OsString,
+    replace: Replace,
 }
 
 impl ExportFile {
-    /// Creates the file. A file at `path` stays as it is until this one is kept.
+    /// Creates the file. A file at `path` stays as it is until this one is kept, which replaces it.
     ///
     /// # Errors
     /// An error of the operating system, or `path` names no file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::begin(path.as_ref(), Replace::Anything)
+    }
+
+    /// Creates the file, and never replaces another.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`io::ErrorKind::AlreadyExists`] if there is a file at `path`.
+    /// One that appears later is found when this one is kept.
+    pub fn create_new(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
+        if path.symlink_metadata().is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        Self::begin(path, Replace::Nothing)
+    }
+
+    fn begin(path: &Path, replace: Replace) -> io::Result<Self> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
         let name = path.file_name().ok_or_else(none)?.to_owned();
         let folder = path
@@ -39,18 +56,20 @@ impl ExportFile {
             pending,
             folder,
             name,
+            replace,
         })
     }
 
     /// Makes its bytes durable, then its name.
     ///
     /// # Errors
-    /// An error of the operating system. The file that was at the path is unchanged, unless only
+    /// An error of the operating system; [`io::ErrorKind::AlreadyExists`] if there is a file at the
+    /// path and it must not be replaced. The file that was at the path is unchanged, unless only
     /// the last step, the sync of the folder, failed.
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.pending.file.sync_all()?;
-        self.pending.place(&self.name, Replace::Anything)?;
+        self.pending.place(&self.name, self.replace)?;
         self.folder.sync_all()
     }
 }
@@ -103,6 +122,16 @@ mod tests {
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
+        );
+        let exists = |error: io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        assert!(ExportFile::create_new(&path).is_err_and(exists));
+        let late = folder.path().join("b.dormouse");
+        let raced = ExportFile::create_new(&late).unwrap();
+        fs::write(&late, "another").unwrap();
+        assert!(raced.keep().is_err_and(exists));
+        assert_eq!(
+            (names().len(), fs::read(&late).unwrap()),
+            (2, b"another".to_vec())
         );
         assert!(ExportFile::create(folder.path().join("..")).is_err());
         assert!(ExportFile::create(folder.path().join("none/a")).is_err());

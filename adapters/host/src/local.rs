@@ -84,7 +84,7 @@ impl Host for LocalHost {
     fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         let filled = server.env.iter().map(|(name, value)| {
             let value = value
-                .filled(|variable| self.variable(variable).map_err(String::from))
+                .filled(|variable| self.variable(variable))
                 .map_err(|why| HostError::Refused(format!("{name}: {why}")))?;
             Ok((name.clone(), value))
         });
@@ -97,7 +97,7 @@ impl Host for LocalHost {
     }
 
     fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
-        let value = self.launcher.variable(name).map_err(HostError::Refused)?;
+        let value = self.launcher.variable(name)?;
         // Bytes that are not UTF-8 are replaced.
         Ok(value.map(|value| value.to_string_lossy().into_owned()))
     }
@@ -117,8 +117,7 @@ impl Host for LocalHost {
     }
 
     fn permits_program(&self, program: &str) -> Result<(), HostError> {
-        let found = self.launcher.find(program).map_err(HostError::Refused);
-        found.map(drop)
+        self.launcher.find(program).map(drop)
     }
 
     fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {

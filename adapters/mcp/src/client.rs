@@ -89,7 +89,7 @@ impl ToolServers for McpClient {
         server: &Arc<Server>,
     ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>> {
         let (connection, host) = (self.connection(server), host.clone());
-        async move { Ok(listing::offers(&connection, &host).await?) }.boxed()
+        async move { listing::offers(&connection, &host).await }.boxed()
     }
 
     fn call(
@@ -108,13 +108,12 @@ impl ToolServers for McpClient {
                     connection.name()
                 )
             })?;
-            let called = match resources::ResourceTool::of(&tool) {
+            match resources::ResourceTool::of(&tool) {
                 Some(resource_tool) if !session.has_own_tool(&tool).await => {
                     resource_tool.run(&session, &args, &out).await
                 }
                 _ => output::call(&session, &tool, &args, &out).await,
-            };
-            Ok(called?)
+            }
         }
         .boxed()
     }

@@ -498,5 +498,5 @@ async fn a_model_reads_pages_of_a_file_of_a_server() {
     let process = kernel.start(program).input("go").await.unwrap();
     let exit = soon(process.wait()).await.unwrap();
     assert!(exit.message.contains("    179999 xxx"), "{}", exit.message);
-    soon(kernel.shutdown()).await;
+    soon(kernel.shutdown()).await.unwrap();
 }

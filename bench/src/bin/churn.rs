@@ -128,6 +128,6 @@ async fn main() -> Outcome {
         )?;
     }
     drop(staying);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -96,7 +96,7 @@ async fn sleep_and_wake() -> Outcome {
     }
     process.hibernate().await?;
     let view = kernel.inspect(pid).await?;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let bare = bare(folder.path(), pid)?;
     print_line(format_args!(
         "a process of {} messages and {} descriptors",
@@ -273,7 +273,7 @@ async fn sleepers(count: u64) -> Outcome {
         count,
     )?;
     list_and_wake(&kernel, count).await?;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     let mut itself = std::process::Command::new(std::env::current_exe()?);
     itself.arg(OPEN).arg(folder.path()).arg(count.to_string());
     assert!(itself.status()?.success(), "the store opens again");
@@ -302,7 +302,7 @@ async fn opened(folder: &Path, count: u64) -> Outcome {
         count,
     )?;
     list_and_wake(&kernel, count).await?;
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }
 

@@ -73,7 +73,7 @@ async fn main() -> Outcome {
             format_duration(percentiles.median)
         ))?;
     }
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }
 

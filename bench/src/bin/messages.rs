@@ -115,7 +115,7 @@ async fn deliver(members: usize, messages: usize) -> Outcome<Duration> {
         sent?;
     }
     let taken = start.elapsed();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(taken)
 }
 
@@ -140,7 +140,7 @@ async fn pass_on(members: usize, tokens: usize, messages: usize) -> Outcome<Dura
     }
     left.ended().await;
     let taken = start.elapsed();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(taken)
 }
 

@@ -120,7 +120,7 @@ async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Percenti
     let turned = turns.load(Ordering::Relaxed) - before;
     let a_second = turned as f64 / begun.elapsed().as_secs_f64();
     busy.iter().for_each(|task| task.abort());
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok((spreads, a_second))
 }
 

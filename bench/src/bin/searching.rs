@@ -72,7 +72,7 @@ async fn main() -> Outcome {
         ratio(searching.median, alone.median)
     ))?;
     let begun = Instant::now();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     print_line(format_args!(
         "shut down in the middle of them: {}",
         format_duration(begun.elapsed())

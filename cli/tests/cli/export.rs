@@ -351,6 +351,24 @@ fn what_is_redacted_is_nowhere_in_the_file() {
 }
 
 #[test]
+fn an_export_replaces_a_file_only_by_force() {
+    let folder = ran();
+    let path = folder.path().join("notes.dormouse");
+    fs::write(&path, "mine").expect("it can be written");
+    let refused = refuses(folder.path(), "export 1 notes.dormouse --store here");
+    assert!(
+        refused.contains("notes.dormouse exists already") && refused.contains("--force"),
+        "{refused}"
+    );
+    assert_eq!(fs::read(&path).expect("it is there"), b"mine");
+    succeeds(
+        folder.path(),
+        "export 1 notes.dormouse --store here --force",
+    );
+    assert!(succeeds(folder.path(), "show notes.dormouse").starts_with("export "));
+}
+
+#[test]
 fn a_file_that_is_not_whole_is_refused_and_makes_nothing() {
     let folder = ran();
     succeeds(folder.path(), "export 1 notes.dormouse --store here");

@@ -10,6 +10,7 @@ mod export;
 mod index_faults;
 mod mcp;
 mod recordings;
+mod refusals;
 mod review;
 mod schema;
 mod stopped;

@@ -47,7 +47,7 @@ fn killed_branch(folder: &Path, (pid, at): (Pid, FactNumber), only_root: bool) -
         if only_root {
             kernel.process(root).await.unwrap().cont().await.unwrap();
         }
-        kernel.shutdown().await;
+        kernel.shutdown().await.unwrap();
         root
     })
 }

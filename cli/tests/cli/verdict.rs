@@ -100,8 +100,8 @@ const COMMANDS: [&str; 9] = [
     "log 1",
     "log 2",
     "diff 1@0 1",
-    "export 1 FILE",
-    "export 2 FILE",
+    "export 1 FILE --force",
+    "export 2 FILE --force",
     "checkpoints",
     "gc --dry-run",
 ];
@@ -315,9 +315,15 @@ fn what_can_be_read_of_a_process_is_listed_and_exported() {
         let last = readable - 1;
         assert_eq!(facts(&format!("log 2 --to {last}")).0, 0);
         let out = folder.path().join("out.dormouse");
-        let (code, said) = dormouse(&format!("export 2@{last} {}", out.display()), &store);
+        let (code, said) = dormouse(
+            &format!("export 2@{last} {} --force", out.display()),
+            &store,
+        );
         assert_eq!(code, 0, "{said}");
-        let (code, said) = dormouse(&format!("export 2@{readable} {}", out.display()), &store);
+        let (code, said) = dormouse(
+            &format!("export 2@{readable} {} --force", out.display()),
+            &store,
+        );
         assert_eq!(code, 3, "{said}");
     }
 }

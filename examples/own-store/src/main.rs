@@ -39,6 +39,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     println!("{}", session.turn(text).await?.message);
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok(())
 }

@@ -44,7 +44,11 @@ fn the_store_conforms_encrypted_and_compressed_and_its_file_tells_nothing() {
     let text = Bytes::from("what nobody else may read ".repeat(10_000));
     let store = sealed(&file);
     let owner = store.claim().unwrap();
-    commit(&store, owner, &[created(1), facts(1, 1..=3), content(&text)]);
+    commit(
+        &store,
+        owner,
+        &[created(1), facts(1, 1..=3), content(&text)],
+    );
     drop(store);
     let bytes = std::fs::read(&file).unwrap();
     let shows = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);

@@ -26,7 +26,8 @@ use dormouse_proto::tool::{Access, ToolSpec};
 use serde_json::Value;
 
 pub use self::outcome::{
-    MAX_SUMMARY_CHARS, Outcome, PendingSummary, PendingTempFile, PendingWrite, Summarized, truncate,
+    MAX_SUMMARY_CHARS, Outcome, PendingSummary, PendingTempFile, PendingWrite, Refusal, Summarized,
+    truncate,
 };
 pub use self::parameter::Parameter;
 
@@ -146,7 +147,7 @@ pub enum ProcessHandler {
     /// Continue as several processes.
     Fork {
         /// The prompt of each child: at least one, and at most so many.
-        prompts: fn(&str, u32) -> Result<Vec<String>, String>,
+        prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
         /// Number of children of a checked call. Queried at each child's end.
         count: fn(&str) -> usize,
     },
@@ -170,18 +171,18 @@ pub enum ProcessHandler {
     /// Send a message. The check of a call by a process of a program runs as a read.
     SendMessage(CheckMessage),
     /// Show messages that have arrived, or wait so many milliseconds for one.
-    ReceiveMessages(fn(&str) -> Result<u64, String>),
+    ReceiveMessages(fn(&str) -> Result<u64, Refusal>),
     /// Wait for background children.
-    Wait(fn(&str) -> Result<Wait, String>),
+    Wait(fn(&str) -> Result<Wait, Refusal>),
     /// List the processes that can be written to.
-    ListProcesses(fn(&str) -> Result<(), String>),
+    ListProcesses(fn(&str) -> Result<(), Refusal>),
 }
 
 /// Checks the call of a spawn by a process of a program.
-pub type CheckSpawn = fn(&Program, &Call<'_>) -> Result<PendingSpawn, String>;
+pub type CheckSpawn = fn(&Program, &Call<'_>) -> Result<PendingSpawn, Refusal>;
 
 /// Checks the call that sends a message by a process of a program.
-pub type CheckMessage = fn(&Program, &Call<'_>) -> Result<PendingMessage, String>;
+pub type CheckMessage = fn(&Program, &Call<'_>) -> Result<PendingMessage, Refusal>;
 
 impl Tool {
     /// The specification for a model of `program`, which may enable others of `tools`. Costs some

@@ -108,7 +108,7 @@ pub(super) fn compile_named(
     };
     reading
         .program(entry)
-        .map_err(|message| entry_error(entry, message))?;
+        .map_err(|fault| entry_error(entry, fault.to_string()))?;
     let (mut programs, mut findings) = (Vec::new(), Vec::new());
     while let Some(name) = reading.programs.get(programs.len()).cloned() {
         reading.key = name;
@@ -177,6 +177,20 @@ impl Compiled {
     }
 }
 
+/// Why a file that a program names is not part of it.
+#[derive(Debug, thiserror::Error)]
+enum FileFault {
+    #[error(transparent)]
+    Unreadable(#[from] FileError),
+    /// A program file is too large to be read; says what is valid.
+    #[error("{0}")]
+    ProgramTooLarge(String),
+    #[error("a program and everything that it links may name {MAX_BUNDLE_FILES} files")]
+    TooManyFiles,
+    #[error("with its {bytes} bytes the program's files exceed {MAX_BUNDLE_BYTES} bytes")]
+    BundleTooLarge { bytes: usize },
+}
+
 /// The files of a compilation. Each is read once, within the limits of a bundle.
 pub(super) struct Reading<'a> {
     read: &'a mut dyn FnMut(&str) -> Result<Bytes, FileError>,
@@ -194,45 +208,42 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// The bytes of the file with this name, or why it cannot be read.
-    fn file(&mut self, name: &str) -> Result<Bytes, String> {
+    fn file(&mut self, name: &str) -> Result<Bytes, FileFault> {
         let bytes = self.fetch(name)?;
         self.keep(name, &bytes)?;
         Ok(bytes)
     }
 
     /// The position of the program with this name, which is queued for compilation if it is new.
-    fn program(&mut self, name: &str) -> Result<usize, String> {
+    fn program(&mut self, name: &str) -> Result<usize, FileFault> {
         if let Some(position) = self.programs.iter().position(|known| known == name) {
             return Ok(position);
         }
         let bytes = self.fetch(name)?;
-        too_large(bytes.len()).map_or(Ok(()), |diagnostic| Err(diagnostic.message))?;
+        if let Some(diagnostic) = too_large(bytes.len()) {
+            return Err(FileFault::ProgramTooLarge(diagnostic.message));
+        }
         self.keep(name, &bytes)?;
         self.programs.push(name.to_owned());
         Ok(self.programs.len() - 1)
     }
 
-    fn fetch(&mut self, name: &str) -> Result<Bytes, String> {
+    fn fetch(&mut self, name: &str) -> Result<Bytes, FileFault> {
         match self.files.get(name) {
             Some(bytes) => Ok(bytes.clone()),
-            None if self.files.len() == MAX_BUNDLE_FILES => Err(format!(
-                "a program and everything that it links may name {MAX_BUNDLE_FILES} files"
-            )),
-            None => (self.read)(name).map_err(|error| error.to_string()),
+            None if self.files.len() == MAX_BUNDLE_FILES => Err(FileFault::TooManyFiles),
+            None => Ok((self.read)(name)?),
         }
     }
 
     /// Adds a file to the bundle, if it fits.
-    fn keep(&mut self, name: &str, bytes: &Bytes) -> Result<(), String> {
+    fn keep(&mut self, name: &str, bytes: &Bytes) -> Result<(), FileFault> {
         if self.files.contains_key(name) {
             return Ok(());
         }
         let total_bytes = self.total_bytes.saturating_add(bytes.len());
         if total_bytes > MAX_BUNDLE_BYTES {
-            return Err(format!(
-                "with its {} bytes the program's files exceed {MAX_BUNDLE_BYTES} bytes",
-                bytes.len()
-            ));
+            return Err(FileFault::BundleTooLarge { bytes: bytes.len() });
         }
         self.total_bytes = total_bytes;
         self.files.insert(name.to_owned(), bytes.clone());
@@ -277,7 +288,7 @@ impl Reading<'_> {
         &mut self,
         path: &At<String>,
         name: Option<String>,
-        read: fn(&mut Self, &str) -> Result<T, String>,
+        read: fn(&mut Self, &str) -> Result<T, FileFault>,
     ) -> Option<(String, T)> {
         let found = match name {
             Some(name) => read(self, &name).map(|read| (name, read)),
@@ -290,7 +301,7 @@ impl Reading<'_> {
             }
         };
         found
-            .map_err(|reason| self.diagnostics.push(unreadable(path, &reason)))
+            .map_err(|reason| self.diagnostics.push(unreadable(path, &reason.to_string())))
             .ok()
     }
 }

@@ -53,7 +53,7 @@ mod tools;
 
 pub use dormouse_proto::program::{
     Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named, ProgramBuilder,
-    Provider, Variable, parse_servers, schema,
+    Provider, ServersFileError, Variable, parse_servers, schema,
 };
 
 pub use self::bundle::{

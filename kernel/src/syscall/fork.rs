@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::args::Args;
 use super::parameter::ItemType;
-use super::{Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
+use super::{Group, Handler, Parameter, ProcessHandler, Refusal, SpecDraft, Tool};
 use crate::program::Program;
 
 /// `fork` as a tool.
@@ -47,10 +47,9 @@ fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
 /// The prompts of a call.
 ///
 /// # Errors
-/// An error text for the model if there are no prompts, more than `max_children`, or invalid
-/// arguments.
-pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, String> {
-    let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
+/// There are no prompts, more than `max_children`, or invalid arguments.
+pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
+    let args = Args::parse(&TOOL, args)?;
     let items = args.list(PROMPTS);
     if items.is_empty() {
         return Err(args
@@ -58,20 +57,22 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, String> {
                 PROMPTS,
                 "a list of texts, one for each child, and at least one",
             )
-            .message);
+            .into());
     }
     if items.len() > max_children as usize {
         return Err(format!(
             "{} children asked for: one call makes at most {max_children}. Give each child more to \
              do.",
             items.len()
-        ));
+        )
+        .into());
     }
     let text = |item: &Value| match item {
         Value::String(text) => Ok(text.clone()),
         other => Err(format!(
             "'{PROMPTS}' must be a list of texts, one for each child, and holds {other}."
-        )),
+        )
+        .into()),
     };
     items.iter().map(text).collect()
 }
@@ -114,7 +115,7 @@ mod tests {
             ("[", "EOF"),
         ];
         for (args, reason) in refused {
-            let message = prompts(args, 2).unwrap_err();
+            let message = prompts(args, 2).unwrap_err().to_string();
             assert!(message.contains(reason), "{args}: {message}");
         }
     }

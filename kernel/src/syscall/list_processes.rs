@@ -4,7 +4,7 @@ pub use dormouse_machine::process::MAX_SHOWN_PROCESSES as MAX_SHOWN;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::{Group, Handler, ProcessHandler, Tool};
+use super::{Group, Handler, ProcessHandler, Refusal, Tool};
 
 /// `list_processes` as a tool.
 pub const TOOL: Tool = Tool {
@@ -25,11 +25,10 @@ parent, your children and your siblings first, and those that have a name.";
 /// Checks that a call has no arguments.
 ///
 /// # Errors
-/// An error text for the model.
-pub fn check(args: &str) -> Result<(), String> {
-    Args::parse(&TOOL, args)
-        .map(drop)
-        .map_err(|error| error.message)
+/// It has some.
+pub fn check(args: &str) -> Result<(), Refusal> {
+    Args::parse(&TOOL, args)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -42,6 +41,7 @@ mod tests {
         assert!(
             check(r#"{"all": true}"#)
                 .unwrap_err()
+                .to_string()
                 .contains("Unknown parameter 'all'")
         );
     }

@@ -3,7 +3,7 @@
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::{Group, Handler, Parameter, ProcessHandler, Tool};
+use super::{Group, Handler, Parameter, ProcessHandler, Refusal, Tool};
 
 /// `receive_messages` as a tool.
 pub const TOOL: Tool = Tool {
@@ -35,14 +35,14 @@ receive you hear when your turn ends. waiting=\"3\": so many more are there; cal
 /// The timeout of a call, in milliseconds.
 ///
 /// # Errors
-/// An error text for the model.
-pub fn timeout_ms(args: &str) -> Result<u64, String> {
-    let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
+/// The arguments are invalid.
+pub fn timeout_ms(args: &str) -> Result<u64, Refusal> {
+    let args = Args::parse(&TOOL, args)?;
     Ok(timeout(&args, TIMEOUT)?.unwrap_or(0))
 }
 
 /// The timeout argument, if given.
-pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, String> {
+pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, Refusal> {
     let Some(requested) = args.integer(key) else {
         return Ok(None);
     };
@@ -50,7 +50,7 @@ pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, Str
         .ok()
         .filter(|ms| *ms <= MAX_TIMEOUT_MS);
     let wrong = || format!("Invalid {key} {requested}: give 0 to {MAX_TIMEOUT_MS} milliseconds.");
-    found.map(Some).ok_or_else(wrong)
+    found.map(Some).ok_or_else(|| wrong().into())
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use dormouse_proto::tool::Access;
 use super::args::Args;
 use super::parameter::ItemType;
 use super::transferred::transferred_descriptors;
-use super::{Call, Envelope, Group, Handler, Parameter, PendingMessage, ProcessHandler, Tool};
+use super::{
+    Call, Envelope, Group, Handler, Parameter, PendingMessage, ProcessHandler, Refusal, Tool,
+};
 use crate::program::Program;
 
 /// `send_message` as a tool.
@@ -56,19 +58,16 @@ const TO: &str = "\"parent\", the pid of a process that list_processes shows, or
 /// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// An error text for the model: invalid arguments or an unknown descriptor, and what is valid.
-pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, String> {
-    let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
-    let to = args
-        .required_text("to", TO)
-        .map_err(|error| error.message)?;
+/// Invalid arguments or an unknown descriptor, and what is valid.
+pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Refusal> {
+    let args = Args::parse_by(&TOOL, program, call.args)?;
+    let to = args.required_text("to", TO)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
     let descriptors = transferred_descriptors(&args, FDS, call)?;
     let text = args.text("text").unwrap_or_default();
     if text.trim().is_empty() && descriptors.is_empty() {
         return Err(
-            "Parameter 'text' is empty and no descriptor is handed over: nothing is said."
-                .to_owned(),
+            "Parameter 'text' is empty and no descriptor is handed over: nothing is said.".into(),
         );
     }
     Ok(PendingMessage {
@@ -123,7 +122,7 @@ mod tests {
         table
     }
 
-    fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingMessage, String> {
+    fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingMessage, Refusal> {
         let settings = program.descriptors().copied().unwrap_or_default();
         pending(program, &Call::unbounded(table, args, &settings, 0))
     }
@@ -186,7 +185,9 @@ mod tests {
             ),
         ];
         for (args, reason) in cases {
-            let message = checked(&args.to_string(), &with_descriptors(), &table()).unwrap_err();
+            let message = checked(&args.to_string(), &with_descriptors(), &table())
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(reason), "{args}: {message}");
         }
     }
@@ -200,6 +201,7 @@ mod tests {
         assert!(
             checked(&args, &plain, &Table::new())
                 .unwrap_err()
+                .to_string()
                 .contains("Unknown parameter 'fds'")
         );
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::args::Args;
 use super::parameter::ItemType;
-use super::{Call, Group, Handler, Parameter, ProcessHandler, SpecDraft, Tool};
+use super::{Call, Group, Handler, Parameter, ProcessHandler, Refusal, SpecDraft, Tool};
 use crate::process::{PendingSpawn, check_preload_size};
 use crate::program::Program;
 
@@ -70,14 +70,19 @@ const PARAMETERS: [Parameter; 7] = [
 
 const DESCRIPTION: &str = "Starts a fresh process of a linked program and returns its last \
 message. With wait=false you get its pid at once and go on; its last message comes to you by \
-itself. Programs:";
+itself.";
 
 /// Adds the linked programs to the specification.
 fn list_programs(program: &Program, draft: &mut SpecDraft) {
     let names: Vec<_> = program.linked().map(|(name, ..)| name).collect();
+    if names.is_empty() {
+        draft.description += " No program is linked.";
+        return;
+    }
     let program_name = &mut draft.schema["properties"]["program_name"];
     *program_name =
         json!({ "type": "string", "enum": names, "description": program_name["description"] });
+    draft.description += " Programs:";
     for (name, description, _) in program.linked() {
         let description = ShownText::outside(&format!("program:{name}"), description);
         draft.description += &format!("\n- {name}: {description}");
@@ -87,14 +92,12 @@ fn list_programs(program: &Program, draft: &mut SpecDraft) {
 /// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// An error text for the model: invalid arguments, an unknown program or descriptor, and what is
-/// valid.
-pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, String> {
-    let args = Args::parse_by(&TOOL, program, call.args).map_err(|error| error.message)?;
+/// Invalid arguments, an unknown program or descriptor, and what is valid.
+pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Refusal> {
+    let args = Args::parse_by(&TOOL, program, call.args)?;
     let child = linked(&args, program)?;
     let query = args
-        .required_text("query", "what the process is to do")
-        .map_err(|error| error.message)?
+        .required_text("query", "what the process is to do")?
         .to_owned();
     let descriptors = descriptors::preloads(&args, call, &child)?;
     let files = lists::texts(&args, FILES, "a path")?;
@@ -125,12 +128,10 @@ pub fn program_name(args: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn linked(args: &Args, program: &Program) -> Result<Program, String> {
+fn linked(args: &Args, program: &Program) -> Result<Program, Refusal> {
     let name = match (args.text("program_name"), args.text("program")) {
         (Some(_), Some(_)) => {
-            return Err(
-                "'program_name' and 'program' are the same parameter: give one.".to_owned(),
-            );
+            return Err("'program_name' and 'program' are the same parameter: give one.".into());
         }
         (name, other) => name.or(other),
     };
@@ -140,14 +141,14 @@ fn linked(args: &Args, program: &Program) -> Result<Program, String> {
         _ => format!("The programs are: {}", names.join(", ")),
     };
     let Some(name) = name else {
-        return Err(format!("Parameter 'program_name' is missing. {}", known()));
+        return Err(format!("Parameter 'program_name' is missing. {}", known()).into());
     };
     program.linked_program(name).ok_or_else(|| {
         let near = nearest(name, names.iter().map(String::as_str));
         let hint = near
             .map(|near| format!(" Did you mean '{near}'?"))
             .unwrap_or_default();
-        format!("There is no linked program '{name}'.{hint} {}", known())
+        format!("There is no linked program '{name}'.{hint} {}", known()).into()
     })
 }
 

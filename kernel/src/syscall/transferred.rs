@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::args::Args;
 use super::parameter::MAX_ITEMS;
 use super::part::{PARTS, PartReference, UNITS};
-use super::{Call, TransferredDescriptor};
+use super::{Call, Refusal, TransferredDescriptor};
 use dormouse_content::Content;
 
 /// Maximum number of descriptors that an error lists.
@@ -24,7 +24,7 @@ pub(super) fn transferred_descriptors(
     args: &Args,
     key: &'static str,
     call: &Call<'_>,
-) -> Result<Vec<TransferredDescriptor>, String> {
+) -> Result<Vec<TransferredDescriptor>, Refusal> {
     let finder = Finder { key, call };
     bounded(key, args.list(key))?
         .iter()
@@ -33,11 +33,11 @@ pub(super) fn transferred_descriptors(
 }
 
 /// The items of a list, unless there are more than [`MAX_ITEMS`].
-pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], String> {
+pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], Refusal> {
     match items.len() {
-        count if count > MAX_ITEMS => Err(format!(
-            "'{key}' holds {count} items: up to {MAX_ITEMS} are valid."
-        )),
+        count if count > MAX_ITEMS => {
+            Err(format!("'{key}' holds {count} items: up to {MAX_ITEMS} are valid.").into())
+        }
         _ => Ok(items),
     }
 }
@@ -48,7 +48,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn find(&self, item: &Value) -> Result<TransferredDescriptor, String> {
+    fn find(&self, item: &Value) -> Result<TransferredDescriptor, Refusal> {
         match item {
             Value::String(words) => self.by_words(words.trim()),
             Value::Object(fields) => self.by_object(fields),
@@ -57,14 +57,14 @@ impl Finder<'_> {
     }
 
     /// `fd:1`, or `fd:1 lines 10-40`.
-    fn by_words(&self, words: &str) -> Result<TransferredDescriptor, String> {
+    fn by_words(&self, words: &str) -> Result<TransferredDescriptor, Refusal> {
         let named =
             PartReference::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
         transfer(&named.ok_or_else(|| self.unknown(words))?)
     }
 
     /// `{"fd": "fd:1", "lines": "10-40"}`.
-    fn by_object(&self, fields: &Map<String, Value>) -> Result<TransferredDescriptor, String> {
+    fn by_object(&self, fields: &Map<String, Value>) -> Result<TransferredDescriptor, Refusal> {
         let shown = || Value::Object(fields.clone()).to_string();
         let Some(Value::String(fd)) = fields.get("fd") else {
             return Err(self.wrong_form(&shown()));
@@ -81,7 +81,8 @@ impl Finder<'_> {
                     "{} names several parts: give one of {}.",
                     shown(),
                     UNITS.join(", ")
-                ));
+                )
+                .into());
             }
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
@@ -90,7 +91,7 @@ impl Finder<'_> {
         transfer(&named)
     }
 
-    fn known_unit(&self, unit: &str) -> Result<&'static str, String> {
+    fn known_unit(&self, unit: &str) -> Result<&'static str, Refusal> {
         UNITS
             .into_iter()
             .find(|known| *known == unit)
@@ -103,28 +104,30 @@ impl Finder<'_> {
                     self.key,
                     UNITS.join(", ")
                 )
+                .into()
             })
     }
 
-    fn wrong_form(&self, shown: &str) -> String {
+    fn wrong_form(&self, shown: &str) -> Refusal {
         format!(
             "'{}' must be a list of descriptors, each a string such as \"fd:1\" or \"fd:1 lines \
              10-40\", or an object such as {{\"fd\": \"fd:1\", \"lines\": \"10-40\"}}, and holds \
              {shown}. Parts: {PARTS}.",
             self.key
         )
+        .into()
     }
 
     /// An unreadable descriptor exists: report that it cannot be read, not that it is unknown.
-    fn not_found(&self, requested: &str, FdError { kind, message, .. }: FdError) -> String {
+    fn not_found(&self, requested: &str, FdError { kind, message, .. }: FdError) -> Refusal {
         if kind == FdErrorKind::ContentUnreadable {
-            format!("{requested}: {message}")
+            format!("{requested}: {message}").into()
         } else {
             self.unknown(requested)
         }
     }
 
-    fn unknown(&self, requested: &str) -> String {
+    fn unknown(&self, requested: &str) -> Refusal {
         let name = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
             Some(name) => format!("{id} ({name})"),
             None => id.to_string(),
@@ -145,6 +148,7 @@ impl Finder<'_> {
             "There is no descriptor '{requested}' for '{}'. The descriptors are: {known}",
             self.key
         )
+        .into()
     }
 }
 
@@ -159,7 +163,7 @@ fn range_text(value: &Value) -> Option<String> {
 
 /// A part becomes a content of its own. It keeps the name; sections and summary belong to the
 /// whole.
-fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, String> {
+fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, Refusal> {
     let id = named.id().clone();
     let entry = named.entry();
     let Some((unit, value)) = named.part() else {
@@ -169,7 +173,7 @@ fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, String> 
             entry: entry.clone(),
         });
     };
-    let content = named.content().map_err(|error| error.message)?;
+    let content = named.content()?;
     let notes = Annotations {
         name: entry.notes.name.clone(),
         ..Annotations::default()

@@ -9,7 +9,7 @@ use super::args::Args;
 use super::parameter::ItemType;
 use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
 use super::transferred::bounded;
-use super::{Group, Handler, Parameter, ProcessHandler, Tool};
+use super::{Group, Handler, Parameter, ProcessHandler, Refusal, Tool};
 use crate::process::Wait;
 
 /// `wait` as a tool.
@@ -47,9 +47,9 @@ const DESCRIPTION: &str =
 /// The checked arguments of a call.
 ///
 /// # Errors
-/// An error text for the model.
-pub fn arguments(args: &str) -> Result<Wait, String> {
-    let args = Args::parse(&TOOL, args).map_err(|error| error.message)?;
+/// The arguments are invalid.
+pub fn arguments(args: &str) -> Result<Wait, Refusal> {
+    let args = Args::parse(&TOOL, args)?;
     let pids = bounded(PIDS, args.list(PIDS))?
         .iter()
         .map(pid)
@@ -60,7 +60,7 @@ pub fn arguments(args: &str) -> Result<Wait, String> {
     })
 }
 
-fn pid(item: &Value) -> Result<Pid, String> {
+fn pid(item: &Value) -> Result<Pid, Refusal> {
     let text = item
         .as_str()
         .map_or_else(|| item.to_string(), str::to_owned);
@@ -68,7 +68,8 @@ fn pid(item: &Value) -> Result<Pid, String> {
         Some(Address::Process(pid)) => Ok(pid),
         _ => Err(format!(
             "'{PIDS}' must be a list of process numbers, such as [3, 4], and holds {item}."
-        )),
+        )
+        .into()),
     }
 }
 

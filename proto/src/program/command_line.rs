@@ -11,11 +11,23 @@ const ACTIVE: &str = "|&;<>()$`*?[]\n";
 /// Characters that are special to a shell at the beginning of a word.
 const ACTIVE_AT_START: &str = "~#";
 
+/// Why a line has no words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LineError {
+    /// A shell would act on this character.
+    #[error("`{}` is for a shell", .0.escape_default())]
+    NeedsShell(char),
+    #[error("it ends with a backslash")]
+    EndsWithBackslash,
+    #[error("a quote is not closed")]
+    OpenQuote,
+}
+
 /// The words of a line without quotes and backslashes; `None` for a blank line.
 ///
 /// # Errors
 /// Why the line needs a shell, or the syntax error in it.
-pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
+pub(super) fn split(line: &str) -> Result<Vec<String>, LineError> {
     let mut words = Vec::new();
     let mut rest = line.trim().chars().peekable();
     while rest.peek().is_some() {
@@ -24,42 +36,42 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
         }
     }
     match words.first() {
-        Some(first) if is_assignment(first) => Err(needs_shell('=')),
+        Some(first) if is_assignment(first) => Err(LineError::NeedsShell('=')),
         _ => Ok(words),
     }
 }
 
-fn word(rest: &mut Peekable<Chars<'_>>) -> Result<String, String> {
+fn word(rest: &mut Peekable<Chars<'_>>) -> Result<String, LineError> {
     let mut word = String::new();
     if let Some(c) = rest.peek().filter(|c| ACTIVE_AT_START.contains(**c)) {
-        return Err(needs_shell(*c));
+        return Err(LineError::NeedsShell(*c));
     }
     while let Some(c) = rest.next_if(|c| !is_blank(*c)) {
         match c {
             '\'' => single_quoted(rest, &mut word)?,
             '"' => double_quoted(rest, &mut word)?,
-            '\\' => word.push(rest.next().ok_or("it ends with a backslash")?),
-            _ if ACTIVE.contains(c) => return Err(needs_shell(c)),
+            '\\' => word.push(rest.next().ok_or(LineError::EndsWithBackslash)?),
+            _ if ACTIVE.contains(c) => return Err(LineError::NeedsShell(c)),
             _ => word.push(c),
         }
     }
     Ok(word)
 }
 
-fn single_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), String> {
+fn single_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), LineError> {
     loop {
-        match rest.next().ok_or("a quote is not closed")? {
+        match rest.next().ok_or(LineError::OpenQuote)? {
             '\'' => return Ok(()),
             c => word.push(c),
         }
     }
 }
 
-fn double_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), String> {
+fn double_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), LineError> {
     loop {
-        match rest.next().ok_or("a quote is not closed")? {
+        match rest.next().ok_or(LineError::OpenQuote)? {
             '"' => return Ok(()),
-            c @ ('$' | '`') => return Err(needs_shell(c)),
+            c @ ('$' | '`') => return Err(LineError::NeedsShell(c)),
             '\\' => match rest.next_if(|c| "\"\\$`".contains(*c)) {
                 Some(escaped) => word.push(escaped),
                 None => word.push('\\'),
@@ -77,10 +89,6 @@ fn is_blank(c: char) -> bool {
 fn is_assignment(word: &str) -> bool {
     word.split_once('=')
         .is_some_and(|(name, _)| super::is_parameter_name(name))
-}
-
-fn needs_shell(c: char) -> String {
-    format!("`{}` is for a shell", c.escape_default())
 }
 
 #[cfg(test)]
@@ -122,10 +130,16 @@ mod tests {
             .into_iter()
             .chain(["ls ~/a", "# a", "A=1 b", "(a)", "ls [ab]"])
         {
-            assert!(split(line).unwrap_err().contains("for a shell"), "{line}");
+            let error = split(line).unwrap_err();
+            assert!(matches!(error, LineError::NeedsShell(_)), "{line}: {error}");
         }
-        for line in ["a 'b", "a \"b", "a b\\"] {
-            assert!(split(line).is_err(), "{line}");
+        let unfinished = [
+            ("a 'b", LineError::OpenQuote),
+            ("a \"b", LineError::OpenQuote),
+            ("a b\\", LineError::EndsWithBackslash),
+        ];
+        for (line, error) in unfinished {
+            assert_eq!(split(line), Err(error), "{line}");
         }
     }
 }

@@ -10,11 +10,29 @@ use super::mcp::{Kind, ServerSection, VALID};
 use super::{At, Keyword, Named, ParseAmountError, parse_duration_ms, shorten};
 use crate::server::Server;
 
+/// What is wrong in a file of servers, and where. It shows no value of the file, which may be a
+/// secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ServersFileError(String);
+
+impl From<String> for ServersFileError {
+    fn from(message: String) -> Self {
+        Self(message)
+    }
+}
+
+impl From<&str> for ServersFileError {
+    fn from(message: &str) -> Self {
+        Self(message.to_owned())
+    }
+}
+
 /// The servers of such a file, in the order written, without the disabled ones.
 ///
 /// # Errors
-/// A message with the mistake and its location.
-pub fn parse_servers(text: &str) -> Result<Vec<Server>, String> {
+/// [`ServersFileError`].
+pub fn parse_servers(text: &str) -> Result<Vec<Server>, ServersFileError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         format!(
             "it is not JSON: a mistake at line {}, column {}",
@@ -31,15 +49,15 @@ pub fn parse_servers(text: &str) -> Result<Vec<Server>, String> {
         |declared: &Value| declared.get("disabled").and_then(Value::as_bool) != Some(true);
     let enabled = servers.iter().filter(|(_, declared)| is_enabled(declared));
     enabled
-        .map(|(name, declared)| server(name, declared).map_err(|why| of(name, &why)))
+        .map(|(name, declared)| server(name, declared).map_err(|error| of(name, &error)))
         .collect()
 }
 
-fn of(name: &str, why: &str) -> String {
-    format!("the server `{}` {why}", shorten(name))
+fn of(name: &str, error: &ServersFileError) -> ServersFileError {
+    format!("the server `{}` {error}", shorten(name)).into()
 }
 
-fn server(name: &str, declared: &Value) -> Result<Server, String> {
+fn server(name: &str, declared: &Value) -> Result<Server, ServersFileError> {
     let declared = declared.as_object().ok_or("is no object")?;
     let mut section = ServerSection {
         kind: kind(declared)?,
@@ -56,21 +74,25 @@ fn server(name: &str, declared: &Value) -> Result<Server, String> {
     duration(declared, "deadline", &mut section.deadline)?;
     section
         .server(name)
-        .map_err(|why| format!("{why}: {VALID}"))
+        .map_err(|why| format!("{why}: {VALID}").into())
 }
 
-fn kind(declared: &Map<String, Value>) -> Result<Option<Kind>, String> {
+fn kind(declared: &Map<String, Value>) -> Result<Option<Kind>, ServersFileError> {
     let Some(word) = text(declared, "type")? else {
         return Ok(None);
     };
     Kind::of_word(&word).map(Some).ok_or_else(|| {
         let word = shorten(&word);
-        format!("is of type {word:?}, which is not supported. Valid: stdio, http")
+        format!("is of type {word:?}, which is not supported. Valid: stdio, http").into()
     })
 }
 
 /// Reads a duration into `ms`, which keeps its value if the key is not given.
-fn duration(declared: &Map<String, Value>, key: &str, ms: &mut u64) -> Result<(), String> {
+fn duration(
+    declared: &Map<String, Value>,
+    key: &str,
+    ms: &mut u64,
+) -> Result<(), ServersFileError> {
     if let Some(text) = text(declared, key)? {
         let wrong = |error: ParseAmountError| {
             format!("has a `{key}` that is no duration. {}", error.valid())
@@ -80,16 +102,19 @@ fn duration(declared: &Map<String, Value>, key: &str, ms: &mut u64) -> Result<()
     Ok(())
 }
 
-fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
+fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, ServersFileError> {
     read(declared, key, &format!("a `{key}` that is no text"))
 }
 
-fn texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, String> {
+fn texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, ServersFileError> {
     let texts = read(declared, key, &format!("`{key}` that are no list of texts"))?;
     Ok(texts.unwrap_or_default())
 }
 
-fn values(declared: &Map<String, Value>, key: &str) -> Result<Vec<Named<String>>, String> {
+fn values(
+    declared: &Map<String, Value>,
+    key: &str,
+) -> Result<Vec<Named<String>>, ServersFileError> {
     let wrong = format!("`{key}` that is no object of texts");
     let object: Map<String, Value> = read(declared, key, &wrong)?.unwrap_or_default();
     let value = |(name, value): (String, Value)| {
@@ -112,9 +137,9 @@ fn read<T: DeserializeOwned>(
     declared: &Map<String, Value>,
     key: &str,
     wrong: &str,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, ServersFileError> {
     let value = declared.get(key).cloned().unwrap_or_default();
-    serde_json::from_value(value).map_err(|_| format!("has {wrong}"))
+    serde_json::from_value(value).map_err(|_| format!("has {wrong}").into())
 }
 
 #[cfg(test)]
@@ -189,7 +214,7 @@ mod tests {
             ),
         ];
         for (text, expected) in cases {
-            let error = parse_servers(text).unwrap_err();
+            let error = parse_servers(text).unwrap_err().to_string();
             assert!(
                 error.contains(expected) && !error.contains("s3cret"),
                 "{text}: {error}"

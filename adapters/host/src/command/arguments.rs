@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_actors::ports::ToolError;
 use dormouse_proto::command::{Parameter, ParameterKind};
 use serde_json::{Map, Value};
 
@@ -26,17 +27,14 @@ impl Arguments {
     /// argument is not given, and a number may be written as a decimal string.
     ///
     /// # Errors
-    /// A text for the model that names the key and what is accepted.
-    pub(super) fn read(json: &str, parameters: &[Parameter]) -> Result<Self, String> {
+    /// Names the key and what is accepted.
+    pub(super) fn read(json: &str, parameters: &[Parameter]) -> Result<Self, ToolError> {
         let given = object(json)?;
         if let Some(unknown) = given
             .keys()
             .find(|key| parameters.iter().all(|p| p.name != **key))
         {
-            return Err(format!(
-                "`{unknown}` is not a parameter. {}",
-                accepted(parameters)
-            ));
+            return Err(format!("`{unknown}` is not a parameter. {}", accepted(parameters)).into());
         }
         let mut by_name = BTreeMap::new();
         for parameter in parameters {
@@ -52,12 +50,12 @@ impl Arguments {
     }
 }
 
-fn object(json: &str) -> Result<Map<String, Value>, String> {
+fn object(json: &str) -> Result<Map<String, Value>, ToolError> {
     let json = if json.trim().is_empty() { "{}" } else { json };
     match serde_json::from_str(json) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err("the arguments must be a JSON object.".into()),
-        Err(error) => Err(format!("the arguments are not valid JSON: {error}.")),
+        Err(error) => Err(format!("the arguments are not valid JSON: {error}.").into()),
     }
 }
 
@@ -81,7 +79,7 @@ fn kind_word(kind: ParameterKind) -> &'static str {
     }
 }
 
-fn read_one(parameter: &Parameter, given: Option<&Value>) -> Result<Option<Argument>, String> {
+fn read_one(parameter: &Parameter, given: Option<&Value>) -> Result<Option<Argument>, ToolError> {
     let name = &parameter.name;
     let Some(value) = given.filter(|value| !value.is_null()) else {
         return match &parameter.default {
@@ -93,7 +91,8 @@ fn read_one(parameter: &Parameter, given: Option<&Value>) -> Result<Option<Argum
             None => Err(format!(
                 "`{name}` is missing: it must be given as {}.",
                 kind_word(parameter.kind)
-            )),
+            )
+            .into()),
         };
     };
     let text = typed_text(parameter.kind, value).ok_or_else(|| {
@@ -134,19 +133,20 @@ fn is_decimal(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn check_text(parameter: &Parameter, text: &str) -> Result<(), String> {
+fn check_text(parameter: &Parameter, text: &str) -> Result<(), ToolError> {
     let name = &parameter.name;
     if text.contains('\0') {
-        return Err(format!(
-            "`{name}` holds a NUL character, which no argument of a program can."
-        ));
+        return Err(
+            format!("`{name}` holds a NUL character, which no argument of a program can.").into(),
+        );
     }
     if !parameter.choices.is_empty() && !parameter.choices.iter().any(|choice| choice == text) {
         let choices = parameter.choices.join(", ");
         return Err(format!(
             "`{name}` must be one of: {choices}; not {}.",
             excerpt(&Value::from(text))
-        ));
+        )
+        .into());
     }
     Ok(())
 }
@@ -252,7 +252,9 @@ mod tests {
             ),
         ];
         for (json, parts) in cases {
-            let error = Arguments::read(json, &parameters()).expect_err(json);
+            let error = Arguments::read(json, &parameters())
+                .expect_err(json)
+                .to_string();
             for part in parts {
                 assert!(error.contains(part), "{json}: {part}: {error}");
             }
@@ -263,6 +265,6 @@ mod tests {
     fn a_long_value_is_not_repeated_in_full() {
         let json = format!(r#"{{"s":"x","i":"{}"}}"#, "é".repeat(10_000));
         let error = Arguments::read(&json, &parameters()).expect_err("it is no integer");
-        assert!(error.chars().count() < 200, "{error}");
+        assert!(error.to_string().chars().count() < 200, "{error}");
     }
 }

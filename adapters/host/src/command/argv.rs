@@ -1,6 +1,7 @@
 //! Builds the argument list: replaces each `{parameter}` in the declared elements. One element
 //! always stays one argument, and replaced text is not searched for placeholders again.
 
+use dormouse_actors::ports::ToolError;
 use dormouse_proto::command::Parameter;
 use dormouse_proto::program::{Placeholder, placeholders};
 
@@ -11,13 +12,12 @@ use super::arguments::Arguments;
 /// are plain text.
 ///
 /// # Errors
-/// A text for the model, if a free argument would begin an element with `-`: the program would take
-/// it as an option.
+/// A free argument would begin an element with `-`: the program would take it as an option.
 pub(super) fn fill(
     argv: &[String],
     parameters: &[Parameter],
     arguments: &Arguments,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, ToolError> {
     argv.iter()
         .filter_map(|element| fill_one(element, parameters, arguments).transpose())
         .collect()
@@ -27,7 +27,7 @@ fn fill_one(
     element: &str,
     parameters: &[Parameter],
     arguments: &Arguments,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, ToolError> {
     let (mut filled, mut done) = (String::new(), 0);
     let declared = |name: &str| parameters.iter().any(|parameter| parameter.name == name);
     for Placeholder { name, span } in
@@ -47,12 +47,13 @@ fn fill_one(
     Ok(Some(filled))
 }
 
-fn option_refused(name: &str, text: &str) -> String {
+fn option_refused(name: &str, text: &str) -> ToolError {
     let start: String = text.chars().take(40).collect();
     format!(
         "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For \
          a file, write ./-name."
     )
+    .into()
 }
 
 #[cfg(test)]
@@ -88,7 +89,9 @@ mod tests {
         let arguments = Arguments::read(json, &parameters).expect(json);
         match (fill(&argv, &parameters, &arguments), expected) {
             (Ok(filled), Ok(expected)) => assert_eq!(filled, expected, "{argv:?} {json}"),
-            (Err(error), Err(part)) => assert!(error.contains(part), "{argv:?} {json}: {error}"),
+            (Err(error), Err(part)) => {
+                assert!(error.to_string().contains(part), "{argv:?} {json}: {error}")
+            }
             (got, _) => panic!("{argv:?} {json}: {got:?}, not {expected:?}"),
         }
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
+use dormouse_actors::ports::HostError;
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::tool::Access;
 use rustix::fs::access;
@@ -121,12 +122,11 @@ impl Launcher {
     /// Makes a program ready to be started.
     ///
     /// # Errors
-    /// A text for the model, if the program is not permitted, not found, or cannot be confined.
-    pub(super) fn prepare(&self, request: LaunchRequest<'_>) -> Result<Prepared, String> {
-        let (program, arguments) = request
-            .argv
-            .split_first()
-            .ok_or("its argv is empty: it names no program.")?;
+    /// The program is not permitted, not found, or cannot be confined.
+    pub(super) fn prepare(&self, request: LaunchRequest<'_>) -> Result<Prepared, HostError> {
+        let (program, arguments) = request.argv.split_first().ok_or_else(|| {
+            HostError::Refused("its argv is empty: it names no program.".to_owned())
+        })?;
         let found = self.find(program)?;
         let is_confined = !self.runs_unconfined(program, &found);
         if !is_confined {
@@ -134,9 +134,9 @@ impl Launcher {
         }
         if is_confined && !self.support.confines() && !self.permissions.runs_without_confinement() {
             let why = self.support.lacks().unwrap_or_default();
-            return Err(format!(
+            return Err(HostError::Refused(format!(
                 "{why} The user permits it all the same with --allow-unconfined."
-            ));
+            )));
         }
         let temporary = match (is_confined, request.access) {
             // A program that may write nothing needs no temporary folder.
@@ -218,8 +218,8 @@ impl Launcher {
     /// The variables that a command names, if they are set.
     ///
     /// # Errors
-    /// A text for the model, if one of them is set and not permitted.
-    pub(super) fn named(&self, names: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
+    /// One of them is set and not permitted.
+    pub(super) fn named(&self, names: &[String]) -> Result<Vec<(OsString, OsString)>, HostError> {
         let mut variables = Vec::new();
         // A variable that every command gets needs no permission, and neither does an unset one.
         let needs_permission = |name: &&String| {
@@ -236,12 +236,12 @@ impl Launcher {
     /// function, which checks the permission.
     ///
     /// # Errors
-    /// A text for the model and the user, which names the flag that permits the variable.
-    pub(crate) fn variable(&self, name: &str) -> Result<Option<OsString>, String> {
+    /// It is not permitted. The text names the flag that permits it.
+    pub(crate) fn variable(&self, name: &str) -> Result<Option<OsString>, HostError> {
         if self.permissions.permits_env(name) {
             return Ok(self.environment.value(name));
         }
-        Err(
+        Err(HostError::Refused(
             match self.permissions.withheld().any(|withheld| withheld == name) {
                 true => format!("this kernel tells nobody {name}: it is a secret of its own."),
                 false => format!(
@@ -249,7 +249,7 @@ impl Launcher {
                      --allow-env={name}, or Permissions::allow_env(\"{name}\")."
                 ),
             },
-        )
+        ))
     }
 
     /// The environment in which the kernel was started, without the withheld variables.
@@ -275,7 +275,7 @@ impl Launcher {
         }
     }
 
-    fn temporary_folder(&self) -> Result<CommandTempFolder, String> {
+    fn temporary_folder(&self) -> Result<CommandTempFolder, HostError> {
         let parent = self
             .environment
             .value("TMPDIR")
@@ -285,10 +285,10 @@ impl Launcher {
             false => TempFolder::make(&parent).map(CommandTempFolder::Made),
         };
         found.map_err(|error| {
-            format!(
+            HostError::Failed(format!(
                 "no folder for its temporary files can be made in {}: {error}.",
                 parent.display()
-            )
+            ))
         })
     }
 
@@ -297,7 +297,7 @@ impl Launcher {
     }
 
     /// Refuses a program in a folder that commands may write: a command could have replaced it.
-    fn check_unconfined(&self, found: &Path) -> Result<(), String> {
+    fn check_unconfined(&self, found: &Path) -> Result<(), HostError> {
         let path = canonical_existing_part(found);
         let Some(folder) = self
             .writable
@@ -306,24 +306,24 @@ impl Launcher {
         else {
             return Ok(());
         };
-        Err(format!(
+        Err(HostError::Refused(format!(
             "{} may not run unconfined: commands may write to it, below {}. Name a program that \
              lies elsewhere by its full path.",
             found.display(),
             folder.path.display()
-        ))
+        )))
     }
 
     /// The variables that the declaration of a server sets. An unconfined server gets only those
     /// that the user permits, since a variable can make a program run other code.
     ///
     /// # Errors
-    /// A text for the user, which names the first variable that is not permitted.
+    /// One is not permitted. The text names the first.
     pub(super) fn declared(
         &self,
         program: &str,
         env: Vec<(String, String)>,
-    ) -> Result<Vec<(OsString, OsString)>, String> {
+    ) -> Result<Vec<(OsString, OsString)>, HostError> {
         let is_unconfined = self
             .find(program)
             .is_ok_and(|found| self.runs_unconfined(program, &found));
@@ -331,11 +331,11 @@ impl Launcher {
             .iter()
             .find(|(name, _)| is_unconfined && !self.permissions.permits_env(name));
         if let Some((name, _)) = refused {
-            return Err(format!(
+            return Err(HostError::Refused(format!(
                 "`{program}` runs unconfined, so the program may set only the variables that the \
                  user permits: {name} needs --allow-env={name}, or \
                  Permissions::allow_env(\"{name}\")."
-            ));
+            )));
         }
         Ok(env
             .into_iter()
@@ -346,8 +346,8 @@ impl Launcher {
     /// Finds the program that a command names.
     ///
     /// # Errors
-    /// A text for the model, if the program is not permitted or not found.
-    pub(crate) fn find(&self, program: &str) -> Result<PathBuf, String> {
+    /// It is not permitted or not found.
+    pub(crate) fn find(&self, program: &str) -> Result<PathBuf, HostError> {
         let found = if program.contains('/') {
             Some(self.working_dir.join(program)).filter(|path| is_program(path))
         } else {
@@ -361,9 +361,9 @@ impl Launcher {
         };
         // Whether a file exists is told only for permitted paths.
         if !self.permits(program, found.as_deref().or(is_path.then_some(&named))) {
-            return Err(refusal(program, &named));
+            return Err(HostError::Refused(refusal(program, &named)));
         }
-        found.ok_or_else(|| match is_path {
+        let absent = || match is_path {
             true if named.is_file() => format!(
                 "{} is no program: make it executable (chmod +x).",
                 named.display()
@@ -373,7 +373,8 @@ impl Launcher {
                 "there is no program `{program}` that can be run on this machine \
                  (PATH was searched)."
             ),
-        })
+        };
+        found.ok_or_else(|| HostError::Refused(absent()))
     }
 
     /// Searches the absolute folders of `PATH`. Relative ones are skipped, so that a file in the
@@ -514,7 +515,7 @@ mod tests {
                 ),
                 Err(part) => {
                     assert!(
-                        found.clone().unwrap_err().contains(&fill(part)),
+                        found.clone().unwrap_err().to_string().contains(&fill(part)),
                         "{granted:?} {program}: {found:?}"
                     )
                 }

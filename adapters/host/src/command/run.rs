@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use dormouse_actors::ports::{OutputFull, OutputSink};
+use dormouse_actors::ports::{OutputFull, OutputSink, ToolError};
 use futures_util::future::{Either, FutureExt, select, try_join};
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -37,13 +37,13 @@ enum Stopped {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// A text for the model, if the program could not be started, wrote more than `cap_bytes`, or
-/// failed. It holds the end of the standard error. The output up to then is in `out`.
+/// The program could not be started, wrote more than `cap_bytes`, or failed. The text holds the end
+/// of the standard error. The output up to then is in `out`.
 pub(super) async fn run(
     prepared: Prepared,
     cap_bytes: u64,
     out: &OutputSink,
-) -> Result<(), String> {
+) -> Result<(), ToolError> {
     let confinement = prepared
         .bounds
         .as_ref()
@@ -67,9 +67,10 @@ pub(super) async fn run(
         (Err(Stopped::Full), _) => Err(format!(
             "`{shown}` wrote more than {cap_bytes} bytes, the cap of its output, and was ended. \
              What fitted is kept. Ask for less."
-        )),
+        )
+        .into()),
         (Err(Stopped::Io(error)), _) | (Ok(()), Err(error)) => {
-            Err(format!("`{shown}` could not be followed: {error}."))
+            Err(format!("`{shown}` could not be followed: {error}.").into())
         }
         (Ok(()), Ok(status)) => judge(&shown, status, tail, confinement.as_ref()),
     }
@@ -111,7 +112,7 @@ fn judge(
     status: ExitStatus,
     tail: StderrTail,
     confinement: Option<&Confinement>,
-) -> Result<(), String> {
+) -> Result<(), ToolError> {
     if status.success() {
         return Ok(());
     }
@@ -137,7 +138,7 @@ fn judge(
     } else {
         format!(" stderr:\n{stderr}")
     };
-    Err(format!("`{shown}` {ended}.{stderr}{hint}"))
+    Err(format!("`{shown}` {ended}.{stderr}{hint}").into())
 }
 
 fn signal_name(number: i32) -> String {

@@ -15,7 +15,7 @@ use crate::permissions::ServerEnvironment;
 /// Starts the server. `env` holds the variables of its declaration, with their values.
 ///
 /// # Errors
-/// A text for the user, if the server is not permitted, not found, cannot be confined or started.
+/// The server is not permitted, not found, cannot be confined or started.
 pub(crate) fn serve(
     launcher: &Launcher,
     server: &ServerCommand,
@@ -27,9 +27,7 @@ pub(crate) fn serve(
         .cloned()
         .collect();
     let env = match environment {
-        ServerEnvironment::Declared => launcher
-            .declared(&server.program, env)
-            .map_err(HostError::Refused)?,
+        ServerEnvironment::Declared => launcher.declared(&server.program, env)?,
         // The user named the server and its variables.
         ServerEnvironment::All => {
             let declared = env
@@ -46,7 +44,7 @@ pub(crate) fn serve(
         stdin: Stdio::piped(),
         folder: server.cwd.as_deref(),
     });
-    let prepared = prepared.map_err(HostError::Refused)?;
+    let prepared = prepared?;
     let failed = |error| {
         HostError::Failed(format!(
             "`{}` could not be started: {error}.",

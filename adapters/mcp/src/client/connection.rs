@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dormouse_actors::ports::Host;
+use dormouse_actors::ports::{Host, ToolError};
 use dormouse_proto::server::Server;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 
@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A session that lasted this long counts as a success: the next one starts without a pause.
 const LASTING: Duration = Duration::from_secs(60);
 
-type SessionResult = Result<Arc<Session>, String>;
+type SessionResult = Result<Arc<Session>, ToolError>;
 type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 
 /// The connection to one server.
@@ -62,7 +62,7 @@ impl Connection {
     /// with each failure in a row.
     ///
     /// # Errors
-    /// A text that says why there is no session.
+    /// Why there is no session.
     pub(super) async fn session(self: &Arc<Self>, host: &Arc<dyn Host>) -> SessionResult {
         let current = self.current(host)?;
         let session = match current.clone().await {
@@ -100,10 +100,10 @@ impl Connection {
     }
 
     /// The session, or the attempt to start one. Starts one if there is neither.
-    fn current(self: &Arc<Self>, host: &Arc<dyn Host>) -> Result<PendingSession, String> {
+    fn current(self: &Arc<Self>, host: &Arc<dyn Host>) -> Result<PendingSession, ToolError> {
         let mut state = self.state();
         if state.is_closed {
-            return Err("the kernel is shutting down.".to_owned());
+            return Err("the kernel is shutting down.".into());
         }
         if let Some(current) = &state.current {
             return Ok(current.clone());
@@ -125,14 +125,14 @@ impl Connection {
             match result {
                 Ok(session) if !is_wanted => {
                     session.end().await;
-                    Err("the kernel is shutting down.".to_owned())
+                    Err("the kernel is shutting down.".into())
                 }
                 pending => pending,
             }
         });
         let pending = async move {
             task.await
-                .unwrap_or_else(|_| Err("the adapter failed inside.".to_owned()))
+                .unwrap_or_else(|_| Err("the adapter failed inside.".into()))
         };
         let pending = pending.boxed().shared();
         state.current = Some(pending.clone());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dormouse_actors::ports::Host;
+use dormouse_actors::ports::{Host, ToolError};
 use dormouse_proto::server::ServerValue;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
@@ -16,31 +16,29 @@ const MAX_CONCURRENT_REQUESTS: usize = 256;
 /// A transport to the machine at `url`.
 ///
 /// # Errors
-/// A text that says what is wrong with the declaration, or what is not permitted. It shows no value
-/// of the declaration.
+/// What is wrong with the declaration, or what is not permitted. The text shows no value of the
+/// declaration.
 pub(super) fn transport(
     host: &dyn Host,
     url: &str,
     headers: &[(String, ServerValue)],
     (connect, max_bytes): (Duration, usize),
-) -> Result<StreamableHttpClientTransport<Client>, String> {
+) -> Result<StreamableHttpClientTransport<Client>, ToolError> {
     let parsed = Url::parse(url)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https"));
     let parsed = parsed.ok_or("its url is none: expected http://machine:port/path.")?;
     let (Some(machine), Some(port)) = (parsed.host_str(), parsed.port_or_known_default()) else {
-        return Err("its url names no machine.".to_owned());
+        return Err("its url names no machine.".into());
     };
     host.connect(machine, port)?;
     if !headers.is_empty() && dormouse_http::is_overheard(&parsed) {
-        return Err("its headers would travel in clear text: name an https:// address.".to_owned());
+        return Err("its headers would travel in clear text: name an https:// address.".into());
     }
     let client = dormouse_http::client(&parsed)
         .default_headers(fill_headers(host, headers)?)
         .connect_timeout(connect);
-    let client = client
-        .build()
-        .map_err(|_| "no HTTP client can be made.".to_owned())?;
+    let client = client.build().map_err(|_| "no HTTP client can be made.")?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.max_sse_event_size = max_bytes;
     config.max_concurrent_requests = MAX_CONCURRENT_REQUESTS;
@@ -49,11 +47,14 @@ pub(super) fn transport(
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
-fn fill_headers(host: &dyn Host, headers: &[(String, ServerValue)]) -> Result<HeaderMap, String> {
+fn fill_headers(
+    host: &dyn Host,
+    headers: &[(String, ServerValue)],
+) -> Result<HeaderMap, ToolError> {
     let mut filled = HeaderMap::new();
     for (name, value) in headers {
         let value = value
-            .filled(|variable| host.variable(variable).map_err(String::from))
+            .filled(|variable| host.variable(variable))
             .map_err(|why| format!("its header {name}: {why}"))?;
         let unfit = || format!("its header {name} is none that can be sent.");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit())?;

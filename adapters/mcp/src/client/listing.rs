@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_actors::ports::Host;
+use dormouse_actors::ports::{Host, ToolError};
 use dormouse_proto::server::{Offer, Server};
 use dormouse_proto::tool::{Access, ToolPolicy};
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
@@ -32,11 +32,11 @@ const OUTPUT_CAP_BYTES: u64 = 64 << 20;
 /// What the server offers now.
 ///
 /// # Errors
-/// A text that says why the tools cannot be listed.
+/// Why the tools cannot be listed.
 pub(super) async fn offers(
     connection: &Arc<Connection>,
     host: &Arc<dyn Host>,
-) -> Result<Vec<Offer>, String> {
+) -> Result<Vec<Offer>, ToolError> {
     let session = connection.session(host).await?;
     let tools = tools(&session)
         .await

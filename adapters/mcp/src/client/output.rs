@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use dormouse_actors::ports::{OutputFull, OutputSink};
+use dormouse_actors::ports::{OutputFull, OutputSink, ToolError};
 use dormouse_proto::tool::Attachment;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock,
@@ -21,13 +21,13 @@ use super::session::Session;
 /// Calls a tool once.
 ///
 /// # Errors
-/// A text for the model.
+/// The call was not made, or failed; the text names the tool.
 pub(super) async fn call(
     session: &Session,
     tool: &str,
     args: &str,
     out: &OutputSink,
-) -> Result<(), String> {
+) -> Result<(), ToolError> {
     let arguments = arguments(args).map_err(|why| format!("{tool}: {why}"))?;
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
@@ -38,32 +38,33 @@ pub(super) async fn call(
         .map_err(of_call)?
     {
         ServerResult::CallToolResult(result) => {
-            show(result, out).map_err(|why| format!("{tool}: {why}"))
+            show(result, out).map_err(|error| format!("{tool}: {error}").into())
         }
         ServerResult::InputRequiredResult(_) => Err(format!(
             "{tool}: the server asks for input from a user, which is not supported. Nothing was \
              sent."
-        )),
+        )
+        .into()),
         ServerResult::CustomResult(result) => {
-            show_unknown(&result.0, out).map_err(|why| format!("{tool}: {why}"))
+            show_unknown(&result.0, out).map_err(|error| format!("{tool}: {error}").into())
         }
         _ => Err(of_call(RequestError::UnexpectedResult)),
     }
 }
 
 /// Parses the arguments that a model wrote.
-pub(super) fn arguments(args: &str) -> Result<JsonObject, String> {
+pub(super) fn arguments(args: &str) -> Result<JsonObject, ToolError> {
     if args.trim().is_empty() {
         return Ok(JsonObject::new());
     }
     match serde_json::from_str(args) {
         Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => Err("the arguments must be a JSON object.".to_owned()),
-        Err(error) => Err(format!("the arguments are not JSON: {error}.")),
+        Ok(_) => Err("the arguments must be a JSON object.".into()),
+        Err(error) => Err(format!("the arguments are not JSON: {error}.").into()),
     }
 }
 
-fn show(result: CallToolResult, out: &OutputSink) -> Result<(), String> {
+fn show(result: CallToolResult, out: &OutputSink) -> Result<(), ToolError> {
     let mut shown = ShownResult::default();
     let texts: Vec<&str> = result.content.iter().filter_map(text_of).collect();
     let structured = result
@@ -84,7 +85,7 @@ fn show(result: CallToolResult, out: &OutputSink) -> Result<(), String> {
 }
 
 /// Shows a result of an unknown type: known parts as usual, all others as JSON.
-fn show_unknown(result: &Value, out: &OutputSink) -> Result<(), String> {
+fn show_unknown(result: &Value, out: &OutputSink) -> Result<(), ToolError> {
     let mut shown = ShownResult::default();
     let parts = result.get("content").and_then(Value::as_array);
     for part in parts.into_iter().flatten() {
@@ -206,8 +207,8 @@ impl ShownResult {
     /// Writes the result to the output of the call.
     ///
     /// # Errors
-    /// A text, if the result is larger than the output may be.
-    pub(super) fn write_to(self, out: &OutputSink) -> Result<(), String> {
+    /// The result is larger than the output may be.
+    pub(super) fn write_to(self, out: &OutputSink) -> Result<(), ToolError> {
         let pushed = out.push(self.text().as_bytes());
         let attached = self
             .attached
@@ -215,20 +216,20 @@ impl ShownResult {
             .try_for_each(|attachment| out.attach(attachment));
         pushed
             .and(attached)
-            .map_err(|OutputFull| "the output is larger than is taken.".to_owned())
+            .map_err(|OutputFull| "the output is larger than is taken.".into())
     }
 
     /// Reports the result as an error.
-    fn write_error_to(self, out: &OutputSink) -> Result<(), String> {
+    fn write_error_to(self, out: &OutputSink) -> Result<(), ToolError> {
         let text = self.text();
         if !self.attached.is_empty() || text.len() > MAX_ERROR_BYTES {
             self.write_to(out)?;
-            return Err("the tool failed.".to_owned());
+            return Err("the tool failed.".into());
         }
         if text.trim().is_empty() {
-            return Err("the tool failed, and the server does not say why.".to_owned());
+            return Err("the tool failed, and the server does not say why.".into());
         }
-        Err(text)
+        Err(text.into())
     }
 }
 
@@ -281,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(result: Value) -> (String, Vec<Attachment>, Result<(), String>) {
+    fn shown(result: Value) -> (String, Vec<Attachment>, Result<(), ToolError>) {
         let out = OutputSink::with_cap(1 << 20);
         let end = match serde_json::from_value::<CallToolResult>(result.clone()) {
             Ok(result) => show(result, &out),
@@ -397,7 +398,7 @@ mod tests {
     fn an_error_is_one() {
         let (text, _, end) =
             shown(json!({"content": [{"type": "text", "text": "no such file"}], "isError": true}));
-        assert_eq!((text.as_str(), end), ("", Err("no such file".to_owned())));
+        assert_eq!((text.as_str(), end), ("", Err("no such file".into())));
         assert!(shown(json!({"content": [], "isError": true})).2.is_err());
     }
 }

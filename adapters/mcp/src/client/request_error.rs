@@ -3,6 +3,7 @@
 
 use std::error::Error;
 
+use dormouse_actors::ports::ToolError;
 use rmcp::model::ErrorData;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
@@ -59,8 +60,8 @@ impl RequestError {
     }
 
     /// The text for the model whose call failed.
-    pub(super) fn of_call(&self, server: &str, tool: &str) -> String {
-        match self {
+    pub(super) fn of_call(&self, server: &str, tool: &str) -> ToolError {
+        let text = match self {
             Self::Refused(why) => {
                 format!("{tool}: the tool server `{server}` refused the call: {why}")
             }
@@ -78,7 +79,8 @@ impl RequestError {
                 )
             }
             Self::UnexpectedResult => format!("{tool}: {self}."),
-        }
+        };
+        text.into()
     }
 }
 

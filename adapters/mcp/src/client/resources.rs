@@ -1,7 +1,7 @@
 //! Two tools that this client adds for a server with resources: one lists the resources, one reads
 //! a resource. With them a model can follow a link in a result.
 
-use dormouse_actors::ports::OutputSink;
+use dormouse_actors::ports::{OutputSink, ToolError};
 use dormouse_proto::server::{Offer, Server};
 use rmcp::model::{
     ClientRequest, ListResourcesRequest, PaginatedRequestParams, ReadResourceRequest,
@@ -67,13 +67,13 @@ impl ResourceTool {
     /// Executes a call.
     ///
     /// # Errors
-    /// A text for the model.
+    /// The call was not made, or failed.
     pub(super) async fn run(
         self,
         session: &Session,
         args: &str,
         out: &OutputSink,
-    ) -> Result<(), String> {
+    ) -> Result<(), ToolError> {
         let arguments = arguments(args)?;
         let text = |key: &str| {
             arguments

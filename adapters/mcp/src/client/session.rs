@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_actors::ports::{Host, OutputSink, ServerChild};
+use dormouse_actors::ports::{Host, OutputSink, ServerChild, ToolError};
 use dormouse_proto::server::{Server, Transport};
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientRequest, ErrorCode, ProgressToken,
@@ -53,12 +53,12 @@ impl Session {
     /// most servers know. If the server refuses it, tries the newer protocol without a handshake.
     ///
     /// # Errors
-    /// A text that says what is not permitted, or what went wrong.
+    /// What is not permitted, or what went wrong.
     pub(super) async fn begin(
         host: &dyn Host,
         server: &Arc<Server>,
         max_bytes: usize,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ToolError> {
         let limit = Duration::from_millis(server.connect_ms);
         let handshake = timeout(limit, async {
             match Self::begin_by(ClientLifecycleMode::Initialize, host, server, max_bytes).await {
@@ -80,8 +80,8 @@ impl Session {
                 HandshakeError::Unknown(why)
                 | HandshakeError::Refused(why)
                 | HandshakeError::Failed(why),
-            )) => Err(why),
-            Err(_) => Err(format!("it was not ready within {} ms.", server.connect_ms)),
+            )) => Err(why.into()),
+            Err(_) => Err(format!("it was not ready within {} ms.", server.connect_ms).into()),
         }
     }
 
@@ -125,7 +125,7 @@ impl Session {
             Transport::Http { url, headers } => {
                 let connect = Duration::from_millis(server.connect_ms);
                 let transport = http::transport(host, url, headers, (connect, max_bytes))
-                    .map_err(HandshakeError::Failed)?;
+                    .map_err(|error| HandshakeError::Failed(error.into()))?;
                 let inbound = AnswersOnly::new(
                     transport,
                     &server.name,

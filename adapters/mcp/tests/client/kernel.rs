@@ -73,5 +73,5 @@ async fn a_large_result_of_a_server_is_read_as_a_descriptor() {
         "{answers:?}"
     );
     check_histories(&requests);
-    within(kernel.shutdown()).await;
+    within(kernel.shutdown()).await.unwrap();
 }

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::captures::compile;
 use super::error::{ScriptError, Text};
 use super::history::History;
-use super::render;
+use super::render::{self, RenderError};
 
 /// `[turn.when]` as written.
 #[derive(Default, Deserialize)]
@@ -81,7 +81,7 @@ impl Conditions {
         history: &History<'_>,
         last: &str,
         variables: &Value,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, RenderError> {
         for condition in &self.0 {
             if !condition.holds(history, last, variables)? {
                 return Ok(false);
@@ -92,7 +92,12 @@ impl Conditions {
 }
 
 impl Condition {
-    fn holds(&self, history: &History<'_>, last: &str, variables: &Value) -> Result<bool, String> {
+    fn holds(
+        &self,
+        history: &History<'_>,
+        last: &str,
+        variables: &Value,
+    ) -> Result<bool, RenderError> {
         Ok(match self {
             Self::Program(name) => history.program() == name,
             Self::Round(round) => history.round() == *round,
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
     use crate::scripted::testing::{answer, request, said, used};
 
-    fn holds(when: &str) -> Result<bool, String> {
+    fn holds(when: &str) -> Result<bool, RenderError> {
         let conditions = Conditions::check(
             toml::from_str(when).unwrap(),
             &Text {
@@ -181,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_condition_that_cannot_be_computed_is_an_error() {
-        let error = holds("holds = 'absent > 1'").unwrap_err();
+        let error = holds("holds = 'absent > 1'").unwrap_err().to_string();
         assert!(
             error.contains("absent > 1") && error.contains("pages"),
             "{error}"

@@ -33,6 +33,24 @@ struct WrittenCall {
     args: Map<String, serde_json::Value>,
 }
 
+/// What a template or an expression failed with, for the author of the script.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RenderError {
+    #[error("{problem} in '{line}'; variables with a value: {known}")]
+    Template {
+        problem: String,
+        line: String,
+        /// The names of the variables that have a value.
+        known: String,
+    },
+    /// What a template wrote is no list of calls.
+    #[error(
+        "calls_json must render to [{{\"tool\": \"…\", \"args\": {{…}}}}, …], but {problem} in: \
+         {written}"
+    )]
+    Calls { problem: String, written: String },
+}
+
 /// A rendered call: the tool and its arguments as JSON text.
 pub(crate) type Call = (String, String);
 
@@ -92,8 +110,8 @@ pub(crate) fn check_args(
 /// Renders a template to text.
 ///
 /// # Errors
-/// Why the template fails, for the author of the script.
-pub(crate) fn text(template: &str, variables: &Value) -> Result<String, String> {
+/// [`RenderError::Template`].
+pub(crate) fn text(template: &str, variables: &Value) -> Result<String, RenderError> {
     TEMPLATES
         .render_str(template, variables)
         .map_err(|error| failure(template, &error, variables))
@@ -102,8 +120,8 @@ pub(crate) fn text(template: &str, variables: &Value) -> Result<String, String> 
 /// Whether an expression is true.
 ///
 /// # Errors
-/// Why the expression fails, for the author of the script.
-pub(crate) fn is_true(expression: &str, variables: &Value) -> Result<bool, String> {
+/// [`RenderError::Template`].
+pub(crate) fn is_true(expression: &str, variables: &Value) -> Result<bool, RenderError> {
     let value = TEMPLATES
         .compile_expression(expression)
         .and_then(|compiled| compiled.eval(variables));
@@ -115,33 +133,34 @@ pub(crate) fn is_true(expression: &str, variables: &Value) -> Result<bool, Strin
 /// Renders the templates among the strings of a call's arguments; everything else is unchanged.
 ///
 /// # Errors
-/// Why a template fails, for the author of the script.
-pub(crate) fn args(args: &serde_json::Value, variables: &Value) -> Result<String, String> {
+/// [`RenderError::Template`].
+pub(crate) fn args(args: &serde_json::Value, variables: &Value) -> Result<String, RenderError> {
     map_strings(args, &mut |string| text(string, variables)).map(|args| args.to_string())
 }
 
 /// Renders a template to a JSON list of calls.
 ///
 /// # Errors
-/// Why the template fails, or why its text is not a list of calls.
-pub(crate) fn calls(template: &str, variables: &Value) -> Result<Vec<Call>, String> {
+/// [`RenderError`].
+pub(crate) fn calls(template: &str, variables: &Value) -> Result<Vec<Call>, RenderError> {
     let written = text(template, variables)?;
-    let calls: Vec<WrittenCall> = serde_json::from_str(&written).map_err(|error| {
-        format!(
-            "calls_json must render to [{{\"tool\": \"…\", \"args\": {{…}}}}, …], but {error} \
-             in: {written}"
-        )
-    })?;
+    let calls: Vec<WrittenCall> = match serde_json::from_str(&written) {
+        Ok(calls) => calls,
+        Err(error) => {
+            let problem = error.to_string();
+            return Err(RenderError::Calls { problem, written });
+        }
+    };
     Ok(calls
         .into_iter()
         .map(|call| (call.tool, serde_json::Value::Object(call.args).to_string()))
         .collect())
 }
 
-fn map_strings(
+fn map_strings<E>(
     value: &serde_json::Value,
-    render: &mut impl FnMut(&str) -> Result<String, String>,
-) -> Result<serde_json::Value, String> {
+    render: &mut impl FnMut(&str) -> Result<String, E>,
+) -> Result<serde_json::Value, E> {
     use serde_json::Value as Json;
     Ok(match value {
         Json::String(string) if string.contains("{{") || string.contains("{%") => {
@@ -155,7 +174,7 @@ fn map_strings(
             fields
                 .iter()
                 .map(|(key, value)| Ok((key.clone(), map_strings(value, render)?)))
-                .collect::<Result<_, String>>()?,
+                .collect::<Result<_, E>>()?,
         ),
         other => other.clone(),
     })
@@ -168,7 +187,7 @@ fn error_text(error: &Error) -> String {
     }
 }
 
-fn failure(template: &str, error: &Error, variables: &Value) -> String {
+fn failure(template: &str, error: &Error, variables: &Value) -> RenderError {
     let line = error.line().unwrap_or(1);
     let shown = template
         .lines()
@@ -181,11 +200,11 @@ fn failure(template: &str, error: &Error, variables: &Value) -> String {
         .flatten()
         .map(|name| name.to_string())
         .collect();
-    format!(
-        "{} in '{shown}'; variables with a value: {}",
-        error_text(error),
-        known.join(", ")
-    )
+    RenderError::Template {
+        problem: error_text(error),
+        line: shown.to_owned(),
+        known: known.join(", "),
+    }
 }
 
 #[cfg(test)]
@@ -277,7 +296,7 @@ mod tests {
                 ["unknown field", "args"],
             ),
         ] {
-            let error = rendered.unwrap_err();
+            let error = rendered.unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
     }

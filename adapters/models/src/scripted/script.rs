@@ -11,7 +11,7 @@ use super::captures::{Capture, CaptureEntry};
 use super::conditions::{Conditions, WhenEntry};
 use super::error::{ScriptError, Text};
 use super::history::History;
-use super::render::{self, Call};
+use super::render::{self, Call, RenderError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,18 +141,26 @@ impl Script {
         history: &History<'_>,
         last: &str,
         variables: &Value,
-    ) -> Result<Option<&Turn>, String> {
+    ) -> Result<Option<&Turn>, TurnError> {
         for turn in &self.turns {
             if turn
                 .when
                 .hold(history, last, variables)
-                .map_err(|error| turn.with_turn_name(&error))?
+                .map_err(|error| turn.error(error))?
             {
                 return Ok(Some(turn));
             }
         }
         Ok(None)
     }
+}
+
+/// A condition or a template of a turn that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{turn}: {error}")]
+pub(crate) struct TurnError {
+    turn: String,
+    error: RenderError,
 }
 
 impl Turn {
@@ -223,7 +231,7 @@ impl Turn {
     ///
     /// # Errors
     /// A template that fails, with the name of the turn.
-    pub(crate) fn render(&self, variables: &Value) -> Result<ScriptedReply, String> {
+    pub(crate) fn render(&self, variables: &Value) -> Result<ScriptedReply, TurnError> {
         let text = self
             .text
             .as_deref()
@@ -235,7 +243,7 @@ impl Turn {
                 .map(|(tool, args)| Ok((tool.clone(), render::args(args, variables)?)))
                 .collect(),
         };
-        let blame = |error: String| self.with_turn_name(&error);
+        let blame = |error| self.error(error);
         Ok(ScriptedReply {
             text: text.map_err(blame)?,
             calls: calls.map_err(blame)?,
@@ -243,8 +251,11 @@ impl Turn {
         })
     }
 
-    fn with_turn_name(&self, error: &str) -> String {
-        format!("{}: {error}", self.name)
+    fn error(&self, error: RenderError) -> TurnError {
+        TurnError {
+            turn: self.name.clone(),
+            error,
+        }
     }
 }
 

@@ -131,7 +131,8 @@ async fn check<C: Codec>(format: Format) {
     );
     tokio::time::timeout(PATIENCE, kernel.shutdown())
         .await
-        .expect("the kernel ends with a call in flight");
+        .expect("the kernel ends with a call in flight")
+        .unwrap();
 
     server.answer_all();
     let kernel = open().build().await.unwrap();

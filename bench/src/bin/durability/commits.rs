@@ -158,6 +158,6 @@ async fn facts(folder: &Path, processes: usize) -> Outcome<f64> {
         });
     try_join_all(each).await?;
     let elapsed: Duration = began.elapsed();
-    kernel.shutdown().await;
+    kernel.shutdown().await?;
     Ok((processes * FACTS) as f64 / elapsed.as_secs_f64())
 }

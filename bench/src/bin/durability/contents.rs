@@ -73,7 +73,7 @@ fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
         process.input(parts).await?;
         process.checkpoint("first").await?;
         let elapsed = began.elapsed();
-        kernel.shutdown().await;
+        kernel.shutdown().await?;
         Outcome::Ok(elapsed)
     })?;
     let extra = peak_bytes()?.saturating_sub(before);
@@ -132,7 +132,7 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
                 process.checkpoint("next").await?;
                 taken.push(began.elapsed());
             }
-            kernel.shutdown().await;
+            kernel.shutdown().await?;
             Outcome::Ok(taken)
         })?;
         let percentiles = Percentiles::of(taken);
@@ -161,7 +161,7 @@ pub(crate) fn forks(folder: &Path) -> Outcome {
         for _ in 0..100 {
             process.fork().await?;
         }
-        kernel.shutdown().await;
+        kernel.shutdown().await?;
         let all = disk_bytes(&folder.join("store"))?;
         print_line(format_args!(
             "one process with 100 MB: {:.1} MB; with 100 forks of it: {:.1} MB: {:.3}x",

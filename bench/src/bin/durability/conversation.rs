@@ -50,7 +50,7 @@ fn of_messages(folder: &Path, length: usize) -> Outcome {
                 .await?;
             process.checkpoint(format!("turn {turn}")).await?;
         }
-        kernel.shutdown().await;
+        kernel.shutdown().await?;
         Outcome::Ok(2 * TURNS * length)
     })?;
     let log = disk_bytes(&store.join("log"))?;

@@ -40,7 +40,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             process.wait_for(dormouse::View::is_idle).await?;
         }
         let pid = process.pid();
-        kernel.shutdown().await;
+        kernel.shutdown().await?;
         Outcome::Ok(pid)
     })?;
     // Memory that building the store left allocated is not part of what restoring it takes, so
@@ -68,7 +68,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             if answer.is_error {
                 return Err(format!("{answer:?}").into());
             }
-            kernel.shutdown().await;
+            kernel.shutdown().await?;
             Outcome::<(Duration, u64)>::Ok((elapsed, bytes))
         })?;
         answer_times.push(elapsed);

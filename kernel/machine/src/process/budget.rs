@@ -23,7 +23,7 @@ use dormouse_proto::xml::Element;
 use super::decide::Draft;
 use super::{Effect, State};
 use crate::budget::{ChildCreation, ReachedLimit, ShareRequest};
-use crate::tool::{ProcessHandler, Tool, ToolSet};
+use crate::tool::{ProcessHandler, Refusal, Tool, ToolSet};
 use dormouse_program::Program;
 
 const ABANDONED: &str =
@@ -132,7 +132,7 @@ impl Draft {
         indices: &[u32],
         (program, wants): (&Program, Budget),
         access: Access,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let account = &self.state.budget;
         // A repeated call keeps the shares that were reserved before the restart.
         let indices: Vec<_> = indices

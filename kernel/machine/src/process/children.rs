@@ -18,7 +18,7 @@ use super::decide::Draft;
 use super::evolve::{result_blocks, with_marker};
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
-use crate::tool::ProcessHandler;
+use crate::tool::{ProcessHandler, Refusal};
 
 const SIBLING: &str =
     "Interrupted: this call belongs to the parent process. Call it again if you need it.";
@@ -27,12 +27,12 @@ impl Draft {
     pub(super) fn fork(
         &mut self,
         call: CallId,
-        prompts: fn(&str, u32) -> Result<Vec<String>, String>,
+        prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
     ) {
         let limits = self.state.program.limits();
         let prompts = match prompts(&self.pending_call(call).args, limits.max_fork_children) {
             Ok(prompts) => prompts,
-            Err(message) => return self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => return self.answer_in_full(call, refusal.into()),
         };
         // Children that were created before a restart do not count as additional ones.
         let room = if self.pending_call(call).called {
@@ -40,8 +40,8 @@ impl Draft {
         } else {
             self.check_room(call, prompts.len())
         };
-        if let Err(message) = room {
-            return self.answer_in_full(call, Answer::failed(message));
+        if let Err(refusal) = room {
+            return self.answer_in_full(call, refusal.into());
         }
         if self.answer_if_all_ended(call) {
             return;
@@ -53,10 +53,10 @@ impl Draft {
             .collect();
         let program = self.state.program.clone();
         let access = self.state.access.min(Access::Write);
-        if let Err(message) =
+        if let Err(refusal) =
             self.reserve_shares(call, &missing, (&program, Budget::default()), access)
         {
-            return self.answer_in_full(call, Answer::failed(message));
+            return self.answer_in_full(call, refusal.into());
         }
         let shared = fork_image(&self.state);
         let children = missing.into_iter().map(|index| Child {
@@ -109,7 +109,7 @@ impl Draft {
 
     /// Checks that a call may make `count` children: the depth of the tree and the number of
     /// running children are limited.
-    pub(super) fn check_room(&self, call: CallId, count: usize) -> Result<(), String> {
+    pub(super) fn check_room(&self, call: CallId, count: usize) -> Result<(), Refusal> {
         let limits = self.state.program.limits();
         if self.state.depth >= limits.max_depth {
             let depth = self.state.depth;
@@ -117,7 +117,8 @@ impl Draft {
             return Err(format!(
                 "No further children: this process is {depth} levels below its root, and the \
                  program allows {limit} (limits.max_depth). Do the work in this process."
-            ));
+            )
+            .into());
         }
         let running = self.children_beside(call);
         if running + count > limits.max_children as usize {
@@ -126,7 +127,8 @@ impl Draft {
                 "No further children: {running} of this process are running, {count} more were \
                  asked for, and the program allows {limit} at a time (limits.max_children). Wait \
                  until some have ended."
-            ));
+            )
+            .into());
         }
         Ok(())
     }

@@ -179,7 +179,7 @@ impl Draft {
             ChildEvent::Started { child } => self.handle_child_started(call, child),
             ChildEvent::Absent { index } => self.handle_child_absent(call, index),
             ChildEvent::NotBorn { why } => {
-                self.complete(call, |draft| draft.refuse_spawn(call, why))
+                self.complete(call, |draft| draft.refuse_spawn(call, why.into()))
             }
             ChildEvent::Ended { index, child, exit } => {
                 self.handle_child_ended(call, index, child, exit)

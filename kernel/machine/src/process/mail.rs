@@ -25,6 +25,7 @@ use super::decide::Draft;
 use super::{Effect, PendingMessage, PlacedDescriptor, PlacedEnvelope, State, Work, process_list};
 use crate::table::listing;
 use crate::table::placement::Placement;
+use crate::tool::Refusal;
 
 impl State {
     /// The receipt for a message that this process has received. An ended process still returns it:
@@ -46,10 +47,10 @@ impl Draft {
     pub(super) fn handle_checked_message(
         &mut self,
         call: CallId,
-        pending: Result<PendingMessage, String>,
+        pending: Result<PendingMessage, Refusal>,
     ) {
         match pending {
-            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(mut pending) => {
                 if let Address::Process(pid) = pending.to
                     && self.state.receipts.contains_key(&pid)
@@ -187,9 +188,9 @@ impl Draft {
         self.continue_turn(self.caller());
     }
 
-    pub(super) fn list_processes(&mut self, call: CallId, check: fn(&str) -> Result<(), String>) {
+    pub(super) fn list_processes(&mut self, call: CallId, check: fn(&str) -> Result<(), Refusal>) {
         match check(&self.pending_call(call).args) {
-            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(()) => {
                 self.record_intent(call);
                 self.schedule(Effect::Begin {

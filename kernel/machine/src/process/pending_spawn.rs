@@ -8,6 +8,7 @@ use dormouse_proto::record::Entry;
 use dormouse_proto::temp_file::{TempFileError, TempId};
 use dormouse_proto::xml::Element;
 
+use crate::tool::Refusal;
 use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
 use dormouse_program::Program;
 
@@ -165,8 +166,8 @@ impl PendingSpawn {
     /// The preloads of the child, once the missing files are fetched.
     ///
     /// # Errors
-    /// An error text for the model.
-    pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, String> {
+    /// A file was not fetched, or the preloads exceed the limit.
+    pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, Refusal> {
         let Fetched { files, temp_files } =
             fetched.map_err(|error| format!("Nothing was started: {error}"))?;
         let descriptors = self.descriptors.iter().map(|(.., shown)| shown.clone());
@@ -190,10 +191,10 @@ impl PendingSpawn {
 /// Checks the size of the preloads of one child.
 ///
 /// # Errors
-/// An error text for the model if the preloads exceed the limit.
+/// The preloads exceed the limit.
 pub fn check_preload_size<'a>(
     shown: impl IntoIterator<Item = &'a ShownPreload>,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let total: u64 = shown.into_iter().map(|shown| shown.bytes).sum();
     if total <= MAX_PRELOAD_BYTES {
         return Ok(());
@@ -202,5 +203,6 @@ pub fn check_preload_size<'a>(
         "Nothing was started: the preloads hold {total} bytes, and a process can be given \
          {MAX_PRELOAD_BYTES} at its start, since they stand in its system prompt. Name parts, such \
          as \"fd:1 lines 10-40\"."
-    ))
+    )
+    .into())
 }

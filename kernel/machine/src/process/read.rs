@@ -18,7 +18,7 @@ use super::arrival::Arrival;
 use super::{Completion, Input, PendingMessage, PendingSpawn};
 use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
-use crate::tool::{Call, CheckMessage, CheckSpawn, ExpandHandles, Outcome, Syscall};
+use crate::tool::{Call, CheckMessage, CheckSpawn, ExpandHandles, Outcome, Refusal, Syscall};
 use dormouse_content::{Content, ReadQuota};
 use dormouse_program::Program;
 
@@ -78,10 +78,10 @@ pub enum ReadResult {
     Tool(Outcome),
     /// Expanded arguments; `None` if they contained no handle.
     Arguments(Result<Option<String>, FdError>),
-    /// A checked spawn, or an error text for the model.
-    Spawn(Result<PendingSpawn, String>),
-    /// A checked message, or an error text for the model.
-    Message(Result<PendingMessage, String>),
+    /// A checked spawn.
+    Spawn(Result<PendingSpawn, Refusal>),
+    /// A checked message.
+    Message(Result<PendingMessage, Refusal>),
     /// Placement of the output of a tool.
     Output(PlacedOutput),
     /// Placement of the content of a temporary file.

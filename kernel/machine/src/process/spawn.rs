@@ -14,7 +14,7 @@ use super::birth::{Birth, initial_image};
 use super::decide::Draft;
 use super::read::ReadPurpose;
 use super::{Child, Effect, FetchError, Fetched, Image, PendingSpawn, Preloads, Work};
-use crate::tool::{CheckSpawn, ProcessHandler};
+use crate::tool::{CheckSpawn, ProcessHandler, Refusal};
 
 impl Draft {
     pub(super) fn spawn(&mut self, call: CallId, check: CheckSpawn) {
@@ -32,14 +32,14 @@ impl Draft {
     pub(super) fn handle_checked_spawn(
         &mut self,
         call: CallId,
-        pending: Result<PendingSpawn, String>,
+        pending: Result<PendingSpawn, Refusal>,
     ) {
         let pending = match pending {
             Ok(pending) => pending,
-            Err(message) => return self.refuse_spawn(call, message),
+            Err(refusal) => return self.refuse_spawn(call, refusal),
         };
-        if let Err(message) = self.reserve_for_spawn(call, &pending) {
-            return self.refuse_spawn(call, message);
+        if let Err(refusal) = self.reserve_for_spawn(call, &pending) {
+            return self.refuse_spawn(call, refusal);
         }
         self.record_intent(call);
         if pending.is_complete() {
@@ -53,7 +53,7 @@ impl Draft {
     }
 
     /// Checks the limits on children and reserves the share of the child.
-    fn reserve_for_spawn(&mut self, call: CallId, pending: &PendingSpawn) -> Result<(), String> {
+    fn reserve_for_spawn(&mut self, call: CallId, pending: &PendingSpawn) -> Result<(), Refusal> {
         self.check_room(call, 1)?;
         let program = &pending.program;
         let access = self.state.access;
@@ -61,9 +61,9 @@ impl Draft {
     }
 
     /// Answers a spawn that creates no child: returns its share and tells the model why.
-    pub(super) fn refuse_spawn(&mut self, call: CallId, why: String) {
+    pub(super) fn refuse_spawn(&mut self, call: CallId, refusal: Refusal) {
         self.return_share(call, 0, Some(Usage::default()));
-        self.answer_in_full(call, Answer::failed(why));
+        self.answer_in_full(call, refusal.into());
     }
 
     pub(super) fn handle_fetched(
@@ -82,7 +82,7 @@ impl Draft {
         fetched: Result<Fetched, FetchError>,
     ) {
         match pending.preloads(fetched) {
-            Err(message) => self.refuse_spawn(call, message),
+            Err(refusal) => self.refuse_spawn(call, refusal),
             Ok(preloads) => {
                 let child = self.new_child(call, pending, &preloads);
                 // A child that may exist was looked for before the spawn was repeated.

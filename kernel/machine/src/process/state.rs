@@ -311,9 +311,7 @@ impl State {
         let Some(left) = self.budget.left(Amount::OutputTokens) else {
             return parameters;
         };
-        let thinking = parameters
-            .get("thinking")
-            .and_then(|thinking| thinking["budget_tokens"].as_u64());
+        let thinking = thinking_budget(&parameters);
         let left = left.max(thinking.map_or(0, |thinking| thinking.saturating_add(1)));
         // Gemini nests the limit of the reply.
         let nested = parameters
@@ -502,6 +500,17 @@ impl State {
             pending_call.call == call && pending_call.called && pending_call.answer.is_none()
         })
     }
+}
+
+/// The tokens that the parameters let a model think with, under the name of each provider.
+fn thinking_budget(parameters: &Map<String, Value>) -> Option<u64> {
+    let named = |key: &str, path: &str| parameters.get(key)?.pointer(path)?.as_u64();
+    let budgets = [
+        named("thinking", "/budget_tokens"),
+        named("reasoning", "/max_tokens"),
+        named("generationConfig", "/thinkingConfig/thinkingBudget"),
+    ];
+    budgets.into_iter().flatten().max()
 }
 
 /// Whether the parameters permit a reply of more than `left` tokens.

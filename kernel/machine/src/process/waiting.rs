@@ -12,7 +12,7 @@ use dormouse_proto::xml::Element;
 
 use super::decide::Draft;
 use super::{Effect, Work};
-use crate::tool::ProcessHandler;
+use crate::tool::{ProcessHandler, Refusal};
 
 /// The checked arguments of a call of `wait`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,10 +53,10 @@ impl Draft {
     pub(super) fn receive_messages(
         &mut self,
         call: CallId,
-        timeout_ms: fn(&str) -> Result<u64, String>,
+        timeout_ms: fn(&str) -> Result<u64, Refusal>,
     ) {
         match timeout_ms(&self.pending_call(call).args) {
-            Err(message) => self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(_) if self.answer_received(call) => {}
             Ok(0) => self.answer_in_full(call, messages(&ShownMail::default())),
             Ok(timeout_ms) => {
@@ -79,7 +79,7 @@ impl Draft {
         is_anything
     }
 
-    pub(super) fn wait(&mut self, call: CallId, arguments: fn(&str) -> Result<Wait, String>) {
+    pub(super) fn wait(&mut self, call: CallId, arguments: fn(&str) -> Result<Wait, Refusal>) {
         // A repeated call was checked when it was first made, and its children may have been
         // reported since.
         let is_repeated = self.pending_call(call).called;
@@ -91,7 +91,7 @@ impl Draft {
         });
         let arguments = match checked {
             Ok(arguments) => arguments,
-            Err(message) => return self.answer_in_full(call, Answer::failed(message)),
+            Err(refusal) => return self.answer_in_full(call, refusal.into()),
         };
         if self.answer_waited(call, &arguments) {
             return;
@@ -107,7 +107,7 @@ impl Draft {
 
     /// Checks that each named child runs in the background, or has ended and is still in the
     /// mailbox.
-    fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), String> {
+    fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), Refusal> {
         let is_in_mailbox = |pid: &Pid| {
             self.state
                 .mailbox
@@ -129,7 +129,8 @@ impl Draft {
         Err(format!(
             "Process {unknown} is no child of this process that runs in the background, or you \
              have heard of its end. Those that run: {running}."
-        ))
+        )
+        .into())
     }
 
     /// Answers once none of the awaited children is running.

@@ -66,6 +66,37 @@ impl From<Result<Self, FdError>> for Outcome {
     }
 }
 
+/// Why a call of a tool is refused, in words for the model: what is wrong, what is valid, what to
+/// try.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(String);
+
+impl From<String> for Refusal {
+    fn from(message: String) -> Self {
+        Self(message)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(message: &str) -> Self {
+        Self(message.to_owned())
+    }
+}
+
+/// The message alone: only tools about descriptors answer with the kind of the error.
+impl From<FdError> for Refusal {
+    fn from(error: FdError) -> Self {
+        Self(error.message)
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        Self::failed(refusal.0)
+    }
+}
+
 /// A file write that the host is asked for. The same arguments and table yield the same write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingWrite {

@@ -3,9 +3,9 @@
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
-use super::super::Call;
 use super::super::args::Args;
 use super::super::transferred::transferred_descriptors;
+use super::super::{Call, Refusal};
 use super::FDS;
 use crate::process::{ShownPreload, TransferredDescriptor};
 use crate::program::Program;
@@ -19,7 +19,7 @@ pub(super) fn preloads(
     args: &Args,
     call: &Call<'_>,
     child: &Program,
-) -> Result<Vec<Preload>, String> {
+) -> Result<Vec<Preload>, Refusal> {
     let mut found: Vec<Preload> = Vec::new();
     for TransferredDescriptor {
         id,
@@ -32,7 +32,8 @@ pub(super) fn preloads(
             return Err(format!(
                 "'{FDS}' names {id} twice, and the child would have one id for two contents. Make \
                  a part a descriptor of its own (read_fd with extract_to_new_fd), then name that."
-            ));
+            )
+            .into());
         }
         if let Some(part) = part {
             entry.source = format!("{id} {part} of the parent").into();
@@ -47,7 +48,7 @@ pub(super) fn preloads(
 
 /// Refuses `msg:N` if the child has message descriptors of its own, since the id would be
 /// ambiguous.
-fn check_name(id: &FdId, child: &Program) -> Result<(), String> {
+fn check_name(id: &FdId, child: &Program) -> Result<(), Refusal> {
     if !matches!(id, FdId::Message { .. }) || !child.message_references() {
         return Ok(());
     }
@@ -56,5 +57,6 @@ fn check_name(id: &FdId, child: &Program) -> Result<(), String> {
          Make it a descriptor first: read_fd with fd=\"{id}\", read_all=true and \
          extract_to_new_fd=true.",
         child.name()
-    ))
+    )
+    .into())
 }

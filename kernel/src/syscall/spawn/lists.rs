@@ -3,25 +3,27 @@
 use dormouse_proto::temp_file::TempId;
 use serde_json::Value;
 
+use super::super::Refusal;
 use super::super::args::Args;
 use super::super::transferred::bounded;
 
 /// A list of distinct texts. `what` describes an item in errors.
-pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, String> {
+pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, Refusal> {
     let mut texts = Vec::new();
     for item in bounded(key, args.list(key))? {
         match item {
             Value::String(text) if text.is_empty() => {
-                return Err(format!("'{key}' holds an empty string: give {what}."));
+                return Err(format!("'{key}' holds an empty string: give {what}.").into());
             }
             Value::String(text) if texts.contains(text) => {
-                return Err(format!("'{key}' names '{text}' twice."));
+                return Err(format!("'{key}' names '{text}' twice.").into());
             }
             Value::String(text) => texts.push(text.clone()),
             other => {
                 return Err(format!(
                     "'{key}' must be a list of strings, each {what}, and holds {other}."
-                ));
+                )
+                .into());
             }
         }
     }
@@ -29,7 +31,7 @@ pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, S
 }
 
 /// A list of distinct temporary files.
-pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, String> {
+pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, Refusal> {
     const WHAT: &str = "the temp_file_id that create_temp_file gave";
     let mut files = Vec::new();
     for name in texts(args, key, WHAT)? {
@@ -37,7 +39,7 @@ pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, String> 
             .parse()
             .map_err(|_| format!("'{name}' is not a temporary file: expected {WHAT}, temp:N."))?;
         if files.contains(&file) {
-            return Err(format!("'{key}' names {file} twice."));
+            return Err(format!("'{key}' names {file} twice.").into());
         }
         files.push(file);
     }

@@ -72,7 +72,7 @@ fn table() -> Table {
 
 fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingSpawn, String> {
     let settings = program.descriptors().copied().unwrap_or_default();
-    pending(program, &Call::unbounded(table, args, &settings, 0))
+    pending(program, &Call::unbounded(table, args, &settings, 0)).map_err(|error| error.to_string())
 }
 
 fn called(more: Value) -> Result<PendingSpawn, String> {
@@ -323,6 +323,24 @@ fn both_names_of_the_program_and_quoted_flags_are_taken() {
 }
 
 #[test]
+fn a_program_that_links_none_is_told_so() {
+    let text = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\"]\n";
+    let read = &mut |_: &Path| Ok(Bytes::from(text));
+    let alone = compile(Path::new("main.toml"), read, &[]).unwrap().program;
+    let cases = [
+        (alone, "No program is linked."),
+        (program(ALL), "Programs:\n- helper: Helps.\n- numbering: "),
+    ];
+    for (program, end) in cases {
+        let description = TOOL.spec(&program, &TOOL_SET).description;
+        assert!(
+            description.contains(&format!("comes to you by itself. {end}")),
+            "{description}"
+        );
+    }
+}
+
+#[test]
 fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
     let cases = [
         (ALL, true, true),
@@ -406,12 +424,14 @@ fn preloads_are_bounded_together() {
         pending
             .preloads(Ok(file(half + 1)))
             .unwrap_err()
+            .to_string()
             .contains("Nothing was started")
     );
     assert!(
         pending
             .preloads(Err(FetchError::TooLarge { path: "f".into() }))
             .unwrap_err()
+            .to_string()
             .contains("f is larger")
     );
 }

@@ -1,0 +1,49 @@
+//! Commands that are refused before they do anything, with what is there and what to do.
+
+use std::fs;
+
+use crate::dormouse::{command, dormouse, refuses, run, succeeds};
+
+const SCRIPTED: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\nscript = \"s.toml\"\n";
+
+#[test]
+fn a_log_of_facts_that_are_not_there_says_which_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("p.toml"), SCRIPTED).unwrap();
+    fs::write(at.join("s.toml"), "[[turn]]\ntext = \"done\"\n").unwrap();
+    succeeds(at, "run p.toml --input go --store here");
+    let all = succeeds(at, "log 1 --store here");
+    let last = all.lines().count() - 1;
+    let has = format!("it has facts 0 to {last}");
+    for (range, asked) in [
+        ("--from 99", "process 1 has no fact 99 or later"),
+        ("--from 99 --to 120", "process 1 has no fact 99 to 120"),
+        ("--from 2 --to 1", "process 1 has no fact 2 to 1"),
+    ] {
+        let refused = refuses(at, &format!("log 1 --store here {range}"));
+        assert!(refused.contains(&format!("{asked}: {has}")), "{refused}");
+    }
+    let line = format!("log 1 --store here --from {last} --to 99");
+    assert_eq!(succeeds(at, &line).lines().count(), 1);
+}
+
+#[test]
+fn a_run_without_a_key_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let model = "[model]\nname = \"claude-sonnet-4-5\"\nprovider = \"anthropic\"\n";
+    fs::write(at.join("p.toml"), model).unwrap();
+    let mut without_key = command(at);
+    for name in ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"] {
+        without_key.env_remove(name);
+    }
+    let ran = run(without_key.args(["run", "p.toml", "--input", "go", "--store", "here"]));
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(
+        ran.err.contains("nothing was started: ") && ran.err.contains("set ANTHROPIC_API_KEY"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(dormouse(at, "ps --store here --json").json_lines().len(), 0);
+}
