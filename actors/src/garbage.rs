@@ -204,7 +204,7 @@ impl DeletionPlanner<'_, '_> {
     fn update_inventory(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
         let inventory = &mut *self.inventory;
         let watch = &mut || (self.watch)(Stage::Read);
-        let references = &mut |piece: Piece<'_>| piece.contents();
+        let references = &mut |piece: EncodedRecord<'_>| piece.contents();
         let read = self.store.update_inventory(InventoryUpdate {
             inventory,
             references,
@@ -330,7 +330,7 @@ fn commit_deletions(
 
 /// An encoded part of a journal.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece<'a> {
+pub enum EncodedRecord<'a> {
     /// An image of a process.
     Image(&'a [u8]),
     /// A fact.
@@ -339,7 +339,7 @@ pub enum Piece<'a> {
     TempFile(&'a [u8]),
 }
 
-impl Piece<'_> {
+impl EncodedRecord<'_> {
     /// The contents that the piece refers to.
     ///
     /// # Errors

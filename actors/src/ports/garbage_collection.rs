@@ -7,7 +7,7 @@ pub use dormouse_kernel::retention::Deletions;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::codec::CodecError;
 
-use crate::garbage::Piece;
+use crate::garbage::EncodedRecord;
 
 /// Parameters of [`Store::update_inventory`](super::Store::update_inventory).
 pub struct InventoryUpdate<'a> {
@@ -15,7 +15,7 @@ pub struct InventoryUpdate<'a> {
     /// from the beginning.
     pub inventory: &'a mut Inventory,
     /// Returns the contents that a piece of a journal refers to.
-    pub references: &'a mut dyn FnMut(Piece<'_>) -> Result<Vec<ContentHash>, CodecError>,
+    pub references: &'a mut dyn FnMut(EncodedRecord<'_>) -> Result<Vec<ContentHash>, CodecError>,
     /// Called before each bounded part of the work. If it breaks off, the next update continues
     /// from there.
     pub watch: &'a mut dyn FnMut() -> ControlFlow<()>,

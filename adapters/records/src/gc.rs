@@ -8,7 +8,7 @@
 
 use std::ops::ControlFlow;
 
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
     Contents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
@@ -208,10 +208,10 @@ fn add_references(
     let (need, piece) = match kind {
         StreamKind::Snapshot => {
             order.inventory.add_image(pid, number);
-            (Need::image(number), Piece::Image(&payload))
+            (Need::image(number), EncodedRecord::Image(&payload))
         }
-        StreamKind::Fact => (Need::fact(number), Piece::Fact(&payload)),
-        _ => (Need::ALWAYS, Piece::TempFile(&payload)),
+        StreamKind::Fact => (Need::fact(number), EncodedRecord::Fact(&payload)),
+        _ => (Need::ALWAYS, EncodedRecord::TempFile(&payload)),
     };
     match (order.references)(piece) {
         Ok(contents) => {

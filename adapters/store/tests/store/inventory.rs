@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
 use dormouse_actors::ports::{InventoryReport, InventoryUpdate, Progress, Store as _, WriteOp};
 use dormouse_store::LogStore;
@@ -22,8 +22,8 @@ fn open(folder: &Path) -> Result<LogStore, String> {
 
 /// Takes an inventory in a bounded number of parts. A piece references the content with its bytes.
 fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> InventoryReport {
-    let references = &mut |piece: Piece<'_>| {
-        let (Piece::Image(bytes) | Piece::Fact(bytes) | Piece::TempFile(bytes)) = piece;
+    let references = &mut |piece: EncodedRecord<'_>| {
+        let (EncodedRecord::Image(bytes) | EncodedRecord::Fact(bytes) | EncodedRecord::TempFile(bytes)) = piece;
         Ok(vec![hash(bytes)])
     };
     let watch = &mut || {
