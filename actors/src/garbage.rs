@@ -46,7 +46,7 @@ pub struct Collection<'a> {
     /// of the store were listed.
     pub in_use: &'a dyn Fn() -> BTreeSet<CheckpointId>,
     /// What happens to contents and processes while a record that may need them cannot be read.
-    pub unreadable: Unreadable,
+    pub unreadable: UnreadablePolicy,
     /// Whether anything is written.
     pub purpose: Purpose,
     /// The size of the work units.
@@ -71,14 +71,14 @@ pub enum Stage {
 
 /// What happens to contents and processes while a record that may need them cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum UnreadablePolicy {
     /// All contents are kept: an unreadable part may refer to any of them, and may be restored from
     /// a copy. If it may have been a checkpoint or a process, all processes and their histories are
     /// kept too.
     #[default]
     KeepAll,
     /// Only what a readable record refers to is kept.
-    GiveUp,
+    Discard,
 }
 
 /// What was collected, or would be.
@@ -151,7 +151,7 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
     let missing = store.processes()?.missing().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
     if garbage.swept.progress == Progress::Done {
-        let are_all_kept = unreadable == Unreadable::KeepAll && !garbage.unreadable.is_empty();
+        let are_all_kept = unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
         let contents = if are_all_kept {
             Contents::All
         } else {
@@ -225,11 +225,11 @@ impl DeletionPlanner<'_, '_> {
         &self,
         retention: &Retention,
         in_use: &dyn Fn() -> BTreeSet<CheckpointId>,
-        unreadable: Unreadable,
+        unreadable: UnreadablePolicy,
         now_ms: u64,
     ) -> Result<Deletions, StoreError> {
         let listing = self.store.processes()?;
-        let are_some_lost = unreadable == Unreadable::KeepAll && listing.missing().next().is_some();
+        let are_some_lost = unreadable == UnreadablePolicy::KeepAll && listing.missing().next().is_some();
         let of_checkpoints = Retention {
             checkpoints: retention.checkpoints.clone(),
             ..Retention::default()

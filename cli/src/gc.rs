@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use clap::Args;
 use dormouse::KernelError;
-use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
+use dormouse::garbage::{Collection, Garbage, UnreadablePolicy, collect};
 use dormouse::inventory::Inventory;
 use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store as _, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
@@ -125,9 +125,9 @@ fn collect_garbage(
 ) -> Result<(Garbage, Vec<String>), StoreError> {
     let (store, owner) = open(args, options, purpose)?;
     let unreadable = if args.despite_damage {
-        Unreadable::GiveUp
+        UnreadablePolicy::Discard
     } else {
-        Unreadable::KeepAll
+        UnreadablePolicy::KeepAll
     };
     let retention = retention(args);
     let collection = Collection {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
 use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, look};
-use dormouse::garbage::{Collection, Unreadable, collect};
+use dormouse::garbage::{Collection, UnreadablePolicy, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::inventory::Inventory;
@@ -488,7 +488,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                     .is_ok()
             {
                 let (retention, bounds) = (&Retention::default(), Bounds::default());
-                let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepAll);
+                let (purpose, unreadable) = (Purpose::Free, UnreadablePolicy::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
                 let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
