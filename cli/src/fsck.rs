@@ -114,7 +114,7 @@ fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
     let repair = if args.repair { Repair::Yes } else { Repair::No };
     let mut references = ReferencingProcesses::new();
     let mut undecodable = BTreeSet::new();
-    let mut note_piece = |pid: Pid, piece: EncodedRecord<'_>| match piece.contents() {
+    let mut check_record = |pid: Pid, record: EncodedRecord<'_>| match record.contents() {
         Ok(contents) => {
             for hash in contents {
                 references.entry(hash).or_default().insert(pid);
@@ -127,7 +127,7 @@ fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
         }
     };
     let report =
-        fsck(&args.store.folder, options, repair, &mut note_piece).map_err(KernelError::from)?;
+        fsck(&args.store.folder, options, repair, &mut check_record).map_err(KernelError::from)?;
     print_report(&report, &references, &undecodable, repair)
 }
 

@@ -205,7 +205,7 @@ fn add_references(
         }
     };
     let number = FactNumber(record.number);
-    let (need, piece) = match kind {
+    let (need, record) = match kind {
         StreamKind::Snapshot => {
             order.inventory.add_image(pid, number);
             (Need::image(number), EncodedRecord::Image(&payload))
@@ -213,7 +213,7 @@ fn add_references(
         StreamKind::Fact => (Need::fact(number), EncodedRecord::Fact(&payload)),
         _ => (Need::ALWAYS, EncodedRecord::TempFile(&payload)),
     };
-    match (order.references)(piece) {
+    match (order.references)(record) {
         Ok(contents) => {
             let names = contents
                 .iter()

@@ -73,7 +73,7 @@ pub struct FsckReport {
 }
 
 /// Checks the store in `dir`, which is opened with `options`, and repairs it afterwards if `repair`
-/// says so. `visit` receives every readable piece of a journal, possibly more than once, so that a
+/// says so. `visit` receives every readable record of a journal, possibly more than once, so that a
 /// caller that can decode them learns which contents are referenced. Costs a pass over the whole
 /// log; a repair costs two or three.
 ///

@@ -288,7 +288,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let first = FactNumber(header.first);
         match header.kind {
             RecordKind::ProcessCreated => {
-                self.add_piece(
+                self.add_record(
                     pid,
                     Need::image(FactNumber(0)),
                     EncodedRecord::Image(decode_created(payload)?.1),
@@ -296,17 +296,17 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 self.order.inventory.add_image(pid, FactNumber(0));
             }
             RecordKind::Snapshot => {
-                self.add_piece(pid, Need::image(first), EncodedRecord::Image(payload));
+                self.add_record(pid, Need::image(first), EncodedRecord::Image(payload));
                 self.order.inventory.add_image(pid, first);
             }
             RecordKind::TempFile => {
-                self.add_piece(pid, Need::ALWAYS, EncodedRecord::TempFile(payload));
+                self.add_record(pid, Need::ALWAYS, EncodedRecord::TempFile(payload));
                 self.order.inventory.add_temp_file(pid, header.first);
             }
             _ => {
                 let facts = decode_facts(payload)?;
                 for (number, fact) in (header.first..).zip(&facts) {
-                    self.add_piece(pid, Need::fact(FactNumber(number)), EncodedRecord::Fact(fact));
+                    self.add_record(pid, Need::fact(FactNumber(number)), EncodedRecord::Fact(fact));
                 }
                 if facts.len() as u64 == header.count {
                     self.order.inventory.add_facts(pid, first, header.count);
@@ -316,9 +316,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         Ok(())
     }
 
-    fn add_piece(&mut self, pid: Pid, need: Need, piece: EncodedRecord<'_>) {
+    fn add_record(&mut self, pid: Pid, need: Need, record: EncodedRecord<'_>) {
         let keys = self.store.log.keys();
-        match (self.order.references)(piece) {
+        match (self.order.references)(record) {
             Ok(contents) => {
                 let names = contents
                     .into_iter()

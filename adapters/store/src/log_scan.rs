@@ -63,7 +63,7 @@ pub(crate) struct ProcessRecords {
     pub(crate) temp_files: BTreeMap<u64, Health>,
 }
 
-/// Receives every readable piece of a journal.
+/// Receives every readable record of a journal.
 pub(crate) type EncodedRecordVisitor<'a> = &'a mut dyn FnMut(Pid, EncodedRecord<'_>);
 
 impl LogScan {
@@ -123,7 +123,7 @@ impl LogScan {
         let first = FactNumber(header.first);
         let mut read = |kind: RecordKind| -> Result<(), StoreError> {
             if health == Health::Whole {
-                visit_pieces(pid, kind, &log.payload(at, header)?, visit)?;
+                visit_records(pid, kind, &log.payload(at, header)?, visit)?;
             }
             Ok(())
         };
@@ -192,7 +192,7 @@ impl LogScan {
     }
 }
 
-fn visit_pieces(
+fn visit_records(
     pid: Pid,
     kind: RecordKind,
     payload: &[u8],
