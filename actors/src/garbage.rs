@@ -34,7 +34,7 @@ use crate::ports::{
 };
 
 /// The parameters of a garbage collection.
-pub struct Collection<'a> {
+pub struct CollectionRequest<'a> {
     /// The token of the current writer.
     pub owner: OwnerToken,
     /// What the last collection of this opened store found. An empty inventory costs a pass over
@@ -102,8 +102,8 @@ pub struct Garbage {
 ///
 /// # Errors
 /// The errors of the store. What was deleted or freed before stays so.
-pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, StoreError> {
-    let Collection {
+pub fn collect(store: &dyn Store, order: CollectionRequest<'_>) -> Result<Garbage, StoreError> {
+    let CollectionRequest {
         owner,
         inventory,
         retention,

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use clap::Args;
 use dormouse::KernelError;
-use dormouse::garbage::{Collection, Garbage, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
 use dormouse::inventory::Inventory;
 use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store as _, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
@@ -130,7 +130,7 @@ fn collect_garbage(
         UnreadablePolicy::KeepAll
     };
     let retention = retention(args);
-    let collection = Collection {
+    let collection = CollectionRequest {
         owner,
         inventory: &mut Inventory::default(),
         retention: &retention,

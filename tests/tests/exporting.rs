@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
 use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, look};
-use dormouse::garbage::{Collection, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionRequest, UnreadablePolicy, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::inventory::Inventory;
@@ -493,7 +493,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                 let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
                 let (in_use, now_ms) = (&BTreeSet::new, 0);
-                let order = Collection {
+                let order = CollectionRequest {
                     owner,
                     inventory,
                     retention,

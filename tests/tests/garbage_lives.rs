@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse::garbage::{Collection, Garbage, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
 use dormouse::id::{CheckpointId, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
@@ -406,7 +406,7 @@ impl Lives {
             .segment_bytes(6_000)
             .read_only(self.folder.path())
             .unwrap();
-        let order = Collection {
+        let order = CollectionRequest {
             owner: OwnerToken(0),
             inventory: &mut Inventory::default(),
             retention,

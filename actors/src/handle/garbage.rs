@@ -11,7 +11,7 @@ use dormouse_proto::id::Pid;
 use super::kernel::Kernel;
 use crate::clock::now_ms;
 use crate::error::{KernelError, StoreFailure};
-use crate::garbage::{Collection, Garbage, UnreadablePolicy, collect};
+use crate::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
 use crate::supervisor::LookupMessage;
 
@@ -76,7 +76,7 @@ impl Kernel {
             let now_ms = now_ms();
             let inventory = &mut *inventory;
             let in_use = &|| context.checkpoints_in_use.list();
-            let collection = Collection {
+            let collection = CollectionRequest {
                 owner,
                 inventory,
                 retention,
