@@ -112,7 +112,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     }
     Ok(match garbage.swept.progress {
         Progress::Done => ExitCode::SUCCESS,
-        Progress::BrokenOff => ExitCode::from(stop_code),
+        Progress::Interrupted => ExitCode::from(stop_code),
     })
 }
 
@@ -223,7 +223,7 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         deletions.processes.len(),
         deletions.histories.len()
     )?;
-    if swept.progress == Progress::BrokenOff {
+    if swept.progress == Progress::Interrupted {
         writeln!(
             out,
             "stopped early: what was deleted stays deleted, and the next gc continues to free space"

@@ -33,7 +33,7 @@ impl Kernel {
     /// another one waits for it.
     ///
     /// Dropping the future or shutting down breaks the collection off, after about a hundred
-    /// records or one step of the sweep; [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff)
+    /// records or one step of the sweep; [`Progress::Interrupted`](crate::ports::Progress::Interrupted)
     /// reports it. What was deleted or freed before stays so, and the collection can be called
     /// again.
     ///

@@ -167,5 +167,5 @@ pub enum Progress {
     #[default]
     Done,
     /// Stopped early by `watch`.
-    BrokenOff,
+    Interrupted,
 }

@@ -39,7 +39,7 @@ impl<L: RecordLog> RecordStore<L> {
         let codec = self.codec()?;
         for (pid, record) in records {
             if (order.watch)() == ControlFlow::Break(()) {
-                report.progress = Progress::BrokenOff;
+                report.progress = Progress::Interrupted;
                 break;
             }
             let pid = Pid(pid);
@@ -141,7 +141,7 @@ impl<L: RecordLog> RecordStore<L> {
         for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_TOGETHER)) {
             if sweep.purpose == Purpose::Free {
                 if (sweep.watch)(Step::Replace(group)) == ControlFlow::Break(()) {
-                    swept.progress = Progress::BrokenOff;
+                    swept.progress = Progress::Interrupted;
                     break;
                 }
                 self.delete_unpinned(owner, &sweep, contents, &mut swept)?;

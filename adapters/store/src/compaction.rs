@@ -124,7 +124,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             Ok(end) => end,
             Err(Abort::Error(error)) => return Err(error),
             Err(Abort::Interrupted | Abort::Damaged) => {
-                self.report.progress = Progress::BrokenOff;
+                self.report.progress = Progress::Interrupted;
                 return Ok(());
             }
         };
@@ -140,7 +140,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
                 Err(Abort::Damaged) => self.report.damaged_parts.push(number),
                 Err(Abort::Error(error)) => return Err(error),
                 Err(Abort::Interrupted) => {
-                    self.report.progress = Progress::BrokenOff;
+                    self.report.progress = Progress::Interrupted;
                     break;
                 }
             }

@@ -79,7 +79,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         while self.at < self.end.end {
             if (self.order.watch)().is_break() {
                 return Ok(InventoryReport {
-                    progress: Progress::BrokenOff,
+                    progress: Progress::Interrupted,
                     ..self.report
                 });
             }

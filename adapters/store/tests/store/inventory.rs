@@ -114,7 +114,7 @@ fn what_was_broken_off_goes_on_where_it_was() {
         let taken = take(&store, &mut inventory, 4);
         records += taken.records;
         match taken.progress {
-            Progress::BrokenOff => broken_off += 1,
+            Progress::Interrupted => broken_off += 1,
             Progress::Done => break,
         }
     }
