@@ -29,7 +29,7 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Progress, Purpose,
+    Batch, Bounds, KeptContents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Progress, Purpose,
     Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
 };
 
@@ -153,9 +153,9 @@ pub fn collect(store: &dyn Store, order: CollectionRequest<'_>) -> Result<Garbag
     if garbage.swept.progress == Progress::Done {
         let are_all_kept = unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
         let contents = if are_all_kept {
-            Contents::All
+            KeptContents::All
         } else {
-            Contents::Referred
+            KeptContents::Referenced
         };
         let watch = &mut |step| watch(Stage::Sweep(step));
         let mark = mark.token;

@@ -13,7 +13,7 @@ pub use dormouse_content::CappedBytes;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use garbage_collection::{
-    Bounds, Contents, Deletions, InventoryReport, InventoryUpdate, MarkToken, Progress, Purpose,
+    Bounds, KeptContents, Deletions, InventoryReport, InventoryUpdate, MarkToken, Progress, Purpose,
     Step, SweepReport, SweepRequest,
 };
 pub use history::{History, LostHistory, Written};

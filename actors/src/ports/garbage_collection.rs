@@ -38,7 +38,7 @@ pub struct SweepRequest<'a> {
     /// found it after the mark began. The sweep records inspected and freed segments in it.
     pub inventory: &'a mut Inventory,
     /// The contents that are kept.
-    pub contents: Contents,
+    pub contents: KeptContents,
     /// What counts as deleted in addition to what is deleted. For [`Purpose::Count`].
     pub deletions: &'a Deletions,
     /// Whether anything is written.
@@ -90,12 +90,12 @@ impl Default for Bounds {
 
 /// Which contents are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Contents {
+pub enum KeptContents {
     /// All contents.
     #[default]
     All,
     /// The contents that the inventory lists as referenced.
-    Referred,
+    Referenced,
 }
 
 /// A step of a sweep in a segment of the log, about to begin.

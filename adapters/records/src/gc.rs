@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
-    Contents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
+    KeptContents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
     SweepReport, SweepRequest,
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
@@ -125,7 +125,7 @@ impl<L: RecordLog> RecordStore<L> {
         let losses = sweep.inventory.losses(sweep.deletions);
         let is_kept = |name: &ContentHash| {
             let name = ShortName::of(&name.0);
-            sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)
+            sweep.contents == KeptContents::All || sweep.inventory.is_referred_to(name, &losses)
         };
         let mut swept = SweepReport {
             parts: 1,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Purpose, Step, Store,
+    Bounds, KeptContents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Purpose, Step, Store,
     StoreError, SweepReport, SweepRequest, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
@@ -73,9 +73,9 @@ pub fn sweep_as(
         watch: &mut || ControlFlow::Continue(()),
     })?;
     let contents = if live.0.is_some() {
-        Contents::Referred
+        KeptContents::Referenced
     } else {
-        Contents::All
+        KeptContents::All
     };
     store.sweep(
         owner,

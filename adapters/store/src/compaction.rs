@@ -26,7 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::{Losses, PartUsage, ShortName};
 use dormouse_actors::ports::{
-    Contents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest, SyncLevel,
+    KeptContents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest, SyncLevel,
 };
 
 use crate::error::io as io_error;
@@ -218,7 +218,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     fn known_usage(&self, number: u32, end: u64) -> Option<PartUsage> {
         let usage = self.order.inventory.usage(number, &self.losses)?;
         let is_known =
-            self.order.contents == Contents::Referred && !usage.is_doubtful && usage.bytes <= end;
+            self.order.contents == KeptContents::Referenced && !usage.is_doubtful && usage.bytes <= end;
         is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
     }
 
@@ -227,7 +227,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
         let usage = self.order.inventory.usage(number, &self.losses);
         let is_up_to_date = usage.is_some_and(|usage| usage.bytes == contents.bytes);
-        if self.order.contents == Contents::Referred
+        if self.order.contents == KeptContents::Referenced
             && self.order.deletions.is_empty()
             && is_up_to_date
         {
