@@ -18,7 +18,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
 use crate::context::KernelContext;
-use crate::ports::{Store, StoreError, Written};
+use crate::ports::{Store, StoreError, CommittedFacts};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
 
@@ -61,7 +61,7 @@ impl ConsistentCut {
         at: FactNumber,
         process_tree: &ProcessTree,
     ) -> Result<Self, StoreError> {
-        let Written { commit, at_ms, .. } = store.history(of)?.at(at)?;
+        let CommittedFacts { commit, at_ms, .. } = store.history(of)?.at(at)?;
         let mut members = BTreeMap::new();
         for row in &process_tree.rows {
             let history = match store.history(row.pid) {

@@ -23,7 +23,7 @@ use dormouse_proto::record::{ContentRef, Fact};
 use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
-use crate::ports::{BlobReader, Store, StoreError, Unreadable, Written};
+use crate::ports::{BlobReader, Store, StoreError, Unreadable, CommittedFacts};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// The size of the chunks in which contents are read.
@@ -405,7 +405,7 @@ fn for_each_commit(
     }
     let mut facts = store.facts(pid, first, upto)?.into_iter();
     for written in history {
-        let Written {
+        let CommittedFacts {
             commit,
             at_ms,
             first,

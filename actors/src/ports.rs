@@ -16,7 +16,7 @@ pub use garbage_collection::{
     Bounds, KeptContents, Deletions, InventoryReport, InventoryUpdate, MarkToken, Progress, Purpose,
     Step, SweepReport, SweepRequest,
 };
-pub use history::{History, LostHistory, Written};
+pub use history::{History, LostHistory, CommittedFacts};
 pub use host::{Host, HostError, NoHost, ServerChild};
 pub use model::{Model, Provider, ProviderRequest};
 pub use servers::ToolServers;

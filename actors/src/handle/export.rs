@@ -14,7 +14,7 @@ use crate::consistent_cut::ConsistentCut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::export::{self, ExportRequest, Exported};
-use crate::ports::{Store, StoreError, Written};
+use crate::ports::{Store, StoreError, CommittedFacts};
 use crate::supervisor::ProcessTree;
 
 /// An export to be written: [`write`](Export::write) writes it.
@@ -183,7 +183,7 @@ fn cut_at_end(store: &dyn Store, process_tree: &ProcessTree) -> Result<Consisten
     for row in &process_tree.rows {
         if let Some(written) = store.history(row.pid)?.readable()?.last() {
             cut.at_ms = cut.at_ms.max(written.at_ms);
-            cut.members.insert(row.pid, Written::last(written));
+            cut.members.insert(row.pid, CommittedFacts::last(written));
         }
     }
     Ok(cut)

@@ -11,7 +11,7 @@ use super::kernel::Kernel;
 use crate::consistent_cut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
-use crate::ports::{Store, StoreError, Written};
+use crate::ports::{Store, StoreError, CommittedFacts};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// A fact as it is listed. A branch can begin after each of them.
@@ -91,7 +91,7 @@ fn readable_log(
     let Some(from) = written.first().map(|written| written.first) else {
         return Ok((Vec::new(), None));
     };
-    let last = written.last().map(Written::last).unwrap_or_default();
+    let last = written.last().map(CommittedFacts::last).unwrap_or_default();
     let mut lost = lost.map(KernelError::from);
     let read = match store.facts(pid, from, last) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => {
@@ -104,7 +104,7 @@ fn readable_log(
     let mut facts = read.into_iter();
     let mut lines = Vec::new();
     for written in written {
-        let Written {
+        let CommittedFacts {
             commit,
             at_ms,
             first,
@@ -142,7 +142,7 @@ fn program_of(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
 fn facts_up_to_loss(
     store: &dyn Store,
     pid: Pid,
-    written: &[Written],
+    written: &[CommittedFacts],
 ) -> Result<(Vec<Vec<u8>>, Option<StoreError>), StoreError> {
     let mut facts = Vec::new();
     for written in written {

@@ -11,7 +11,7 @@ pub struct History {
     /// The process.
     pub pid: Pid,
     /// The commits, sorted by fact number. A gap between two of them is a lost record.
-    pub written: Vec<Written>,
+    pub written: Vec<CommittedFacts>,
     /// What may be lost after the last known commit.
     pub lost: Option<LostHistory>,
 }
@@ -28,7 +28,7 @@ pub struct LostHistory {
 impl History {
     /// A history without losses.
     #[must_use]
-    pub fn whole(pid: Pid, written: Vec<Written>) -> Self {
+    pub fn whole(pid: Pid, written: Vec<CommittedFacts>) -> Self {
         Self {
             pid,
             written,
@@ -39,12 +39,12 @@ impl History {
     /// The last known fact.
     #[must_use]
     pub fn last(&self) -> FactNumber {
-        self.written.last().map(Written::last).unwrap_or_default()
+        self.written.last().map(CommittedFacts::last).unwrap_or_default()
     }
 
     /// The commits up to the first gap, and the error for the gap; `None` if nothing is lost.
     #[must_use]
-    pub fn up_to_loss(&self) -> (&[Written], Option<StoreError>) {
+    pub fn up_to_loss(&self) -> (&[CommittedFacts], Option<StoreError>) {
         let gap = self
             .written
             .windows(2)
@@ -62,7 +62,7 @@ impl History {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a part of it is lost.
-    pub fn readable(&self) -> Result<&[Written], StoreError> {
+    pub fn readable(&self) -> Result<&[CommittedFacts], StoreError> {
         match self.up_to_loss() {
             (written, None) => Ok(written),
             (_, Some(error)) => Err(error),
@@ -73,7 +73,7 @@ impl History {
     ///
     /// # Errors
     /// [`StoreError::UnknownFact`], [`StoreError::DeletedFact`], [`StoreError::Damaged`].
-    pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
+    pub fn at(&self, fact: FactNumber) -> Result<CommittedFacts, StoreError> {
         let pid = self.pid;
         let requested = fact;
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
@@ -104,7 +104,7 @@ impl History {
             .iter()
             .take_while(|written| written.commit <= commit)
             .count();
-        let last = self.written[..known].last().map(Written::last);
+        let last = self.written[..known].last().map(CommittedFacts::last);
         match self.written.get(known) {
             // The lost facts may have been written before or after the commit.
             Some(next) if last.is_some_and(|last| last.plus(1) < next.first) => {
@@ -133,7 +133,7 @@ impl History {
 
 /// Facts of one commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct CommittedFacts {
     /// The commit.
     pub commit: CommitNumber,
     /// The time of the commit: milliseconds since the epoch, UTC.
@@ -144,7 +144,7 @@ pub struct Written {
     pub count: u64,
 }
 
-impl Written {
+impl CommittedFacts {
     /// The last of the facts.
     #[must_use]
     pub fn last(&self) -> FactNumber {
@@ -158,7 +158,7 @@ mod tests {
 
     /// Facts 0 to 2 of commit 1, 3 and 4 of commit 3, 7 of commit 6: facts 5 and 6 are lost.
     fn history(lost: Option<u64>) -> History {
-        let written = [(1, 0, 3), (3, 3, 2), (6, 7, 1)].map(|(commit, first, count)| Written {
+        let written = [(1, 0, 3), (3, 3, 2), (6, 7, 1)].map(|(commit, first, count)| CommittedFacts {
             commit: CommitNumber(commit),
             at_ms: commit,
             first: FactNumber(first),
