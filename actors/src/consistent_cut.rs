@@ -52,7 +52,7 @@ impl ConsistentCut {
     /// of each process of the tree.
     ///
     /// # Errors
-    /// As [`History::at`](crate::ports::History::at); [`StoreError::DeletedFact`]
+    /// As [`History::commit_of`](crate::ports::History::commit_of); [`StoreError::DeletedFact`]
     /// also if the retained history of another process of the tree begins later;
     /// [`StoreError::Damaged`] if the state of a process at the cut is lost.
     pub(crate) fn behind(
@@ -61,7 +61,7 @@ impl ConsistentCut {
         at: FactNumber,
         process_tree: &ProcessTree,
     ) -> Result<Self, StoreError> {
-        let CommittedFacts { commit, at_ms, .. } = store.history(of)?.at(at)?;
+        let CommittedFacts { commit, at_ms, .. } = store.history(of)?.commit_of(at)?;
         let mut members = BTreeMap::new();
         for row in &process_tree.rows {
             let history = match store.history(row.pid) {
@@ -83,7 +83,7 @@ impl ConsistentCut {
                     since: kept.first,
                 });
             }
-            members.extend(history.by(commit)?.map(|last| (row.pid, last)));
+            members.extend(history.last_fact_by(commit)?.map(|last| (row.pid, last)));
         }
         Ok(Self {
             commit,

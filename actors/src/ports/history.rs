@@ -28,7 +28,7 @@ pub struct LostHistory {
 impl History {
     /// A history without losses.
     #[must_use]
-    pub fn whole(pid: Pid, written: Vec<CommittedFacts>) -> Self {
+    pub fn complete(pid: Pid, written: Vec<CommittedFacts>) -> Self {
         Self {
             pid,
             written,
@@ -73,7 +73,7 @@ impl History {
     ///
     /// # Errors
     /// [`StoreError::UnknownFact`], [`StoreError::DeletedFact`], [`StoreError::Damaged`].
-    pub fn at(&self, fact: FactNumber) -> Result<CommittedFacts, StoreError> {
+    pub fn commit_of(&self, fact: FactNumber) -> Result<CommittedFacts, StoreError> {
         let pid = self.pid;
         let requested = fact;
         if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
@@ -98,7 +98,7 @@ impl History {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if that is not known.
-    pub fn by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
+    pub fn last_fact_by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
         let known = self
             .written
             .iter()
@@ -183,14 +183,14 @@ mod tests {
     #[test]
     fn a_fact_is_in_the_commit_that_wrote_it() {
         let history = history(None);
-        let commits = [0, 2, 3, 4, 7].map(|fact| history.at(FactNumber(fact)).unwrap().commit.0);
+        let commits = [0, 2, 3, 4, 7].map(|fact| history.commit_of(FactNumber(fact)).unwrap().commit.0);
         assert_eq!(commits, [1, 1, 3, 3, 6]);
         assert_eq!(
-            [5, 6].map(|fact| known(history.at(FactNumber(fact))).is_err()),
+            [5, 6].map(|fact| known(history.commit_of(FactNumber(fact))).is_err()),
             [true, true]
         );
         assert!(matches!(
-            history.at(FactNumber(8)),
+            history.commit_of(FactNumber(8)),
             Err(StoreError::UnknownFact {
                 last: FactNumber(7),
                 ..
@@ -199,7 +199,7 @@ mod tests {
         let mut shortened = history;
         shortened.written.remove(0);
         assert!(matches!(
-            shortened.at(FactNumber(2)),
+            shortened.commit_of(FactNumber(2)),
             Err(StoreError::DeletedFact {
                 since: FactNumber(3),
                 ..
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn how_a_process_stood_at_a_commit_is_known_unless_something_of_it_may_be_lost() {
         let by = |history: &History, commit| {
-            known(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
+            known(history.last_fact_by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
         };
         let whole = history(None);
         let expected = [
@@ -255,6 +255,6 @@ mod tests {
                 (2, is_readable)
             );
         }
-        assert_eq!(History::whole(Pid(1), Vec::new()).last(), FactNumber(0));
+        assert_eq!(History::complete(Pid(1), Vec::new()).last(), FactNumber(0));
     }
 }

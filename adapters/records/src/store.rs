@@ -456,7 +456,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
             for fact in self.log.read(facts, kept.since.0 + 1..=u64::MAX)? {
                 add_to_groups(&mut written, &fact);
             }
-            Ok(History::whole(pid, written))
+            Ok(History::complete(pid, written))
         })
     }
 
