@@ -36,26 +36,26 @@ const BATCH_CONTENTS: usize = 256;
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
 /// [`ExportFailure::File`](crate::ExportFailure::File).
-pub fn look(
+pub fn read_export(
     mut file: impl Read,
     visitor: &mut impl ExportVisitor,
 ) -> Result<Manifest, KernelError> {
     check_file(&mut file, Keep::Processes, visitor, &mut |_| Ok(()))
 }
 
-/// Like [`look`], but the manifest keeps only programs and no processes; `visitor` receives the
+/// Like [`read_export`], but the manifest keeps only programs and no processes; `visitor` receives the
 /// processes.
 ///
 /// # Errors
-/// As [`look`].
-pub fn skim(
+/// As [`read_export`].
+pub fn scan_export(
     mut file: impl Read,
     visitor: &mut impl ExportVisitor,
 ) -> Result<Manifest, KernelError> {
     check_file(&mut file, Keep::Programs, visitor, &mut |_| Ok(()))
 }
 
-/// Like [`look`]; `after` runs after each chunk and can stop the check with an error.
+/// Like [`read_export`]; `after` runs after each chunk and can stop the check with an error.
 fn check_file<T: ExportVisitor>(
     file: &mut impl Read,
     keep: Keep,
@@ -102,7 +102,7 @@ pub(crate) fn check_export(
     purpose: LoadPurpose,
 ) -> Result<CheckedExport, KernelError> {
     rewind(file)?;
-    let manifest = look(&mut *file, &mut ())?;
+    let manifest = read_export(&mut *file, &mut ())?;
     let mut compiled: BTreeMap<(ContentHash, &str), Program> = BTreeMap::new();
     let mut programs = Vec::new();
     for birth in manifest.births() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
-use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, look};
+use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, read_export};
 use dormouse::garbage::{CollectionRequest, UnreadablePolicy, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
@@ -167,7 +167,7 @@ async fn a_process_is_the_same_in_another_store_and_stays_as_it_was_in_its_own()
         facts
     );
     assert!(kernel.checkpoints().await.unwrap().is_empty());
-    let manifest = look(std::fs::File::open(&path).unwrap(), &mut ()).unwrap();
+    let manifest = read_export(std::fs::File::open(&path).unwrap(), &mut ()).unwrap();
     assert_eq!(
         (
             manifest.id,
@@ -560,7 +560,7 @@ async fn nothing_of_a_file_is_used_where_anything_of_it_is_wrong() {
         }
     }
     assert!(rows(&other).await.is_empty());
-    let content = look(&file[..], &mut ())
+    let content = read_export(&file[..], &mut ())
         .unwrap()
         .contents
         .into_keys()
@@ -828,10 +828,10 @@ async fn a_redacted_export_holds_the_secret_nowhere_and_can_be_imported() {
         (told.bytes, file.len()),
         "a mask keeps the length"
     );
-    let manifest = look(&file[..], &mut ()).unwrap();
+    let manifest = read_export(&file[..], &mut ()).unwrap();
     assert_eq!(manifest.head.redaction, Redaction::Redacted);
     let mut secret_content = manifest.contents.keys();
-    let known = look(&whole[..], &mut ()).unwrap().contents;
+    let known = read_export(&whole[..], &mut ()).unwrap().contents;
     assert!(
         secret_content.any(|hash| !known.contains_key(hash)),
         "a masked content has another name"
