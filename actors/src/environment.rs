@@ -217,7 +217,7 @@ async fn run_command(context: &KernelContext, program: &Program, command: &EnvCo
     let tool = context.host.command(&command);
     let name = command.name.as_str().into();
     let policy = command.policy;
-    let sink = OutputSink::keeping(MAX_TEXT_BYTES as u64, policy.output_cap_bytes);
+    let sink = OutputSink::with_limits(MAX_TEXT_BYTES as u64, policy.output_cap_bytes);
     let ToolOutput {
         bytes,
         is_error,

@@ -83,12 +83,12 @@ impl OutputSink {
     /// A sink that accepts and keeps up to `cap_bytes`.
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
-        Self::keeping(cap_bytes, cap_bytes)
+        Self::with_limits(cap_bytes, cap_bytes)
     }
 
     /// A sink that accepts up to `cap_bytes` and keeps the first `keep_bytes`.
     #[must_use]
-    pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
+    pub fn with_limits(keep_bytes: u64, cap_bytes: u64) -> Self {
         let state = Mutex::new(SinkState {
             builder: Builder::with_cap(keep_bytes),
             attached: Vec::new(),
@@ -109,7 +109,7 @@ impl OutputSink {
 
     /// The same sink, with a `watcher` that receives the progress of the tool.
     #[must_use]
-    pub fn watched_by(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+    pub fn with_progress_watcher(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self {
             watcher: Some(Arc::new(watcher)),
             ..self
@@ -117,7 +117,7 @@ impl OutputSink {
     }
 
     /// Reports the progress of the tool to the watcher. Progress is not output: no model sees it.
-    pub fn tell(&self, progress: Progress) {
+    pub fn report_progress(&self, progress: Progress) {
         if let Some(watcher) = &self.watcher {
             watcher(progress);
         }
@@ -178,7 +178,7 @@ impl OutputSink {
     }
 
     /// Resolves once output was dropped.
-    pub async fn full(&self) {
+    pub async fn wait_until_full(&self) {
         self.shared.full.notified().await;
     }
 
@@ -230,7 +230,7 @@ mod tests {
         assert!(!sink.has_overflowed());
         assert_eq!(sink.push(b"de"), Err(OutputFull));
         assert_eq!(sink.push(b"f"), Err(OutputFull));
-        sink.full().await;
+        sink.wait_until_full().await;
         assert!(sink.has_overflowed());
         assert_eq!(&sink.take().bytes[..], b"abcd");
     }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_sink_counts_what_it_does_not_keep() {
-        let sink = OutputSink::keeping(2, 5);
+        let sink = OutputSink::with_limits(2, 5);
         assert_eq!(sink.push(b"abcd"), Ok(()));
         assert_eq!(sink.push(b"ef"), Err(OutputFull));
         let CappedBytes { bytes, cut_bytes } = sink.take();

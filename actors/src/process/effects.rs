@@ -255,7 +255,7 @@ impl Running {
             _ => None,
         };
         let host = requester.and_then(|requester| requester.watcher.clone());
-        OutputSink::keeping(keep_bytes, tool.policy.output_cap_bytes).watched_by(move |progress| {
+        OutputSink::with_limits(keep_bytes, tool.policy.output_cap_bytes).with_progress_watcher(move |progress| {
             if let Some(host) = &host {
                 host(progress.clone());
             }

@@ -35,7 +35,7 @@ pub(crate) async fn run(
             Some(Err(error)) => Err(task_error(&name, error)),
             None => Ok(()),
         },
-        () = sink.full() => Ok(()),
+        () = sink.wait_until_full() => Ok(()),
         () = tokio::time::sleep(Duration::from_millis(policy.deadline_ms)) => Err(format!(
             "{name} was stopped: it did not finish within {} ms.",
             policy.deadline_ms

@@ -147,7 +147,7 @@ pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kern
             "Says how far it is.",
             |Steps {}: Steps, out: OutputSink| async move {
                 for done in [1.0, 1.0, 2.0] {
-                    out.tell(Progress {
+                    out.report_progress(Progress {
                         done,
                         total: Some(2.0),
                         message: "".into(),

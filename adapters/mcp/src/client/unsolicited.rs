@@ -195,7 +195,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             .cloned();
         // The progress of a call that has ended is dropped.
         if let Some(out) = out {
-            out.tell(Progress {
+            out.report_progress(Progress {
                 done,
                 total,
                 message: message.into(),

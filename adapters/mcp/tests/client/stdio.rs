@@ -79,7 +79,7 @@ async fn what_a_server_says_of_its_progress_is_told_to_who_watches() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = told.clone();
     let out = OutputSink::with_cap(1_000)
-        .watched_by(move |progress| heard.lock().unwrap().push(progress));
+        .with_progress_watcher(move |progress| heard.lock().unwrap().push(progress));
     within(
         place
             .client
