@@ -172,7 +172,7 @@ pub struct ServerChild {
     /// Its standard error.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// Keeps the server running: dropping it ends the server and everything that it started.
-    pub held: Box<dyn Send + Sync>,
+    pub process_guard: Box<dyn Send + Sync>,
 }
 
 /// A host that permits nothing: the default of a kernel without a host.

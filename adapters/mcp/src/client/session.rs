@@ -35,7 +35,7 @@ pub(super) struct Session {
     peer: Peer<RoleClient>,
     service: Mutex<Option<RunningService<RoleClient, ClientInfo>>>,
     /// Keeps a server running that was started as a program; dropping it ends the server.
-    held: Mutex<Option<Box<dyn Send + Sync>>>,
+    process_guard: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
     liveness: Mutex<Liveness>,
     changes: watch::Receiver<u64>,
@@ -93,13 +93,13 @@ impl Session {
     ) -> Result<Self, HandshakeError> {
         let (changes, changed) = watch::channel(0);
         let (progress_sinks, close_reason) = (ProgressSinks::default(), CloseReason::default());
-        let (service, held) = match &server.transport {
+        let (service, process_guard) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild {
                     stdin,
                     stdout,
                     stderr,
-                    held,
+                    process_guard,
                 } = host
                     .serve(command)
                     .map_err(|why| HandshakeError::Failed(why.to_string()))?;
@@ -115,11 +115,11 @@ impl Session {
                 let service = ClientInfo.serve_with_lifecycle(inbound, lifecycle).await;
                 if service.is_err() {
                     // Ends the server, so that its standard error ends too.
-                    drop(held);
+                    drop(process_guard);
                     stderr::log_last_line(&server.name, following).await;
                     (service, None)
                 } else {
-                    (service, Some(held))
+                    (service, Some(process_guard))
                 }
             }
             Transport::Http { url, headers } => {
@@ -155,7 +155,7 @@ impl Session {
             server: server.clone(),
             peer: service.peer().clone(),
             service: Mutex::new(Some(service)),
-            held: Mutex::new(held),
+            process_guard: Mutex::new(process_guard),
             began: Instant::now(),
             liveness: Mutex::default(),
             changes: changed,
@@ -312,7 +312,7 @@ impl Session {
             let _ = service.close_with_timeout(END_TIMEOUT).await;
         }
         drop(
-            self.held
+            self.process_guard
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
