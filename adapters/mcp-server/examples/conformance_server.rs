@@ -9,7 +9,7 @@
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_mcp_server::{
-    Files, HttpSettings, Keeping, McpServer, ProxySettings, Upstream, proxy_program,
+    Files, HttpSettings, ProcessLifetime, McpServer, ProxySettings, Upstream, proxy_program,
 };
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -96,7 +96,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = kernel.parse(proxy_program(settings, &upstream))?.program;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
-    let server = McpServer::new(kernel, program, Keeping::PerSession);
+    let server = McpServer::new(kernel, program, ProcessLifetime::PerSession);
     server
         .serve_http(listener, HttpSettings::default(), std::future::pending())
         .await?;

@@ -28,4 +28,4 @@ mod stdio;
 pub use self::admission::{Hosts, HttpSettings, Token};
 pub use self::proxy_program::{Files, ProxySettings, Upstream, proxy_program};
 pub use self::server::{McpServer, ServeError};
-pub use self::session_process::Keeping;
+pub use self::session_process::ProcessLifetime;

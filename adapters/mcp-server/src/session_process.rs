@@ -18,13 +18,13 @@ const KEPT: &str = "mcp";
 
 /// Whether the process of a session outlives the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeping {
+pub enum ProcessLifetime {
     /// Each session has a process of its own, which ends with it.
     PerSession,
     /// All sessions share one process, which stays in the kernel's store. The next server on that
     /// store resumes it, so descriptors survive. If the program or the tools of its servers have
     /// changed since, the process ends and a new one starts.
-    Kept,
+    Persistent,
 }
 
 /// Starts and ends the processes of a server.
@@ -32,17 +32,17 @@ pub enum Keeping {
 pub(crate) struct Processes {
     kernel: Kernel,
     program: Program,
-    keeping: Keeping,
+    lifetime: ProcessLifetime,
     shared: OnceCell<Process>,
     own: Mutex<BTreeMap<Pid, Process>>,
 }
 
 impl Processes {
-    pub(crate) fn new(kernel: Kernel, program: Program, keeping: Keeping) -> Self {
+    pub(crate) fn new(kernel: Kernel, program: Program, lifetime: ProcessLifetime) -> Self {
         Self {
             kernel,
             program,
-            keeping,
+            lifetime,
             shared: OnceCell::new(),
             own: Mutex::default(),
         }
@@ -50,9 +50,9 @@ impl Processes {
 
     /// The process that clients without a session share.
     async fn shared(&self) -> Result<Process, KernelError> {
-        let begin = async || match self.keeping {
-            Keeping::PerSession => self.begin().await,
-            Keeping::Kept => self.resume_kept().await,
+        let begin = async || match self.lifetime {
+            ProcessLifetime::PerSession => self.begin().await,
+            ProcessLifetime::Persistent => self.resume_kept().await,
         };
         self.shared.get_or_try_init(begin).await.cloned()
     }
@@ -127,7 +127,7 @@ impl Processes {
         if let Some(process) = self
             .shared
             .get()
-            .filter(|_| self.keeping == Keeping::PerSession)
+            .filter(|_| self.lifetime == ProcessLifetime::PerSession)
         {
             end(process).await;
         }
@@ -177,7 +177,7 @@ impl SessionProcess {
 
     /// The process of this session.
     pub(crate) async fn own(&self) -> Result<Process, NoProcess> {
-        if self.processes.keeping == Keeping::Kept {
+        if self.processes.lifetime == ProcessLifetime::Persistent {
             return Ok(self.shared().await?);
         }
         let begin = async || {

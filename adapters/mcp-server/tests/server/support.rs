@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{Host, NoHost, OutputSink};
 use dormouse_mcp_server::{
-    Files, Keeping, McpServer, ProxySettings, ServeError, Upstream, proxy_program,
+    Files, ProcessLifetime, McpServer, ProxySettings, ServeError, Upstream, proxy_program,
 };
 use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;
@@ -184,7 +184,7 @@ pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kern
         .unwrap()
         .program;
     (
-        McpServer::new(kernel.clone(), program, Keeping::PerSession),
+        McpServer::new(kernel.clone(), program, ProcessLifetime::PerSession),
         kernel,
         held,
     )
