@@ -9,7 +9,7 @@
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_mcp_server::{
-    Files, HttpSettings, ProcessLifetime, McpServer, ProxySettings, Upstream, proxy_program,
+    FileExport, HttpSettings, ProcessLifetime, McpServer, ProxySettings, Upstream, proxy_program,
 };
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -80,7 +80,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = ProxySettings {
         threshold_chars: 8000,
         page_chars: 4000,
-        files: Files::Untouched,
+        files: FileExport::Disabled,
     };
     let tools = [
         "test_simple_text",

@@ -11,11 +11,11 @@ const MAX_READ_CHARS: u32 = 100_000;
 
 /// Whether clients can write contents into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Files {
+pub enum FileExport {
     /// They can, where the host permits it.
-    Written,
+    Enabled,
     /// They cannot: there is no tool for it.
-    Untouched,
+    Disabled,
 }
 
 /// The settings of a proxy program.
@@ -26,7 +26,7 @@ pub struct ProxySettings {
     /// Characters of a page.
     pub page_chars: u32,
     /// Whether the program has the tool `fd_to_file`.
-    pub files: Files,
+    pub files: FileExport,
 }
 
 /// The tools that a proxy program passes on.
@@ -51,7 +51,7 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
         files,
     } = settings;
     let is_given =
-        |name: &&str| *name != "summarize_fd" && (*name != "fd_to_file" || files == Files::Written);
+        |name: &&str| *name != "summarize_fd" && (*name != "fd_to_file" || files == FileExport::Enabled);
     let own = names_of(Group::Descriptors)
         .filter(is_given)
         .map(|name| -> &str { name });
@@ -95,7 +95,7 @@ mod tests {
         let settings = ProxySettings {
             threshold_chars: 5,
             page_chars: 4,
-            files: Files::Untouched,
+            files: FileExport::Disabled,
         };
         let servers = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();

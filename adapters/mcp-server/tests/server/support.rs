@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{Host, NoHost, OutputSink};
 use dormouse_mcp_server::{
-    Files, ProcessLifetime, McpServer, ProxySettings, ServeError, Upstream, proxy_program,
+    FileExport, ProcessLifetime, McpServer, ProxySettings, ServeError, Upstream, proxy_program,
 };
 use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;
@@ -118,10 +118,10 @@ impl Held {
 
 /// A server of `echo`, `large`, `linger` and `steps`.
 pub(super) async fn server() -> (McpServer, Kernel, Held) {
-    server_on(NoHost, Files::Untouched).await
+    server_on(NoHost, FileExport::Disabled).await
 }
 
-pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kernel, Held) {
+pub(super) async fn server_on(host: impl Host, files: FileExport) -> (McpServer, Kernel, Held) {
     let held = Held::new();
     let gate = held.clone();
     let kernel = Kernel::builder()
