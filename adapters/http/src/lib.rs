@@ -38,7 +38,7 @@ pub fn is_local(url: &Url) -> bool {
 
 /// Whether others could read a secret on its way to the server at `url`.
 #[must_use]
-pub fn is_overheard(url: &Url) -> bool {
+pub fn is_unencrypted(url: &Url) -> bool {
     url.scheme() == "http" && !is_local(url)
 }
 
@@ -75,7 +75,7 @@ mod tests {
         ] {
             let parsed = Url::parse(url).expect("it is an address");
             assert_eq!(
-                (is_local(&parsed), is_overheard(&parsed)),
+                (is_local(&parsed), is_unencrypted(&parsed)),
                 (local, overheard),
                 "{url}"
             );

@@ -32,7 +32,7 @@ pub(super) fn transport(
         return Err("its url names no machine.".into());
     };
     host.connect(machine, port)?;
-    if !headers.is_empty() && dormouse_http::is_overheard(&parsed) {
+    if !headers.is_empty() && dormouse_http::is_unencrypted(&parsed) {
         return Err("its headers would travel in clear text: name an https:// address.".into());
     }
     let client = dormouse_http::client(&parsed)
