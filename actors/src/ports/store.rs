@@ -476,7 +476,7 @@ pub enum KeyFault {
         "is not encrypted, and a key was given. Open it without one, or name a new folder for an \
          encrypted store"
     )]
-    Needless,
+    NotEncrypted,
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
