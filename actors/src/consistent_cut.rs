@@ -18,7 +18,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
 use crate::context::KernelContext;
-use crate::ports::{Store, StoreError, CommittedFacts};
+use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
 

@@ -23,7 +23,7 @@ use dormouse_proto::record::{ContentRef, Fact};
 use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
-use crate::ports::{BlobReader, Store, StoreError, Unreadable, CommittedFacts};
+use crate::ports::{BlobReader, CommittedFacts, Store, StoreError, Unreadable};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// The size of the chunks in which contents are read.

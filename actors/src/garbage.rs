@@ -29,8 +29,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, KeptContents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Progress, Purpose,
-    Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
+    Batch, Bounds, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Progress,
+    Purpose, Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
 };
 
 /// The parameters of a garbage collection.
@@ -151,7 +151,8 @@ pub fn collect(store: &dyn Store, order: CollectionRequest<'_>) -> Result<Garbag
     let missing = store.processes()?.missing().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
     if garbage.swept.progress == Progress::Done {
-        let are_all_kept = unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
+        let are_all_kept =
+            unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
         let contents = if are_all_kept {
             KeptContents::All
         } else {
@@ -229,7 +230,8 @@ impl DeletionPlanner<'_, '_> {
         now_ms: u64,
     ) -> Result<Deletions, StoreError> {
         let listing = self.store.processes()?;
-        let are_some_lost = unreadable == UnreadablePolicy::KeepAll && listing.missing().next().is_some();
+        let are_some_lost =
+            unreadable == UnreadablePolicy::KeepAll && listing.missing().next().is_some();
         let of_checkpoints = Retention {
             checkpoints: retention.checkpoints.clone(),
             ..Retention::default()

@@ -13,10 +13,10 @@ pub use dormouse_content::CappedBytes;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use garbage_collection::{
-    Bounds, KeptContents, Deletions, InventoryReport, InventoryUpdate, MarkToken, Progress, Purpose,
-    Step, SweepReport, SweepRequest,
+    Bounds, Deletions, InventoryReport, InventoryUpdate, KeptContents, MarkToken, Progress,
+    Purpose, Step, SweepReport, SweepRequest,
 };
-pub use history::{History, LostHistory, CommittedFacts};
+pub use history::{CommittedFacts, History, LostHistory};
 pub use host::{Host, HostError, NoHost, ServerChild};
 pub use model::{Model, Provider, ProviderRequest};
 pub use servers::ToolServers;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use dormouse::host;
-use dormouse_mcp_server::{Hosts, HttpSettings, ProcessLifetime, McpServer, ServeError, Token};
+use dormouse_mcp_server::{Hosts, HttpSettings, McpServer, ProcessLifetime, ServeError, Token};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

@@ -214,7 +214,11 @@ impl Kernel {
 
     /// The last fact of a process in the commit that holds `fact`.
     async fn end_of_commit(&self, of: Pid, fact: FactNumber) -> Result<FactNumber, KernelError> {
-        let end = move |history: History| Ok(history.last_fact_by(history.commit_of(fact)?.commit)?.unwrap_or(fact));
+        let end = move |history: History| {
+            Ok(history
+                .last_fact_by(history.commit_of(fact)?.commit)?
+                .unwrap_or(fact))
+        };
         let last = move |store: &dyn Store, _: &KernelContext| match store.history(of).and_then(end)
         {
             Ok(last) => Ok(last),

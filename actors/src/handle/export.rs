@@ -14,7 +14,7 @@ use crate::consistent_cut::ConsistentCut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::export::{self, ExportRequest, Exported};
-use crate::ports::{Store, StoreError, CommittedFacts};
+use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::supervisor::ProcessTree;
 
 /// An export to be written: [`write`](Export::write) writes it.

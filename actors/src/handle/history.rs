@@ -11,7 +11,7 @@ use super::kernel::Kernel;
 use crate::consistent_cut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
-use crate::ports::{Store, StoreError, CommittedFacts};
+use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// A fact as it is listed. A branch can begin after each of them.

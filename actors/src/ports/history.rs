@@ -39,7 +39,10 @@ impl History {
     /// The last known fact.
     #[must_use]
     pub fn last(&self) -> FactNumber {
-        self.written.last().map(CommittedFacts::last).unwrap_or_default()
+        self.written
+            .last()
+            .map(CommittedFacts::last)
+            .unwrap_or_default()
     }
 
     /// The commits up to the first gap, and the error for the gap; `None` if nothing is lost.
@@ -158,12 +161,13 @@ mod tests {
 
     /// Facts 0 to 2 of commit 1, 3 and 4 of commit 3, 7 of commit 6: facts 5 and 6 are lost.
     fn history(lost: Option<u64>) -> History {
-        let written = [(1, 0, 3), (3, 3, 2), (6, 7, 1)].map(|(commit, first, count)| CommittedFacts {
-            commit: CommitNumber(commit),
-            at_ms: commit,
-            first: FactNumber(first),
-            count,
-        });
+        let written =
+            [(1, 0, 3), (3, 3, 2), (6, 7, 1)].map(|(commit, first, count)| CommittedFacts {
+                commit: CommitNumber(commit),
+                at_ms: commit,
+                first: FactNumber(first),
+                count,
+            });
         let lost = lost.map(|since| LostHistory {
             since: CommitNumber(since),
             what: "its end".to_owned(),
@@ -183,7 +187,8 @@ mod tests {
     #[test]
     fn a_fact_is_in_the_commit_that_wrote_it() {
         let history = history(None);
-        let commits = [0, 2, 3, 4, 7].map(|fact| history.commit_of(FactNumber(fact)).unwrap().commit.0);
+        let commits =
+            [0, 2, 3, 4, 7].map(|fact| history.commit_of(FactNumber(fact)).unwrap().commit.0);
         assert_eq!(commits, [1, 1, 3, 3, 6]);
         assert_eq!(
             [5, 6].map(|fact| known(history.commit_of(FactNumber(fact))).is_err()),

@@ -255,16 +255,18 @@ impl Running {
             _ => None,
         };
         let host = requester.and_then(|requester| requester.watcher.clone());
-        OutputSink::with_limits(keep_bytes, tool.policy.output_cap_bytes).with_progress_watcher(move |progress| {
-            if let Some(host) = &host {
-                host(progress.clone());
-            }
-            context.publish(Event::ToolProgress {
-                pid,
-                tool: tool_name.clone(),
-                progress,
-            });
-        })
+        OutputSink::with_limits(keep_bytes, tool.policy.output_cap_bytes).with_progress_watcher(
+            move |progress| {
+                if let Some(host) = &host {
+                    host(progress.clone());
+                }
+                context.publish(Event::ToolProgress {
+                    pid,
+                    tool: tool_name.clone(),
+                    progress,
+                });
+            },
+        )
     }
 
     fn pending_call(&self, call: CallId) -> Option<&PendingCall> {

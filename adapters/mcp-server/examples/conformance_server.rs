@@ -9,7 +9,7 @@
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_mcp_server::{
-    FileExport, HttpSettings, ProcessLifetime, McpServer, ProxySettings, Upstream, proxy_program,
+    FileExport, HttpSettings, McpServer, ProcessLifetime, ProxySettings, Upstream, proxy_program,
 };
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};

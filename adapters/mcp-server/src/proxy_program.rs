@@ -50,8 +50,9 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
         page_chars,
         files,
     } = settings;
-    let is_given =
-        |name: &&str| *name != "summarize_fd" && (*name != "fd_to_file" || files == FileExport::Enabled);
+    let is_given = |name: &&str| {
+        *name != "summarize_fd" && (*name != "fd_to_file" || files == FileExport::Enabled)
+    };
     let own = names_of(Group::Descriptors)
         .filter(is_given)
         .map(|name| -> &str { name });

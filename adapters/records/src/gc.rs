@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
-    KeptContents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
-    SweepReport, SweepRequest,
+    InventoryReport, InventoryUpdate, KeptContents, OwnerToken, Progress, Purpose, Step,
+    StoreError, SweepReport, SweepRequest,
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 

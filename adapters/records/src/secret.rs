@@ -332,7 +332,10 @@ mod tests {
             Some(KeyFault::Wrong)
         );
         assert_eq!(fault(&check, None), Some(KeyFault::Missing));
-        assert_eq!(fault(&NO_CHECK, Some(&secret)), Some(KeyFault::NotEncrypted));
+        assert_eq!(
+            fault(&NO_CHECK, Some(&secret)),
+            Some(KeyFault::NotEncrypted)
+        );
         assert_eq!(fault(&NO_CHECK, None), None);
     }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange, CommittedFacts,
+    Batch, BlobReader, CommittedFacts, History, InventoryReport, InventoryUpdate, Journal, Listing,
+    MarkToken, OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};

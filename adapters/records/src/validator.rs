@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_actors::ports::{Batch, OwnerToken, StoreError, WriteOp, CommittedFacts};
+use dormouse_actors::ports::{Batch, CommittedFacts, OwnerToken, StoreError, WriteOp};
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, KeptContents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Purpose, Step, Store,
+    Bounds, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Purpose, Step, Store,
     StoreError, SweepReport, SweepRequest, WriteOp,
 };
 use dormouse_proto::id::ContentHash;

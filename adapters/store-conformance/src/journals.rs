@@ -1,6 +1,6 @@
 //! Journals: images, facts and histories.
 
-use dormouse_actors::ports::{Batch, Store, StoreError, SyncLevel, WriteOp, CommittedFacts};
+use dormouse_actors::ports::{Batch, CommittedFacts, Store, StoreError, SyncLevel, WriteOp};
 use dormouse_proto::id::{FactNumber, Pid};
 
 use crate::entries::*;

@@ -26,7 +26,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::{Losses, PartUsage, ShortName};
 use dormouse_actors::ports::{
-    KeptContents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest, SyncLevel,
+    KeptContents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest,
+    SyncLevel,
 };
 
 use crate::error::io as io_error;
@@ -217,8 +218,9 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// the inventory was taken count as live.
     fn known_usage(&self, number: u32, end: u64) -> Option<PartUsage> {
         let usage = self.order.inventory.usage(number, &self.losses)?;
-        let is_known =
-            self.order.contents == KeptContents::Referenced && !usage.is_doubtful && usage.bytes <= end;
+        let is_known = self.order.contents == KeptContents::Referenced
+            && !usage.is_doubtful
+            && usage.bytes <= end;
         is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
     }
 

@@ -306,7 +306,11 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             _ => {
                 let facts = decode_facts(payload)?;
                 for (number, fact) in (header.first..).zip(&facts) {
-                    self.add_record(pid, Need::fact(FactNumber(number)), EncodedRecord::Fact(fact));
+                    self.add_record(
+                        pid,
+                        Need::fact(FactNumber(number)),
+                        EncodedRecord::Fact(fact),
+                    );
                 }
                 if facts.len() as u64 == header.count {
                     self.order.inventory.add_facts(pid, first, header.count);

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, KeptContents, Deletions, OwnerToken, Purpose, Store, StoreError, SweepReport,
+    Batch, Bounds, Deletions, KeptContents, OwnerToken, Purpose, Store, StoreError, SweepReport,
     SweepRequest, SyncLevel, WriteOp,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};

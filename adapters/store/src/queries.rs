@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use dormouse_actors::ports::{History, Journal, LostHistory, StoreError, TempFileChange, CommittedFacts};
+use dormouse_actors::ports::{
+    CommittedFacts, History, Journal, LostHistory, StoreError, TempFileChange,
+};
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
 
 use crate::error::damaged;

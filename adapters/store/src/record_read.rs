@@ -1,7 +1,7 @@
 //! Reads records that the index points to. A record that is not where it should be is answered as
 //! damage.
 
-use dormouse_actors::ports::{StoreError, TempFileChange, CommittedFacts};
+use dormouse_actors::ports::{CommittedFacts, StoreError, TempFileChange};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
 use crate::error::damaged;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{Host, NoHost, OutputSink};
 use dormouse_mcp_server::{
-    FileExport, ProcessLifetime, McpServer, ProxySettings, ServeError, Upstream, proxy_program,
+    FileExport, McpServer, ProcessLifetime, ProxySettings, ServeError, Upstream, proxy_program,
 };
 use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;

@@ -2,7 +2,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
-use dormouse_actors::ports::{Bounds, KeptContents, Deletions, WriteOp};
+use dormouse_actors::ports::{Bounds, Deletions, KeptContents, WriteOp};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;

@@ -23,7 +23,9 @@ fn open(folder: &Path) -> Result<LogStore, String> {
 /// Takes an inventory in a bounded number of parts. A record references the content with its bytes.
 fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> InventoryReport {
     let references = &mut |record: EncodedRecord<'_>| {
-        let (EncodedRecord::Image(bytes) | EncodedRecord::Fact(bytes) | EncodedRecord::TempFile(bytes)) = record;
+        let (EncodedRecord::Image(bytes)
+        | EncodedRecord::Fact(bytes)
+        | EncodedRecord::TempFile(bytes)) = record;
         Ok(vec![hash(bytes)])
     };
     let watch = &mut || {

@@ -65,9 +65,15 @@ fn check_salvaged(folder: &Path) {
             (FactNumber(4), true)
         );
         let written = history.commit_of(FactNumber(4)).unwrap();
-        assert_eq!(history.last_fact_by(written.commit).unwrap(), Some(FactNumber(4)));
+        assert_eq!(
+            history.last_fact_by(written.commit).unwrap(),
+            Some(FactNumber(4))
+        );
         assert!(
-            matches!(history.commit_of(FactNumber(5)), Err(StoreError::Damaged { .. })),
+            matches!(
+                history.commit_of(FactNumber(5)),
+                Err(StoreError::Damaged { .. })
+            ),
             "it is not said to be unknown"
         );
         assert!(matches!(
