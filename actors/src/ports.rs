@@ -1,4 +1,4 @@
-//! The ports: the traits and types that adapters implement. This module has no behaviour of its
+//! The ports: the traits that adapters implement, and the types of their signatures. This module has no behaviour of its
 //! own.
 
 pub mod garbage_collection;

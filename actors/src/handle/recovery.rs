@@ -37,9 +37,9 @@ pub type RecoveryFn = dyn Fn(&ProcessInfo) -> RecoveryAction + Send + Sync;
 /// What happens to one process when a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryAction {
-    /// It runs again.
+    /// The process runs again.
     Resume,
-    /// It is held.
+    /// The process is held.
     Hold,
 }
 
@@ -50,8 +50,8 @@ impl Recovery {
         Self::Decide(Arc::new(decide))
     }
 
-    /// The processes of these rows that run again.
-    pub(super) fn of(&self, rows: &[ProcessRow]) -> Vec<Pid> {
+    /// Selects the processes of these rows that run again.
+    pub(super) fn select_pids(&self, rows: &[ProcessRow]) -> Vec<Pid> {
         let runs = |row: &&ProcessRow| match self {
             Self::Hold => false,
             Self::Resume => true,

@@ -1,4 +1,4 @@
-//! Checkpoints that exist for one operation only.
+//! Checkpoints that exist for one operation only, for instance for an export of the present state.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl TemporaryCheckpoint {
         }
     }
 
-    /// Returns the checkpoint, which the caller drops from now on.
+    /// Returns the checkpoint. The caller must drop it.
     pub(super) fn hand_over(mut self) -> Option<CheckpointGuard> {
         self.checkpoint.take()
     }

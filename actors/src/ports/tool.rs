@@ -1,4 +1,4 @@
-//! Tools that run outside of the process machine: functions of the host, and commands.
+//! The port for tools that run outside of the process machine: functions of the host, and commands.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 /// A tool. The kernel checks access, enforces the deadline and the output cap, and catches panics.
 pub trait Tool: Send + Sync + 'static {
-    /// The name, description and schema that a model is shown.
+    /// The name, description and schema that a model sees.
     fn spec(&self) -> ToolSpec;
 
-    /// How the tool is run.
+    /// The access, deadline and output cap of the tool, and whether a call may be repeated.
     fn policy(&self) -> ToolPolicy;
 
     /// Runs the tool once. `args` is JSON text as the model wrote it; the output goes into `out`.
@@ -123,7 +123,7 @@ impl OutputSink {
         }
     }
 
-    /// Takes as much of `bytes` as fits.
+    /// Adds as much of `bytes` to the output as fits.
     ///
     /// # Errors
     /// [`OutputFull`] if not all of it fitted; the kernel then ends the call.
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sink_keeps_what_fits_and_says_when_it_is_full() {
+    async fn a_sink_keeps_the_output_that_fits_and_reports_overflow() {
         let sink = OutputSink::with_cap(4);
         assert_eq!(sink.push(b"abc"), Ok(()));
         assert!(!sink.has_overflowed());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_attached_counts_and_is_taken_whole_or_not_at_all() {
+    fn an_attachment_counts_towards_the_cap_and_is_added_whole_or_not_at_all() {
         let attachment = |bytes: &'static [u8]| Attachment {
             name: None,
             media_type: "image/png".into(),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_counts_what_it_does_not_keep() {
+    fn a_sink_counts_output_that_it_does_not_keep() {
         let sink = OutputSink::with_limits(2, 5);
         assert_eq!(sink.push(b"abcd"), Ok(()));
         assert_eq!(sink.push(b"ef"), Err(OutputFull));

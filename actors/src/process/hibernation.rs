@@ -50,7 +50,7 @@ impl Running {
     /// Reports once that nothing is pending, if hibernation is enabled.
     pub(super) fn report_quiescence(&mut self) {
         if !self.is_quiescent
-            && self.context.hibernation_enabled()
+            && self.context.is_hibernation_enabled()
             && self.hibernation_blocker().is_none()
         {
             self.is_quiescent = true;

@@ -288,7 +288,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let first = FactNumber(header.first);
         match header.kind {
             RecordKind::ProcessCreated => {
-                self.add_record(
+                self.add_references(
                     pid,
                     Need::image(FactNumber(0)),
                     EncodedRecord::Image(decode_created(payload)?.1),
@@ -296,17 +296,17 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 self.order.inventory.add_image(pid, FactNumber(0));
             }
             RecordKind::Snapshot => {
-                self.add_record(pid, Need::image(first), EncodedRecord::Image(payload));
+                self.add_references(pid, Need::image(first), EncodedRecord::Image(payload));
                 self.order.inventory.add_image(pid, first);
             }
             RecordKind::TempFile => {
-                self.add_record(pid, Need::ALWAYS, EncodedRecord::TempFile(payload));
+                self.add_references(pid, Need::ALWAYS, EncodedRecord::TempFile(payload));
                 self.order.inventory.add_temp_file(pid, header.first);
             }
             _ => {
                 let facts = decode_facts(payload)?;
                 for (number, fact) in (header.first..).zip(&facts) {
-                    self.add_record(
+                    self.add_references(
                         pid,
                         Need::fact(FactNumber(number)),
                         EncodedRecord::Fact(fact),
@@ -320,7 +320,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         Ok(())
     }
 
-    fn add_record(&mut self, pid: Pid, need: Need, record: EncodedRecord<'_>) {
+    fn add_references(&mut self, pid: Pid, need: Need, record: EncodedRecord<'_>) {
         let keys = self.store.log.keys();
         match (self.order.references)(record) {
             Ok(contents) => {
