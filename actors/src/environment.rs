@@ -131,7 +131,7 @@ pub(crate) async fn gather_start_context(
             false => None,
         }
     };
-    let (facts, offers) = join(facts, servers::offers(context, program)).await;
+    let (facts, offers) = join(facts, servers::list_offers(context, program)).await;
     Ok(StartContext {
         facts,
         offers: offers?,

@@ -26,7 +26,7 @@ use crate::ports::{
 };
 use crate::read_pool::ReadPool;
 use crate::store_handle::{StoreHandle, StoreSlot};
-use crate::supervisor::{RunMessage, SupervisorActor, Table};
+use crate::supervisor::{ProcessTable, RunMessage, SupervisorActor};
 use crate::temp_files::TempFilesActor;
 use dormouse_kernel::syscall;
 
@@ -334,7 +334,7 @@ impl KernelBuilder {
     async fn claim(&self) -> Result<ClaimedStore, KernelError> {
         let inbox = self.limits.inbox;
         let Some(store) = self.store.clone() else {
-            let table = Table::new(Listing::default(), inbox);
+            let table = ProcessTable::new(Listing::default(), inbox);
             return Ok(ClaimedStore {
                 store: None,
                 table,
@@ -359,7 +359,7 @@ impl KernelBuilder {
             };
             let lost = listing.lost.clone();
             let acknowledged = listing.acknowledged.clone();
-            let table = Table::new(listing, inbox);
+            let table = ProcessTable::new(listing, inbox);
             Ok(ClaimedStore {
                 store: Some((store, owner)),
                 table,
@@ -378,7 +378,7 @@ impl KernelBuilder {
 /// The result of claiming the store, if there is one.
 struct ClaimedStore {
     store: Option<(Arc<dyn Store>, OwnerToken)>,
-    table: Table,
+    table: ProcessTable,
     /// The processes that run again.
     resumed: Vec<Pid>,
     /// The highest number that a checkpoint ever had.

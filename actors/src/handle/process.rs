@@ -29,8 +29,8 @@ use crate::ports::Watcher;
 use crate::process::{Delivery, ProcessCopy, ReplyTo, TurnRequest};
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
-    Ended, HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage,
-    TreeMessage,
+    HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage, TreeMessage,
+    WaitOutcome,
 };
 
 /// Numbers the requests of this host program. The owner token of the store, which is also part of a
@@ -48,7 +48,7 @@ static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 pub struct Process {
     pub(super) kernel: Kernel,
     pid: Pid,
-    exit: watch::Receiver<Option<Ended>>,
+    exit: watch::Receiver<Option<WaitOutcome>>,
     view: watch::Receiver<Option<View>>,
     inbox: Arc<Semaphore>,
     /// Declared after the subscriptions `exit` and `view`, so that they are dropped first: the
@@ -523,7 +523,7 @@ impl Process {
         &self,
     ) -> (
         watch::Receiver<Option<View>>,
-        watch::Receiver<Option<Ended>>,
+        watch::Receiver<Option<WaitOutcome>>,
     ) {
         (self.view.clone(), self.exit.clone())
     }

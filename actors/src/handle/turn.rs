@@ -146,7 +146,7 @@ struct TurnSearch {
     /// The first fact that was not read.
     next: FactNumber,
     progress: InputProgress,
-    last_words: Arc<str>,
+    last_reply: Arc<str>,
 }
 
 impl TurnSearch {
@@ -154,14 +154,14 @@ impl TurnSearch {
         Self {
             next: queued.plus(1),
             progress: InputProgress::Waiting,
-            last_words: Arc::default(),
+            last_reply: Arc::default(),
         }
     }
 
     fn apply(&mut self, fact: &Fact<ContentRef>) -> Option<TurnEnd> {
         if let Fact::Call(CallFact::ModelReplied { blocks, .. }) = fact {
-            self.last_words = text_of(blocks).into();
+            self.last_reply = text_of(blocks).into();
         }
-        self.progress.apply(fact, || self.last_words.clone())
+        self.progress.apply(fact, || self.last_reply.clone())
     }
 }
