@@ -9,7 +9,7 @@
 //! The cache counts the bytes of contents and the data derived from them (reformatted JSON,
 //! outlines). It does not count contents that are not durable yet, indexes of pages and lines (about
 //! 0.6 % of all live bytes), and parts that an answer or a tool holds at the moment. A kernel can
-//! exceed its limit by what is not counted.
+//! exceed its limit by the bytes that are not counted.
 //!
 //! The cache holds no strong reference to a content and no open store. Only
 //! [`ContentCache::content`], which reads nothing, may be called from a message handler.
@@ -75,7 +75,7 @@ impl ContentCache {
         })
     }
 
-    /// Adds contents that have become durable, then evicts what exceeds the limit. May copy and
+    /// Adds contents that have become durable, then evicts contents over the limit. May copy and
     /// free bytes; costs O(live contents) if something is evicted.
     pub(crate) fn insert_durable(&self, contents: Vec<Content>) {
         for content in contents {

@@ -142,7 +142,7 @@ impl KernelContext {
         self.store.is_open()
     }
 
-    /// Commits what is queued and releases the store.
+    /// Commits the queue of the checkpoint actor and releases the store.
     ///
     /// # Errors
     /// The first failed sync that no append has reported.

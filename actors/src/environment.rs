@@ -109,7 +109,7 @@ impl From<StartContextError> for StartError {
     }
 }
 
-/// What was collected for a process that is about to be created.
+/// The facts and tool offers that were collected for a process that is about to be created.
 #[derive(Default)]
 pub(crate) struct StartContext {
     facts: Option<GatheredEnvironment>,

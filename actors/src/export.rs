@@ -42,7 +42,7 @@ pub struct Exported {
     pub bytes: u64,
 }
 
-/// What to export.
+/// The parameters of an export.
 pub(crate) struct ExportRequest {
     pub(crate) scope: Scope,
     /// Candidate processes: the exported process first, each other after its parent.

@@ -41,7 +41,7 @@ pub struct CollectionRequest<'a> {
     /// The inventory of the last collection since the store was opened. An empty inventory costs a
     /// pass over all retained data.
     pub inventory: &'a mut Inventory,
-    /// The rules that select what is deleted.
+    /// The rules that select the data to delete.
     pub retention: &'a Retention,
     /// Checkpoints that an operation is about to read; they are kept. Called after the checkpoints
     /// of the store were listed.
@@ -194,7 +194,7 @@ impl Drop for MarkGuard<'_> {
     }
 }
 
-/// Updates the inventory of a store, and selects what to delete.
+/// Updates the inventory of a store, and selects the data to delete.
 struct DeletionPlanner<'a, 'w> {
     store: &'a dyn Store,
     inventory: &'a mut Inventory,

@@ -61,7 +61,7 @@ pub(crate) struct Loaded {
     pub(crate) tail: JournalTail,
 }
 
-/// What a process is loaded for.
+/// The purpose of loading a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadPurpose {
     /// To run it: every tool of its program must be registered.

@@ -73,7 +73,7 @@ impl Export {
         self
     }
 
-    /// Masks what `redact` finds in every exported text: messages, arguments and answers, prompts,
+    /// Masks the matches of `redact` in every exported text: messages, arguments and answers, prompts,
     /// names and labels, programs, contents and temporary files. See [`Redact`] for what a mask
     /// keeps. All data is read twice.
     pub fn redact(mut self, redact: impl Redact + 'static) -> Self {

@@ -27,7 +27,7 @@ impl Drop for CallerGuard {
 impl Kernel {
     /// Deletes the data that the retention rules select, and frees the space of data that no record
     /// refers to; or only counts both. Processes continue to run. The first collection of a kernel reads every retained
-    /// journal; a later one reads what was written since. The inventory takes about 70 bytes of
+    /// journal; a later one reads the records written since. The inventory takes about 70 bytes of
     /// memory for each content and 300 for each process ([`dormouse_kernel::inventory`]). A deleted
     /// process is no longer listed, and its pid is never reused. One collection runs at a time;
     /// another one waits for it.
@@ -61,8 +61,8 @@ impl Kernel {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             };
-            // Reported at once: even if a later step fails, the table must show what the store
-            // holds.
+            // Reported at once: even if a later step fails, the table must not list processes that
+            // the store has deleted.
             let on_deleted = &mut |pids: &BTreeSet<Pid>| {
                 // If the supervisor has stopped, there is no table to update.
                 let _ = supervisor.cast(

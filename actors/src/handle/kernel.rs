@@ -265,7 +265,7 @@ impl Kernel {
         Events::new(self.context.subscribe(), None)
     }
 
-    /// Stops all actors, commits what is queued, and releases the store. Work in progress resumes
+    /// Stops all actors, commits all queued records, and releases the store. Work in progress resumes
     /// when the store is opened again. A kernel whose handles are only dropped keeps running.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 /// limits are those of the files as compiled then, also after a resume and in forked or restored
 /// processes, even if the files change. The program of a living process cannot be changed, because
 /// its model has already been sent it. To continue with another program, start a process of that
-/// program and give it what it needs.
+/// program and pass it the data that it needs.
 #[derive(Clone)]
 pub struct Process {
     pub(super) kernel: Kernel,

@@ -15,7 +15,7 @@ use super::kernel::ProcessInfo;
 /// hibernates again in time. All other processes are held: they are listed, and loaded by
 /// [`Kernel::resume`](super::Kernel::resume), by an input, or by a parent that looks for them.
 ///
-/// The default is to hold all, because a kernel is also opened to list what a store holds, to
+/// The default is to hold all, because a kernel is also opened to list the processes of a store, to
 /// inspect a process, or to restore one; none of that should call a model or run a command. Held
 /// work is not lost, and a store with a million hibernated processes opens without loading them.
 #[derive(Clone, Default)]

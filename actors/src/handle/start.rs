@@ -76,7 +76,7 @@ impl Start {
         self
     }
 
-    /// What the process may do; admin by default.
+    /// The access of the process, which decides which tools it may call; admin by default.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self

@@ -11,7 +11,7 @@ pub struct History {
     pub pid: Pid,
     /// The commits, sorted by fact number. A gap between two of them is a lost record.
     pub written: Vec<CommittedFacts>,
-    /// What may be lost after the last known commit.
+    /// Facts that may be lost after the last known commit.
     pub lost: Option<LostHistory>,
 }
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::tool::{OutputSink, Tool, ToolError};
 
-/// Why a host did not do what a program requested, in words for the model and the user. The text
+/// Why a host did not execute a request of a program, as a text for the model and the user. The text
 /// contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -24,7 +24,7 @@ pub enum HostError {
     /// which of the two, and how to permit the request.
     #[error("{0}")]
     Refused(String),
-    /// This host never does what was requested.
+    /// This host never executes such requests.
     #[error("{0}")]
     Unsupported(String),
     /// The request is permitted, and failed.
@@ -64,8 +64,8 @@ pub trait Host: Send + Sync + 'static {
     }
 
     /// The value of an environment variable that a program names in `[env_info]`; `None` if it is
-    /// not set. The value may be a secret: an implementation returns only what the user permitted
-    /// by name. The default refuses every variable.
+    /// not set. The value may be a secret: an implementation returns only variables that the user
+    /// permitted by name. The default refuses every variable.
     ///
     /// # Errors
     /// The variable is not permitted.

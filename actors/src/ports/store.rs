@@ -42,8 +42,8 @@ pub trait Store: Send + Sync + 'static {
     /// store takes no more commits.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
-    /// The process table. If records are lost, the result lists what can be read and describes what
-    /// is missing.
+    /// The process table. If records are lost, the result lists the readable rows and describes
+    /// the losses.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -403,7 +403,7 @@ pub enum StoreError {
         /// The record, and where it is.
         what: String,
     },
-    /// Data that was read differs from what was written.
+    /// Data that was read differs from the data that was written.
     #[error("the store is damaged: {what}")]
     Damaged {
         /// The data, where it is, and the consequences.

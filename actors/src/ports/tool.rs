@@ -25,7 +25,7 @@ pub trait Tool: Send + Sync + 'static {
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
 }
 
-/// Why a tool failed, or why its server cannot be reached, in words for the model: what went wrong
+/// Why a tool failed, or why its server cannot be reached, as a text for the model: what went wrong
 /// and what to try. Any text converts: `Err("the table is locked: try again".into())`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -175,7 +175,8 @@ impl ProcessEntry {
         }
     }
 
-    /// What the process was restored from, if it belongs to a branch or an import.
+    /// The process and the fact that this process was restored from, if it belongs to a branch or an
+    /// import.
     pub(super) fn restored(&self) -> Option<Restored> {
         self.optional_fields.as_ref()?.restored
     }

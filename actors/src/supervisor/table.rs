@@ -26,7 +26,7 @@ pub(crate) struct ProcessTable {
     inbox: usize,
     entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
-    /// Processes whose actors were told to stop and have not stopped yet, and whether to load the
+    /// Processes whose actors were asked to stop and have not stopped yet, and whether to load the
     /// process afterwards.
     stopping: BTreeMap<Pid, bool>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
@@ -413,7 +413,7 @@ impl ProcessTable {
         self.actors.remove(&actor)
     }
 
-    /// Records that an actor was told to stop. It may have stopped already.
+    /// Records that an actor was asked to stop. It may have stopped already.
     pub(super) fn mark_stopping(&mut self, actor: ActorId) {
         if let Some(pid) = self.actors.get(&actor) {
             self.stopping.insert(*pid, false);

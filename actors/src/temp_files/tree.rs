@@ -1,6 +1,6 @@
 //! The files of one process tree, the requests that wait for a decision, and the batch that waits
-//! for its commit. This module uses no actor and no store: the actor calls it, and commits and sends
-//! what it returns.
+//! for its commit. This module uses no actor and no store: the actor calls it, commits the changes
+//! that it returns, and sends the replies.
 
 use dormouse_content::Content;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
