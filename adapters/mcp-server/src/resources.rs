@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_uri_names_a_descriptor_and_a_page() {
-        assert_eq!(parse("fd://7"), Some((FdId::Fd(7), 1)));
-        assert_eq!(parse("fd://7?page=12"), Some((FdId::Fd(7), 12)));
+        assert_eq!(parse_uri("fd://7"), Some((FdId::Fd(7), 1)));
+        assert_eq!(parse_uri("fd://7?page=12"), Some((FdId::Fd(7), 12)));
         let named = FdId::Ref("plan".to_owned());
         assert_eq!(parse_uri(&format_uri(&named)), Some((named, 1)));
         for wrong in [
@@ -150,7 +150,7 @@ mod tests {
             "fd://7?lines=1",
             "file:///etc/passwd",
         ] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+            assert_eq!(parse_uri(wrong), None, "{wrong}");
         }
     }
 }
