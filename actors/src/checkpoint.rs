@@ -51,8 +51,8 @@ pub(crate) enum LogRecord {
         first: FactNumber,
         facts: Arc<[Fact]>,
     },
-    /// The process state at fact `at`. The record is skipped if its encoding has more than `max_bytes`
-    /// bytes.
+    /// The process state at fact `at`. The record is skipped if its encoding has more than
+    /// `max_bytes` bytes.
     Snapshot {
         pid: Pid,
         at: FactNumber,

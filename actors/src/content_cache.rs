@@ -7,9 +7,9 @@
 //! value.
 //!
 //! The cache counts the bytes of contents and the data derived from them (reformatted JSON,
-//! outlines). It does not count contents that are not durable yet, indexes of pages and lines (about
-//! 0.6 % of all live bytes), and parts that an answer or a tool holds at the moment. A kernel can
-//! exceed its limit by the bytes that are not counted.
+//! outlines). It does not count contents that are not durable yet, indexes of pages and lines
+//! (about 0.6 % of all live bytes), and parts that an answer or a tool holds at the moment. A
+//! kernel can exceed its limit by the bytes that are not counted.
 //!
 //! The cache holds no strong reference to a content and no open store. Only
 //! [`ContentCache::content`], which reads nothing, may be called from a message handler.

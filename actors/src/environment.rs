@@ -93,8 +93,8 @@ fn needs_gathering(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
 
-/// Why a process cannot be created: a tool server that its program requires cannot be used, or lacks
-/// a tool that the program selects.
+/// Why a process cannot be created: a tool server that its program requires cannot be used, or
+/// lacks a tool that the program selects.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartContextError {
     #[error("the tool server `{name}` cannot be used: {error}")]
@@ -238,8 +238,8 @@ async fn run_command(context: &KernelContext, program: &Program, command: &EnvCo
     text
 }
 
-/// The beginning of an output, followed by the number of bytes that are left out. `cut_bytes` is the
-/// number of bytes that were dropped before.
+/// The beginning of an output, followed by the number of bytes that are left out. `cut_bytes` is
+/// the number of bytes that were dropped before.
 fn truncate_text(bytes: &[u8], cut_bytes: u64) -> String {
     let past_limit = bytes.len().saturating_sub(2 * MAX_TEXT_BYTES);
     let beginning = String::from_utf8_lossy(&bytes[..bytes.len() - past_limit]);

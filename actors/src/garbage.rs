@@ -221,8 +221,8 @@ impl DeletionPlanner<'_, '_> {
         Ok(read.progress)
     }
 
-    /// Selects what the rules delete. If lost records, acknowledged or not, may include a checkpoint
-    /// or a process, only checkpoints are deleted.
+    /// Selects what the rules delete. If lost records, acknowledged or not, may include a
+    /// checkpoint or a process, only checkpoints are deleted.
     fn select_deletions(
         &self,
         retention: &Retention,

@@ -43,8 +43,8 @@ pub fn read_export(
     check_file(&mut file, Keep::Processes, visitor, &mut |_| Ok(()))
 }
 
-/// Like [`read_export`], but the manifest keeps only programs and no processes; `visitor` receives the
-/// processes.
+/// Like [`read_export`], but the manifest keeps only programs and no processes; `visitor` receives
+/// the processes.
 ///
 /// # Errors
 /// As [`read_export`].

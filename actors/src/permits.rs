@@ -100,8 +100,7 @@ impl Queue {
     /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(self: &Arc<Self>, requester: Requester) -> Permit {
         let (granted_sender, granted) = oneshot::channel();
-        // The permit owns the ticket from the start, so that a cancelled wait returns the
-        // ticket.
+        // The permit owns the ticket from the start, so that a cancelled wait returns the ticket.
         let permit = self.enqueue(requester, granted_sender);
         granted
             .await

@@ -1,5 +1,5 @@
-//! The ports: the traits that adapters implement, and the types of their signatures. This module has no behaviour of its
-//! own.
+//! The ports: the traits that adapters implement, and the types of their signatures. This module
+//! has no behaviour of its own.
 
 pub mod garbage_collection;
 pub mod history;

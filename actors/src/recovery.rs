@@ -70,8 +70,8 @@ pub(crate) enum LoadPurpose {
     Inspect,
 }
 
-/// Loads the process as of fact `upto` (`None`: its last fact). Reads the disk; costs the journal since
-/// the latest snapshot.
+/// Loads the process as of fact `upto` (`None`: its last fact). Reads the disk; costs the journal
+/// since the latest snapshot.
 pub(crate) fn load(
     store: &dyn Store,
     context: &KernelContext,

@@ -151,8 +151,8 @@ impl Kernel {
     ///
     /// Each process resumes as after a restart: a pending model call is made again; a tool call in
     /// flight is answered as interrupted, unless it may be repeated; a message in flight is sent
-    /// again and received once. If a requested call had not begun, as in a stopped process, both the
-    /// original and the branch make it. Within the branch, processes keep the ids of the
+    /// again and received once. If a requested call had not begun, as in a stopped process, both
+    /// the original and the branch make it. Within the branch, processes keep the ids of the
     /// originals, which appear in their conversations. Processes outside of the branch see the
     /// original and its branch as two processes: both send a message that is in flight to such a
     /// process. Usage up to the cut counts in the branch too, and the branch has the wall time that
@@ -194,9 +194,9 @@ impl Kernel {
     /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Position::Fact).
     /// A call in flight is answered as interrupted, unless it may be repeated. The copy runs the
     /// program that the original was created with, even if the original was stopped; if the
-    /// original had ended, the copy waits for input. The copy has no children and no temporary files;
-    /// [`branch`](Self::branch) keeps them. For a fact number, it costs a read for each commit of the
-    /// process.
+    /// original had ended, the copy waits for input. The copy has no children and no temporary
+    /// files; [`branch`](Self::branch) keeps them. For a fact number, it costs a read for each
+    /// commit of the process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),

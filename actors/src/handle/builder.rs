@@ -210,9 +210,9 @@ impl KernelBuilder {
         self
     }
 
-    /// The number of loaded processes; unlimited by default. Over the limit, the processes that have
-    /// been idle longest hibernate. Processes with pending work never hibernate, so more of them than
-    /// the limit may be loaded. The limit has no effect in a kernel without a store.
+    /// The number of loaded processes; unlimited by default. Over the limit, the processes that
+    /// have been idle longest hibernate. Processes with pending work never hibernate, so more of
+    /// them than the limit may be loaded. The limit has no effect in a kernel without a store.
     pub fn max_awake(mut self, processes: usize) -> Self {
         self.limits.max_awake = Some(processes);
         self
@@ -225,13 +225,13 @@ impl KernelBuilder {
         self
     }
 
-    /// The most bytes of contents in memory; unlimited by default, and in any kernel without a store.
-    /// A content counts once, however many processes hold it. Over the limit, the least recently read
-    /// contents are evicted and read from the store on demand; the answers to models do not change.
-    /// The kernel can exceed the limit by contents that are being made durable or read, and by 1 %
-    /// of all live bytes. The limit covers contents only: loaded processes, the process table, the
-    /// index, mapped pages of the store, and memory that the allocator retains are not counted
-    /// (`docs/garbage.md`).
+    /// The most bytes of contents in memory; unlimited by default, and in any kernel without a
+    /// store. A content counts once, however many processes hold it. Over the limit, the least
+    /// recently read contents are evicted and read from the store on demand; the answers to models
+    /// do not change. The kernel can exceed the limit by contents that are being made durable or
+    /// read, and by 1 % of all live bytes. The limit covers contents only: loaded processes, the
+    /// process table, the index, mapped pages of the store, and memory that the allocator retains
+    /// are not counted (`docs/garbage.md`).
     pub fn resident_bytes_limit(mut self, bytes: u64) -> Self {
         self.resident_bytes = Some(bytes);
         self

@@ -73,9 +73,9 @@ impl Export {
         self
     }
 
-    /// Masks the matches of `redact` in every exported text: messages, arguments and answers, prompts,
-    /// names and labels, programs, contents and temporary files. See [`Redact`] for what a mask
-    /// keeps. All data is read twice.
+    /// Masks the matches of `redact` in every exported text: messages, arguments and answers,
+    /// prompts, names and labels, programs, contents and temporary files. See [`Redact`] for what a
+    /// mask keeps. All data is read twice.
     pub fn redact(mut self, redact: impl Redact + 'static) -> Self {
         self.redact = Some(Box::new(redact));
         self

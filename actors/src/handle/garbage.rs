@@ -26,11 +26,11 @@ impl Drop for CallerGuard {
 
 impl Kernel {
     /// Deletes the data that the retention rules select, and frees the space of data that no record
-    /// refers to; or only counts both. Processes continue to run. The first collection of a kernel reads every retained
-    /// journal; a later one reads the records written since. The inventory takes about 70 bytes of
-    /// memory for each content and 300 for each process ([`dormouse_kernel::inventory`]). A deleted
-    /// process is no longer listed, and its pid is never reused. One collection runs at a time;
-    /// another one waits for it.
+    /// refers to; or only counts both. Processes continue to run. The first collection of a kernel
+    /// reads every retained journal; a later one reads the records written since. The inventory
+    /// takes about 70 bytes of memory for each content and 300 for each process
+    /// ([`dormouse_kernel::inventory`]). A deleted process is no longer listed, and its pid is
+    /// never reused. One collection runs at a time; another one waits for it.
     ///
     /// Dropping the future or shutting down stops the collection, after about a hundred records or
     /// one step of the sweep; [`Progress::Interrupted`](crate::ports::Progress::Interrupted)

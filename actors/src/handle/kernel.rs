@@ -229,9 +229,9 @@ impl Kernel {
     }
 
     /// Holds the trees with these roots: a message to one of their processes from another tree is
-    /// refused and wakes no process. A tree is released when one of its processes is [resumed](Self::resume) or
-    /// gets input from the host. Use it to run some trees of a store under permissions that the
-    /// others must not get.
+    /// refused and wakes no process. A tree is released when one of its processes is
+    /// [resumed](Self::resume) or gets input from the host. Use it to run some trees of a store
+    /// under permissions that the others must not get.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -265,8 +265,9 @@ impl Kernel {
         Events::new(self.context.subscribe(), None)
     }
 
-    /// Stops all actors, commits all queued records, and releases the store. Work in progress resumes
-    /// when the store is opened again. A kernel whose handles are only dropped keeps running.
+    /// Stops all actors, commits all queued records, and releases the store. Work in progress
+    /// resumes when the store is opened again. A kernel whose handles are only dropped keeps
+    /// running.
     ///
     /// # Errors
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable): data that was acknowledged as

@@ -89,8 +89,8 @@ impl Process {
 
     /// Sends user input to the process: a text, or several parts in order; each large part becomes
     /// a descriptor. A process in a turn receives it at the end of the turn; a hibernated process
-    /// wakes. The input is durable when this returns; [`turn`](Self::turn) also waits for the end of
-    /// its turn.
+    /// wakes. The input is durable when this returns; [`turn`](Self::turn) also waits for the end
+    /// of its turn.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy) if its inbox is full,
@@ -132,8 +132,8 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended). A failure of the tool is not an error but
-    /// an [`Answer`].
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended). A failure of the tool is not an error
+    /// but an [`Answer`].
     pub async fn call(
         &self,
         tool: impl Into<String>,
@@ -149,8 +149,8 @@ impl Process {
     }
 
     /// Like [`call`](Self::call). If `cancelled` resolves first, this call alone is cancelled, and
-    /// its answer says so. Up to 64 calls of the host run concurrently for one process. Dropping the
-    /// future does not cancel the call.
+    /// its answer says so. Up to 64 calls of the host run concurrently for one process. Dropping
+    /// the future does not cancel the call.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -372,14 +372,14 @@ impl Process {
         Tree(self.clone())
     }
 
-    /// Returns the process to an earlier message of its conversation: all messages after `position` (`msg:3`, counted
-    /// from 1) are removed, `message` follows, and the model is called. Calls in flight are
-    /// abandoned. Descriptors stay, and so do effects outside of the kernel. The answer reports the
-    /// old and the new position; a `goto_error` of type `unknown_position`, `current_position` or
-    /// `future_position` reports that nothing was changed.
+    /// Returns the process to an earlier message of its conversation: all messages after `position`
+    /// (`msg:3`, counted from 1) are removed, `message` follows, and the model is called. Calls in
+    /// flight are abandoned. Descriptors stay, and so do effects outside of the kernel. The answer
+    /// reports the old and the new position; a `goto_error` of type `unknown_position`,
+    /// `current_position` or `future_position` reports that nothing was changed.
     ///
-    /// The position of a reply with tool calls stands for the message with their answers. With the tool
-    /// `goto`, the model does the same.
+    /// The position of a reply with tool calls stands for the message with their answers. With the
+    /// tool `goto`, the model does the same.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
@@ -534,8 +534,8 @@ impl Process {
         self.exit.borrow().as_ref()?.clone().ok()
     }
 
-    /// The state of the process; `None` while it is not loaded. If the process hibernated while this
-    /// handle existed, this is the state before the hibernation, without descriptors.
+    /// The state of the process; `None` while it is not loaded. If the process hibernated while
+    /// this handle existed, this is the state before the hibernation, without descriptors.
     /// [`Kernel::inspect`] reads the state of any process. Costs the process nothing.
     #[must_use]
     pub fn view(&self) -> Option<View> {

@@ -17,9 +17,9 @@ use crate::process::{InputProgress, TurnEnd, TurnRequest};
 use crate::recovery::LoadError;
 
 impl Process {
-    /// Sends user input to the process, as [`input`](Self::input) does, and waits for the end of the
-    /// turn that handles it. Returns the status of the turn, with the text of the model's last reply
-    /// or the reason of a failure. A failed turn is not an `Err`: check the status.
+    /// Sends user input to the process, as [`input`](Self::input) does, and waits for the end of
+    /// the turn that handles it. Returns the status of the turn, with the text of the model's last
+    /// reply or the reason of a failure. A failed turn is not an `Err`: check the status.
     ///
     /// ```
     /// # use dormouse_actors::{KernelError, handle::Process};
@@ -34,8 +34,8 @@ impl Process {
     /// }
     /// ```
     ///
-    /// * A process in a turn handles the input after that turn. Inputs that wait together are handled
-    ///   in one turn, and each caller gets the end of that turn.
+    /// * A process in a turn handles the input after that turn. Inputs that wait together are
+    ///   handled in one turn, and each caller gets the end of that turn.
     /// * If the process ends before or with the turn, this returns its exit, as
     ///   [`wait`](Self::wait) does.
     /// * A [`goto`](Self::goto) and a [`restore`](Self::restore) of the host end the turn as

@@ -17,8 +17,8 @@ pub struct InventoryUpdate<'a> {
     pub inventory: &'a mut Inventory,
     /// Returns the contents that a record refers to.
     pub references: &'a mut dyn FnMut(EncodedRecord<'_>) -> Result<Vec<ContentHash>, CodecError>,
-    /// Called before each bounded part of the work. If it returns `Break`, the update stops, and the
-    /// next update continues from there.
+    /// Called before each bounded part of the work. If it returns `Break`, the update stops, and
+    /// the next update continues from there.
     pub watch: &'a mut dyn FnMut() -> ControlFlow<()>,
 }
 

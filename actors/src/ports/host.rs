@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::tool::{OutputSink, Tool, ToolError};
 
-/// Why a host did not execute a request of a program, as a text for the model and the user. The text
-/// contains no secret.
+/// Why a host did not execute a request of a program, as a text for the model and the user. The
+/// text contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -55,7 +55,8 @@ pub trait Host: Send + Sync + 'static {
     /// every server.
     ///
     /// # Errors
-    /// The server is not permitted, or cannot be started. The text shows no value of the declaration.
+    /// The server is not permitted, or cannot be started. The text shows no value of the
+    /// declaration.
     fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host starts no tool servers, and so not `{}`.",

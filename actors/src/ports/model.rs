@@ -9,7 +9,8 @@ use futures_util::future::BoxFuture;
 
 use super::Host;
 
-/// Answers requests. Implementations call the API of a provider, run a script, or replay a recording.
+/// Answers requests. Implementations call the API of a provider, run a script, or replay a
+/// recording.
 ///
 /// A call is one attempt; the kernel repeats it if the error permits that. Dropping the future
 /// abandons the call.

@@ -91,8 +91,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
-    /// Opens a content for reading. Does not read all of its bytes; bytes are verified when they are
-    /// read.
+    /// Opens a content for reading. Does not read all of its bytes; bytes are verified when they
+    /// are read.
     ///
     /// # Errors
     /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
@@ -130,9 +130,9 @@ pub trait Store: Send + Sync + 'static {
     fn end_mark(&self, mark: MarkToken);
 
     /// Updates an inventory to the present data of the store. Reads only records that were written
-    /// since the last update, or all records for an empty inventory. Records that cannot be read are
-    /// noted in the inventory. A collection that frees space calls this after its mark began, so that everything
-    /// committed later is pinned.
+    /// since the last update, or all records for an empty inventory. Records that cannot be read
+    /// are noted in the inventory. A collection that frees space calls this after its mark began,
+    /// so that everything committed later is pinned.
     ///
     /// # Errors
     /// [`StoreError::Io`]. The inventory must not be used after an error.
@@ -175,7 +175,8 @@ impl<'a> Batch<'a> {
 /// How durable a commit is when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncLevel {
-    /// The operating system has the data: it survives the end of this program, but not a power loss.
+    /// The operating system has the data: it survives the end of this program, but not a power
+    /// loss.
     Written,
     /// The disk has the data: it survives a power loss.
     Synced,

@@ -17,8 +17,8 @@ use crate::ports::StoreError;
 use crate::supervisor::{Lineage, LookupMessage, TreeMessage};
 
 impl RunningProcess {
-    /// Starts a checkpoint operation. The facts that a new checkpoint must cover are durable already,
-    /// because effects wait for the facts before them.
+    /// Starts a checkpoint operation. The facts that a new checkpoint must cover are durable
+    /// already, because effects wait for the facts before them.
     pub(super) fn start_checkpoint_op(&mut self, call: CallId, op: CheckpointOp) {
         let pid = self.pid();
         let context = self.context.clone();

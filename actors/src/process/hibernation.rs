@@ -101,8 +101,8 @@ impl RunningProcess {
         }
     }
 
-    /// Stops the actor. No input arrived since the request, and the supervisor delivers none until it
-    /// has the answer.
+    /// Stops the actor. No input arrived since the request, and the supervisor delivers none until
+    /// it has the answer.
     fn stop_hibernated(&mut self) {
         self.is_quiescent = true;
         self.cast_to_supervisor(HibernationMessage::Hibernated { pid: self.pid() });

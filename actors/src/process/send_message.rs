@@ -22,8 +22,8 @@ const MAX_ATTEMPTS: u32 = 6;
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 impl RunningProcess {
-    /// Sends a message. It is sent at once, so that messages of one reply keep their order; only the
-    /// receipt is awaited in a task.
+    /// Sends a message. It is sent at once, so that messages of one reply keep their order; only
+    /// the receipt is awaited in a task.
     pub(super) fn send_message(&mut self, call: CallId, acked_below: u32, pending: PendingMessage) {
         let outgoing = OutgoingMessage {
             supervisor: self.supervisor.clone(),

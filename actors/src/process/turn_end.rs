@@ -1,8 +1,8 @@
 //! Follows inputs to the end of their turns, for callers that wait for it.
 //!
 //! An input waits in the mailbox until a turn begins, and each turn begins with the whole mailbox.
-//! The progress of an input is derived from facts alone, so the journal of a process that was loaded
-//! again gives the same answer as the running process.
+//! The progress of an input is derived from facts alone, so the journal of a process that was
+//! loaded again gives the same answer as the running process.
 
 use std::sync::Arc;
 

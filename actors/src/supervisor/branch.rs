@@ -2,9 +2,10 @@
 //! import.
 //!
 //! A branch copies no content and rewrites no image. Each member of the cut becomes a new process
-//! with a new pid. Its parent is the branch of the original parent. It keeps its origin, so that the
-//! parent finds it by the call that created it. Each new process then resumes as after a restart. The temporary files
-//! of the tree are copied with it. An import creates its processes in the same way.
+//! with a new pid. Its parent is the branch of the original parent. It keeps its origin, so that
+//! the parent finds it by the call that created it. Each new process then resumes as after a
+//! restart. The temporary files of the tree are copied with it. An import creates its processes in
+//! the same way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -15,8 +15,8 @@ use crate::temp_files::TempFilesMessage;
 
 impl Supervisor {
     /// Creates the children that do not exist yet. A child that exists, by parent and origin, is
-    /// found again after a restart of the parent: if the child is held, it runs; if it has ended, its
-    /// end is reported once more; if it hibernates, it stays hibernated.
+    /// found again after a restart of the parent: if the child is held, it runs; if it has ended,
+    /// its end is reported once more; if it hibernates, it stays hibernated.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
         if may_exist && self.context.lost_records().is_some() && children.iter().any(is_missing) {
@@ -146,8 +146,8 @@ impl Supervisor {
         );
     }
 
-    /// Delivers an input to a parent that is loaded or hibernates; a hibernated parent wakes. A held
-    /// parent asks for its children when it is resumed.
+    /// Delivers an input to a parent that is loaded or hibernates; a hibernated parent wakes. A
+    /// held parent asks for its children when it is resumed.
     fn notify_parent(&mut self, parent: Pid, input: Input) {
         if !matches!(
             self.table.run_of(parent),

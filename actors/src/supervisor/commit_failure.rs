@@ -1,9 +1,9 @@
-//! Handles commits that the store refuses. The affected processes stop, and no caller gets a success
-//! that is not durable. When the processes are resumed, they continue from their journals.
+//! Handles commits that the store refuses. The affected processes stop, and no caller gets a
+//! success that is not durable. When the processes are resumed, they continue from their journals.
 //!
 //! A process that cannot be made durable stops together with all of its ancestors. A parent that
-//! continued without the result of its child would turn a full disk into a permanent failure. If the
-//! store accepts no further commits, every process stops.
+//! continued without the result of its child would turn a full disk into a permanent failure. If
+//! the store accepts no further commits, every process stops.
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;

@@ -175,8 +175,8 @@ impl ProcessEntry {
         }
     }
 
-    /// The process and the fact that this process was restored from, if it belongs to a branch or an
-    /// import.
+    /// The process and the fact that this process was restored from, if it belongs to a branch or
+    /// an import.
     pub(super) fn restored(&self) -> Option<Restored> {
         self.optional_fields.as_ref()?.restored
     }
@@ -294,8 +294,8 @@ impl ProcessEntry {
             .position(|delivery| matches!(delivery.input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
-        // If a kill signal waits already, it ends the process and answers its sender, so no second one
-        // is added.
+        // If a kill signal waits already, it ends the process and answers its sender, so no second
+        // one is added.
         let has_kill_signal = signals
             .iter()
             .any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));

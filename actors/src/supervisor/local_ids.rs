@@ -6,11 +6,11 @@
 //! resolved to a pid, and a pid that enters a process is replaced by the local id that the process
 //! knows.
 //!
-//! An id is first looked up among the members of the same tree. The mapping is derived from the rows of the process
-//! table, so it is durable without a record of its own. A process that was created after the branch
-//! has its pid as local id; that pid is greater than every id of the original tree. A process
-//! outside of the tree whose pid collides with a local id is unreachable: the tree cannot name it,
-//! and it cannot write to the tree.
+//! An id is first looked up among the members of the same tree. The mapping is derived from the
+//! rows of the process table, so it is durable without a record of its own. A process that was
+//! created after the branch has its pid as local id; that pid is greater than every id of the
+//! original tree. A process outside of the tree whose pid collides with a local id is unreachable:
+//! the tree cannot name it, and it cannot write to the tree.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,8 @@ impl Supervisor {
         self.table.row(pid).map_or(pid, |row| row.local_id())
     }
 
-    /// Replaces the pids of a list entry by the ids that `reader` knows; `None` if `reader` cannot name the process.
+    /// Replaces the pids of a list entry by the ids that `reader` knows; `None` if `reader` cannot
+    /// name the process.
     pub(super) fn with_local_ids(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
         let pid = self.local_id_for(reader, neighbour.pid)?;
         let parent = neighbour

@@ -112,8 +112,8 @@ impl Supervisor {
     }
 
     /// Starts the actor of a loaded process. If the journal cannot be read, nothing is written and
-    /// the process is held: a later attempt may succeed, for instance with another tool or a repaired
-    /// disk.
+    /// the process is held: a later attempt may succeed, for instance with another tool or a
+    /// repaired disk.
     async fn on_loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
         self.on_recovery_load_finished(pid);
         match result.map_err(KernelError::from) {
@@ -214,8 +214,8 @@ impl Supervisor {
         self.hibernate_due();
     }
 
-    /// Unloads a process whose journal cannot be read or written. It can be resumed later. Its parent
-    /// and all callers that wait for it get the reason.
+    /// Unloads a process whose journal cannot be read or written. It can be resumed later. Its
+    /// parent and all callers that wait for it get the reason.
     pub(super) fn unload_failed(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
         if let Some(row) = self.table.unload(pid, reason) {

@@ -72,9 +72,9 @@ impl Supervisor {
     }
 
     /// Signals a process and its descendants, parents first. `received` is answered when the signal
-    /// is durable in all of them, or with the error of the first that failed; a process that ends in
-    /// the meantime counts as signalled. Children that are being created while their tree is stopped
-    /// start stopped.
+    /// is durable in all of them, or with the error of the first that failed; a process that ends
+    /// in the meantime counts as signalled. Children that are being created while their tree is
+    /// stopped start stopped.
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: DurableReply) {
         let deliverable = match self.table.run_of(root) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(root)))),

@@ -21,8 +21,8 @@ pub(crate) enum LoadFilesError {
     Record(#[from] CodecError),
 }
 
-/// Loads the files of a tree from the store. The contents of the files are not read. Blocks; costs a
-/// read for each change.
+/// Loads the files of a tree from the store. The contents of the files are not read. Blocks; costs
+/// a read for each change.
 ///
 /// # Errors
 /// [`LoadFilesError`].

@@ -36,8 +36,8 @@ pub fn is_local(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether a request to the server at `url` travels over a network without encryption, so that others
-/// can read its secrets.
+/// Whether a request to the server at `url` travels over a network without encryption, so that
+/// others can read its secrets.
 #[must_use]
 pub fn is_unencrypted(url: &Url) -> bool {
     url.scheme() == "http" && !is_local(url)

@@ -44,8 +44,8 @@ impl Default for HttpSettings {
     }
 }
 
-/// A secret that clients send. The server keeps its hash, compares in constant time, and never shows
-/// the token.
+/// A secret that clients send. The server keeps its hash, compares in constant time, and never
+/// shows the token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(blake3::Hash);
 

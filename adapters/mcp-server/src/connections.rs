@@ -58,7 +58,8 @@ impl Connections {
         })
     }
 
-    /// Returns a slot for a new connection. Waits only while all other connections are being served.
+    /// Returns a slot for a new connection. Waits only while all other connections are being
+    /// served.
     pub(crate) async fn admit(self: &Arc<Self>) -> Slot {
         loop {
             if let Some(slot) = self.try_admit() {

@@ -28,7 +28,8 @@ pub enum ServeError {
 /// Processes of one program, as a server of the Model Context Protocol. Cloning costs a pointer.
 ///
 /// The program's model is never called: the processes only execute the calls of clients. On a
-/// kernel with a store, the process can be [kept](ProcessLifetime::Persistent) from one start to the next.
+/// kernel with a store, the process can be [kept](ProcessLifetime::Persistent) from one start to
+/// the next.
 #[derive(Clone, Debug)]
 pub struct McpServer {
     pub(crate) processes: Arc<Processes>,
@@ -43,9 +44,9 @@ impl McpServer {
         }
     }
 
-    /// Ends the processes of all sessions, except one that is [kept](ProcessLifetime::Persistent). Call it after
-    /// serving and before the kernel is shut down: otherwise the store keeps processes that no
-    /// client can reach any more.
+    /// Ends the processes of all sessions, except one that is [kept](ProcessLifetime::Persistent).
+    /// Call it after serving and before the kernel is shut down: otherwise the store keeps
+    /// processes that no client can reach any more.
     pub async fn end(&self) {
         self.processes.end_all().await;
     }

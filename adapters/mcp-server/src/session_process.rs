@@ -21,9 +21,9 @@ const PERSISTENT_NAME: &str = "mcp";
 pub enum ProcessLifetime {
     /// Each session has a process of its own, which ends with it.
     PerSession,
-    /// All sessions share one process, which stays in the store of the kernel. The next server on that
-    /// store resumes the process, so descriptors survive. If the program or the tools of its servers
-    /// have changed since, the process ends and a new one starts.
+    /// All sessions share one process, which stays in the store of the kernel. The next server on
+    /// that store resumes the process, so descriptors survive. If the program or the tools of its
+    /// servers have changed since, the process ends and a new one starts.
     Persistent,
 }
 
@@ -65,8 +65,9 @@ impl Processes {
             .await
     }
 
-    /// Resumes the persistent process if a new process would have the same program, tools and system
-    /// prompt, which never change in the life of a process. Otherwise ends it and starts a new one.
+    /// Resumes the persistent process if a new process would have the same program, tools and
+    /// system prompt, which never change in the life of a process. Otherwise ends it and starts a
+    /// new one.
     async fn resume_persistent(&self) -> Result<Process, KernelError> {
         let begin = || {
             self.kernel
@@ -98,8 +99,8 @@ impl Processes {
         begin().await
     }
 
-    /// Refuses a persistent process that was imported. An import can bring a process of any name, which
-    /// would run with permissions that the user gave to this server's own program.
+    /// Refuses a persistent process that was imported. An import can bring a process of any name,
+    /// which would run with permissions that the user gave to this server's own program.
     async fn refuse_imported(&self, kept: Pid) -> Result<(), KernelError> {
         let mut processes = self.kernel.processes().await?.into_iter();
         let row = processes

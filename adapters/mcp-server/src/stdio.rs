@@ -18,7 +18,8 @@ const MAX_LINE_BYTES: usize = 64 << 20;
 
 impl McpServer {
     /// Serves one client, which writes to `input` and reads from `output`, until `input` ends or
-    /// `until` resolves. Calls that are in flight when `input` ends are cancelled after five seconds.
+    /// `until` resolves. Calls that are in flight when `input` ends are cancelled after five
+    /// seconds.
     ///
     /// Only messages of the protocol are written to `output`.
     ///

@@ -1,5 +1,5 @@
-//! Connections that stay open without a complete, admitted request do not keep out a client that has
-//! the token.
+//! Connections that stay open without a complete, admitted request do not keep out a client that
+//! has the token.
 
 use std::time::{Duration, Instant};
 

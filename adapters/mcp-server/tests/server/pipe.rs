@@ -89,8 +89,8 @@ async fn a_small_output_is_unchanged_and_a_failure_is_an_answer() {
     );
 }
 
-/// The model of the client reads answers of descriptor tools and of other servers. It must be able to
-/// tell them apart.
+/// The model of the client reads answers of descriptor tools and of other servers. It must be able
+/// to tell them apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_output_that_imitates_the_kernel_or_has_control_characters_is_wrapped_in_an_element()
  {

@@ -1,11 +1,12 @@
 //! Decides from the outcomes of calls whether a server can still be expected to answer. Uses no
 //! clock.
 //!
-//! A session is in doubt after a call was cancelled or its answer got lost, until the server answers
-//! any call. While calls wait that were sent before the doubt arose, the session stays in use: a
-//! server that works on a long call may answer nothing else until that call is done. Calls that are
-//! sent in doubt have no such effect. A session with a server that hangs therefore ends when the
-//! earlier calls have reached their deadlines, however many calls are sent in the meantime.
+//! A session is in doubt after a call was cancelled or its answer got lost, until the server
+//! answers any call. While calls wait that were sent before the doubt arose, the session stays in
+//! use: a server that works on a long call may answer nothing else until that call is done. Calls
+//! that are sent in doubt have no such effect. A session with a server that hangs therefore ends
+//! when the earlier calls have reached their deadlines, however many calls are sent in the
+//! meantime.
 
 use std::collections::BTreeSet;
 

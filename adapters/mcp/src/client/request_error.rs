@@ -1,5 +1,5 @@
-//! The errors of requests to a server, and their texts for a model. The texts are bounded, and never
-//! show an address or a header.
+//! The errors of requests to a server, and their texts for a model. The texts are bounded, and
+//! never show an address or a header.
 
 use std::error::Error;
 

@@ -34,7 +34,8 @@ pub(super) struct Session {
     server: Arc<Server>,
     peer: Peer<RoleClient>,
     service: Mutex<Option<RunningService<RoleClient, ClientInfo>>>,
-    /// Keeps the server running, if it was started as a program; dropping the guard ends the server.
+    /// Keeps the server running, if it was started as a program; dropping the guard ends the
+    /// server.
     process_guard: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
     liveness: Mutex<Liveness>,
@@ -184,8 +185,8 @@ impl Session {
     }
 
     /// Whether the server can be expected to answer. If that is in doubt, pings the server, unless
-    /// calls wait that were sent before the doubt arose: ending the session would end them, and each
-    /// of them has a deadline.
+    /// calls wait that were sent before the doubt arose: ending the session would end them, and
+    /// each of them has a deadline.
     pub(super) async fn is_alive(&self) -> bool {
         if self.peer.is_transport_closed() {
             return false;

@@ -1,5 +1,5 @@
-//! Logs the standard error of a server, line by line, under the target `dormouse_mcp::stderr`. It is
-//! shown nowhere else.
+//! Logs the standard error of a server, line by line, under the target `dormouse_mcp::stderr`. It
+//! is shown nowhere else.
 //!
 //! Long lines are truncated, and [`LogLimit`] bounds the number of lines. If a server does not
 //! start, its last line is logged as an error, since that line usually says why.

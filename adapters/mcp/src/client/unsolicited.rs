@@ -44,8 +44,8 @@ const MAX_ID_BYTES: usize = 1 << 10;
 pub(super) struct CloseReason(Arc<OnceLock<&'static str>>);
 
 impl CloseReason {
-    /// Records the reason, as a verb phrase with the server as its subject. Only the first reason is
-    /// kept.
+    /// Records the reason, as a verb phrase with the server as its subject. Only the first reason
+    /// is kept.
     pub(super) fn set(&self, why: &'static str) {
         let _ = self.0.set(why);
     }
@@ -106,7 +106,8 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
     /// Waits until another answer may be written.
     ///
     /// # Errors
-    /// The reason, as a verb phrase with the server as its subject, if the connection must be closed.
+    /// The reason, as a verb phrase with the server as its subject, if the connection must be
+    /// closed.
     async fn wait_for_answer_slot(&mut self) -> Result<(), &'static str> {
         while self.answers.try_join_next().is_some() {}
         while self.answers.len() >= MAX_ANSWERS {
@@ -126,7 +127,8 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
     /// Counts an unsolicited message.
     ///
     /// # Errors
-    /// The reason, as a verb phrase with the server as its subject, if the connection must be closed.
+    /// The reason, as a verb phrase with the server as its subject, if the connection must be
+    /// closed.
     fn count_message(&mut self) -> Result<(), &'static str> {
         if self.window.since.elapsed() >= WINDOW {
             self.window = MessageWindow {
