@@ -111,7 +111,7 @@ impl ContentCache {
         let evicted = select_evictions(&residents, limit_bytes);
         let evicted: Vec<_> = evicted
             .into_iter()
-            .flat_map(|hash| accounting.live(hash))
+            .flat_map(|hash| accounting.live_contents(hash))
             .collect();
         drop(accounting);
         evicted
@@ -151,7 +151,7 @@ impl Accounting {
             .saturating_add(access_clock.grown_bytes().saturating_sub(self.grown_bytes))
     }
 
-    fn live(&self, hash: ContentHash) -> Vec<Content> {
+    fn live_contents(&self, hash: ContentHash) -> Vec<Content> {
         self.contents
             .get(&hash)
             .into_iter()

@@ -191,7 +191,7 @@ pub(crate) fn write<W: Write>(
         record(&mut out, Record::Member(Box::new(member)), row.pid)?;
         for_each_commit(store, row.pid, at, &mut |mut facts| {
             if let Some(mask) = mask {
-                let masked = |fact: &Vec<u8>| masked_fact(fact, &contents, mask);
+                let masked = |fact: &Vec<u8>| mask_fact(fact, &contents, mask);
                 let masked = facts.facts.iter().map(masked).collect::<Result<_, _>>();
                 facts.facts = masked.map_err(|source| LoadError::Record {
                     pid: row.pid,
@@ -430,7 +430,7 @@ fn for_each_commit(
     Ok(())
 }
 
-fn masked_fact(
+fn mask_fact(
     fact: &[u8],
     contents: &Contents,
     mask: &dyn Fn(&str) -> Option<String>,

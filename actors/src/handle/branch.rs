@@ -323,7 +323,7 @@ impl Kernel {
             .position(|process| process.row.pid == pid)
             .unwrap_or(0);
         // The commit of the new processes drops the checkpoint, if it succeeds.
-        let guard = temporary.hand_over();
+        let guard = temporary.into_guard();
         let drop_checkpoint = guard.as_ref().map(|guard| guard.id);
         let request = |reply| BranchRequest {
             processes,

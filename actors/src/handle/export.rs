@@ -159,7 +159,7 @@ impl Export {
             )
         };
         let written = kernel.context.query_store(write).await;
-        if let Some(guard) = temporary.hand_over() {
+        if let Some(guard) = temporary.into_guard() {
             let dropped = kernel.drop_checkpoint(guard.id).await;
             return written.and_then(|written| dropped.map(|()| written));
         }

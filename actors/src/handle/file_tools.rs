@@ -161,11 +161,11 @@ fn format_entry(DirEntry { name, kind }: &DirEntry) -> String {
     // A file name may contain control characters; they are escaped so that each entry is one line.
     let name = name
         .chars()
-        .fold(String::with_capacity(name.len()), |mut line, c| {
-            if c.is_control() {
-                line.extend(c.escape_default())
+        .fold(String::with_capacity(name.len()), |mut line, character| {
+            if character.is_control() {
+                line.extend(character.escape_default())
             } else {
-                line.push(c)
+                line.push(character)
             }
             line
         });

@@ -348,7 +348,7 @@ impl Process {
         })?;
         hibernated
             .await
-            .unwrap_or_else(|_| Err(self.why_unanswered()))
+            .unwrap_or_else(|_| Err(self.unanswered_error()))
     }
 
     /// Wakes a hibernated process, so that a caller that waits for it learns at once whether the
@@ -580,12 +580,12 @@ impl Process {
         let (reply, answered) = oneshot::channel();
         self.deliver(input, Some((request_id, ReplyTo { reply, watcher })))
             .await?;
-        answered.await.map_err(|_| self.why_unanswered())
+        answered.await.map_err(|_| self.unanswered_error())
     }
 
     /// The error for a request that was dropped without an answer: the process ended first, which
     /// its view shows by then, or it stopped.
-    pub(super) fn why_unanswered(&self) -> KernelError {
+    pub(super) fn unanswered_error(&self) -> KernelError {
         match self.view.borrow().as_ref().map(|view| &view.phase) {
             Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
             _ => KernelError::Process(ProcessError::Unanswered(self.pid)),
@@ -652,7 +652,9 @@ impl Process {
             delivery,
         };
         self.kernel.cast(message)?;
-        durable.await.unwrap_or_else(|_| Err(self.why_unanswered()))
+        durable
+            .await
+            .unwrap_or_else(|_| Err(self.unanswered_error()))
     }
 }
 

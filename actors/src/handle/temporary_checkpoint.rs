@@ -23,7 +23,7 @@ impl TemporaryCheckpoint {
     }
 
     /// Returns the checkpoint. The caller must drop it.
-    pub(super) fn hand_over(mut self) -> Option<CheckpointGuard> {
+    pub(super) fn into_guard(mut self) -> Option<CheckpointGuard> {
         self.checkpoint.take()
     }
 }

@@ -76,7 +76,7 @@ impl Process {
         match end.await {
             Ok(end) => self.wait_for_exit(end).await,
             Err(_) => {
-                let queued_at = queued_at.await.map_err(|_| self.why_unanswered())?;
+                let queued_at = queued_at.await.map_err(|_| self.unanswered_error())?;
                 self.wait_in_journal(queued_at).await
             }
         }

@@ -76,7 +76,7 @@ impl Supervisor {
         self.report_start(row);
         if row.exit.is_some() {
             self.report_to_parent(row);
-        } else if self.table.run_of(row.pid) == Some(RunState::Held) {
+        } else if self.table.run_state(row.pid) == Some(RunState::Held) {
             self.wake(row.pid);
         }
     }
@@ -150,7 +150,7 @@ impl Supervisor {
     /// held parent asks for its children when it is resumed.
     fn notify_parent(&mut self, parent: Pid, input: Input) {
         if !matches!(
-            self.table.run_of(parent),
+            self.table.run_state(parent),
             None | Some(RunState::Held | RunState::Ended)
         ) {
             self.deliver_internal(parent, input);

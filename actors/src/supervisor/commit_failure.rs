@@ -64,7 +64,7 @@ impl Supervisor {
     /// reason.
     fn stop_process(&mut self, pid: Pid, reason: &str) {
         if !matches!(
-            self.table.run_of(pid),
+            self.table.run_state(pid),
             Some(RunState::Running | RunState::Loading)
         ) {
             return;

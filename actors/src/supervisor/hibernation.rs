@@ -92,7 +92,7 @@ impl Supervisor {
 
     /// Handles the request of the host.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
-        let result = match self.table.run_of(pid) {
+        let result = match self.table.run_state(pid) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid)))),
             Some(_) if !self.context.has_store => Err(StoreFailure::NoStore.into()),
             Some(RunState::Ended) => Err(ProcessError::Ended(pid).into()),
@@ -226,7 +226,7 @@ impl Supervisor {
 
     /// Wakes a hibernated process, so that a caller can wait for it. A held process stays held.
     pub(super) fn wake_if_hibernated(&mut self, pid: Pid) {
-        if matches!(self.table.run_of(pid), Some(RunState::Hibernated { .. })) {
+        if matches!(self.table.run_state(pid), Some(RunState::Hibernated { .. })) {
             self.wake(pid);
         }
     }

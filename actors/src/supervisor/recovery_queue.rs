@@ -37,7 +37,7 @@ impl Supervisor {
             && let Some(pid) = self.recovery_queue.waiting.pop_front()
         {
             // A message or a parent may have loaded it in the meantime.
-            if self.table.run_of(pid) == Some(RunState::Held) {
+            if self.table.run_state(pid) == Some(RunState::Held) {
                 self.recovery_queue.loading.insert(pid);
                 self.wake(pid);
             }

@@ -69,7 +69,7 @@ impl Supervisor {
     /// Loads a process that is held or hibernated.
     pub(super) fn wake(&mut self, pid: Pid) {
         if matches!(
-            self.table.run_of(pid),
+            self.table.run_state(pid),
             Some(RunState::Held | RunState::Hibernated { .. })
         ) {
             self.load(pid);
@@ -79,7 +79,7 @@ impl Supervisor {
     /// Reads a journal on a blocking thread, after all queued records of the process have reached
     /// the store. A hibernated process has no queued records.
     pub(super) fn load(&mut self, pid: Pid) {
-        let is_hibernated = matches!(self.table.run_of(pid), Some(RunState::Hibernated { .. }));
+        let is_hibernated = matches!(self.table.run_state(pid), Some(RunState::Hibernated { .. }));
         self.table.mark_loading(pid);
         if self.table.defer_load_until_stopped(pid) {
             return;

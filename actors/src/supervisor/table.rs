@@ -288,7 +288,7 @@ impl ProcessTable {
         self.get_mut(pid)?.live_mut()
     }
 
-    pub(super) fn run_of(&self, pid: Pid) -> Option<RunState> {
+    pub(super) fn run_state(&self, pid: Pid) -> Option<RunState> {
         self.get(pid).map(|entry| entry.run)
     }
 
@@ -325,7 +325,10 @@ impl ProcessTable {
 
     /// The children that have not ended, and the calls that created them.
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
-        let is_living = |pid: Pid| self.run_of(pid).is_some_and(|run| run != RunState::Ended);
+        let is_living = |pid: Pid| {
+            self.run_state(pid)
+                .is_some_and(|run| run != RunState::Ended)
+        };
         self.children_of(parent)
             .filter(|(child, _)| is_living(*child))
             .collect()
@@ -403,7 +406,10 @@ impl ProcessTable {
 
     pub(super) fn mark_loading(&mut self, pid: Pid) {
         // A process that has ended in the meantime stays ended.
-        if self.run_of(pid).is_some_and(|run| run != RunState::Ended) {
+        if self
+            .run_state(pid)
+            .is_some_and(|run| run != RunState::Ended)
+        {
             self.set_run(pid, RunState::Loading);
             self.live_mut(pid).map(|live| live.exit.send_replace(None));
         }
@@ -432,7 +438,7 @@ impl ProcessTable {
     /// Records that the actor of a process has stopped. Returns whether a deferred load is due.
     pub(super) fn finish_stopping(&mut self, pid: Pid) -> bool {
         self.stopping.remove(&pid).unwrap_or_default()
-            && self.run_of(pid) == Some(RunState::Loading)
+            && self.run_state(pid) == Some(RunState::Loading)
     }
 
     /// Records the durable end of a process and notifies the callers that wait for it. Returns its

@@ -76,7 +76,7 @@ impl Supervisor {
     /// in the meantime counts as signalled. Children that are being created while their tree is
     /// stopped start stopped.
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: DurableReply) {
-        let deliverable = match self.table.run_of(root) {
+        let deliverable = match self.table.run_state(root) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(root)))),
             Some(RunState::Ended) => Err(ProcessError::Ended(root).into()),
             Some(_) => Ok(()),

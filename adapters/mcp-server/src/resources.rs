@@ -74,7 +74,7 @@ pub(crate) fn list(view: &View) -> Vec<Resource> {
 }
 
 /// The template of the URIs of all pages of all descriptors.
-pub(crate) fn template() -> ResourceTemplate {
+pub(crate) fn page_template() -> ResourceTemplate {
     ResourceTemplate::new("fd://{descriptor}?page={page}", "page").with_description(
         "A page of a descriptor: the number of the descriptor and of the page, both from 1.",
     )

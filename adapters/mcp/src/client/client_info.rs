@@ -20,9 +20,15 @@ impl ClientHandler for ClientInfo {
 }
 
 /// The beginning of a text, with control characters replaced by spaces.
-pub(super) fn shortened(text: &str) -> String {
+pub(super) fn truncate_text(text: &str) -> String {
     text.chars()
         .take(MAX_TEXT_CHARS)
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
         .collect()
 }

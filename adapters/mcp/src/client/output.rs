@@ -67,7 +67,7 @@ pub(super) fn parse_arguments(args: &str) -> Result<JsonObject, ToolError> {
 /// Writes a result to the output of the call.
 fn write_result(result: CallToolResult, out: &OutputSink) -> Result<(), ToolError> {
     let mut shown = ModelResult::default();
-    let texts: Vec<&str> = result.content.iter().filter_map(text_of).collect();
+    let texts: Vec<&str> = result.content.iter().filter_map(block_text).collect();
     let structured = result
         .structured_content
         .as_ref()
@@ -105,7 +105,7 @@ fn write_unknown_result(result: &Value, out: &OutputSink) -> Result<(), ToolErro
     }
 }
 
-fn text_of(block: &ContentBlock) -> Option<&str> {
+fn block_text(block: &ContentBlock) -> Option<&str> {
     if let ContentBlock::Text(text) = block {
         Some(&text.text)
     } else {
@@ -249,7 +249,7 @@ fn decode_base64(data: &str) -> Option<Vec<u8>> {
         Some((head, rest)) if is_data_url_head(head) => rest,
         _ => data,
     };
-    let data = match data.contains(|c: char| c.is_ascii_whitespace()) {
+    let data = match data.contains(|character: char| character.is_ascii_whitespace()) {
         true => Cow::Owned(data.split_ascii_whitespace().collect()),
         false => Cow::Borrowed(data),
     };

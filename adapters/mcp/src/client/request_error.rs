@@ -8,7 +8,7 @@ use rmcp::model::ErrorData;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-use super::client_info::shortened;
+use super::client_info::truncate_text;
 use super::liveness::CallEnd;
 use super::unsolicited::CloseReason;
 
@@ -88,7 +88,7 @@ impl From<ErrorData> for RequestError {
     fn from(error: ErrorData) -> Self {
         Self::Refused(format!(
             "{} (code {})",
-            shortened(&error.message),
+            truncate_text(&error.message),
             error.code.0
         ))
     }
@@ -150,8 +150,8 @@ fn describe_transport(error: &(dyn Error + Send + Sync + 'static)) -> String {
     match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(error)) => describe_http(error),
         Some(StreamableHttpError::UnexpectedServerResponse(text)) => match text.split_once(':') {
-            Some((status, _)) => shortened(status),
-            None => shortened(text),
+            Some((status, _)) => truncate_text(status),
+            None => truncate_text(text),
         },
         Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_)) => {
             "it asks for another authorization".to_owned()
@@ -165,13 +165,13 @@ fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next.filter(|_| messages.len() < 6) {
-        let message = without_addresses(&error.to_string());
+        let message = remove_addresses(&error.to_string());
         if !messages.iter().any(|known| known.contains(&message)) {
             messages.push(message);
         }
         next = error.source();
     }
-    shortened(&messages.join(": "))
+    truncate_text(&messages.join(": "))
 }
 
 /// Describes a failure of HTTP without the address.
@@ -187,7 +187,7 @@ fn describe_http(error: &reqwest::Error) -> String {
 }
 
 /// The text with every address in it replaced.
-fn without_addresses(text: &str) -> String {
+fn remove_addresses(text: &str) -> String {
     let replace = |word: &str| {
         if word.contains("://") {
             "(its address)".to_owned()
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_address_is_not_shown() {
-        let shown = without_addresses(
+        let shown = remove_addresses(
             "error sending request for url (http://u:s3cret@h/mcp?key=s3cret) now",
         );
         assert_eq!(shown, "error sending request for url (its address) now");

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::client_info::shortened;
+use super::client_info::truncate_text;
 use super::log_limit::LogLimit;
 
 /// The longest part of a line that is kept, in bytes.
@@ -44,7 +44,7 @@ pub(super) async fn log_lines(
 
 /// Logs a line unless it is empty, and clears the buffer for the next one.
 fn log_line(server: &str, line: &mut Vec<u8>, log_limit: &mut LogLimit) -> Option<String> {
-    let text = shortened(String::from_utf8_lossy(line).trim_end());
+    let text = truncate_text(String::from_utf8_lossy(line).trim_end());
     line.clear();
     if text.is_empty() {
         return None;

@@ -251,10 +251,13 @@ impl LineEnds {
         let (before_id, after_id) = tail.trim_end().strip_suffix('}')?.rsplit_once("\"id\"")?;
         let text = after_id.trim_start().strip_prefix(':')?.trim();
         let (digits, rest) = text.split_at(
-            text.find(|c: char| !c.is_ascii_digit())
+            text.find(|character: char| !character.is_ascii_digit())
                 .unwrap_or(text.len()),
         );
-        let rest: String = rest.chars().filter(|c| !c.is_whitespace()).collect();
+        let rest: String = rest
+            .chars()
+            .filter(|character| !character.is_whitespace())
+            .collect();
         let is_outermost = before_id.trim_end().ends_with([',', '{'])
             && matches!(&*rest, "" | ",\"jsonrpc\":\"2.0\"");
         digits.parse().ok().filter(|_| is_outermost)
@@ -265,7 +268,7 @@ impl LineEnds {
 fn parse_number(text: &str) -> Option<i64> {
     let text = text.trim_start();
     text[..text
-        .find(|c: char| !c.is_ascii_digit())
+        .find(|character: char| !character.is_ascii_digit())
         .unwrap_or(text.len())]
         .parse()
         .ok()

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
-use super::client_info::shortened;
+use super::client_info::truncate_text;
 use super::log_limit::LogLimit;
 use super::session::{END_TIMEOUT, ProgressSinks};
 
@@ -153,7 +153,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
         let answer = match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
             request => {
-                let method = shortened(method_name(request));
+                let method = truncate_text(method_name(request));
                 JsonRpcMessage::error(
                     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
                     Some(id),
@@ -190,7 +190,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             message,
             ..
         } = progress;
-        let message = shortened(message.as_deref().unwrap_or_default());
+        let message = truncate_text(message.as_deref().unwrap_or_default());
         let out = self
             .progress_sinks
             .lock()
