@@ -106,7 +106,7 @@ pub mod diff {
 /// Exports: processes as files that other stores can take in.
 pub mod export {
     pub use dormouse_actors::handle::log_lines;
-    pub use dormouse_actors::{Exported, look, skim};
+    pub use dormouse_actors::{Exported, read_export, scan_export};
     pub use dormouse_kernel::export::{ExportError, ExportVisitor, Manifest, MaskTarget, Redact};
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }

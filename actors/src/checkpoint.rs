@@ -9,7 +9,8 @@
 //! * DUR-1: an append is acknowledged only when it is as durable as the configured [`Durability`]
 //!   requires. An append that fails is refused and never acknowledged.
 //! * DUR-3: a content is written before the first record that refers to it.
-//! * An append that cannot be encoded, or that the store refuses, fails alone.
+//! * An append that cannot be encoded, or that the store refuses, does not fail the other appends
+//!   of its commit.
 //! * The store is called on a blocking thread, never in a message handler.
 //! * Data that was written without a sync is synced at most one second later.
 
@@ -50,8 +51,8 @@ pub(crate) enum LogRecord {
         first: FactNumber,
         facts: Arc<[Fact]>,
     },
-    /// The process state at fact `at`. The record is skipped if its encoding has more than `max_bytes`
-    /// bytes.
+    /// The process state at fact `at`. The record is skipped if its encoding has more than
+    /// `max_bytes` bytes.
     Snapshot {
         pid: Pid,
         at: FactNumber,
@@ -80,10 +81,12 @@ pub(crate) enum LogRecord {
 /// A checkpoint to create. It covers everything that was appended before it.
 pub(crate) struct NewCheckpoint {
     pub(crate) label: Arc<str>,
+    /// The process that the checkpoint is requested for.
     pub(crate) of: Pid,
     /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) scope: Scope,
+    /// The processes whose states the checkpoint names.
     pub(crate) members: Vec<Pid>,
 }
 
@@ -135,7 +138,7 @@ pub(crate) enum SnapshotOutcome {
     None,
     /// The snapshot was written; the value is its size in bytes.
     Written(u64),
-    /// The snapshot was larger than the limit and was not written.
+    /// The snapshot was not written: it is larger than the limit, or cannot be encoded.
     TooLong,
 }
 
@@ -145,8 +148,11 @@ pub(crate) struct Append {
     pub(crate) acknowledge: Acknowledge,
 }
 
+/// The messages of the checkpoint actor.
 pub(crate) enum CheckpointMessage {
+    /// Add an append to the queue.
     Append(Append),
+    /// A commit has finished, successfully or not.
     Committed {
         committed: Committed,
         until: Option<SyncLevel>,
@@ -160,9 +166,7 @@ pub(crate) enum CheckpointMessage {
         reply: NewCheckpointReply,
     },
     /// Commit the queue, release the store, then reply.
-    Close {
-        reply: CloseReply,
-    },
+    Close { reply: CloseReply },
 }
 
 /// Makes `entries` durable in one commit, then calls `acknowledge` with the result.
@@ -184,6 +188,7 @@ pub(crate) fn append(
 
 pub(crate) struct CheckpointActor;
 
+/// The state of the checkpoint actor.
 pub(crate) struct Checkpoint {
     store: Option<(StoreHandle, OwnerToken)>,
     content_cache: Arc<ContentCache>,
@@ -191,15 +196,17 @@ pub(crate) struct Checkpoint {
     /// The highest checkpoint number that was assigned so far.
     last_checkpoint_id: u64,
     queue: Vec<Append>,
-    committing: bool,
+    is_committing: bool,
     /// Whether written data waits for a sync.
-    unsynced: bool,
+    has_unsynced_writes: bool,
     /// Whether the next commit must sync.
-    syncing: bool,
-    failed: Option<CommitError>,
-    /// The first failure of a sync that no append waited for. Whoever closes the store is told.
+    is_sync_due: bool,
+    /// The final error of the store. All further appends fail with it.
+    final_error: Option<CommitError>,
+    /// The first failure of a sync that no append waited for. Closing the store returns it.
     unreported: Option<CommitError>,
-    closing: Vec<CloseReply>,
+    /// The callers that wait until the store is closed.
+    close_replies: Vec<CloseReply>,
 }
 
 impl Actor for CheckpointActor {
@@ -223,12 +230,12 @@ impl Actor for CheckpointActor {
             content_cache,
             durability,
             queue: Vec::new(),
-            committing: false,
-            unsynced: false,
-            syncing: false,
-            failed: None,
+            is_committing: false,
+            has_unsynced_writes: false,
+            is_sync_due: false,
+            final_error: None,
             unreported: None,
-            closing: Vec::new(),
+            close_replies: Vec::new(),
         })
     }
 
@@ -243,13 +250,13 @@ impl Actor for CheckpointActor {
             CheckpointMessage::Committed { committed, until } => {
                 checkpoint.acknowledge_commit(committed, until, &myself)
             }
-            CheckpointMessage::Sync => checkpoint.syncing = checkpoint.unsynced,
+            CheckpointMessage::Sync => checkpoint.is_sync_due = checkpoint.has_unsynced_writes,
             CheckpointMessage::MakeCheckpoint {
                 new_checkpoint,
                 checkpoints_in_use,
                 reply,
             } => checkpoint.make_checkpoint(new_checkpoint, &checkpoints_in_use, reply),
-            CheckpointMessage::Close { reply } => checkpoint.closing.push(reply),
+            CheckpointMessage::Close { reply } => checkpoint.close_replies.push(reply),
         }
         checkpoint.start_commit(&myself);
         Ok(())
@@ -258,7 +265,7 @@ impl Actor for CheckpointActor {
 
 impl Checkpoint {
     fn append(&mut self, append: Append) {
-        match (&self.store, &self.failed) {
+        match (&self.store, &self.final_error) {
             (_, Some(error)) => (append.acknowledge)(Err(error.clone())),
             (None, None) => (append.acknowledge)(Ok(AppendSize::default())),
             (Some(_), None) => self.queue.push(append),
@@ -292,35 +299,35 @@ impl Checkpoint {
     fn acknowledge_commit(
         &mut self,
         Committed {
-            waiting,
+            results,
             unreported,
         }: Committed,
         until: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
-        self.committing = false;
+        self.is_committing = false;
         if let Some(error) = unreported {
-            tracing::error!(%error, "what was written could not be synced");
-            self.note_failure(&error);
+            tracing::error!(%error, "written data could not be synced");
+            self.record_failure(&error);
             self.unreported.get_or_insert(error);
         }
         match until {
-            Some(SyncLevel::Synced) => self.unsynced = false,
-            Some(SyncLevel::Written) if !self.unsynced => {
-                self.unsynced = true;
+            Some(SyncLevel::Synced) => self.has_unsynced_writes = false,
+            Some(SyncLevel::Written) if !self.has_unsynced_writes => {
+                self.has_unsynced_writes = true;
                 // If the actor has stopped by then, closing has already synced the store.
                 myself.send_after(SYNC_AFTER, || CheckpointMessage::Sync);
             }
             Some(SyncLevel::Written) | None => {}
         }
-        for (acknowledge, result) in waiting {
+        for (acknowledge, result) in results {
             if let Err(error) = &result {
                 tracing::error!(%error, "not made durable");
-                self.note_failure(error);
+                self.record_failure(error);
             }
             acknowledge(result);
         }
-        if let Some(error) = &self.failed {
+        if let Some(error) = &self.final_error {
             for append in std::mem::take(&mut self.queue) {
                 (append.acknowledge)(Err(error.clone()));
             }
@@ -328,20 +335,20 @@ impl Checkpoint {
     }
 
     /// After a final error every further append fails as well.
-    fn note_failure(&mut self, error: &CommitError) {
-        if self.failed.is_none() && error.is_final() {
-            self.failed = Some(error.clone());
+    fn record_failure(&mut self, error: &CommitError) {
+        if self.final_error.is_none() && error.is_final() {
+            self.final_error = Some(error.clone());
         }
     }
 
     /// Starts the next commit unless one is running. Closes the store if nothing is left to commit
     /// and a close was requested.
     fn start_commit(&mut self, myself: &ActorRef<CheckpointMessage>) {
-        if self.committing {
+        if self.is_committing {
             return;
         }
-        self.syncing |= !self.closing.is_empty() && self.unsynced;
-        if self.queue.is_empty() && !self.syncing {
+        self.is_sync_due |= !self.close_replies.is_empty() && self.has_unsynced_writes;
+        if self.queue.is_empty() && !self.is_sync_due {
             self.close();
         } else if let Some((store, owner)) = self.store.clone() {
             self.commit(store, owner, myself.clone());
@@ -356,12 +363,13 @@ impl Checkpoint {
     ) {
         let batch = std::mem::take(&mut self.queue);
         let entries = batch.iter().flat_map(|append| &append.entries);
-        let until = if self.syncing {
+        let until = if self.is_sync_due {
             Some(SyncLevel::Synced)
         } else {
-            self.durability.until(entries)
+            self.durability.sync_level(entries)
         };
-        (self.committing, self.syncing) = (true, false);
+        self.is_committing = true;
+        self.is_sync_due = false;
         let content_cache = self.content_cache.clone();
         tokio::task::spawn_blocking(move || {
             let (committed, contents) = commit(&*store, owner, batch, until);
@@ -374,12 +382,12 @@ impl Checkpoint {
     }
 
     fn close(&mut self) {
-        if self.closing.is_empty() {
+        if self.close_replies.is_empty() {
             return;
         }
         self.store = None;
-        self.failed = Some(CommitError::Closed);
-        for reply in std::mem::take(&mut self.closing) {
+        self.final_error = Some(CommitError::Closed);
+        for reply in std::mem::take(&mut self.close_replies) {
             // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(self.unreported.clone().map_or(Ok(()), Err));
         }
@@ -388,8 +396,9 @@ impl Checkpoint {
 
 /// The result of a commit.
 pub(crate) struct Committed {
-    waiting: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
-    /// The error of a failed sync, if no append of the commit has records that it could fail.
+    /// The callback of each append, and the result to call it with.
+    results: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
+    /// The error of the commit, if none of its appends has records and can report the error.
     unreported: Option<CommitError>,
 }
 
@@ -441,15 +450,15 @@ fn commit(
     if committed.is_err() {
         contents.clear();
     }
-    let mut waiting = Vec::with_capacity(appends.len());
+    let mut results = Vec::with_capacity(appends.len());
     for append in appends {
         let result = append
             .outcome
             .and_then(|size| committed.clone().map(|()| size));
-        waiting.push((append.acknowledge, result));
+        results.push((append.acknowledge, result));
     }
     let committed = Committed {
-        waiting,
+        results,
         unreported,
     };
     (committed, contents)
@@ -460,8 +469,9 @@ struct EncodedAppend {
     acknowledge: Acknowledge,
     /// The result of encoding, before the commit.
     outcome: Result<AppendSize, CommitError>,
-    /// How many of the entries in the batch belong to this append; `contents` likewise.
+    /// The number of entries in the batch that belong to this append.
     entries: usize,
+    /// The number of contents in the batch that belong to this append.
     contents: usize,
 }
 
@@ -562,7 +572,7 @@ fn is_refusal(error: &StoreError) -> bool {
     }
 }
 
-/// Encodes one record. The contents that it refers to are placed before it (DUR-3).
+/// Encodes one record into the batch. The contents that the record refers to precede it (DUR-3).
 fn encode(
     record: LogRecord,
     EncodedBatch { entries, contents }: &mut EncodedBatch,
@@ -570,7 +580,7 @@ fn encode(
 ) -> Result<(), CodecError> {
     let first_entry = entries.len();
     let first_content = contents.len();
-    let mut refer = |content: Content| {
+    let mut add_content = |content: Content| {
         let reference = content.reference();
         match content.resident() {
             Some(bytes) => {
@@ -592,7 +602,7 @@ fn encode(
     let entry = match record {
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row,
-            image: codec::encode(&image.try_map(&mut refer)?)?,
+            image: codec::encode(&image.try_map(&mut add_content)?)?,
         },
         LogRecord::Snapshot {
             pid,
@@ -603,7 +613,7 @@ fn encode(
             // The snapshot only saves replay time, so a snapshot that cannot be encoded must not
             // fail the facts of the same append.
             let image = image
-                .try_map(&mut refer)
+                .try_map(&mut add_content)
                 .and_then(|image| codec::encode(&image));
             let Some(image) = image.ok().filter(|image| image.len() as u64 <= max_bytes) else {
                 size.snapshot = SnapshotOutcome::TooLong;
@@ -617,7 +627,7 @@ fn encode(
         LogRecord::Facts { pid, first, facts } => {
             let encoded = facts
                 .iter()
-                .map(|fact| codec::encode(&fact.clone().try_map(&mut refer)?));
+                .map(|fact| codec::encode(&fact.clone().try_map(&mut add_content)?));
             let facts: Vec<_> = encoded.collect::<Result<_, _>>()?;
             size.facts += facts.iter().map(|fact| fact.len() as u64).sum::<u64>();
             WriteOp::Facts { pid, first, facts }
@@ -628,7 +638,7 @@ fn encode(
             WriteOp::TempFile {
                 root,
                 number,
-                record: codec::encode(&record.try_map(&mut refer)?)?,
+                record: codec::encode(&record.try_map(&mut add_content)?)?,
             }
         }
         LogRecord::Checkpoint {
@@ -650,7 +660,7 @@ fn encode(
             members,
         },
         LogRecord::CheckpointDropped { id } => WriteOp::CheckpointDropped { id },
-        LogRecord::Content(content) => return refer(content).map(drop),
+        LogRecord::Content(content) => return add_content(content).map(drop),
     };
     entries.push(entry);
     Ok(())

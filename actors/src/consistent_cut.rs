@@ -1,5 +1,6 @@
-//! Consistent cuts of a process tree, and checkpoints, as the store has them: which checkpoints a
-//! process can return to, its state there, and which cut a fact number means.
+//! Past states of a process tree. A consistent cut is the state of all processes of the tree after
+//! one commit. This module finds the cut of a checkpoint or of a fact number, loads the processes
+//! and temporary files at a cut, and lists the checkpoints that a process can return to.
 //!
 //! All functions read the store and block. Every position between two commits is a consistent state
 //! of the kernel, messages in flight included, because each effect waits for the facts before it.
@@ -18,7 +19,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::clock::now_ms;
 use crate::context::KernelContext;
-use crate::ports::{Store, StoreError, Written};
+use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
 
@@ -35,7 +36,7 @@ pub(crate) struct ConsistentCut {
 
 impl ConsistentCut {
     /// The cut of a checkpoint.
-    pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
+    pub(crate) fn at_checkpoint(checkpoint: &Checkpoint) -> Self {
         let members = checkpoint
             .members
             .iter()
@@ -52,16 +53,16 @@ impl ConsistentCut {
     /// of each process of the tree.
     ///
     /// # Errors
-    /// As [`History::at`](crate::ports::History::at); [`StoreError::DeletedFact`]
+    /// As [`History::commit_of`](crate::ports::History::commit_of); [`StoreError::DeletedFact`]
     /// also if the retained history of another process of the tree begins later;
     /// [`StoreError::Damaged`] if the state of a process at the cut is lost.
-    pub(crate) fn behind(
+    pub(crate) fn after_fact(
         store: &dyn Store,
         of: Pid,
         at: FactNumber,
         process_tree: &ProcessTree,
     ) -> Result<Self, StoreError> {
-        let Written { commit, at_ms, .. } = store.history(of)?.at(at)?;
+        let CommittedFacts { commit, at_ms, .. } = store.history(of)?.commit_of(at)?;
         let mut members = BTreeMap::new();
         for row in &process_tree.rows {
             let history = match store.history(row.pid) {
@@ -71,19 +72,19 @@ impl ConsistentCut {
             };
             // If the beginning of a history was deleted, neither the state at the cut nor the
             // existence of the process is known.
-            let kept = history
+            let first_retained = history
                 .written
                 .first()
-                .filter(|kept| kept.first > FactNumber(0) && kept.commit > commit);
-            if let Some(kept) = kept {
-                let requested = FactNumber(kept.first.0 - 1);
+                .filter(|facts| facts.first > FactNumber(0) && facts.commit > commit);
+            if let Some(retained) = first_retained {
+                let requested = FactNumber(retained.first.0 - 1);
                 return Err(StoreError::DeletedFact {
                     pid: row.pid,
                     requested,
-                    since: kept.first,
+                    since: retained.first,
                 });
             }
-            members.extend(history.by(commit)?.map(|last| (row.pid, last)));
+            members.extend(history.last_fact_by(commit)?.map(|last| (row.pid, last)));
         }
         Ok(Self {
             commit,
@@ -93,12 +94,15 @@ impl ConsistentCut {
     }
 }
 
-/// The checkpoint with this number.
+/// Finds the checkpoint with this number.
 ///
 /// # Errors
 /// [`StoreError::UnknownCheckpoint`]; [`StoreError::Damaged`] if it may be among the lost
 /// records; and other errors of the store.
-pub(crate) fn checkpoint(store: &dyn Store, id: CheckpointId) -> Result<Checkpoint, StoreError> {
+pub(crate) fn find_checkpoint(
+    store: &dyn Store,
+    id: CheckpointId,
+) -> Result<Checkpoint, StoreError> {
     let checkpoints = store.checkpoints()?;
     if let Ok(at) = checkpoints.binary_search_by_key(&id, |checkpoint| checkpoint.id) {
         return Ok(checkpoints[at].clone());
@@ -142,20 +146,20 @@ pub(crate) fn state_at_checkpoint(
     lineage: &Lineage,
 ) -> Result<Option<CheckpointImage>, LoadError> {
     let checkpoints = store.checkpoints()?;
-    let of = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
-    let Some((pid, kept)) = of.and_then(|checkpoint| locate_checkpoint(checkpoint, lineage)) else {
+    let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.id == id);
+    let Some((pid, checkpoint)) =
+        checkpoint.and_then(|checkpoint| locate_checkpoint(checkpoint, lineage))
+    else {
         return Ok(None);
     };
-    let image = recovery::load(store, context, pid, Some(kept.at), LoadPurpose::Run)?
+    let image = recovery::load(store, context, pid, Some(checkpoint.at), LoadPurpose::Run)?
         .state
         .image();
-    Ok(Some(CheckpointImage {
-        checkpoint: kept,
-        image,
-    }))
+    Ok(Some(CheckpointImage { checkpoint, image }))
 }
 
-/// The process of the lineage whose journal holds the checkpoint, and the position in it.
+/// The process of the lineage whose journal holds the checkpoint, and the checkpoint with its
+/// position in that journal.
 fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, CheckpointInfo)> {
     let (pid, at) = lineage.iter().find_map(|(pid, upto)| {
         let at = checkpoint.position_of(*pid)?;

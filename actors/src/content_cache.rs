@@ -1,15 +1,15 @@
-//! Accounting of durable contents in memory, and their eviction.
+//! Counts the bytes of durable contents in memory, and evicts contents over a limit.
 //!
-//! A content counts once by its hash, however many owners hold it, and only as long as an owner
+//! A content is counted once by its hash, however many owners hold it, and only while an owner
 //! exists. Over the limit, the least recently read contents are evicted: their owners keep the same
 //! values, and the bytes are read from the store again on demand. Contents that come from a journal
 //! are not read before they are used, and all processes that refer to the same hash share one
 //! value.
 //!
-//! Counted are the bytes of contents and the data derived from them (reformatted JSON, outlines).
-//! Not counted are contents that are not durable yet, indexes of pages and lines (about 0.6 % of
-//! all live bytes), and parts that an answer or a tool holds at the moment. A kernel can exceed its
-//! limit by that margin.
+//! The cache counts the bytes of contents and the data derived from them (reformatted JSON,
+//! outlines). It does not count contents that are not durable yet, indexes of pages and lines
+//! (about 0.6 % of all live bytes), and parts that an answer or a tool holds at the moment. A
+//! kernel can exceed its limit by the bytes that are not counted.
 //!
 //! The cache holds no strong reference to a content and no open store. Only
 //! [`ContentCache::content`], which reads nothing, may be called from a message handler.
@@ -41,7 +41,7 @@ struct Accounting {
     contents: HashMap<ContentHash, Vec<WeakContent>>,
     /// An upper bound of the bytes in memory: the last measurement plus everything added since.
     upper_bound_bytes: u64,
-    /// The derived bytes at the last measurement.
+    /// The value of [`AccessClock::grown_bytes`] at the last measurement.
     grown_bytes: u64,
     /// The number of entries at the last measurement.
     live_entries: usize,
@@ -75,7 +75,7 @@ impl ContentCache {
         })
     }
 
-    /// Adds contents that have become durable, then evicts what exceeds the limit. May copy and
+    /// Adds contents that have become durable, then evicts contents over the limit. May copy and
     /// free bytes; costs O(live contents) if something is evicted.
     pub(crate) fn insert_durable(&self, contents: Vec<Content>) {
         for content in contents {
@@ -111,7 +111,7 @@ impl ContentCache {
         let evicted = select_evictions(&residents, limit_bytes);
         let evicted: Vec<_> = evicted
             .into_iter()
-            .flat_map(|hash| accounting.live(hash))
+            .flat_map(|hash| accounting.live_contents(hash))
             .collect();
         drop(accounting);
         evicted
@@ -151,7 +151,7 @@ impl Accounting {
             .saturating_add(access_clock.grown_bytes().saturating_sub(self.grown_bytes))
     }
 
-    fn live(&self, hash: ContentHash) -> Vec<Content> {
+    fn live_contents(&self, hash: ContentHash) -> Vec<Content> {
         self.contents
             .get(&hash)
             .into_iter()
@@ -178,17 +178,17 @@ impl Accounting {
 
 /// The contents of one hash as one resident: their bytes once, plus the data derived from each.
 fn measure_content(key: ContentHash, live: &[Content]) -> Option<Resident<ContentHash>> {
-    let own = live
+    let own_bytes = live
         .iter()
         .filter(|content| content.is_resident())
         .map(Content::len_bytes)
         .max()
         .unwrap_or(0);
-    let derived: u64 = live.iter().map(Content::derived_bytes).sum();
+    let derived_bytes: u64 = live.iter().map(Content::derived_bytes).sum();
     let last_read = live.iter().map(Content::last_read).max()?;
     Some(Resident {
         key,
-        bytes: own + derived,
+        bytes: own_bytes + derived_bytes,
         last_read,
     })
 }

@@ -1,4 +1,5 @@
-//! What all actors of one kernel share: ports, caches, limits, permits and the event channel.
+//! The context that all actors of one kernel share: ports, caches, limits, permits and the event
+//! channel.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -67,14 +68,20 @@ pub(crate) struct KernelContext {
 /// Limits of a kernel that programs cannot set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// How many inputs can wait for one process.
     pub(crate) inbox: usize,
+    /// Which processes can send messages to each other.
     pub(crate) reach: Reach,
+    /// The deadline of one attempt of a model call.
     pub(crate) model_deadline: Duration,
     pub(crate) model_attempts: u32,
     /// `None`: [`JournalTail`] decides when a snapshot is due.
     pub(crate) snapshot_after_facts: Option<u64>,
+    /// How many faults within a time window restart a process; the next fault ends it.
     pub(crate) restarts: u32,
+    /// How long a process is idle before it hibernates.
     pub(crate) hibernate_after: Option<Duration>,
+    /// The number of loaded processes above which idle ones hibernate.
     pub(crate) max_awake: Option<usize>,
 }
 
@@ -135,7 +142,7 @@ impl KernelContext {
         self.store.is_open()
     }
 
-    /// Commits what is queued and releases the store.
+    /// Commits the queue of the checkpoint actor and releases the store.
     ///
     /// # Errors
     /// The first failed sync that no append has reported.
@@ -176,8 +183,8 @@ impl KernelContext {
         )
     }
 
-    /// Whether processes must report when they become quiescent.
-    pub(crate) fn hibernation_enabled(&self) -> bool {
+    /// Whether processes must report when nothing is pending for them.
+    pub(crate) fn is_hibernation_enabled(&self) -> bool {
         self.has_store && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
     }
 
@@ -212,7 +219,7 @@ impl KernelContext {
     }
 
     fn no_model_message(&self, program: &Program, choice: &ModelChoice) -> String {
-        let known: Vec<_> = self
+        let available: Vec<_> = self
             .models
             .keys()
             .chain(self.providers.keys())
@@ -224,14 +231,14 @@ impl KernelContext {
             program.name(),
             choice.name,
             choice.provider.word(),
-            known.join(", ")
+            available.join(", ")
         )
     }
 
-    /// Prepares a call of a tool that a process of `program` was given.
+    /// Prepares a call of a tool of a process that runs `program`.
     ///
     /// # Errors
-    /// The tool is no longer there.
+    /// The tool is no longer registered, or its server cannot be reached from this kernel.
     pub(crate) fn tool_run(
         &self,
         program: &Program,
@@ -252,10 +259,10 @@ impl KernelContext {
             ..command.clone()
         });
         let command = command.map(|command| self.host.command(&command));
-        let found = command.or_else(|| self.tools.get(&*tool.name).cloned());
-        let found =
-            found.ok_or_else(|| format!("The tool '{}' is no longer registered.", tool.name))?;
-        Ok(Box::new(move |out| found.call(args, out)))
+        let registered = command.or_else(|| self.tools.get(&*tool.name).cloned());
+        let tool_handler = registered
+            .ok_or_else(|| format!("The tool '{}' is no longer registered.", tool.name))?;
+        Ok(Box::new(move |out| tool_handler.call(args, out)))
     }
 
     fn server_tool_run(

@@ -32,29 +32,30 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// How durable a commit of these records must be before it is acknowledged; `None` if there are
-    /// none.
-    pub(crate) fn until<'a>(
+    /// How durable a commit of these records must be before it is acknowledged; `None` without
+    /// records.
+    pub(crate) fn sync_level<'a>(
         self,
         entries: impl IntoIterator<Item = &'a LogRecord>,
     ) -> Option<SyncLevel> {
-        let each = entries.into_iter().map(|entry| match self {
+        let levels = entries.into_iter().map(|entry| match self {
             // A snapshot only saves replay, and its facts are durable without it. A content is
             // needed only once a record that refers to it is durable.
             _ if matches!(entry, LogRecord::Snapshot { .. } | LogRecord::Content(_)) => {
                 SyncLevel::Written
             }
             Self::EveryFact => SyncLevel::Synced,
-            Self::EveryTurn if ends_something(entry) => SyncLevel::Synced,
+            Self::EveryTurn if is_synced_every_turn(entry) => SyncLevel::Synced,
             Self::EveryTurn | Self::Relaxed => SyncLevel::Written,
         });
-        each.max()
+        levels.max()
     }
 }
 
-/// Whether something outside of the current turn depends on this record.
-fn ends_something(durable: &LogRecord) -> bool {
-    match durable {
+/// Whether [`Durability::EveryTurn`] syncs this record, because something outside of the current
+/// turn depends on it.
+fn is_synced_every_turn(record: &LogRecord) -> bool {
+    match record {
         LogRecord::Created { .. }
         | LogRecord::Ended { .. }
         | LogRecord::Checkpoint { .. }

@@ -29,16 +29,16 @@ use crate::ports::{OutputSink, ToolError};
 use crate::process::tool_call;
 use crate::servers;
 
-/// A command that runs longer is ended.
+/// The most milliseconds that a command may run; then it is ended.
 const DEADLINE_MS: u64 = 5_000;
 /// The most bytes of a command output or a variable that a model is shown.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// A command with more output is ended.
+/// The most bytes of output that a command may write; then it is ended.
 const OUTPUT_CAP_BYTES: u64 = 1 << 20;
 
-/// The facts that every program can use by name, from the environment of this operating system
+/// Reads the facts that every program can use by name from the environment of this operating system
 /// process.
-pub(crate) fn standard() -> BTreeMap<String, String> {
+pub(crate) fn standard_facts() -> BTreeMap<String, String> {
     let directory = env::current_dir()
         .ok()
         .map(|path| path.display().to_string());
@@ -60,7 +60,7 @@ pub(crate) fn standard() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The facts that a program requests in addition to the standard ones. Its commands run
+/// Collects the facts that a program requests in addition to the standard ones. Its commands run
 /// concurrently, each up to the deadline. Dropping the future ends them.
 async fn gather_facts(context: &KernelContext, program: &Program) -> GatheredEnvironment {
     let choice = program.environment();
@@ -93,7 +93,8 @@ fn needs_gathering(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
 
-/// Why a process cannot be created: its tool servers do not give what its program requires.
+/// Why a process cannot be created: a tool server that its program requires cannot be used, or
+/// lacks a tool that the program selects.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartContextError {
     #[error("the tool server `{name}` cannot be used: {error}")]
@@ -108,7 +109,7 @@ impl From<StartContextError> for StartError {
     }
 }
 
-/// What was collected for a process that is about to be created.
+/// The facts and tool offers that were collected for a process that is about to be created.
 #[derive(Default)]
 pub(crate) struct StartContext {
     facts: Option<GatheredEnvironment>,
@@ -130,7 +131,7 @@ pub(crate) async fn gather_start_context(
             false => None,
         }
     };
-    let (facts, offers) = join(facts, servers::offers(context, program)).await;
+    let (facts, offers) = join(facts, servers::list_offers(context, program)).await;
     Ok(StartContext {
         facts,
         offers: offers?,
@@ -169,7 +170,7 @@ pub(crate) fn needs_start_context(child: &Child) -> bool {
 /// Collects and applies the start context of each child that needs one.
 ///
 /// # Errors
-/// Why one of them cannot be created.
+/// The reason why one of the children cannot be created.
 pub(crate) async fn prepare_children(
     context: &KernelContext,
     mut children: Vec<Child>,
@@ -187,7 +188,7 @@ pub(crate) async fn prepare_children(
 fn read_variable(context: &KernelContext, program: &Program, var: &EnvVar) -> Option<String> {
     match context.host.variable(&var.name) {
         Ok(value) => value
-            .map(|value| truncated(value.as_bytes(), 0))
+            .map(|value| truncate_text(value.as_bytes(), 0))
             .filter(|value| !value.is_empty()),
         Err(why) => {
             tracing::warn!(program = program.name(), "env_info.env_vars: {why}");
@@ -217,7 +218,7 @@ async fn run_command(context: &KernelContext, program: &Program, command: &EnvCo
     let tool = context.host.command(&command);
     let name = command.name.as_str().into();
     let policy = command.policy;
-    let sink = OutputSink::keeping(MAX_TEXT_BYTES as u64, policy.output_cap_bytes);
+    let sink = OutputSink::with_limits(MAX_TEXT_BYTES as u64, policy.output_cap_bytes);
     let ToolOutput {
         bytes,
         is_error,
@@ -230,15 +231,16 @@ async fn run_command(context: &KernelContext, program: &Program, command: &EnvCo
         sink,
     )
     .await;
-    let text = truncated(&bytes, cut_bytes);
+    let text = truncate_text(&bytes, cut_bytes);
     if is_error {
         tracing::warn!(program = program.name(), "env_info.commands: {text}");
     }
     text
 }
 
-/// The beginning of an output, followed by the number of bytes that are left out.
-fn truncated(bytes: &[u8], cut_bytes: u64) -> String {
+/// The beginning of an output, followed by the number of bytes that are left out. `cut_bytes` is
+/// the number of bytes that were dropped before.
+fn truncate_text(bytes: &[u8], cut_bytes: u64) -> String {
     let past_limit = bytes.len().saturating_sub(2 * MAX_TEXT_BYTES);
     let beginning = String::from_utf8_lossy(&bytes[..bytes.len() - past_limit]);
     match cut_bytes + past_limit as u64 {

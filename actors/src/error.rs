@@ -12,7 +12,7 @@ use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
 use crate::recovery::LoadError;
 
-/// Why the kernel did not do what the host requested, grouped by cause.
+/// Why a request of the host failed, grouped by cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -45,7 +45,7 @@ pub enum KernelError {
     Closed,
 }
 
-/// What does not exist.
+/// A request names something that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotFound {
@@ -68,7 +68,7 @@ pub enum NotFound {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
-    /// The cut or the export to create processes from has none.
+    /// The cut or the export to create processes from has no process.
     #[error("nothing was created: there is no process to create")]
     Member,
     /// The process is not known, and the store has lost records that may include it.

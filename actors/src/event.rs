@@ -1,4 +1,4 @@
-//! What a kernel publishes: typed events of all processes, and a view of each process.
+//! The events that a kernel publishes, and the view of the present state of a process.
 
 use std::sync::Arc;
 
@@ -28,25 +28,25 @@ pub enum Event {
         /// The name of its program.
         program: Arc<str>,
     },
-    /// A piece of the text of a reply. The whole reply follows as a fact.
+    /// A part of the text of a reply. The whole reply follows as a fact.
     Text {
         /// The process.
         pid: Pid,
-        /// The piece.
+        /// The part.
         text: String,
     },
-    /// A piece of the thinking of a model.
+    /// A part of the thinking of a model.
     Thinking {
         /// The process.
         pid: Pid,
-        /// The piece.
+        /// The part.
         text: String,
     },
     /// A tool call begins.
     ToolCalled {
         /// The process.
         pid: Pid,
-        /// The tool, by the name that its program knows it by.
+        /// The name that the program uses for the tool.
         tool: Arc<str>,
         /// The arguments: JSON text.
         args: Arc<str>,
@@ -55,9 +55,9 @@ pub enum Event {
     ToolProgress {
         /// The process.
         pid: Pid,
-        /// The tool, by the name that its program knows it by.
+        /// The name that the program uses for the tool.
         tool: Arc<str>,
-        /// How far.
+        /// The progress.
         progress: Progress,
     },
     /// A fact is durable.
@@ -66,14 +66,14 @@ pub enum Event {
         pid: Pid,
         /// Its number in the process's journal.
         number: FactNumber,
-        /// The fact, contents by name.
+        /// The fact, with references in place of contents.
         fact: Arc<Fact>,
     },
     /// A model call failed and will be repeated.
     Retrying {
         /// The process.
         pid: Pid,
-        /// Why.
+        /// The error of the failed attempt.
         reason: String,
         /// The delay before the next attempt, in milliseconds.
         delay_ms: u64,
@@ -93,10 +93,11 @@ pub enum Event {
     TurnEnded {
         /// The process.
         pid: Pid,
-        /// How.
+        /// How the turn ended.
         outcome: Exit,
     },
-    /// A process hibernates: it is only its journal until an input wakes it.
+    /// A process hibernates: it has left memory, and its journal stays in the store until an input
+    /// wakes the process.
     Hibernated {
         /// The process.
         pid: Pid,
@@ -110,7 +111,7 @@ pub enum Event {
     Exited {
         /// The process.
         pid: Pid,
-        /// How.
+        /// How the process ended.
         exit: Exit,
     },
     /// The subscriber was too slow and missed events. The journals have the facts that it missed.
@@ -170,7 +171,7 @@ pub struct View {
     pub budget: Account,
     /// How much its tools produced, and how much of that entered the context.
     pub tally: Tally,
-    /// The tools of the process, as its model is shown them.
+    /// The tools of the process, as its model sees them.
     pub tools: Tools,
     /// The program that the process was started with.
     pub program: Program,
@@ -201,7 +202,7 @@ pub struct DescriptorView {
 }
 
 impl DescriptorView {
-    fn of((id, entry): (&FdId, &Entry<Content>)) -> Self {
+    fn from_entry((id, entry): (&FdId, &Entry<Content>)) -> Self {
         let Entry {
             content,
             source,
@@ -261,7 +262,7 @@ impl View {
         self.table
             .iter()
             .flat_map(Table::iter)
-            .map(DescriptorView::of)
+            .map(DescriptorView::from_entry)
             .collect()
     }
 

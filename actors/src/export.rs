@@ -1,5 +1,5 @@
-//! Writes an export: everything that a store holds of a process or a tree at a consistent cut, in
-//! the format of [`dormouse_kernel::export`].
+//! Writes an export: all data of a process or a process tree at a consistent cut, in the format of
+//! [`dormouse_kernel::export`].
 //!
 //! Reads the store and blocks. At most one process state and one chunk of a content are in memory.
 //! If the export is redacted, all contents are read twice: a masked content is named by the hash of
@@ -23,7 +23,7 @@ use dormouse_proto::record::{ContentRef, Fact};
 use crate::consistent_cut::{self, ConsistentCut};
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
-use crate::ports::{BlobReader, Store, StoreError, Unreadable, Written};
+use crate::ports::{BlobReader, CommittedFacts, Store, StoreError, Unreadable};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// The size of the chunks in which contents are read.
@@ -42,7 +42,7 @@ pub struct Exported {
     pub bytes: u64,
 }
 
-/// What to export.
+/// The parameters of an export.
 pub(crate) struct ExportRequest {
     pub(crate) scope: Scope,
     /// Candidate processes: the exported process first, each other after its parent.
@@ -70,7 +70,7 @@ struct ExportedContent {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ContentKind {
     Program,
-    Anything,
+    Other,
 }
 
 impl Contents {
@@ -80,9 +80,9 @@ impl Contents {
             kind,
             exported_hash: content.hash,
         };
-        let known = self.0.entry(content.hash).or_insert(exported);
+        let entry = self.0.entry(content.hash).or_insert(exported);
         if kind == ContentKind::Program {
-            known.kind = kind;
+            entry.kind = kind;
         }
     }
 
@@ -109,7 +109,7 @@ struct ExportWriter<W> {
 }
 
 impl<W: Write> ExportWriter<W> {
-    fn put(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
         self.bytes += bytes.len() as u64;
         self.to.write_all(bytes).map_err(write_error)
     }
@@ -134,14 +134,14 @@ pub(crate) fn write<W: Write>(
 ) -> Result<(W, Exported), KernelError> {
     let redact = request.redact.as_deref();
     let files = consistent_cut::temp_files_at(store, context, request.root, &request.cut)?;
-    let mut refer = |content: Content| Ok::<_, KernelError>(content.reference());
+    let mut to_reference = |content: Content| Ok::<_, KernelError>(content.reference());
     let files: Vec<_> = files
         .into_iter()
-        .map(|file| file.try_map(&mut refer))
+        .map(|file| file.try_map(&mut to_reference))
         .collect::<Result<_, _>>()?;
     let mut contents = Contents::default();
     let mut add = |content| {
-        contents.add(content, ContentKind::Anything);
+        contents.add(content, ContentKind::Other);
         Ok::<_, KernelError>(content)
     };
     files
@@ -165,7 +165,7 @@ pub(crate) fn write<W: Write>(
         to,
         bytes: 0,
     };
-    out.put(&magic)?;
+    out.write(&magic)?;
     let first = request
         .rows()
         .next()
@@ -175,7 +175,7 @@ pub(crate) fn write<W: Write>(
             .framer
             .record(&record, mask)
             .map_err(|source| LoadError::Record { pid, source })?;
-        out.put(&encoded)
+        out.write(&encoded)
     };
     record(&mut out, Record::Head(request.head(first)), first.pid)?;
     let mut processes = 0;
@@ -191,7 +191,7 @@ pub(crate) fn write<W: Write>(
         record(&mut out, Record::Member(Box::new(member)), row.pid)?;
         for_each_commit(store, row.pid, at, &mut |mut facts| {
             if let Some(mask) = mask {
-                let masked = |fact: &Vec<u8>| masked_fact(fact, &contents, mask);
+                let masked = |fact: &Vec<u8>| mask_fact(fact, &contents, mask);
                 let masked = facts.facts.iter().map(masked).collect::<Result<_, _>>();
                 facts.facts = masked.map_err(|source| LoadError::Record {
                     pid: row.pid,
@@ -260,8 +260,8 @@ impl ExportRequest {
     ) -> Result<Member, LoadError> {
         let at = self.cut.members.get(&row.pid).copied();
         let loaded = recovery::load(store, context, row.pid, at, LoadPurpose::Inspect)?;
-        let refer = &mut |content: Content| Ok::<_, LoadError>(content.reference());
-        let image = loaded.state.image().try_map(refer)?;
+        let to_reference = &mut |content: Content| Ok::<_, LoadError>(content.reference());
+        let image = loaded.state.image().try_map(to_reference)?;
         Ok(Member {
             row: ProcessRow {
                 exit: None,
@@ -277,7 +277,7 @@ impl Contents {
     fn add_member(&mut self, member: &Member) {
         referenced_contents(&member.image)
             .into_iter()
-            .for_each(|content| self.add(content, ContentKind::Anything));
+            .for_each(|content| self.add(content, ContentKind::Other));
         self.add(member.image.bundle, ContentKind::Program);
     }
 
@@ -288,12 +288,12 @@ impl Contents {
         redact: &dyn Redact,
     ) -> Result<(), KernelError> {
         for (hash, content) in &mut self.0 {
-            let mut naming = ContentHasher::default();
+            let mut hasher = ContentHasher::default();
             read(store, *hash, content, Some(redact), &mut |part| {
-                naming.part(part);
+                hasher.part(part);
                 Ok(())
             })?;
-            content.exported_hash = naming.hash();
+            content.exported_hash = hasher.hash();
         }
         Ok(())
     }
@@ -314,10 +314,10 @@ impl Contents {
             .collect();
         for (hash, content) in written.values() {
             let header = out.framer.content(content.len);
-            out.put(&header)?;
+            out.write(&header)?;
             read(store, **hash, content, redact, &mut |part| {
                 out.framer.part(part);
-                out.put(part)
+                out.write(part)
             })?;
             let (name, footer) = out.framer.close();
             if name != content.exported_hash {
@@ -327,7 +327,7 @@ impl Contents {
                 );
                 return Err(StoreError::Damaged { what }.into());
             }
-            out.put(&footer)?;
+            out.write(&footer)?;
         }
         Ok(written.len())
     }
@@ -405,7 +405,7 @@ fn for_each_commit(
     }
     let mut facts = store.facts(pid, first, upto)?.into_iter();
     for written in history {
-        let Written {
+        let CommittedFacts {
             commit,
             at_ms,
             first,
@@ -430,7 +430,7 @@ fn for_each_commit(
     Ok(())
 }
 
-fn masked_fact(
+fn mask_fact(
     fact: &[u8],
     contents: &Contents,
     mask: &dyn Fn(&str) -> Option<String>,

@@ -1,20 +1,21 @@
-//! Garbage collection: deletes what the retention rules select, and frees the space of everything
-//! that no record refers to.
+//! Garbage collection: deletes the data that the retention rules select, and frees the space of
+//! deleted data and of contents that no record refers to.
 //!
 //! A collection has three steps:
-//! 1. Read what was written since the last collection into an inventory.
+//! 1. Read the records that were written since the last collection into an inventory: which record
+//!    refers to which content.
 //! 2. Apply the retention rules. Each deletion is a commit of its own, after which no reader sees
 //!    the deleted data.
-//! 3. Sweep what the inventory does not need.
+//! 3. Sweep: free the space of everything that the inventory does not refer to.
 //!
 //! Processes commit during a collection. Before the first step the collection sets a mark, from
 //! which on the store pins every content that a commit refers to.
 //!
-//! The inventory stays in memory, so a collection costs what changed since the last one. The first
-//! collection after a start reads every retained journal.
+//! The inventory stays in memory, so a collection reads only what changed since the last one. The
+//! first collection after a start reads every retained journal.
 //!
 //! A collection runs on a blocking thread, and asks before each bounded part of its work whether to
-//! continue. If it is stopped, what was deleted stays deleted, nothing more is freed, and the next
+//! continue. If it is stopped, deleted data stays deleted, no more space is freed, and the next
 //! collection continues.
 
 use std::collections::BTreeSet;
@@ -29,24 +30,24 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Progress, Purpose,
-    Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
+    Batch, Bounds, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Progress,
+    Purpose, Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
 };
 
 /// The parameters of a garbage collection.
-pub struct Collection<'a> {
+pub struct CollectionRequest<'a> {
     /// The token of the current writer.
     pub owner: OwnerToken,
-    /// What the last collection of this opened store found. An empty inventory costs a pass over
-    /// all retained data.
+    /// The inventory of the last collection since the store was opened. An empty inventory costs a
+    /// pass over all retained data.
     pub inventory: &'a mut Inventory,
-    /// The rules that select what is deleted.
+    /// The rules that select the data to delete.
     pub retention: &'a Retention,
     /// Checkpoints that an operation is about to read; they are kept. Called after the checkpoints
     /// of the store were listed.
     pub in_use: &'a dyn Fn() -> BTreeSet<CheckpointId>,
-    /// What happens to contents and processes while a record that may need them cannot be read.
-    pub unreadable: Unreadable,
+    /// Whether contents and processes are kept while a record that may need them cannot be read.
+    pub unreadable: UnreadablePolicy,
     /// Whether anything is written.
     pub purpose: Purpose,
     /// The size of the work units.
@@ -56,7 +57,8 @@ pub struct Collection<'a> {
     /// Called with the deleted processes as soon as the store has deleted them, even if a later
     /// step fails.
     pub on_deleted: &'a mut dyn FnMut(&BTreeSet<Pid>),
-    /// Called before each stage. Breaking off leaves the store consistent.
+    /// Called before each stage. If it returns `Break`, the collection stops; the store stays
+    /// consistent.
     pub watch: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
 }
 
@@ -69,28 +71,28 @@ pub enum Stage {
     Sweep(Step),
 }
 
-/// What happens to contents and processes while a record that may need them cannot be read.
+/// Whether contents and processes are kept while a record that may need them cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum UnreadablePolicy {
     /// All contents are kept: an unreadable part may refer to any of them, and may be restored from
     /// a copy. If it may have been a checkpoint or a process, all processes and their histories are
     /// kept too.
     #[default]
     KeepAll,
-    /// Only what a readable record refers to is kept.
-    GiveUp,
+    /// Only contents that a readable record refers to are kept.
+    Discard,
 }
 
-/// What was collected, or would be.
+/// The result of a collection, or of counting what a collection would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
-    /// What the retention rules deleted.
+    /// The checkpoints, processes and histories that the retention rules deleted.
     pub deletions: Deletions,
     /// Contents that a record refers to.
     pub live_contents: u64,
     /// Log records that were read.
     pub read: u64,
-    /// Descriptions of what cannot be read, and may refer to any content.
+    /// Descriptions of the records that cannot be read. They may refer to any content.
     pub unreadable: Vec<String>,
     /// The result of the sweep.
     pub swept: SweepReport,
@@ -101,9 +103,9 @@ pub struct Garbage {
 /// the log. Only one collection at a time frees space: starting another makes this one fail.
 ///
 /// # Errors
-/// The errors of the store. What was deleted or freed before stays so.
-pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, StoreError> {
-    let Collection {
+/// The errors of the store. Data that was deleted or freed before stays deleted or freed.
+pub fn collect(store: &dyn Store, request: CollectionRequest<'_>) -> Result<Garbage, StoreError> {
+    let CollectionRequest {
         owner,
         inventory,
         retention,
@@ -114,7 +116,7 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
         now_ms,
         on_deleted,
         watch,
-    } = order;
+    } = request;
     let mark = match purpose {
         Purpose::Free => MarkGuard {
             store,
@@ -151,11 +153,11 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
     let missing = store.processes()?.missing().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
     if garbage.swept.progress == Progress::Done {
-        let are_all_kept = unreadable == Unreadable::KeepAll && !garbage.unreadable.is_empty();
-        let contents = if are_all_kept {
-            Contents::All
+        let keeps_all = unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
+        let contents = if keeps_all {
+            KeptContents::All
         } else {
-            Contents::Referred
+            KeptContents::Referenced
         };
         let watch = &mut |step| watch(Stage::Sweep(step));
         let mark = mark.token;
@@ -180,7 +182,7 @@ pub fn collect(store: &dyn Store, order: Collection<'_>) -> Result<Garbage, Stor
     Ok(garbage)
 }
 
-/// Ends the mark when it is dropped, however the collection ends.
+/// Ends the mark when it is dropped, even if the collection fails.
 struct MarkGuard<'a> {
     store: &'a dyn Store,
     token: MarkToken,
@@ -192,7 +194,7 @@ impl Drop for MarkGuard<'_> {
     }
 }
 
-/// Updates the inventory of a store, and selects what to delete.
+/// Updates the inventory of a store, and selects the data to delete.
 struct DeletionPlanner<'a, 'w> {
     store: &'a dyn Store,
     inventory: &'a mut Inventory,
@@ -204,7 +206,7 @@ impl DeletionPlanner<'_, '_> {
     fn update_inventory(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
         let inventory = &mut *self.inventory;
         let watch = &mut || (self.watch)(Stage::Read);
-        let references = &mut |piece: Piece<'_>| piece.contents();
+        let references = &mut |record: EncodedRecord<'_>| record.contents();
         let read = self.store.update_inventory(InventoryUpdate {
             inventory,
             references,
@@ -219,23 +221,24 @@ impl DeletionPlanner<'_, '_> {
         Ok(read.progress)
     }
 
-    /// What the rules delete. If lost records may include a checkpoint or a process, acknowledged
-    /// or not, processes and histories are kept.
+    /// Selects what the rules delete. If lost records, acknowledged or not, may include a
+    /// checkpoint or a process, only checkpoints are deleted.
     fn select_deletions(
         &self,
         retention: &Retention,
         in_use: &dyn Fn() -> BTreeSet<CheckpointId>,
-        unreadable: Unreadable,
+        unreadable: UnreadablePolicy,
         now_ms: u64,
     ) -> Result<Deletions, StoreError> {
         let listing = self.store.processes()?;
-        let are_some_lost = unreadable == Unreadable::KeepAll && listing.missing().next().is_some();
-        let of_checkpoints = Retention {
+        let has_lost_records =
+            unreadable == UnreadablePolicy::KeepAll && listing.missing().next().is_some();
+        let checkpoint_rules = Retention {
             checkpoints: retention.checkpoints.clone(),
             ..Retention::default()
         };
-        let retention = if are_some_lost {
-            &of_checkpoints
+        let retention = if has_lost_records {
+            &checkpoint_rules
         } else {
             retention
         };
@@ -253,8 +256,8 @@ impl DeletionPlanner<'_, '_> {
     }
 }
 
-/// Commits the deletions, one commit for each checkpoint, tree and history. What the store refuses
-/// to delete, because it is needed again, is kept.
+/// Commits the deletions, one commit for each checkpoint, tree and history. If the store refuses a
+/// deletion, because the data is needed again, the data is kept.
 fn commit_deletions(
     store: &dyn Store,
     owner: OwnerToken,
@@ -276,14 +279,15 @@ fn commit_deletions(
         Err(error) => Err(error),
     };
     let mut failed = None;
+    // Records the first error, and reports whether the deletion was committed.
     let mut is_deleted = |outcome: Result<bool, StoreError>| {
         outcome.unwrap_or_else(|error| {
             failed.get_or_insert(error);
             false
         })
     };
-    // A process may have been created in the meantime as a copy or branch of one of them: that one
-    // stays, and so do its checkpoints.
+    // A process may have been created in the meantime as a copy or branch of a selected process.
+    // The selected process and its checkpoints are then kept.
     let rows = store.processes()?.rows;
     let deletable = without_ancestors(&rows, deletions.processes.clone());
     let kept_processes: BTreeSet<Pid> = deletions
@@ -305,7 +309,7 @@ fn commit_deletions(
     deletions
         .checkpoints
         .retain(|id| is_deleted(commit_deletion(&[WriteOp::CheckpointDropped { id: *id }])));
-    // A tree is deleted in one commit, wherever a collection ends.
+    // A tree is deleted in one commit, so that a collection that stops early deletes no part of it.
     for tree in by_tree(&rows, &deletions.processes) {
         let entries: Vec<_> = tree
             .iter()
@@ -328,9 +332,9 @@ fn commit_deletions(
     store.commit(owner, Batch::durable(&[], at_ms))
 }
 
-/// An encoded part of a journal.
+/// An encoded record that can refer to contents.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece<'a> {
+pub enum EncodedRecord<'a> {
     /// An image of a process.
     Image(&'a [u8]),
     /// A fact.
@@ -339,11 +343,11 @@ pub enum Piece<'a> {
     TempFile(&'a [u8]),
 }
 
-impl Piece<'_> {
-    /// The contents that the piece refers to.
+impl EncodedRecord<'_> {
+    /// The hashes of the contents that the record refers to.
     ///
     /// # Errors
-    /// The piece does not decode.
+    /// The record does not decode.
     pub fn contents(self) -> Result<Vec<ContentHash>, CodecError> {
         let mut contents = Vec::new();
         let mut collect = |reference: ContentRef| {

@@ -1,5 +1,5 @@
-//! Imports an export. The whole file is checked before any of it is used; then its contents become
-//! durable in bounded batches; then all of its processes are created in one commit (MOVE-1).
+//! Imports an export. The whole file is checked first; then its contents become durable in bounded
+//! batches; then all of its processes are created in one commit (MOVE-1).
 //!
 //! Reads an opened file and blocks. If the import fails before the processes are created, it leaves
 //! only contents that no record refers to, which garbage collection sweeps.
@@ -31,36 +31,36 @@ const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_CONTENTS: usize = 256;
 
 /// Reads an export from its beginning and checks all of it. `visitor` receives the parts that the
-/// manifest does not keep. Blocks; costs one pass.
+/// manifest does not hold. Blocks; costs one pass over the file.
 ///
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
 /// [`ExportFailure::File`](crate::ExportFailure::File).
-pub fn look(
+pub fn read_export(
     mut file: impl Read,
     visitor: &mut impl ExportVisitor,
 ) -> Result<Manifest, KernelError> {
     check_file(&mut file, Keep::Processes, visitor, &mut |_| Ok(()))
 }
 
-/// Like [`look`], but the manifest keeps only programs and no processes; `visitor` receives the
-/// processes.
+/// Like [`read_export`], but the manifest keeps only programs and no processes; `visitor` receives
+/// the processes.
 ///
 /// # Errors
-/// As [`look`].
-pub fn skim(
+/// As [`read_export`].
+pub fn scan_export(
     mut file: impl Read,
     visitor: &mut impl ExportVisitor,
 ) -> Result<Manifest, KernelError> {
     check_file(&mut file, Keep::Programs, visitor, &mut |_| Ok(()))
 }
 
-/// Like [`look`]; `after` runs after each chunk and can stop the check with an error.
+/// Like [`read_export`]; `after` runs after each chunk and can stop the check with an error.
 fn check_file<T: ExportVisitor>(
     file: &mut impl Read,
     keep: Keep,
     visitor: &mut T,
-    after: &mut dyn FnMut(&mut T) -> Result<(), KernelError>,
+    after_chunk: &mut dyn FnMut(&mut T) -> Result<(), KernelError>,
 ) -> Result<Manifest, KernelError> {
     let mut checker = Checker::new(keep);
     let mut part = vec![0; PART_BYTES];
@@ -72,7 +72,7 @@ fn check_file<T: ExportVisitor>(
             Err(source) => return Err(read_error(source)),
         };
         checker.feed(&part[..len], visitor)?;
-        after(visitor)?;
+        after_chunk(visitor)?;
     }
 }
 
@@ -89,8 +89,8 @@ pub(crate) struct CheckedExport {
     programs: Vec<Program>,
 }
 
-/// Checks an export, and that its processes can exist in this kernel. If they are to run, their
-/// tools and prices must be available.
+/// Checks that an export is valid, and that its processes can be loaded in this kernel. If they
+/// will run, their tools and prices must be available.
 ///
 /// # Errors
 /// [`ExportFailure::Unusable`](crate::ExportFailure::Unusable),
@@ -102,26 +102,26 @@ pub(crate) fn check_export(
     purpose: LoadPurpose,
 ) -> Result<CheckedExport, KernelError> {
     rewind(file)?;
-    let manifest = look(&mut *file, &mut ())?;
+    let manifest = read_export(&mut *file, &mut ())?;
     let mut compiled: BTreeMap<(ContentHash, &str), Program> = BTreeMap::new();
     let mut programs = Vec::new();
     for birth in manifest.births() {
         let image = &birth.member().image;
         let pid = birth.member().row.pid;
-        let of = (image.bundle.hash, &*image.program);
-        let program = match compiled.get(&of) {
+        let program_key = (image.bundle.hash, &*image.program);
+        let program = match compiled.get(&program_key) {
             Some(program) => program.clone(),
             None => {
                 let lost = || ExportError::Invalid {
                     what: format!("process {pid} has no program"),
                 };
-                let bundle = manifest.programs.get(&of.0).ok_or_else(lost)?;
-                let program = recovery::compile(context, pid, bundle, of.1, purpose)?;
-                compiled.insert(of, program.clone());
+                let bundle = manifest.programs.get(&program_key.0).ok_or_else(lost)?;
+                let program = recovery::compile(context, pid, bundle, program_key.1, purpose)?;
+                compiled.insert(program_key, program.clone());
                 program
             }
         };
-        check(context, birth, &program, purpose)?;
+        check_image(context, birth, &program, purpose)?;
         programs.push(program);
     }
     drop(compiled);
@@ -129,7 +129,7 @@ pub(crate) fn check_export(
 }
 
 /// Checks that an image makes a valid process. Contents are not read.
-fn check(
+fn check_image(
     context: &KernelContext,
     birth: Birth<'_>,
     program: &Program,
@@ -190,7 +190,7 @@ pub(crate) fn store_contents(
     Ok(())
 }
 
-/// The processes of an export, once its contents are durable.
+/// Builds the processes to create from an export. The contents of the export must be durable.
 pub(crate) fn processes(
     context: &KernelContext,
     export: &CheckedExport,
@@ -213,7 +213,7 @@ pub(crate) fn processes(
         .collect()
 }
 
-/// The changes of the temporary files.
+/// The changes of the temporary files, as the export lists them.
 pub(crate) fn temp_files(
     context: &KernelContext,
     export: &CheckedExport,

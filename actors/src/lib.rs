@@ -42,5 +42,5 @@ pub use error::{
 };
 pub use event::{DescriptorView, Event, Fact, View};
 pub use export::Exported;
-pub use import::{look, skim};
+pub use import::{read_export, scan_export};
 pub use recovery::LoadError;

@@ -21,16 +21,15 @@ use tokio::time::Instant;
 /// How many calls run concurrently at each server of a provider.
 #[derive(Clone, Debug)]
 pub(crate) struct CallLimits {
-    /// The limit of a provider that `named` does not list.
-    pub(crate) each: usize,
-    pub(crate) named: BTreeMap<String, usize>,
+    /// The limit of a provider that `by_provider` does not list.
+    pub(crate) default: usize,
+    pub(crate) by_provider: BTreeMap<String, usize>,
 }
 
 /// A provider, and the base URL if a program names a server other than the default.
 type Server = (String, Option<String>);
 
-/// The right to make one call, or a wait for it. Dropping it returns the permit or leaves the
-/// queue.
+/// The permit queues of all servers of all providers.
 pub(crate) struct PermitQueues {
     limits: CallLimits,
     queues: Mutex<BTreeMap<Server, Arc<Queue>>>,
@@ -49,10 +48,10 @@ impl PermitQueues {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = || {
             self.limits
-                .named
+                .by_provider
                 .get(provider)
                 .copied()
-                .unwrap_or(self.limits.each)
+                .unwrap_or(self.limits.default)
         };
         queues
             .entry((provider.to_owned(), base_url.map(str::to_owned)))
@@ -77,8 +76,9 @@ struct Inner {
     timer: Option<AbortHandle>,
 }
 
-/// The right to make one call, or the wait for it. Given back, or withdrawn, when it is dropped.
-#[must_use = "a permit is given back when it is dropped"]
+/// The right to make one call, or a place in the queue for it. Dropping it returns the permit or
+/// leaves the queue.
+#[must_use = "a permit is returned when it is dropped"]
 pub(crate) struct Permit {
     queue: Arc<Queue>,
     ticket: PermitTicket,
@@ -100,8 +100,7 @@ impl Queue {
     /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(self: &Arc<Self>, requester: Requester) -> Permit {
         let (granted_sender, granted) = oneshot::channel();
-        // The permit owns the ticket from the start, so that a cancelled wait gives the ticket
-        // back.
+        // The permit owns the ticket from the start, so that a cancelled wait returns the ticket.
         let permit = self.enqueue(requester, granted_sender);
         granted
             .await
@@ -139,7 +138,7 @@ impl Queue {
         }
     }
 
-    /// The end of the pause, if one is active. Otherwise grants the permits that are free.
+    /// Returns the end of the pause, if one is active. Otherwise grants the permits that are free.
     fn end_pause(&self) -> Option<Instant> {
         let now = self.now_ms();
         self.update(|inner| {
@@ -157,13 +156,13 @@ impl Queue {
         let mut inner = self.lock();
         let changed = change(&mut inner);
         let granted: Vec<_> = std::iter::from_fn(|| inner.permits.grant(now)).collect();
-        let granted_sender: Vec<_> = granted
+        let granted_senders: Vec<_> = granted
             .iter()
             .filter_map(|ticket| inner.waiting.remove(ticket))
             .collect();
         drop(inner);
         // If a task stopped waiting in the meantime, dropping its ticket returns the permit.
-        for granted_sender in granted_sender {
+        for granted_sender in granted_senders {
             let _ = granted_sender.send(());
         }
         changed
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_that_is_dropped_leaves_no_ticket_behind_even_if_it_was_just_granted() {
+    async fn a_dropped_wait_leaves_no_ticket_even_if_it_was_just_granted() {
         let queue = queue(1);
         let held = queue.acquire(requester(1)).await;
         let (mut first, mut second) = (
@@ -247,14 +246,14 @@ mod tests {
         assert_eq!(
             counts(&queue),
             (1, 0, 0),
-            "it is granted, and has not looked"
+            "the ticket is granted, and its task has not run since"
         );
         drop(first);
         assert_eq!(counts(&queue), (0, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_ends_by_itself_and_only_when_the_longest_is_over() {
+    async fn a_pause_ends_when_the_longest_requested_delay_is_over() {
         let queue = queue(2);
         let start = Instant::now();
         queue.pause(Duration::from_secs(10));
@@ -277,8 +276,11 @@ mod tests {
 
     #[test]
     fn each_provider_has_its_own_bound() {
-        let named = BTreeMap::from([("anthropic".to_owned(), 2)]);
-        let queues = PermitQueues::new(CallLimits { each: 1, named });
+        let by_provider = BTreeMap::from([("anthropic".to_owned(), 2)]);
+        let queues = PermitQueues::new(CallLimits {
+            default: 1,
+            by_provider,
+        });
         for (provider, bound) in [("anthropic", 2), ("scripted", 1)] {
             let queue = queues.queue(provider, None);
             let waits: Vec<_> = (0..3)
@@ -289,7 +291,7 @@ mod tests {
             assert_eq!(
                 counts(&queues.queue(provider, None)),
                 (0, 0, 0),
-                "it is the same queue"
+                "a second lookup returns the same queue"
             );
         }
     }

@@ -1,5 +1,5 @@
-//! The ports: the traits and types that adapters implement. This module has no behaviour of its
-//! own.
+//! The ports: the traits that adapters implement, and the types of their signatures. This module
+//! has no behaviour of its own.
 
 pub mod garbage_collection;
 pub mod history;
@@ -13,10 +13,10 @@ pub use dormouse_content::CappedBytes;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use garbage_collection::{
-    Bounds, Contents, Deletions, InventoryReport, InventoryUpdate, MarkToken, Progress, Purpose,
-    Step, SweepReport, SweepRequest,
+    Bounds, Deletions, InventoryReport, InventoryUpdate, KeptContents, MarkToken, Progress,
+    Purpose, Step, SweepReport, SweepRequest,
 };
-pub use history::{History, LostHistory, Written};
+pub use history::{CommittedFacts, History, LostHistory};
 pub use host::{Host, HostError, NoHost, ServerChild};
 pub use model::{Model, Provider, ProviderRequest};
 pub use servers::ToolServers;

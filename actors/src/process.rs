@@ -59,6 +59,7 @@ pub(crate) use started::StartedSignal;
 use turn_end::{EndedTurns, TurnWaiters};
 pub(crate) use turn_end::{InputProgress, TurnEnd, TurnRequest};
 
+/// The messages of a process actor.
 pub(crate) enum ProcessMessage {
     /// An input for the machine.
     Input(Box<Delivery>),
@@ -160,20 +161,22 @@ pub(crate) struct ProcessArgs {
     /// The size of the journal after the latest snapshot.
     pub(crate) tail: JournalTail,
     pub(crate) view: watch::Sender<Option<View>>,
-    /// Notified when the process has produced its first output, if a sibling waits for that.
+    /// Notified when the process has produced its first output, if siblings wait for that output.
     pub(crate) started: Option<StartedSignal>,
 }
 
 pub(crate) struct ProcessActor;
 
-pub(crate) struct Running {
-    /// The pid in this kernel. Within its tree, a restored process is known by `state.pid()`.
+/// The state of a process actor.
+pub(crate) struct RunningProcess {
+    /// The pid in this kernel. Within its tree, a restored process keeps another id: `state.pid()`.
     pid: Pid,
     context: Arc<KernelContext>,
     supervisor: ActorRef<SupervisorMessage>,
     myself: ActorRef<ProcessMessage>,
     state: State,
     root: Pid,
+    /// The last fact, durable or not.
     last: FactNumber,
     /// The size of the journal after the latest snapshot. For facts that are not durable yet only
     /// their number is known.
@@ -181,20 +184,20 @@ pub(crate) struct Running {
     view: watch::Sender<Option<View>>,
     started: Option<StartedSignal>,
     /// The span of the current turn.
-    turn: Option<Span>,
+    turn_span: Option<Span>,
     turn_waiters: TurnWaiters,
     pending_commits: VecDeque<PendingCommit>,
     /// Inbox slots of messages that wait for the next turn.
     waiting: Vec<OwnedSemaphorePermit>,
     in_flight: BTreeMap<CallId, JoinHandle<()>>,
     incoming_reads: IncomingReads,
-    /// Whether the supervisor was told that nothing is pending.
+    /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
     alarm: Option<Alarm>,
     host_requests: BTreeMap<Arc<str>, ReplyTo>,
 }
 
-/// What happens once a commit is durable.
+/// The effects and replies that wait until a commit is durable.
 struct PendingCommit {
     upto: FactNumber,
     facts: Arc<[Fact]>,
@@ -210,7 +213,7 @@ struct PendingCommit {
 
 impl Actor for ProcessActor {
     type Msg = ProcessMessage;
-    type State = Running;
+    type State = RunningProcess;
     type Arguments = ProcessArgs;
 
     async fn pre_start(
@@ -229,7 +232,7 @@ impl Actor for ProcessActor {
             view,
             started,
         } = args;
-        Ok(Running {
+        Ok(RunningProcess {
             pid,
             context,
             supervisor,
@@ -240,7 +243,7 @@ impl Actor for ProcessActor {
             tail,
             view,
             started,
-            turn: None,
+            turn_span: None,
             turn_waiters: TurnWaiters::default(),
             pending_commits: VecDeque::new(),
             waiting: Vec::new(),
@@ -263,7 +266,7 @@ impl Actor for ProcessActor {
             ProcessMessage::Committed {
                 upto,
                 result: Ok(size),
-            } => running.committed(upto, size),
+            } => running.on_committed(upto, size),
             ProcessMessage::Committed {
                 result: Err(error), ..
             } => running.fail_commit(&error),
@@ -294,7 +297,7 @@ impl Actor for ProcessActor {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     /// Aborts all tasks if the actor panics: its successor starts the calls again.
     fn drop(&mut self) {
         self.in_flight.values().for_each(JoinHandle::abort);
@@ -302,7 +305,7 @@ impl Drop for Running {
     }
 }
 
-impl Running {
+impl RunningProcess {
     fn pid(&self) -> Pid {
         self.pid
     }
@@ -368,32 +371,33 @@ impl Running {
                     .push(read, permit.take(), received.take(), turn.take()),
             }
         }
-        let free = self.freed_permits(permit, is_message);
+        let freed = self.take_freed_permits(permit, is_message);
         let first = self.last.plus(1);
         let ended_turns = self.turn_waiters.apply(&facts, first, &self.state, turn);
-        self.persist(facts, effects, received, ended_turns, free);
+        self.persist(facts, effects, received, ended_turns, freed);
         for (call, read) in call_reads {
             self.start_read(call, read);
         }
         self.start_next_incoming_read();
     }
 
-    /// The inbox slots that this input releases. A message keeps its slot until its turn begins.
-    fn freed_permits(
+    /// Takes the inbox slots that this input releases. A message keeps its slot until its turn
+    /// begins.
+    fn take_freed_permits(
         &mut self,
         permit: Option<OwnedSemaphorePermit>,
         is_message: bool,
     ) -> Vec<OwnedSemaphorePermit> {
-        let mut free = Vec::new();
+        let mut freed = Vec::new();
         if is_message {
             self.waiting.extend(permit);
         } else {
-            free.extend(permit);
+            freed.extend(permit);
         }
         if self.state.waiting_messages() == 0 {
-            free.append(&mut self.waiting);
+            freed.append(&mut self.waiting);
         }
-        free
+        freed
     }
 
     fn remove_finished_call(&mut self, input: &Input) {
@@ -500,7 +504,7 @@ impl Running {
     }
 
     /// Finishes every pending commit up to fact `upto`.
-    fn committed(&mut self, upto: FactNumber, size: AppendSize) {
+    fn on_committed(&mut self, upto: FactNumber, size: AppendSize) {
         while let Some(pending) = self
             .pending_commits
             .pop_front_if(|pending| pending.upto <= upto)
@@ -536,8 +540,8 @@ impl Running {
         }
     }
 
-    /// The process cannot continue, because its next effects could rest on facts that are lost: it
-    /// stops, and its journal stays as it is.
+    /// Stops the process after a failed commit. It cannot continue, because its next effects could
+    /// follow from facts that are not in its journal.
     fn fail_commit(&mut self, error: &CommitError) {
         self.cast_to_supervisor(RunMessage::NotDurable {
             pid: self.pid(),

@@ -51,11 +51,11 @@ impl ReadPool {
         let permit = self.permits.acquire_owned().await?;
         let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
         let quota = ReadQuota::until(cancel.0.clone());
-        let done = tokio::task::spawn_blocking(move || {
+        let executed = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             read.perform(&quota)
         });
-        done.await?.ok_or(ReadError::Cancelled)
+        executed.await?.ok_or(ReadError::Cancelled)
     }
 
     /// The bytes of several contents. A content that cannot be read is left out.

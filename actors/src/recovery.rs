@@ -55,13 +55,13 @@ pub enum LoadError {
 pub(crate) struct Loaded {
     pub(crate) pid: Pid,
     pub(crate) state: State,
-    /// The last fact in it.
+    /// The last fact that the state includes.
     pub(crate) last: FactNumber,
     /// The size of the journal after the snapshot.
     pub(crate) tail: JournalTail,
 }
 
-/// What a process is loaded for.
+/// The purpose of loading a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadPurpose {
     /// To run it: every tool of its program must be registered.
@@ -70,8 +70,8 @@ pub(crate) enum LoadPurpose {
     Inspect,
 }
 
-/// The process after fact `upto` (`None`: its last fact). Reads the disk; costs the journal since
-/// the latest snapshot.
+/// Loads the process as of fact `upto` (`None`: its last fact). Reads the disk; costs the journal
+/// since the latest snapshot.
 pub(crate) fn load(
     store: &dyn Store,
     context: &KernelContext,
@@ -85,7 +85,7 @@ pub(crate) fn load(
         image,
         facts,
     } = store.journal(pid, upto)?;
-    let record = |source| LoadError::Record { pid, source };
+    let record_error = |source| LoadError::Record { pid, source };
     let mut content =
         |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
     let tail = JournalTail::of(image.len() as u64);
@@ -93,13 +93,13 @@ pub(crate) fn load(
         facts.len() as u64,
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );
-    let image: Image<ContentRef> = codec::decode(&image).map_err(record)?;
-    let program = compiled_program(context, pid, &image, purpose)?;
+    let image: Image<ContentRef> = codec::decode(&image).map_err(record_error)?;
+    let program = load_program(context, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
     let mut state = State::from_image(row.local_id(), program, context.host_context.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
-        let fact: Fact<ContentRef> = codec::decode(fact).map_err(record)?;
+        let fact: Fact<ContentRef> = codec::decode(fact).map_err(record_error)?;
         let fact = fact.try_map(&mut content)?;
         state
             .check(&fact)
@@ -115,7 +115,7 @@ pub(crate) fn load(
     })
 }
 
-/// A process with a cost limit does not run if the price of its model is not known.
+/// Refuses to run a process with a cost limit if the price of its model is not known.
 pub(crate) fn check_prices(
     context: &KernelContext,
     pid: Pid,
@@ -174,7 +174,7 @@ impl ProgramCache {
 }
 
 /// The program of an image: from the cache, otherwise compiled from its bundle.
-fn compiled_program(
+fn load_program(
     context: &KernelContext,
     pid: Pid,
     image: &Image<ContentRef>,
@@ -223,9 +223,9 @@ pub(crate) fn compile(
     key: &str,
     purpose: LoadPurpose,
 ) -> Result<Program, LoadError> {
-    let failed = |reason: String| LoadError::Program { pid, reason };
-    let bundle = Bundle::from_bytes(bundle).map_err(|error| failed(error.to_string()))?;
-    let foreign = if purpose == LoadPurpose::Inspect {
+    let program_error = |reason: String| LoadError::Program { pid, reason };
+    let bundle = Bundle::from_bytes(bundle).map_err(|error| program_error(error.to_string()))?;
+    let bundle_tools = if purpose == LoadPurpose::Inspect {
         program::host_tools(&bundle)
     } else {
         Vec::new()
@@ -233,17 +233,17 @@ pub(crate) fn compile(
     let tools: Vec<&str> = context
         .tools
         .keys()
-        .chain(&foreign)
+        .chain(&bundle_tools)
         .map(String::as_str)
         .collect();
-    let compiled =
-        program::compile_bundle(&bundle, &tools).map_err(|error| failed(error.to_string()))?;
+    let compiled = program::compile_bundle(&bundle, &tools)
+        .map_err(|error| program_error(error.to_string()))?;
     let program = compiled
         .program
         .by_key(key)
-        .ok_or_else(|| failed(format!("its bundle holds no program {key}")))?;
+        .ok_or_else(|| program_error(format!("its bundle holds no program {key}")))?;
     match missing_provider(context, &program) {
-        Some(word) if purpose == LoadPurpose::Run => Err(failed(format!(
+        Some(word) if purpose == LoadPurpose::Run => Err(program_error(format!(
             "it names the model provider '{word}', which this kernel does not have: register it \
              with `KernelBuilder::provider`"
         ))),

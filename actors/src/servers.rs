@@ -10,17 +10,17 @@ use crate::context::KernelContext;
 use crate::environment::StartContextError;
 use crate::ports::ToolError;
 
-/// The tools that all servers of the program offer; the servers are queried concurrently. An
+/// Lists the tools that the servers of the program offer. The servers are queried concurrently. An
 /// optional server that cannot be reached offers nothing.
 ///
 /// # Errors
 /// [`StartContextError::Server`].
-pub(crate) async fn offers(
+pub(crate) async fn list_offers(
     context: &KernelContext,
     program: &Program,
 ) -> Result<Vec<Offer>, StartContextError> {
     let queries = program.servers().iter().map(|choice| async move {
-        match server_offers(context, choice).await {
+        match query_server(context, choice).await {
             Err(why) if choice.server.optional => {
                 tracing::warn!(
                     program = program.name(),
@@ -40,7 +40,7 @@ pub(crate) async fn offers(
     Ok(offers?.into_iter().flatten().collect())
 }
 
-async fn server_offers(
+async fn query_server(
     context: &KernelContext,
     choice: &ServerChoice,
 ) -> Result<Vec<Offer>, ToolError> {

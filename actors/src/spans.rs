@@ -43,8 +43,8 @@ const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
 const TOOL_NAME: &str = "gen_ai.tool.name";
 const TOOL_CALL: &str = "gen_ai.tool.call.id";
 
-/// A turn of a process.
-pub(crate) fn turn(pid: Pid, state: &State, root: Pid) -> Span {
+/// The span of a turn.
+pub(crate) fn turn_span(pid: Pid, state: &State, root: Pid) -> Span {
     let program = state.program().name();
     info_span!(
         parent: None,
@@ -62,7 +62,7 @@ pub(crate) fn turn(pid: Pid, state: &State, root: Pid) -> Span {
 
 /// Records the outcome of a turn. A turn that was interrupted or killed from outside counts as not
 /// failed.
-pub(crate) fn turn_ended(turn: &Span, status: ExitStatus) {
+pub(crate) fn record_turn_end(turn: &Span, status: ExitStatus) {
     match status {
         ExitStatus::Done | ExitStatus::Interrupted | ExitStatus::Killed => {}
         ExitStatus::Truncated
@@ -70,12 +70,12 @@ pub(crate) fn turn_ended(turn: &Span, status: ExitStatus) {
         | ExitStatus::Refused
         | ExitStatus::ModelFailed
         | ExitStatus::BudgetExhausted
-        | ExitStatus::Faulted => fail(turn, status.word()),
+        | ExitStatus::Faulted => record_failure(turn, status.word()),
     }
 }
 
 /// The span of a model call below `parent`. The span has no parent if the host made the call.
-pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Request) -> Span {
+pub(crate) fn model_call_span(parent: &Span, provider: &str, root: Pid, request: &Request) -> Span {
     let model = &*request.model;
     let max_tokens = request
         .parameters
@@ -102,7 +102,7 @@ pub(crate) fn model_call(parent: &Span, provider: &str, root: Pid, request: &Req
 }
 
 /// Records the result of a model call.
-pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
+pub(crate) fn record_model_result(span: &Span, result: &Result<Reply, ModelError>) {
     match result {
         Ok(Reply { stop, usage, .. }) => {
             let Usage {
@@ -118,13 +118,13 @@ pub(crate) fn model_called(span: &Span, result: &Result<Reply, ModelError>) {
             span.record(CACHE_WRITE_TOKENS, cache_write_tokens);
             span.record(FINISH_REASONS, format!("[\"{}\"]", finish_reason(*stop)));
         }
-        Err(error) => fail(span, error.kind.word()),
+        Err(error) => record_failure(span, error.kind.word()),
     }
 }
 
 /// The span of a tool call below `parent`, with the tool name and call id that the model uses. The
 /// span has no parent if the host made the call.
-pub(crate) fn tool_call(parent: &Span, tool: &str, id: &str) -> Span {
+pub(crate) fn tool_call_span(parent: &Span, tool: &str, id: &str) -> Span {
     info_span!(
         parent: parent,
         "execute_tool",
@@ -154,18 +154,18 @@ pub(crate) async fn in_span<T>(
             end
         }
         Err(panic) => {
-            fail(&span, "panic");
+            record_failure(&span, "panic");
             std::panic::resume_unwind(panic)
         }
     }
 }
 
 /// Records that a tool failed. The error text may contain user data, so it is not recorded.
-pub(crate) fn tool_failed(span: &Span) {
-    fail(span, "tool_error");
+pub(crate) fn record_tool_failure(span: &Span) {
+    record_failure(span, "tool_error");
 }
 
-fn fail(span: &Span, kind: &'static str) {
+fn record_failure(span: &Span, kind: &'static str) {
     span.record(ERROR, kind);
     span.record(STATUS, "ERROR");
 }

@@ -18,7 +18,8 @@ use crate::ports::{Store, StoreError};
 /// Keeps the store open. Clones are counted by the [`ShutdownBarrier`].
 #[derive(Clone)]
 pub(crate) struct StoreHandle {
-    // Declared first, so that it is dropped before the sender that signals the end of this handle.
+    // Declared first, so that the store is dropped before the sender, whose drop signals the end of
+    // this handle.
     store: Arc<dyn Store>,
     _barrier_sender: mpsc::Sender<Infallible>,
 }
@@ -29,11 +30,11 @@ pub(crate) struct ShutdownBarrier(mpsc::Receiver<Infallible>);
 impl StoreHandle {
     /// The first handle on a store, and the barrier that waits for all handles.
     pub(crate) fn with_barrier(store: Arc<dyn Store>) -> (Self, ShutdownBarrier) {
-        let (handle, barrier) = mpsc::channel(1);
+        let (barrier_sender, barrier) = mpsc::channel(1);
         (
             Self {
                 store,
-                _barrier_sender: handle,
+                _barrier_sender: barrier_sender,
             },
             ShutdownBarrier(barrier),
         )
@@ -48,8 +49,8 @@ impl Deref for StoreHandle {
     }
 }
 
-/// The store of a kernel until it shuts down. Contents read through this slot: they keep no store
-/// open, and cannot be read after the shutdown.
+/// The store of a kernel until it shuts down. Contents are read through this slot, so that they do
+/// not keep the store open. After the shutdown they cannot be read.
 pub(crate) struct StoreSlot {
     handle: Mutex<Option<(StoreHandle, ShutdownBarrier)>>,
     unreadable: Arc<UnreadableContents>,
@@ -165,13 +166,13 @@ impl BlobStore for StoreSlot {
                  the store is opened again.",
             ));
         };
-        let failed = |error: StoreError| {
+        let to_unreadable = |error: StoreError| {
             let why = Unreadable::new(format!(
                 "The content cannot be read: {error}. Other descriptors can be."
             ));
             self.unreadable.record(reference.hash, why)
         };
-        let reader = store.content(reference.hash).map_err(failed)?;
+        let reader = store.content(reference.hash).map_err(to_unreadable)?;
         Ok(Arc::new(ReportingReader {
             reader,
             hash: reference.hash,

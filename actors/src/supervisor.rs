@@ -29,14 +29,14 @@ pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
     BranchRequest, Branched, BranchedReply, ImportedProcess, Launch, ProcessTree,
 };
-pub(crate) use self::entry::Ended;
+pub(crate) use self::entry::WaitOutcome;
 pub(crate) use self::hibernation::HibernationMessage;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
-pub(crate) use self::mail::{MailMessage, Neighbours, SendRequest};
+pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
 use self::recovery_queue::RecoveryQueue;
 pub(crate) use self::run::RunMessage;
-pub(crate) use self::table::{ListFilter, ListedProcess, Table};
+pub(crate) use self::table::{ListFilter, ListedProcess, ProcessTable};
 pub(crate) use self::tree::TreeMessage;
 use crate::context::KernelContext;
 
@@ -56,8 +56,8 @@ pub(crate) enum SupervisorMessage {
     Hibernation(HibernationMessage),
 }
 
-/// Converts each group of messages into [`SupervisorMessage`].
-macro_rules! groups {
+/// Implements the conversion of each message group into [`SupervisorMessage`].
+macro_rules! convert_groups {
     ($($group:ident($message:ident)),*) => {
         $(impl From<$message> for SupervisorMessage {
             fn from(message: $message) -> Self {
@@ -67,7 +67,7 @@ macro_rules! groups {
     };
 }
 
-groups!(
+convert_groups!(
     Lookup(LookupMessage),
     Birth(BirthMessage),
     Tree(TreeMessage),
@@ -78,10 +78,11 @@ groups!(
 
 pub(crate) struct SupervisorActor;
 
+/// The state of the supervisor.
 pub(crate) struct Supervisor {
     context: Arc<KernelContext>,
     myself: ActorRef<SupervisorMessage>,
-    table: Table,
+    table: ProcessTable,
     local_ids: LocalIds,
     /// New processes that start after their first sibling has produced output.
     delayed_starts: BTreeMap<Pid, PendingProcess>,
@@ -96,7 +97,7 @@ pub(crate) struct Supervisor {
 impl Actor for SupervisorActor {
     type Msg = SupervisorMessage;
     type State = Supervisor;
-    type Arguments = (Arc<KernelContext>, Table);
+    type Arguments = (Arc<KernelContext>, ProcessTable);
 
     async fn pre_start(
         &self,
@@ -133,8 +134,8 @@ impl Actor for SupervisorActor {
         Ok(())
     }
 
-    /// A child's end never ends the supervisor: a fault restarts the child, and its siblings do not
-    /// notice.
+    /// Handles the end of a process actor, which never ends the supervisor or another process. A
+    /// process that faulted is restarted.
     async fn handle_supervisor_evt(
         &self,
         _myself: ActorRef<Self::Msg>,

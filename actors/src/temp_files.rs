@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use self::pieces::LoadFilesError;
-use self::tree::{PreparedReply, Tree};
+use self::tree::{PreparedReply, TreeFiles};
 use crate::checkpoint::{self, CheckpointMessage, CommitError, LogRecord};
 use crate::content_cache::ContentCache;
 use crate::store_handle::StoreHandle;
@@ -40,10 +40,12 @@ pub(crate) struct Request {
     pub(crate) reply: Reply,
 }
 
-/// Receives the result. Dropped by a requester that no longer waits.
+/// Receives the result. The receiver is dropped by a requester that no longer waits.
 pub(crate) type Reply = oneshot::Sender<Result<TempFileReply<Content>, TempFileError>>;
 
+/// The messages of the temporary files actor.
 pub(crate) enum TempFilesMessage {
+    /// Execute an operation on a file.
     Request(Request),
     /// The files of a tree were read, or could not be read.
     Loaded {
@@ -56,20 +58,19 @@ pub(crate) enum TempFilesMessage {
         result: Result<(), CommitError>,
     },
     /// All processes of a tree have ended: its files leave memory and stay in the store.
-    TreeEnded {
-        root: Pid,
-    },
+    TreeEnded { root: Pid },
 }
 
 pub(crate) struct TempFilesActor;
 
+/// The state of the temporary files actor.
 pub(crate) struct TempFileTrees {
     myself: ActorRef<TempFilesMessage>,
     checkpoint: ActorRef<CheckpointMessage>,
     /// `None` for a kernel without a store, and after the actor has stopped.
     store: Option<StoreHandle>,
     content_cache: Arc<ContentCache>,
-    trees: BTreeMap<Pid, Tree>,
+    trees: BTreeMap<Pid, TreeFiles>,
     /// Tasks that read the store.
     readers: JoinSet<()>,
 }
@@ -107,9 +108,9 @@ impl Actor for TempFilesActor {
         while trees.readers.try_join_next().is_some() {}
         match message {
             TempFilesMessage::Request(request) => trees.on_request(request),
-            TempFilesMessage::Loaded { root, result } => trees.loaded(root, result),
-            TempFilesMessage::Committed { root, result } => trees.committed(root, result),
-            TempFilesMessage::TreeEnded { root } => trees.tree_ended(root),
+            TempFilesMessage::Loaded { root, result } => trees.on_loaded(root, result),
+            TempFilesMessage::Committed { root, result } => trees.on_committed(root, result),
+            TempFilesMessage::TreeEnded { root } => trees.on_tree_ended(root),
         }
         Ok(())
     }
@@ -140,9 +141,9 @@ impl TempFileTrees {
     }
 
     /// A new tree: empty if there is no store, otherwise loaded in a task.
-    fn load_tree(&mut self, root: Pid) -> Tree {
+    fn load_tree(&mut self, root: Pid) -> TreeFiles {
         let Some(store) = self.store.clone() else {
-            return Tree::new(Some(TempFiles::default()));
+            return TreeFiles::new(Some(TempFiles::default()));
         };
         let myself = self.myself.clone();
         let content_cache = self.content_cache.clone();
@@ -152,14 +153,14 @@ impl TempFileTrees {
             // If the actor has stopped, no request waits for the result.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
         });
-        Tree::new(None)
+        TreeFiles::new(None)
     }
 
-    fn loaded(&mut self, root: Pid, result: Result<TempFiles<Content>, LoadFilesError>) {
+    fn on_loaded(&mut self, root: Pid, result: Result<TempFiles<Content>, LoadFilesError>) {
         match result {
             Ok(files) => {
                 if let Some(tree) = self.trees.get_mut(&root) {
-                    tree.loaded(files);
+                    tree.set_files(files);
                 }
                 self.commit_waiting(root);
             }
@@ -180,7 +181,7 @@ impl TempFileTrees {
         };
         let records = tree.decide();
         if records.is_empty() {
-            return self.committed(root, Ok(()));
+            return self.on_committed(root, Ok(()));
         }
         let entries = records
             .into_iter()
@@ -197,7 +198,7 @@ impl TempFileTrees {
         checkpoint::append(&self.checkpoint, entries, acknowledge);
     }
 
-    fn committed(&mut self, root: Pid, result: Result<(), CommitError>) {
+    fn on_committed(&mut self, root: Pid, result: Result<(), CommitError>) {
         let Some(tree) = self.trees.get_mut(&root) else {
             return;
         };
@@ -243,7 +244,7 @@ impl TempFileTrees {
     ) {
         let answer = move |content: Result<Content, Unreadable>| {
             let content = content.map_err(|lost| TempFileError::Unavailable {
-                reason: unreadable((id, version), &lost),
+                reason: format_unreadable((id, version), &lost),
             });
             let _ = reply.send(content.map(|content| TempFileReply::Contents {
                 id,
@@ -251,23 +252,23 @@ impl TempFileTrees {
                 content,
             }));
         };
-        if let Some(content) = pieces::single(&pieces) {
+        if let Some(content) = pieces::single_piece(&pieces) {
             return answer(Ok(content));
         }
         self.readers
             .spawn_blocking(move || answer(pieces::join(&pieces)));
     }
 
-    fn tree_ended(&mut self, root: Pid) {
+    fn on_tree_ended(&mut self, root: Pid) {
         if let Some(tree) = self.trees.get_mut(&root) {
-            tree.end();
+            tree.mark_ended();
         }
         self.evict_if_done(root);
     }
 
     /// Removes a tree that has ended once no request is pending.
     fn evict_if_done(&mut self, root: Pid) {
-        if self.trees.get(&root).is_some_and(Tree::is_done) {
+        if self.trees.get(&root).is_some_and(TreeFiles::is_done) {
             self.trees.remove(&root);
         }
     }
@@ -276,6 +277,6 @@ impl TempFileTrees {
 /// A file and its version.
 type Version = (TempId, u64);
 
-fn unreadable((id, version): Version, reason: &Unreadable) -> String {
+fn format_unreadable((id, version): Version, reason: &Unreadable) -> String {
     format!("Version {version} of {id} cannot be read: {reason}")
 }

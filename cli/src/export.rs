@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse::Imported;
 use dormouse::checkpoint::Scope;
-use dormouse::export::{MaskTarget, Redact, look, skim};
+use dormouse::export::{MaskTarget, Redact, read_export, scan_export};
 use dormouse::host::ExportFile;
 use regex::bytes::Regex;
 
@@ -154,7 +154,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
     }
     if require_store(&args.store).is_err() {
         // The store would be created: check the file first, so that a bad file leaves no store.
-        skim(&file, &mut ())?;
+        scan_export(&file, &mut ())?;
     }
     let kernel = KernelSetup::new(Some(&args.store), &args.key)
         .build()
@@ -172,7 +172,7 @@ pub(crate) async fn import(args: Import) -> Result<ExitCode, Failure> {
 
 /// Imports an export, and runs the imported processes and no others.
 async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure> {
-    let manifest = look(&file, &mut ())?;
+    let manifest = read_export(&file, &mut ())?;
     let kernel = KernelSetup::new(Some(&args.store), &args.key)
         .permissions(&args.permissions)
         .models(&args.models)

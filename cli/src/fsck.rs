@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use dormouse::KernelError;
-use dormouse::garbage::Piece;
+use dormouse::garbage::EncodedRecord;
 use dormouse::id::{ContentHash, Pid};
 use dormouse::store::{FsckReport, Issue, Options, Repair, fsck};
 
@@ -114,7 +114,7 @@ fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
     let repair = if args.repair { Repair::Yes } else { Repair::No };
     let mut references = ReferencingProcesses::new();
     let mut undecodable = BTreeSet::new();
-    let mut note_piece = |pid: Pid, piece: Piece<'_>| match piece.contents() {
+    let mut check_record = |pid: Pid, record: EncodedRecord<'_>| match record.contents() {
         Ok(contents) => {
             for hash in contents {
                 references.entry(hash).or_default().insert(pid);
@@ -127,7 +127,7 @@ fn check(args: &Fsck, options: &Options) -> Result<ExitCode, Failure> {
         }
     };
     let report =
-        fsck(&args.store.folder, options, repair, &mut note_piece).map_err(KernelError::from)?;
+        fsck(&args.store.folder, options, repair, &mut check_record).map_err(KernelError::from)?;
     print_report(&report, &references, &undecodable, repair)
 }
 

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use clap::Args;
 use dormouse::KernelError;
-use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
+use dormouse::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
 use dormouse::inventory::Inventory;
 use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store as _, StoreError};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
@@ -112,7 +112,7 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     }
     Ok(match garbage.swept.progress {
         Progress::Done => ExitCode::SUCCESS,
-        Progress::BrokenOff => ExitCode::from(stop_code),
+        Progress::Interrupted => ExitCode::from(stop_code),
     })
 }
 
@@ -125,12 +125,12 @@ fn collect_garbage(
 ) -> Result<(Garbage, Vec<String>), StoreError> {
     let (store, owner) = open(args, options, purpose)?;
     let unreadable = if args.despite_damage {
-        Unreadable::GiveUp
+        UnreadablePolicy::Discard
     } else {
-        Unreadable::KeepAll
+        UnreadablePolicy::KeepAll
     };
     let retention = retention(args);
-    let collection = Collection {
+    let collection = CollectionRequest {
         owner,
         inventory: &mut Inventory::default(),
         retention: &retention,
@@ -223,7 +223,7 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         deletions.processes.len(),
         deletions.histories.len()
     )?;
-    if swept.progress == Progress::BrokenOff {
+    if swept.progress == Progress::Interrupted {
         writeln!(
             out,
             "stopped early: what was deleted stays deleted, and the next gc continues to free space"

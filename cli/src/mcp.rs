@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use dormouse::host;
-use dormouse_mcp_server::{Hosts, HttpSettings, Keeping, McpServer, ServeError, Token};
+use dormouse_mcp_server::{Hosts, HttpSettings, McpServer, ProcessLifetime, ServeError, Token};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -125,9 +125,9 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
         }
     };
     let keeping = if args.store.is_some() {
-        Keeping::Kept
+        ProcessLifetime::Persistent
     } else {
-        Keeping::PerSession
+        ProcessLifetime::PerSession
     };
     let server = McpServer::new(kernel.clone(), program, keeping);
     let mut stop = StopSignals::listen()?;

@@ -10,7 +10,7 @@ use dormouse::Kernel;
 use dormouse::host::{Permissions, ServerEnvironment};
 use dormouse::program::{Program, parse_servers};
 use dormouse::server::{Server, ServerCommand, Transport};
-use dormouse_mcp_server::{Files, ProxySettings, Upstream, proxy_program};
+use dormouse_mcp_server::{FileExport, ProxySettings, Upstream, proxy_program};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -91,9 +91,9 @@ impl ProxiedServers {
     /// The program whose tools are those of the servers.
     pub(crate) fn program(&self, kernel: &Kernel, args: &Mcp) -> Result<Program, Failure> {
         let files = if args.permissions.allow_write.is_empty() {
-            Files::Untouched
+            FileExport::Disabled
         } else {
-            Files::Written
+            FileExport::Enabled
         };
         let settings = ProxySettings {
             threshold_chars: args.threshold,

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::checkpoint::Scope;
-use dormouse::export::{ExportVisitor, Facts, Manifest, Member, Redaction, log_lines, skim};
+use dormouse::export::{ExportVisitor, Facts, Manifest, Member, Redaction, log_lines, scan_export};
 use dormouse::id::{ContentHash, Pid};
 use dormouse::process::ProcessRow;
 use dormouse::program::Requirement;
@@ -47,7 +47,7 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
         processes: Vec::new(),
         failed: None,
     };
-    let manifest = skim(&file, &mut summaries)?;
+    let manifest = scan_export(&file, &mut summaries)?;
     if let Some(error) = summaries.failed {
         return Err(error.into());
     }
@@ -78,7 +78,7 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
             format,
             result: Ok(()),
         };
-        let second_pass = skim(&file, &mut printer)?;
+        let second_pass = scan_export(&file, &mut printer)?;
         printer.result?;
         if second_pass.id != manifest.id {
             return Err(Failure::Usage(format!(

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
-use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, look};
-use dormouse::garbage::{Collection, Unreadable, collect};
+use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, read_export};
+use dormouse::garbage::{CollectionRequest, UnreadablePolicy, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::inventory::Inventory;
@@ -167,7 +167,7 @@ async fn a_process_is_the_same_in_another_store_and_stays_as_it_was_in_its_own()
         facts
     );
     assert!(kernel.checkpoints().await.unwrap().is_empty());
-    let manifest = look(std::fs::File::open(&path).unwrap(), &mut ()).unwrap();
+    let manifest = read_export(std::fs::File::open(&path).unwrap(), &mut ()).unwrap();
     assert_eq!(
         (
             manifest.id,
@@ -488,12 +488,12 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                     .is_ok()
             {
                 let (retention, bounds) = (&Retention::default(), Bounds::default());
-                let (purpose, unreadable) = (Purpose::Free, Unreadable::KeepAll);
+                let (purpose, unreadable) = (Purpose::Free, UnreadablePolicy::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
                 let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
                 let (in_use, now_ms) = (&BTreeSet::new, 0);
-                let order = Collection {
+                let order = CollectionRequest {
                     owner,
                     inventory,
                     retention,
@@ -560,7 +560,7 @@ async fn nothing_of_a_file_is_used_where_anything_of_it_is_wrong() {
         }
     }
     assert!(rows(&other).await.is_empty());
-    let content = look(&file[..], &mut ())
+    let content = read_export(&file[..], &mut ())
         .unwrap()
         .contents
         .into_keys()
@@ -828,10 +828,10 @@ async fn a_redacted_export_holds_the_secret_nowhere_and_can_be_imported() {
         (told.bytes, file.len()),
         "a mask keeps the length"
     );
-    let manifest = look(&file[..], &mut ()).unwrap();
+    let manifest = read_export(&file[..], &mut ()).unwrap();
     assert_eq!(manifest.head.redaction, Redaction::Redacted);
     let mut secret_content = manifest.contents.keys();
-    let known = look(&whole[..], &mut ()).unwrap().contents;
+    let known = read_export(&whole[..], &mut ()).unwrap().contents;
     assert!(
         secret_content.any(|hash| !known.contains_key(hash)),
         "a masked content has another name"

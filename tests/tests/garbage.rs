@@ -503,7 +503,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
                 .await;
             release.send(()).unwrap();
             let garbage = within(collecting).await.unwrap().unwrap();
-            assert_eq!(garbage.swept.progress, Progress::BrokenOff);
+            assert_eq!(garbage.swept.progress, Progress::Interrupted);
             within(closing).await.unwrap().unwrap();
             let store = LogStore::options()
                 .segment_bytes(40_000)

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse::garbage::{Collection, Garbage, Unreadable, collect};
+use dormouse::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
 use dormouse::id::{CheckpointId, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
@@ -406,12 +406,12 @@ impl Lives {
             .segment_bytes(6_000)
             .read_only(self.folder.path())
             .unwrap();
-        let order = Collection {
+        let order = CollectionRequest {
             owner: OwnerToken(0),
             inventory: &mut Inventory::default(),
             retention,
             in_use: &BTreeSet::new,
-            unreadable: Unreadable::KeepAll,
+            unreadable: UnreadablePolicy::KeepAll,
             purpose: Purpose::Count,
             bounds: Bounds::default(),
             now_ms: u64::MAX,

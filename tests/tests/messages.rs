@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse::garbage::Piece;
+use dormouse::garbage::EncodedRecord;
 use dormouse::id::FactNumber;
 use dormouse::mail::Reach;
 use dormouse::message::Block;
@@ -487,8 +487,8 @@ fn cut(store: &MemoryStore, upto: &[Option<FactNumber>]) -> MemoryStore {
         let facts = store.facts(row.pid, FactNumber(1), last).unwrap();
         let pieces = facts
             .iter()
-            .map(|fact| Piece::Fact(fact))
-            .chain([Piece::Image(&image)]);
+            .map(|fact| EncodedRecord::Fact(fact))
+            .chain([EncodedRecord::Image(&image)]);
         for hash in pieces.flat_map(|piece| piece.contents().unwrap()) {
             let content = store.content(hash).unwrap();
             commit(WriteOp::Content {

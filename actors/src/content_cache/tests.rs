@@ -38,12 +38,13 @@ impl BlobReader for File {
     }
 }
 
-struct Run {
+/// A cache over a store in memory.
+struct Fixture {
     disk: Arc<Disk>,
     content_cache: ContentCache,
 }
 
-impl Run {
+impl Fixture {
     fn new(limit_bytes: Option<u64>) -> Self {
         let disk = Arc::new(Disk::default());
         Self {
@@ -52,8 +53,8 @@ impl Run {
         }
     }
 
-    /// Returns a content that has become durable.
-    fn kept(&self, text: impl Into<Bytes>) -> Content {
+    /// Adds a content to the store and to the cache.
+    fn insert_durable(&self, text: impl Into<Bytes>) -> Content {
         let content = Content::new(text);
         self.disk
             .0
@@ -70,37 +71,39 @@ fn text(number: usize) -> String {
 }
 
 #[test]
-fn a_content_counts_once_and_for_as_long_as_somebody_holds_it() {
-    let run = Run::new(None);
-    let first = run.kept(text(1));
+fn a_content_is_counted_once_while_it_has_an_owner() {
+    let fixture = Fixture::new(None);
+    let first = fixture.insert_durable(text(1));
     let clones = vec![first.clone(); 10];
-    let second = run.kept(text(1));
-    let other = run.kept(text(2));
-    assert_eq!(run.content_cache.bytes(), 2_400);
+    let second = fixture.insert_durable(text(1));
+    let other = fixture.insert_durable(text(2));
+    assert_eq!(fixture.content_cache.bytes(), 2_400);
     assert_eq!(
         first.unbounded().bytes().unwrap().as_ptr(),
         second.unbounded().bytes().unwrap().as_ptr(),
         "the bytes are shared"
     );
     drop((first, clones, other));
-    assert_eq!(run.content_cache.bytes(), 1_200);
+    assert_eq!(fixture.content_cache.bytes(), 1_200);
     drop(second);
-    assert_eq!(run.content_cache.bytes(), 0);
-    run.kept("again");
+    assert_eq!(fixture.content_cache.bytes(), 0);
+    fixture.insert_durable("again");
     assert_eq!(
-        run.content_cache.bytes(),
+        fixture.content_cache.bytes(),
         0,
-        "it went before it was counted"
+        "the content has no owner any more"
     );
 }
 
 #[test]
-fn the_least_recently_read_leave_and_answer_all_the_same() {
-    let run = Run::new(Some(12_000));
-    let mut contents: Vec<_> = (0..10).map(|number| run.kept(text(number))).collect();
-    assert_eq!(run.content_cache.bytes(), 12_000);
+fn the_least_recently_read_contents_are_evicted_and_stay_readable() {
+    let fixture = Fixture::new(Some(12_000));
+    let mut contents: Vec<_> = (0..10)
+        .map(|number| fixture.insert_durable(text(number)))
+        .collect();
+    assert_eq!(fixture.content_cache.bytes(), 12_000);
     contents[0].unbounded().text().unwrap();
-    contents.extend((10..13).map(|number| run.kept(text(number))));
+    contents.extend((10..13).map(|number| fixture.insert_durable(text(number))));
     let resident = |content: &Content| content.is_resident();
     assert!(resident(&contents[0]) && !resident(&contents[1]) && resident(&contents[12]));
     for (number, content) in contents.iter().enumerate() {
@@ -109,12 +112,12 @@ fn the_least_recently_read_leave_and_answer_all_the_same() {
 }
 
 #[test]
-fn ten_times_as_much_as_the_limit_stays_within_it() {
-    let run = Run::new(Some(12_000));
+fn contents_of_ten_times_the_limit_stay_within_the_limit() {
+    let fixture = Fixture::new(Some(12_000));
     let contents: Vec<_> = (0..100)
         .map(|number| {
-            let content = run.kept(text(number));
-            assert!(run.content_cache.bytes() <= 12_000);
+            let content = fixture.insert_durable(text(number));
+            assert!(fixture.content_cache.bytes() <= 12_000);
             content
         })
         .collect();
@@ -124,77 +127,86 @@ fn ten_times_as_much_as_the_limit_stays_within_it() {
             .enumerate()
             .all(|(number, content)| content.unbounded().text().unwrap() == text(number))
     );
-    assert!(run.content_cache.bytes() <= 12_000 && run.content_cache.bytes() > 9_000);
+    assert!(fixture.content_cache.bytes() <= 12_000 && fixture.content_cache.bytes() > 9_000);
 }
 
 #[test]
-fn what_a_read_makes_counts_and_leaves_with_its_content() {
-    let run = Run::new(Some(20_000));
-    let json = run.kept(format!("[{}1]", "1,".repeat(2_000)));
+fn derived_data_is_counted_and_evicted_with_its_content() {
+    let fixture = Fixture::new(Some(20_000));
+    let json = fixture.insert_durable(format!("[{}1]", "1,".repeat(2_000)));
     let pretty = json.unbounded().pretty().unwrap().content().clone();
     assert_eq!(
-        run.content_cache.bytes(),
+        fixture.content_cache.bytes(),
         json.len_bytes() + pretty.len_bytes()
     );
-    let others: Vec<_> = (0..3).map(|number| run.kept(text(number))).collect();
+    let others: Vec<_> = (0..3)
+        .map(|number| fixture.insert_durable(text(number)))
+        .collect();
     assert!(
-        run.content_cache.bytes() <= 20_000,
+        fixture.content_cache.bytes() <= 20_000,
         "{}",
-        run.content_cache.bytes()
+        fixture.content_cache.bytes()
     );
     assert_eq!(*json.unbounded().pretty().unwrap().content(), pretty);
     drop((pretty, others));
-    run.kept("x");
-    assert_eq!(run.content_cache.bytes(), json.resident_bytes());
+    fixture.insert_durable("x");
+    assert_eq!(fixture.content_cache.bytes(), json.resident_bytes());
 }
 
 #[test]
-fn every_holder_of_a_hash_is_evicted_with_the_others() {
-    let run = Run::new(Some(3_000));
-    let twins = [run.kept(text(1)), run.kept(text(1))];
-    let more = [run.kept(text(2)), run.kept(text(3))];
+fn all_contents_of_one_hash_are_evicted_together() {
+    let fixture = Fixture::new(Some(3_000));
+    let same_hash = [
+        fixture.insert_durable(text(1)),
+        fixture.insert_durable(text(1)),
+    ];
+    let others = [
+        fixture.insert_durable(text(2)),
+        fixture.insert_durable(text(3)),
+    ];
     assert!(
-        twins.iter().all(|twin| !twin.is_resident()),
-        "both are as old"
+        same_hash.iter().all(|content| !content.is_resident()),
+        "contents of one hash share their last read"
     );
-    assert!(more[1].is_resident());
+    assert!(others[1].is_resident());
 }
 
 #[test]
-fn a_part_that_stays_does_not_keep_the_whole_in_memory() {
-    let run = Run::new(Some(20_000));
-    let whole = run.kept(text(1));
+fn an_extracted_part_does_not_keep_the_whole_content_in_memory() {
+    let fixture = Fixture::new(Some(20_000));
+    let whole = fixture.insert_durable(text(1));
     let part = whole.unbounded().extract(0..12).unwrap();
     let before = part.unbounded().bytes().unwrap().as_ptr();
-    run.content_cache.insert_durable(vec![part.clone()]);
+    fixture.content_cache.insert_durable(vec![part.clone()]);
     assert_ne!(part.unbounded().bytes().unwrap().as_ptr(), before);
 }
 
 #[test]
 fn reading_back_returns_the_existing_content() {
-    let run = Run::new(None);
-    let content = run.kept(text(1));
+    let fixture = Fixture::new(None);
+    let content = fixture.insert_durable(text(1));
     assert!(
-        run.content_cache
+        fixture
+            .content_cache
             .content(content.reference())
             .is_same(&content)
     );
     let reference = content.reference();
     drop(content);
-    let stored = run.content_cache.content(reference);
-    assert!(!stored.is_resident() && run.content_cache.content(reference).is_same(&stored));
+    let stored = fixture.content_cache.content(reference);
+    assert!(!stored.is_resident() && fixture.content_cache.content(reference).is_same(&stored));
     assert_eq!(
         (
             &*stored.unbounded().text().unwrap(),
-            run.content_cache.bytes()
+            fixture.content_cache.bytes()
         ),
         (&*text(1), 0)
     );
 }
 
 #[test]
-fn contents_that_are_gone_leave_no_entries_behind() {
-    let run = Run::new(None);
-    (0..5_000).for_each(|number| drop(run.kept(format!("{number}"))));
-    assert!(run.content_cache.lock().contents.len() <= SPARE_ENTRIES + 1);
+fn dropped_contents_leave_no_entries() {
+    let fixture = Fixture::new(None);
+    (0..5_000).for_each(|number| drop(fixture.insert_durable(format!("{number}"))));
+    assert!(fixture.content_cache.lock().contents.len() <= SPARE_ENTRIES + 1);
 }

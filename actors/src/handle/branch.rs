@@ -71,20 +71,20 @@ enum BranchSource {
 }
 
 impl Branch {
-    /// Its processes start stopped: they can be given other input, or sent back, before they are
-    /// continued ([`Tree::cont`]).
+    /// Creates the processes stopped: the host can send them other input, or return them to an
+    /// earlier position, before it continues them ([`Tree::cont`]).
     pub fn stopped(mut self) -> Self {
         self.start_mode = StartMode::Stopped;
         self
     }
 
-    async fn make(self) -> Result<Process, KernelError> {
+    async fn create(self) -> Result<Process, KernelError> {
         let Self {
             kernel,
             of,
             start_mode,
         } = self;
-        let mut drop_checkpoint = None;
+        let mut guard = None;
         let (pid, cut) = match of {
             BranchSource::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
@@ -93,13 +93,13 @@ impl Branch {
             BranchSource::Branch(pid, Position::Checkpoint(id)) => {
                 (pid, BranchCut::Checkpoint(kernel.checkpoint(id).await?))
             }
-            BranchSource::Branch(pid, Position::Fact(fact)) => (pid, BranchCut::Behind(fact)),
+            BranchSource::Branch(pid, Position::Fact(fact)) => (pid, BranchCut::AfterFact(fact)),
             BranchSource::Branch(pid, Position::Now) => {
                 let ProcessTree { root, .. } = kernel.process_tree(pid).await?;
-                let (checkpoint, guard) = kernel
+                let (checkpoint, new_guard) = kernel
                     .make_checkpoint(root, Scope::Tree, "branch".into())
                     .await?;
-                drop_checkpoint = Some(guard);
+                guard = Some(new_guard);
                 (pid, BranchCut::Checkpoint(checkpoint))
             }
         };
@@ -121,11 +121,7 @@ impl Branch {
                 })?;
                 kernel.copy_at(pid, Some(at), start_mode).await
             }
-            cut => {
-                kernel
-                    .branch_tree(pid, cut, drop_checkpoint, start_mode)
-                    .await
-            }
+            cut => kernel.branch_tree(pid, cut, guard, start_mode).await,
         }
     }
 }
@@ -133,7 +129,8 @@ impl Branch {
 /// The cut of a branch.
 enum BranchCut {
     Checkpoint(Checkpoint),
-    Behind(FactNumber),
+    /// The state after the commit that holds this fact.
+    AfterFact(FactNumber),
 }
 
 impl IntoFuture for Branch {
@@ -141,7 +138,7 @@ impl IntoFuture for Branch {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.make())
+        Box::pin(self.create())
     }
 }
 
@@ -154,16 +151,16 @@ impl Kernel {
     ///
     /// Each process resumes as after a restart: a pending model call is made again; a tool call in
     /// flight is answered as interrupted, unless it may be repeated; a message in flight is sent
-    /// again and received once. A call that the model had requested and that had not begun, as in a
-    /// stopped process, is made by both. Within the branch, processes keep the ids of the
-    /// originals, which appear in their conversations. For processes outside they are different
-    /// ones: a message in flight to such a process is sent by both. Usage up to the cut counts in
-    /// the branch too, and the wall time that was left then is left. A name that the host assigned
-    /// stays with the original.
+    /// again and received once. If a requested call had not begun, as in a stopped process, both
+    /// the original and the branch make it. Within the branch, processes keep the ids of the
+    /// originals, which appear in their conversations. Processes outside of the branch see the
+    /// original and its branch as two processes: both send a message that is in flight to such a
+    /// process. Usage up to the cut counts in the branch too, and the branch has the wall time that
+    /// remained at the cut. A name that the host assigned stays with the original.
     ///
     /// All processes are created in one commit, and no content is copied. A branch costs its
     /// process states, and for a fact number a read for each commit of the processes of the tree.
-    /// It runs, unless it is created [`stopped`](Branch::stopped).
+    /// The processes run, unless the branch is created [`stopped`](Branch::stopped).
     ///
     /// # Errors
     /// When awaited: [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -197,8 +194,9 @@ impl Kernel {
     /// the commit that holds fact `at` (`None`: its last fact), as for a [branch](Position::Fact).
     /// A call in flight is answered as interrupted, unless it may be repeated. The copy runs the
     /// program that the original was created with, even if the original was stopped; if the
-    /// original had ended, the copy waits for input. It has no children and no temporary files: see
-    /// [`branch`](Self::branch). Costs, for a fact number, a read for each commit of the process.
+    /// original had ended, the copy waits for input. The copy has no children and no temporary
+    /// files; [`branch`](Self::branch) keeps them. For a fact number, it costs a read for each
+    /// commit of the process.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -214,7 +212,11 @@ impl Kernel {
 
     /// The last fact of a process in the commit that holds `fact`.
     async fn end_of_commit(&self, of: Pid, fact: FactNumber) -> Result<FactNumber, KernelError> {
-        let end = move |history: History| Ok(history.by(history.at(fact)?.commit)?.unwrap_or(fact));
+        let end = move |history: History| {
+            Ok(history
+                .last_fact_by(history.commit_of(fact)?.commit)?
+                .unwrap_or(fact))
+        };
         let last = move |store: &dyn Store, _: &KernelContext| match store.history(of).and_then(end)
         {
             Ok(last) => Ok(last),
@@ -234,7 +236,7 @@ impl Kernel {
         at: Option<FactNumber>,
         start_mode: StartMode,
     ) -> Result<Process, KernelError> {
-        let loaded = self.read(from, at, LoadPurpose::Run).await?;
+        let loaded = self.load_process(from, at, LoadPurpose::Run).await?;
         let program = loaded.state.program().clone();
         let at = loaded.last;
         let image = with_start_mode(copied(loaded.state.image(), now_ms()), start_mode);
@@ -260,7 +262,7 @@ impl Kernel {
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) if there is none.
     pub async fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint, KernelError> {
         self.context
-            .query_store(move |store, _| Ok(consistent_cut::checkpoint(store, id)?))
+            .query_store(move |store, _| Ok(consistent_cut::find_checkpoint(store, id)?))
             .await
     }
 
@@ -279,20 +281,20 @@ impl Kernel {
         Ok(dropped.await.map_err(|_| KernelError::Closed)??)
     }
 
-    /// Creates the processes of a branch, and returns that of `pid`. Drops a checkpoint that was
-    /// created only for this branch.
+    /// Creates the processes of a branch, and returns the branch of `pid`. Drops a checkpoint that
+    /// was created only for this branch.
     async fn branch_tree(
         &self,
         pid: Pid,
         cut: BranchCut,
-        drop_checkpoint: Option<CheckpointGuard>,
+        guard: Option<CheckpointGuard>,
         start_mode: StartMode,
     ) -> Result<Process, KernelError> {
         let top = match &cut {
             BranchCut::Checkpoint(checkpoint) => checkpoint.of,
-            BranchCut::Behind(_) => self.process_tree(pid).await?.root,
+            BranchCut::AfterFact(_) => self.process_tree(pid).await?.root,
         };
-        let temporary = TemporaryCheckpoint::of(self, drop_checkpoint);
+        let temporary = TemporaryCheckpoint::of(self, guard);
         let process_tree = self.process_tree(top).await?;
         let read = self.context.query_store(move |store, context| {
             let cut = match &cut {
@@ -302,9 +304,11 @@ impl Kernel {
                         checkpoint: checkpoint.id,
                     });
                     checkpoint.position_of(pid).ok_or(missing)?;
-                    ConsistentCut::of(checkpoint)
+                    ConsistentCut::at_checkpoint(checkpoint)
                 }
-                BranchCut::Behind(fact) => ConsistentCut::behind(store, pid, *fact, &process_tree)?,
+                BranchCut::AfterFact(fact) => {
+                    ConsistentCut::after_fact(store, pid, *fact, &process_tree)?
+                }
             };
             let ProcessTree { root, rows, .. } = process_tree;
             let files = consistent_cut::temp_files_at(store, context, root, &cut)?;
@@ -319,7 +323,7 @@ impl Kernel {
             .position(|process| process.row.pid == pid)
             .unwrap_or(0);
         // The commit of the new processes drops the checkpoint, if it succeeds.
-        let guard = temporary.hand_over();
+        let guard = temporary.into_guard();
         let drop_checkpoint = guard.as_ref().map(|guard| guard.id);
         let request = |reply| BranchRequest {
             processes,

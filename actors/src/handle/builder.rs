@@ -26,11 +26,11 @@ use crate::ports::{
 };
 use crate::read_pool::ReadPool;
 use crate::store_handle::{StoreHandle, StoreSlot};
-use crate::supervisor::{RunMessage, SupervisorActor, Table};
+use crate::supervisor::{ProcessTable, RunMessage, SupervisorActor};
 use crate::temp_files::TempFilesActor;
 use dormouse_kernel::syscall;
 
-/// How many events a subscriber can be behind before it misses some.
+/// How many unread events a subscriber can have before it misses some.
 const EVENT_CAPACITY: usize = 8192;
 
 /// The configuration of a kernel. Without a store, the kernel forgets everything when it ends.
@@ -72,8 +72,8 @@ impl Default for KernelBuilder {
             host: Arc::new(NoHost),
             prices: BTreeMap::new(),
             model_calls: CallLimits {
-                each: 16,
-                named: BTreeMap::new(),
+                default: 16,
+                by_provider: BTreeMap::new(),
             },
             durability: Durability::default(),
             resident_bytes: None,
@@ -99,7 +99,8 @@ impl KernelBuilder {
     }
 
     /// A provider, for programs with `[model] provider = "name"` whose model is not registered by
-    /// name: one of your own, or a replacement for a word that every kernel knows (`anthropic`,
+    /// name. `name` is a word of your own, or one that every kernel knows and that this provider
+    /// replaces (`anthropic`,
     /// `openai`, `openai-chat`, `gemini`, `scripted`). A program that names an unregistered
     /// provider does not compile, and a process whose provider is missing after a restart is held.
     pub fn provider(mut self, name: impl Into<String>, provider: impl Provider) -> Self {
@@ -144,17 +145,17 @@ impl KernelBuilder {
     /// their process ([`Start::priority`](super::Start::priority)); within a priority, trees take
     /// turns. A call that backs off holds no permit. If a provider names a delay, no call to it
     /// begins earlier.
-    pub fn model_calls(mut self, at_once: usize) -> Self {
-        self.model_calls.each = at_once.max(1);
+    pub fn model_calls(mut self, max_concurrent: usize) -> Self {
+        self.model_calls.default = max_concurrent.max(1);
         self
     }
 
     /// Like [`model_calls`](Self::model_calls), for one provider, by the word in `[model] provider
     /// = "…"`.
-    pub fn provider_calls(mut self, provider: impl Into<String>, at_once: usize) -> Self {
+    pub fn provider_calls(mut self, provider: impl Into<String>, max_concurrent: usize) -> Self {
         self.model_calls
-            .named
-            .insert(provider.into(), at_once.max(1));
+            .by_provider
+            .insert(provider.into(), max_concurrent.max(1));
         self
     }
 
@@ -198,7 +199,7 @@ impl KernelBuilder {
         self
     }
 
-    /// Hibernates processes for which nothing was pending during this time. A hibernated process
+    /// Hibernates each process for which nothing was pending during this time. A hibernated process
     /// consists of its journal and a row in the process table; a message, a signal, the end of a
     /// child, or a caller that waits for it wakes it under its pid. By default, processes hibernate
     /// only on request ([`Process::hibernate`](super::Process::hibernate)). A process never
@@ -209,27 +210,28 @@ impl KernelBuilder {
         self
     }
 
-    /// The number of loaded processes; unlimited by default. Over the limit, processes hibernate
-    /// for which nothing was pending longest. Processes with pending work never hibernate, so more
-    /// of them than the limit may be loaded; the limit has no effect in a kernel without a store.
+    /// The number of loaded processes; unlimited by default. Over the limit, the processes that
+    /// have been idle longest hibernate. Processes with pending work never hibernate, so more of
+    /// them than the limit may be loaded. The limit has no effect in a kernel without a store.
     pub fn max_awake(mut self, processes: usize) -> Self {
         self.limits.max_awake = Some(processes);
         self
     }
 
-    /// Which processes of the store run again; by default none, all are held.
+    /// Which processes of the store run again. By default all are held: they are listed and do not
+    /// run.
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.recovery = recovery;
         self
     }
 
-    /// The most bytes of contents in memory; unlimited by default, and always without a store. A
-    /// content counts once, however many processes hold it. Over the limit, the least recently read
-    /// contents are evicted and read from the store on demand; the answers to models do not change.
-    /// The kernel can exceed the limit by contents that are being made durable or read, and by 1 %
-    /// of all live bytes. The limit covers contents only: loaded processes, the process table, the
-    /// index, mapped pages of the store, and memory that the allocator retains come on top
-    /// (`docs/garbage.md`).
+    /// The most bytes of contents in memory; unlimited by default, and in any kernel without a
+    /// store. A content counts once, however many processes hold it. Over the limit, the least
+    /// recently read contents are evicted and read from the store on demand; the answers to models
+    /// do not change. The kernel can exceed the limit by contents that are being made durable or
+    /// read, and by 1 % of all live bytes. The limit covers contents only: loaded processes, the
+    /// process table, the index, mapped pages of the store, and memory that the allocator retains
+    /// are not counted (`docs/garbage.md`).
     pub fn resident_bytes_limit(mut self, bytes: u64) -> Self {
         self.resident_bytes = Some(bytes);
         self
@@ -299,7 +301,7 @@ impl KernelBuilder {
             host_context: Arc::new(HostContext {
                 kernel_tools: &syscall::TOOL_SET,
                 tools: host_tools(&self.tools),
-                environment: environment::standard(),
+                environment: environment::standard_facts(),
                 prices: self.prices,
             }),
             models: self.models,
@@ -332,7 +334,7 @@ impl KernelBuilder {
     async fn claim(&self) -> Result<ClaimedStore, KernelError> {
         let inbox = self.limits.inbox;
         let Some(store) = self.store.clone() else {
-            let table = Table::new(Listing::default(), inbox);
+            let table = ProcessTable::new(Listing::default(), inbox);
             return Ok(ClaimedStore {
                 store: None,
                 table,
@@ -353,11 +355,11 @@ impl KernelBuilder {
                 // On a read-only store the kernel only serves inspection: no process runs, and
                 // writes are refused.
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
-                claimed => (claimed?, recovery.of(&listing.rows)),
+                claimed => (claimed?, recovery.select_pids(&listing.rows)),
             };
             let lost = listing.lost.clone();
             let acknowledged = listing.acknowledged.clone();
-            let table = Table::new(listing, inbox);
+            let table = ProcessTable::new(listing, inbox);
             Ok(ClaimedStore {
                 store: Some((store, owner)),
                 table,
@@ -376,7 +378,7 @@ impl KernelBuilder {
 /// The result of claiming the store, if there is one.
 struct ClaimedStore {
     store: Option<(Arc<dyn Store>, OwnerToken)>,
-    table: Table,
+    table: ProcessTable,
     /// The processes that run again.
     resumed: Vec<Pid>,
     /// The highest number that a checkpoint ever had.

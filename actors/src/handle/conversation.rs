@@ -1,4 +1,4 @@
-//! A conversation at any position of its process, as its model read it.
+//! Reads the conversation of a process at any position of its journal, as its model saw it.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::history::image_at;
 use super::kernel::Kernel;
 use crate::error::KernelError;
 
-/// What the model of a process reads: the parts of its next request. Cloning costs its messages,
-/// and none of their texts.
+/// What the model of a process reads: the parts of its next request. Cloning copies the list of
+/// messages, not their texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversation {
     /// The system prompt.
@@ -25,8 +25,8 @@ pub struct Conversation {
 
 impl Kernel {
     /// The conversation of a process at a position: a fact, a checkpoint, or its last durable fact.
-    /// The process may run, sleep or have ended. Costs its journal from the latest snapshot before
-    /// that point.
+    /// The process may run, hibernate or have ended. Costs its journal from the latest snapshot
+    /// before that position.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),

@@ -1,4 +1,4 @@
-//! The stream of events.
+//! The stream of events that an embedder subscribes to.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

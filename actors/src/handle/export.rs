@@ -1,4 +1,4 @@
-//! Exports: a process or a tree, written as one file.
+//! Exports: the request that writes a process or a process tree as one file.
 
 use std::fmt;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::consistent_cut::ConsistentCut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::export::{self, ExportRequest, Exported};
-use crate::ports::{Store, StoreError, Written};
+use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::supervisor::ProcessTree;
 
 /// An export to be written: [`write`](Export::write) writes it.
@@ -73,9 +73,9 @@ impl Export {
         self
     }
 
-    /// Masks what `redact` finds in every exported text: messages, arguments and answers, prompts,
-    /// names and labels, programs, contents and temporary files. See [`Redact`] for what a mask
-    /// keeps. All data is read twice.
+    /// Masks the matches of `redact` in every exported text: messages, arguments and answers,
+    /// prompts, names and labels, programs, contents and temporary files. See [`Redact`] for what a
+    /// mask keeps. All data is read twice.
     pub fn redact(mut self, redact: impl Redact + 'static) -> Self {
         self.redact = Some(Box::new(redact));
         self
@@ -83,8 +83,8 @@ impl Export {
 
     /// Writes the export and returns the flushed output. Costs the journals of its processes and a
     /// pass over its contents; holds one process state, one history and a chunk of a content at a
-    /// time. The present is a temporary checkpoint, which is dropped afterwards; for a read-only
-    /// store it is the last commit.
+    /// time. To export the present state, this creates a temporary checkpoint and drops it
+    /// afterwards; in a read-only store the present state is that of the last commit.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
@@ -92,8 +92,8 @@ impl Export {
     /// [`NotFound::InCheckpoint`](crate::NotFound::InCheckpoint);
     /// [`StoreFailure::Store`](crate::StoreFailure::Store) for an unknown fact or checkpoint, and
     /// for damage; [`StoreFailure::Load`](crate::StoreFailure::Load) for a journal or a content
-    /// that cannot be read; [`ExportFailure::File`](crate::ExportFailure::File) where `to` fails.
-    /// The output is not a valid export then.
+    /// that cannot be read; [`ExportFailure::File`](crate::ExportFailure::File) if `to` fails.
+    /// After an error, the output is not a valid export.
     pub async fn write<W: Write + Send + 'static>(
         self,
         to: W,
@@ -110,7 +110,7 @@ impl Export {
         }
         let mut guard = None;
         let export_cut = match at {
-            Position::Fact(fact) => ExportCut::Behind(fact),
+            Position::Fact(fact) => ExportCut::AfterFact(fact),
             Position::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
                 checkpoint.position_of(of).ok_or(NotFound::InCheckpoint {
@@ -137,8 +137,10 @@ impl Export {
         }
         let write = move |store: &dyn Store, context: &KernelContext| {
             let cut = match &export_cut {
-                ExportCut::Checkpoint(checkpoint) => ConsistentCut::of(checkpoint),
-                ExportCut::Behind(fact) => ConsistentCut::behind(store, of, *fact, &process_tree)?,
+                ExportCut::Checkpoint(checkpoint) => ConsistentCut::at_checkpoint(checkpoint),
+                ExportCut::AfterFact(fact) => {
+                    ConsistentCut::after_fact(store, of, *fact, &process_tree)?
+                }
                 ExportCut::End => cut_at_end(store, &process_tree)?,
             };
             let ProcessTree { root, rows, last } = process_tree;
@@ -157,7 +159,7 @@ impl Export {
             )
         };
         let written = kernel.context.query_store(write).await;
-        if let Some(guard) = temporary.hand_over() {
+        if let Some(guard) = temporary.into_guard() {
             let dropped = kernel.drop_checkpoint(guard.id).await;
             return written.and_then(|written| dropped.map(|()| written));
         }
@@ -168,7 +170,8 @@ impl Export {
 /// The cut to export.
 enum ExportCut {
     Checkpoint(Checkpoint),
-    Behind(FactNumber),
+    /// The state after the commit that holds this fact.
+    AfterFact(FactNumber),
     /// Everything in a read-only store, which does not change.
     End,
 }
@@ -183,7 +186,7 @@ fn cut_at_end(store: &dyn Store, process_tree: &ProcessTree) -> Result<Consisten
     for row in &process_tree.rows {
         if let Some(written) = store.history(row.pid)?.readable()?.last() {
             cut.at_ms = cut.at_ms.max(written.at_ms);
-            cut.members.insert(row.pid, Written::last(written));
+            cut.members.insert(row.pid, CommittedFacts::last(written));
         }
     }
     Ok(cut)

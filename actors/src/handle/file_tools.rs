@@ -48,7 +48,7 @@ fn default_directory() -> String {
     ".".to_owned()
 }
 
-/// Both tools, by name.
+/// Builds both tools. Each is returned with its name.
 pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>); 2] {
     let reading = host.clone();
     let read = FnTool::streaming(
@@ -56,7 +56,7 @@ pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>)
         READ_FILE,
         move |ReadFile { file_path }: ReadFile, out: OutputSink| {
             let host = reading.clone();
-            blocking(move || read_file(&*host, &file_path, &out))
+            run_blocking(move || read_file(&*host, &file_path, &out))
         },
     );
     let listing = host.clone();
@@ -68,11 +68,15 @@ pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>)
                   all,
               }: ListDir| {
             let host = listing.clone();
-            blocking(move || {
+            run_blocking(move || {
                 list_dir(
                     &*host,
                     &directory_path,
-                    if all { Hidden::Listed } else { Hidden::LeftOut },
+                    if all {
+                        HiddenEntries::Listed
+                    } else {
+                        HiddenEntries::LeftOut
+                    },
                 )
             })
         },
@@ -91,7 +95,7 @@ pub(super) fn file_tools(host: &Arc<dyn Host>) -> [(&'static str, Arc<dyn Tool>)
 }
 
 /// Runs `work` on a blocking thread.
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     tokio::task::spawn_blocking(work)
@@ -100,8 +104,9 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), ToolError> {
-    let CappedBytes { bytes, cut_bytes } =
-        host.collect(Path::new(path), READ_BYTES).map_err(message)?;
+    let CappedBytes { bytes, cut_bytes } = host
+        .collect(Path::new(path), READ_BYTES)
+        .map_err(to_tool_error)?;
     // The sink itself reports output that does not fit.
     let _ = match shown_type(&bytes).filter(|_| cut_bytes == 0) {
         Some(media_type) => {
@@ -126,19 +131,19 @@ fn read_file(host: &dyn Host, path: &str, out: &OutputSink) -> Result<(), ToolEr
     }
 }
 
-/// Entries whose names begin with a dot.
+/// Whether entries whose names begin with a dot are listed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hidden {
+enum HiddenEntries {
     Listed,
     LeftOut,
 }
 
-fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, ToolError> {
-    let Listing { entries, left_out } = host.list(Path::new(path)).map_err(message)?;
-    let shown = entries
+fn list_dir(host: &dyn Host, path: &str, hidden: HiddenEntries) -> Result<String, ToolError> {
+    let Listing { entries, left_out } = host.list(Path::new(path)).map_err(to_tool_error)?;
+    let listed = entries
         .iter()
-        .filter(|entry| hidden == Hidden::Listed || !entry.name.starts_with('.'));
-    let mut lines: Vec<_> = shown.map(line).collect();
+        .filter(|entry| hidden == HiddenEntries::Listed || !entry.name.starts_with('.'));
+    let mut lines: Vec<_> = listed.map(format_entry).collect();
     if left_out > 0 {
         lines.push(format!(
             "({left_out} more are not listed: the directory has too many entries.)"
@@ -151,15 +156,16 @@ fn list_dir(host: &dyn Host, path: &str, hidden: Hidden) -> Result<String, ToolE
     })
 }
 
-fn line(DirEntry { name, kind }: &DirEntry) -> String {
+/// Formats an entry as a line.
+fn format_entry(DirEntry { name, kind }: &DirEntry) -> String {
     // A file name may contain control characters; they are escaped so that each entry is one line.
     let name = name
         .chars()
-        .fold(String::with_capacity(name.len()), |mut line, c| {
-            if c.is_control() {
-                line.extend(c.escape_default())
+        .fold(String::with_capacity(name.len()), |mut line, character| {
+            if character.is_control() {
+                line.extend(character.escape_default())
             } else {
-                line.push(c)
+                line.push(character)
             }
             line
         });
@@ -171,6 +177,6 @@ fn line(DirEntry { name, kind }: &DirEntry) -> String {
     }
 }
 
-fn message(error: FileError) -> ToolError {
+fn to_tool_error(error: FileError) -> ToolError {
     error.message.into()
 }

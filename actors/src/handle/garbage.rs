@@ -11,11 +11,11 @@ use dormouse_proto::id::Pid;
 use super::kernel::Kernel;
 use crate::clock::now_ms;
 use crate::error::{KernelError, StoreFailure};
-use crate::garbage::{Collection, Garbage, Unreadable, collect};
+use crate::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
 use crate::ports::{Bounds, OwnerToken, Purpose};
 use crate::supervisor::LookupMessage;
 
-/// Tells the blocking thread, when it is dropped, that the caller no longer waits.
+/// Marks a collection as no longer awaited when it is dropped. The collection then stops.
 struct CallerGuard(Arc<AtomicBool>);
 
 impl Drop for CallerGuard {
@@ -25,22 +25,23 @@ impl Drop for CallerGuard {
 }
 
 impl Kernel {
-    /// Deletes what the retention rules select, and frees the space that nothing needs; or only
-    /// counts it. Processes continue to run. The first collection of a kernel reads every retained
-    /// journal; a later one reads what was written since. The inventory takes about 70 bytes of
-    /// memory for each content and 300 for each process ([`dormouse_kernel::inventory`]). A deleted
-    /// process is no longer listed, and its pid is never reused. One collection runs at a time;
-    /// another one waits for it.
+    /// Deletes the data that the retention rules select, and frees the space of data that no record
+    /// refers to; or only counts both. Processes continue to run. The first collection of a kernel
+    /// reads every retained journal; a later one reads the records written since. The inventory
+    /// takes about 70 bytes of memory for each content and 300 for each process
+    /// ([`dormouse_kernel::inventory`]). A deleted process is no longer listed, and its pid is
+    /// never reused. One collection runs at a time; another one waits for it.
     ///
-    /// Dropping the future or shutting down breaks the collection off, after about a hundred
-    /// records or one step of the sweep; [`Progress::BrokenOff`](crate::ports::Progress::BrokenOff)
-    /// reports it. What was deleted or freed before stays so, and the collection can be called
-    /// again.
+    /// Dropping the future or shutting down stops the collection, after about a hundred records or
+    /// one step of the sweep; [`Progress::Interrupted`](crate::ports::Progress::Interrupted)
+    /// reports it. Data that was deleted or freed before stays deleted or freed, and the collection
+    /// can be called again.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store), [`KernelError::Closed`] if the
-    /// kernel shuts down. What was deleted or freed before stays so; it can be called again.
+    /// kernel shuts down. Data that was deleted or freed before stays deleted or freed; the
+    /// collection can be called again.
     pub async fn collect_garbage(
         &self,
         retention: Retention,
@@ -60,8 +61,8 @@ impl Kernel {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             };
-            // Reported at once: even if a later step fails, the table must show what the store
-            // holds.
+            // Reported at once: even if a later step fails, the table must not list processes that
+            // the store has deleted.
             let on_deleted = &mut |pids: &BTreeSet<Pid>| {
                 // If the supervisor has stopped, there is no table to update.
                 let _ = supervisor.cast(
@@ -72,11 +73,11 @@ impl Kernel {
                 );
             };
             let (retention, bounds, unreadable) =
-                (&retention, Bounds::default(), Unreadable::KeepAll);
+                (&retention, Bounds::default(), UnreadablePolicy::KeepAll);
             let now_ms = now_ms();
             let inventory = &mut *inventory;
             let in_use = &|| context.checkpoints_in_use.list();
-            let collection = Collection {
+            let collection = CollectionRequest {
                 owner,
                 inventory,
                 retention,

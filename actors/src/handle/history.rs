@@ -1,4 +1,4 @@
-//! The past of a process: its facts one by one, and the differences between two positions.
+//! The history of a process: a list of its facts, and the differences between two positions.
 
 use dormouse_kernel::process::{Diff, Image, diff, summary_line};
 use dormouse_proto::export::Facts;
@@ -11,13 +11,13 @@ use super::kernel::Kernel;
 use crate::consistent_cut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
-use crate::ports::{Store, StoreError, Written};
+use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
-/// A fact as it is listed. A branch can begin after each of them.
+/// A fact in a list of facts. A branch can begin after each fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Its number; 0 for the birth.
+    /// The number of the fact; 0 for the birth of the process.
     pub number: FactNumber,
     /// The commit of the fact. A branch from a fact includes all further facts of the same commit.
     pub commit: CommitNumber,
@@ -36,7 +36,7 @@ impl Kernel {
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Store`](crate::StoreFailure::Store),
-    /// [`StoreFailure::Load`](crate::StoreFailure::Load) for a fact that has no meaning.
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load) for a fact that does not decode.
     pub async fn log(&self, pid: Pid) -> Result<Vec<LogLine>, KernelError> {
         match self.readable_log(pid).await? {
             (lines, None) => Ok(lines),
@@ -91,7 +91,7 @@ fn readable_log(
     let Some(from) = written.first().map(|written| written.first) else {
         return Ok((Vec::new(), None));
     };
-    let last = written.last().map(Written::last).unwrap_or_default();
+    let last = written.last().map(CommittedFacts::last).unwrap_or_default();
     let mut lost = lost.map(KernelError::from);
     let read = match store.facts(pid, from, last) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => {
@@ -104,7 +104,7 @@ fn readable_log(
     let mut facts = read.into_iter();
     let mut lines = Vec::new();
     for written in written {
-        let Written {
+        let CommittedFacts {
             commit,
             at_ms,
             first,
@@ -112,7 +112,7 @@ fn readable_log(
         } = *written;
         for number in (first.0..=written.last().0).map(FactNumber) {
             let (name, summary) = match number {
-                FactNumber(0) => ("born", program_of(store, pid)?),
+                FactNumber(0) => ("born", program_name(store, pid)?),
                 _ => match facts.next() {
                     Some(fact) => summarize(pid, &fact)?,
                     None => return Ok((lines, lost)),
@@ -131,18 +131,18 @@ fn readable_log(
 }
 
 /// The name of the program; empty if the first snapshot is lost.
-fn program_of(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
+fn program_name(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
     match store.journal(pid, Some(FactNumber(0))) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => Ok(String::new()),
         journal => Ok(journal?.row.program.to_string()),
     }
 }
 
-/// The facts up to the first that cannot be read, and the error for that one.
+/// The facts up to the first that cannot be read, and the error for that fact.
 fn facts_up_to_loss(
     store: &dyn Store,
     pid: Pid,
-    written: &[Written],
+    written: &[CommittedFacts],
 ) -> Result<(Vec<Vec<u8>>, Option<StoreError>), StoreError> {
     let mut facts = Vec::new();
     for written in written {
@@ -156,10 +156,10 @@ fn facts_up_to_loss(
     Ok((facts, None))
 }
 
-/// The facts of an export, one by one.
+/// Summarizes each fact of a commit in an export.
 ///
 /// # Errors
-/// Each may be [`StoreFailure::Load`](crate::StoreFailure::Load), for a fact that has no meaning.
+/// An item is [`StoreFailure::Load`](crate::StoreFailure::Load) if its fact does not decode.
 pub fn log_lines(commit_facts: &Facts) -> impl Iterator<Item = Result<LogLine, KernelError>> {
     let Facts {
         pid,
@@ -195,7 +195,7 @@ pub(super) fn image_at(
         Position::Now => None,
         Position::Fact(fact) => Some(fact),
         Position::Checkpoint(id) => {
-            let fact = consistent_cut::checkpoint(store, id)?.position_of(pid);
+            let fact = consistent_cut::find_checkpoint(store, id)?.position_of(pid);
             Some(fact.ok_or(NotFound::InCheckpoint {
                 pid,
                 checkpoint: id,

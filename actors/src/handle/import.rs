@@ -44,27 +44,28 @@ pub struct Imported {
 impl Kernel {
     /// Begins to import an export: its processes are created with new pids, all in one commit, with
     /// the temporary files of their tree and the messages in flight between them. The whole file is
-    /// checked first, and nothing of it is used if anything is wrong. Contents become durable in
-    /// batches before the processes are created. All process states and the largest content are in
-    /// memory.
+    /// checked first, and nothing is imported if any part of it is invalid. Contents become durable
+    /// in batches before the processes are created. All process states and the largest content are
+    /// in memory.
     ///
     /// The processes resume like those of a [`branch`](Self::branch), and keep the ids in their
     /// conversations. The id of a process that was not exported refers to no process: an imported
-    /// process can neither name a process of this kernel that has this pid, nor receive messages
-    /// from it. New pids are greater than all of those ids. A process keeps its name if no living
-    /// process has it. Importing a file runs the programs in it, under the permissions of this
-    /// host; importing it twice creates two of each process.
+    /// process can neither name a process of this kernel that happens to have this pid, nor receive
+    /// messages from it. New pids are greater than all pids of the exporting store. A process keeps
+    /// its name if no living process has it. Importing a file runs the programs in it, under the
+    /// permissions of this host; importing it twice creates two of each process.
     ///
     /// All processes run, including those that were stopped, unless the import is
     /// [`stopped`](Import::stopped) or [`held`](Import::held).
     ///
     /// # Errors
     /// When awaited: [`ExportFailure::Unusable`](crate::ExportFailure::Unusable) for a file that
-    /// was cut off, altered, of a later version, or no export;
+    /// was truncated, altered, written by a later version, or is not an export;
     /// [`ExportFailure::File`](crate::ExportFailure::File) if it cannot be read;
-    /// [`StoreFailure::Load`](crate::StoreFailure::Load) if a program needs a tool or a price
-    /// that this kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
-    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). No process was created then.
+    /// [`StoreFailure::Load`](crate::StoreFailure::Load) if a program needs a tool or a price that
+    /// this kernel lacks; [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
+    /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable). After an error, no process
+    /// was created.
     pub fn import<R: Read + Seek + Send + 'static>(&self, file: R) -> Import<R> {
         Import {
             kernel: self.clone(),
@@ -89,7 +90,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         self
     }
 
-    async fn make(self) -> Result<Imported, KernelError> {
+    async fn run(self) -> Result<Imported, KernelError> {
         let Self {
             kernel,
             mut file,
@@ -127,8 +128,8 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                 reply,
             };
             match kernel.create_branch(request).await {
-                Ok((process, here)) => {
-                    let pids = exported_pids.into_iter().zip(here).collect();
+                Ok((process, new_pids)) => {
+                    let pids = exported_pids.into_iter().zip(new_pids).collect();
                     return Ok(Imported {
                         export: checked.manifest.id,
                         process,
@@ -158,6 +159,6 @@ impl<R: Read + Seek + Send + 'static> IntoFuture for Import<R> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.make())
+        Box::pin(self.run())
     }
 }

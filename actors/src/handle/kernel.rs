@@ -29,7 +29,7 @@ use crate::supervisor::{
     SupervisorMessage, TreeMessage,
 };
 
-/// How many rows of the process table are read per message.
+/// The number of rows of the process table that one message reads.
 const LISTED_AT_ONCE: usize = 4096;
 
 /// A running kernel. Clones share it. Dropping the last handle does not stop the kernel;
@@ -50,8 +50,9 @@ pub struct ProcessInfo {
     /// `waiting` (for children in the background), `thinking`, `acting`, `stopped`, or the exit
     /// status.
     pub status: &'static str,
-    /// The detailed state of a process that runs; of an ended process while a handle on it exists,
-    /// and always without a store. [`Kernel::inspect`] reads that of any other.
+    /// The detailed state of the process, if it runs. The state of an ended process is here while a
+    /// handle on the process exists, and in a kernel without a store. For all other processes use
+    /// [`Kernel::inspect`].
     pub view: Option<Box<View>>,
 }
 
@@ -62,8 +63,8 @@ impl Kernel {
     }
 
     /// Begins to configure a kernel on a store that may hold processes: `builder().store(store)`.
-    /// [`processes`](Self::processes) lists them; they run again as [`KernelBuilder::recovery`]
-    /// says, or by [`resume`](Self::resume) and [`resume_all`](Self::resume_all).
+    /// [`processes`](Self::processes) lists them. [`KernelBuilder::recovery`] decides which of them
+    /// run again; [`resume`](Self::resume) and [`resume_all`](Self::resume_all) run the others.
     pub fn open(store: impl Store) -> KernelBuilder {
         KernelBuilder::default().store(store)
     }
@@ -72,11 +73,11 @@ impl Kernel {
     /// reading them.
     ///
     /// # Errors
-    /// All that is wrong with it, each with its place in the file.
+    /// All errors of the program, each with its position in the file.
     pub fn load(&self, entry: impl AsRef<Path>) -> Result<Compiled, ProgramErrors> {
         let entry = entry.as_ref();
         let mut read = |path: &Path| self.context.host.read_program(entry, path);
-        self.compiled(entry, &mut read)
+        self.compile_for_kernel(entry, &mut read)
     }
 
     /// Compiles a program from text, or from a
@@ -84,7 +85,7 @@ impl Kernel {
     /// from the working directory, as far as the host permits.
     ///
     /// # Errors
-    /// All that is wrong with it, each with its place in the text.
+    /// All errors of the program, each with its position in the text.
     pub fn parse(&self, toml: impl Into<Bytes>) -> Result<Compiled, ProgramErrors> {
         let entry = Path::new("program.toml");
         let text = toml.into();
@@ -95,13 +96,13 @@ impl Kernel {
                 self.context.host.read(path)
             }
         };
-        self.compiled(entry, &mut read)
+        self.compile_for_kernel(entry, &mut read)
     }
 
     /// Compiles a program from files in memory, by name; `entry` is the name of the main file.
     ///
     /// # Errors
-    /// All that is wrong with it, each with its place in the file.
+    /// All errors of the program, each with its position in the file.
     pub fn compile(
         &self,
         entry: &str,
@@ -120,7 +121,7 @@ impl Kernel {
                 .cloned()
                 .ok_or_else(absent)
         };
-        self.compiled(Path::new(entry), &mut read)
+        self.compile_for_kernel(Path::new(entry), &mut read)
     }
 
     /// Begins to start a process.
@@ -227,10 +228,10 @@ impl Kernel {
         Ok(resumed)
     }
 
-    /// Holds the trees with these roots: a message from another tree is refused and wakes none of
-    /// their processes. A tree is released when one of its processes is [resumed](Self::resume) or
-    /// gets input from the host. Use it to run some trees of a store under permissions that the
-    /// others must not get.
+    /// Holds the trees with these roots: a message to one of their processes from another tree is
+    /// refused and wakes no process. A tree is released when one of its processes is
+    /// [resumed](Self::resume) or gets input from the host. Use it to run some trees of a store
+    /// under permissions that the others must not get.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
@@ -239,14 +240,14 @@ impl Kernel {
         self.cast(TreeMessage::Hold { roots })
     }
 
-    /// The state of a process after its last durable fact, with its descriptors, read from its
-    /// journal. For processes that do not run.
+    /// Reads the state of a process after its last durable fact, with its descriptors, from its
+    /// journal. Use it for processes that do not run.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
-        let loaded = self.read(pid, None, LoadPurpose::Inspect).await?;
+        let loaded = self.load_process(pid, None, LoadPurpose::Inspect).await?;
         Ok(View::with_table(&loaded.state, loaded.last))
     }
 
@@ -264,8 +265,9 @@ impl Kernel {
         Events::new(self.context.subscribe(), None)
     }
 
-    /// Stops all actors, commits what is queued, and releases the store. Work in progress resumes
-    /// when the store is opened again. A kernel whose handles are only dropped keeps running.
+    /// Stops all actors, commits all queued records, and releases the store. Work in progress
+    /// resumes when the store is opened again. A kernel whose handles are only dropped keeps
+    /// running.
     ///
     /// # Errors
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable): data that was acknowledged as
@@ -282,7 +284,7 @@ impl Kernel {
     }
 
     /// Checks the program against the tools and prices of this kernel.
-    fn check_host(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
+    fn check_tools_and_prices(&self, compiled: Compiled) -> Result<Compiled, ProgramErrors> {
         let tools = &self.context.host_context.tools;
         let compiled = compiled.check_parameters(
             &tools
@@ -294,7 +296,7 @@ impl Kernel {
     }
 
     /// Compiles a program for the tools and providers of this kernel.
-    fn compiled(
+    fn compile_for_kernel(
         &self,
         entry: &Path,
         read: &mut dyn FnMut(&Path) -> Result<Bytes, FileError>,
@@ -305,12 +307,12 @@ impl Kernel {
             tools: &tools,
             providers: KnownProviders::Only(&providers),
         };
-        self.check_host(compile(entry, read, registered)?)
+        self.check_tools_and_prices(compile(entry, read, registered)?)
     }
 
-    /// The process after fact `upto`; with `None` after its last fact, once all queued writes have
+    /// Loads the process as of fact `upto`; `None` means its last fact, once all queued writes have
     /// reached the store.
-    pub(super) async fn read(
+    pub(super) async fn load_process(
         &self,
         pid: Pid,
         upto: Option<FactNumber>,
@@ -327,16 +329,17 @@ impl Kernel {
             .map_err(|_| KernelError::Closed)??)
     }
 
-    /// Waits until everything queued so far, for instance a birth record, was written or refused.
+    /// Waits until all records that are queued now, for instance birth records, are written or
+    /// refused.
     async fn wait_for_queued_writes(&self) {
-        let (arrived, arrives) = oneshot::channel();
+        let (done, written) = oneshot::channel();
         let acknowledge = Box::new(|_| {
             // The requester has dropped its receiver if it no longer waits.
-            let _ = arrived.send(());
+            let _ = done.send(());
         });
         self.context.append(Vec::new(), acknowledge);
         // If the checkpoint actor has stopped, no write is queued.
-        let _ = arrives.await;
+        let _ = written.await;
     }
 
     pub(super) async fn create(

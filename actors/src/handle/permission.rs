@@ -22,17 +22,18 @@ impl Kernel {
     #[must_use]
     pub fn missing_permissions(&self, program: &Program) -> Vec<MissingPermission> {
         let missing = program.requirements().into_iter().map(|requirement| {
-            let why = self.permits(&requirement.resource).err()?;
+            let why = self.check_resource(&requirement.resource).err()?;
             Some(MissingPermission { requirement, why })
         });
         missing.flatten().collect()
     }
 
-    /// Checks that a model of this program can be called, as far as that is known before a call: its
-    /// provider knows it, and has a key. Makes no connection.
+    /// Checks that a model of this program can be called, as far as that can be checked before a
+    /// call: its provider is registered and has a key. Makes no connection.
     ///
     /// # Errors
-    /// No model can be: why the first one, which a process calls first, cannot.
+    /// If no model can be called: the error of the first model, which is the one that a process
+    /// calls first.
     pub fn check_models(&self, program: &Program) -> Result<(), ModelError> {
         let mut first = None;
         for choice in program.models() {
@@ -44,7 +45,7 @@ impl Kernel {
         first.map_or(Ok(()), Err)
     }
 
-    fn permits(&self, resource: &Resource) -> Result<(), HostError> {
+    fn check_resource(&self, resource: &Resource) -> Result<(), HostError> {
         let host = &self.context.host;
         match resource {
             Resource::Command(argv) => argv
@@ -62,7 +63,7 @@ impl Kernel {
             ))),
             Resource::Variable(name) => host.variable(name).map(drop),
             Resource::Files(file_use) => host.permits_files(*file_use),
-            // They need no permission of their own.
+            // The host permits these resources without a permission of their own.
             Resource::SetVariable { .. } | Resource::Folder(_) | Resource::Limits(_) => Ok(()),
         }
     }

@@ -29,8 +29,8 @@ use crate::ports::Watcher;
 use crate::process::{Delivery, ProcessCopy, ReplyTo, TurnRequest};
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
-    Ended, HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage,
-    TreeMessage,
+    HandleGuard, HandleParts, HibernationMessage, ListFilter, MailMessage, RunMessage, TreeMessage,
+    WaitOutcome,
 };
 
 /// Numbers the requests of this host program. The owner token of the store, which is also part of a
@@ -43,15 +43,16 @@ static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 /// limits are those of the files as compiled then, also after a resume and in forked or restored
 /// processes, even if the files change. The program of a living process cannot be changed, because
 /// its model has already been sent it. To continue with another program, start a process of that
-/// program and give it what it needs.
+/// program and pass it the data that it needs.
 #[derive(Clone)]
 pub struct Process {
     pub(super) kernel: Kernel,
     pid: Pid,
-    exit: watch::Receiver<Option<Ended>>,
+    exit: watch::Receiver<Option<WaitOutcome>>,
     view: watch::Receiver<Option<View>>,
     inbox: Arc<Semaphore>,
-    /// Declared after the subscriptions, so that they are dropped first.
+    /// Declared after the subscriptions `exit` and `view`, so that they are dropped first: the
+    /// supervisor then counts no subscriber when the guard notifies it.
     _guard: Arc<HandleGuard>,
     events: Arc<Mutex<Option<broadcast::Receiver<Event>>>>,
 }
@@ -88,8 +89,8 @@ impl Process {
 
     /// Sends user input to the process: a text, or several parts in order; each large part becomes
     /// a descriptor. A process in a turn receives it at the end of the turn; a hibernated process
-    /// wakes. The input is durable when this returns; [`turn`](Self::turn) also waits for the end of
-    /// its turn.
+    /// wakes. The input is durable when this returns; [`turn`](Self::turn) also waits for the end
+    /// of its turn.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy) if its inbox is full,
@@ -131,8 +132,8 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
-    /// [`ProcessError::Ended`](crate::ProcessError::Ended). The output of the tool is an [`Answer`],
-    /// errors too.
+    /// [`ProcessError::Ended`](crate::ProcessError::Ended). A failure of the tool is not an error
+    /// but an [`Answer`].
     pub async fn call(
         &self,
         tool: impl Into<String>,
@@ -147,9 +148,9 @@ impl Process {
         .await
     }
 
-    /// Like [`call`](Self::call), until `given_up` resolves: then this call alone is abandoned, and
-    /// answered as cancelled. Up to 64 calls of the host run concurrently for one process. Dropping
-    /// the future abandons no call.
+    /// Like [`call`](Self::call). If `cancelled` resolves first, this call alone is cancelled, and
+    /// its answer says so. Up to 64 calls of the host run concurrently for one process. Dropping
+    /// the future does not cancel the call.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -157,9 +158,9 @@ impl Process {
         &self,
         tool: impl Into<String>,
         args: impl Into<String>,
-        given_up: impl Future<Output = ()>,
+        cancelled: impl Future<Output = ()>,
     ) -> Result<Answer, KernelError> {
-        self.call_with_cancel((tool.into(), args.into()), given_up, None)
+        self.call_with_cancel((tool.into(), args.into()), cancelled, None)
             .await
     }
 
@@ -172,12 +173,12 @@ impl Process {
         &self,
         tool: impl Into<String>,
         args: impl Into<String>,
-        given_up: impl Future<Output = ()>,
+        cancelled: impl Future<Output = ()>,
         watcher: impl Fn(Progress) + Send + Sync + 'static,
     ) -> Result<Answer, KernelError> {
         self.call_with_cancel(
             (tool.into(), args.into()),
-            given_up,
+            cancelled,
             Some(Arc::new(watcher)),
         )
         .await
@@ -186,7 +187,7 @@ impl Process {
     async fn call_with_cancel(
         &self,
         (tool, args): (String, String),
-        given_up: impl Future<Output = ()>,
+        cancelled: impl Future<Output = ()>,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let request_id = self.new_request_id();
@@ -200,10 +201,10 @@ impl Process {
         );
         let mut calling = std::pin::pin!(calling);
         tokio::select! {
-            // `biased`: the call is sent before it can be abandoned.
+            // `biased`: the call is sent before it can be cancelled.
             biased;
             answer = &mut calling => answer,
-            () = given_up => {
+            () = cancelled => {
                 self.signal(Input::Host { request_id, request: HostRequest::Cancel }).await?;
                 calling.await
             }
@@ -333,10 +334,10 @@ impl Process {
     /// again. A process that is not loaded is left unchanged.
     ///
     /// # Errors
-    /// [`ProcessError::Pending`](crate::ProcessError::Pending) while it has something to do: a
-    /// turn, unless it was stopped, a call, a message that waits, or the end of its wall time.
-    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), since without a store there is
-    /// nothing to wake it from. [`ProcessError::Ended`](crate::ProcessError::Ended),
+    /// [`ProcessError::Pending`](crate::ProcessError::Pending) while something is pending: a turn,
+    /// unless the process was stopped, a call, a message that waits, or the end of its wall time.
+    /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), since without a store the process
+    /// could not be loaded again. [`ProcessError::Ended`](crate::ProcessError::Ended),
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn hibernate(&self) -> Result<(), KernelError> {
@@ -347,11 +348,11 @@ impl Process {
         })?;
         hibernated
             .await
-            .unwrap_or_else(|_| Err(self.why_unanswered()))
+            .unwrap_or_else(|_| Err(self.unanswered_error()))
     }
 
-    /// Wakes a hibernated process, so that a caller that waits learns at once whether it can be
-    /// loaded.
+    /// Wakes a hibernated process, so that a caller that waits for it learns at once whether the
+    /// process can be loaded.
     fn wake_if_hibernated(&self) -> Result<(), KernelError> {
         let is_awake = self
             .view
@@ -371,14 +372,14 @@ impl Process {
         Tree(self.clone())
     }
 
-    /// Sends the process back in its conversation: all messages after `position` (`msg:3`, counted
-    /// from 1) are removed, `message` follows, and the model is called. Calls in flight are
-    /// abandoned. Descriptors stay, and so do effects outside of the kernel. The answer reports the
-    /// old and the new position; a `goto_error` of type `unknown_position`, `current_position` or
-    /// `future_position` reports that nothing was changed.
+    /// Returns the process to an earlier message of its conversation: all messages after `position`
+    /// (`msg:3`, counted from 1) are removed, `message` follows, and the model is called. Calls in
+    /// flight are abandoned. Descriptors stay, and so do effects outside of the kernel. The answer
+    /// reports the old and the new position; a `goto_error` of type `unknown_position`,
+    /// `current_position` or `future_position` reports that nothing was changed.
     ///
-    /// The position of a reply with tool calls means the message that answers them. With the tool
-    /// `goto`, the model does the same.
+    /// The position of a reply with tool calls stands for the message with their answers. With the
+    /// tool `goto`, the model does the same.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
@@ -497,7 +498,7 @@ impl Process {
             }
             Err(_) => {
                 self.kernel
-                    .read(self.pid, None, LoadPurpose::Inspect)
+                    .load_process(self.pid, None, LoadPurpose::Inspect)
                     .await?
                     .state
             }
@@ -508,13 +509,13 @@ impl Process {
         request.media = context.read_pool.bytes(state.media()).await;
         let counting =
             tokio::time::timeout(context.limits.model_deadline, model.count_tokens(&request));
-        let late = |_| {
+        let deadline_error = |_| {
             ModelError::new(
                 ModelErrorKind::Deadline,
                 "the tokens were not counted in time",
             )
         };
-        Ok(counting.await.map_err(late)??)
+        Ok(counting.await.map_err(deadline_error)??)
     }
 
     /// The subscriptions to its view and its exit, which outlive its actor.
@@ -522,7 +523,7 @@ impl Process {
         &self,
     ) -> (
         watch::Receiver<Option<View>>,
-        watch::Receiver<Option<Ended>>,
+        watch::Receiver<Option<WaitOutcome>>,
     ) {
         (self.view.clone(), self.exit.clone())
     }
@@ -533,25 +534,25 @@ impl Process {
         self.exit.borrow().as_ref()?.clone().ok()
     }
 
-    /// The state of the process; `None` while it is not loaded, unless it hibernated while this
-    /// handle existed: then the state before, without descriptors. [`Kernel::inspect`] reads that
-    /// of any process. Costs the process nothing.
+    /// The state of the process; `None` while it is not loaded. If the process hibernated while
+    /// this handle existed, this is the state before the hibernation, without descriptors.
+    /// [`Kernel::inspect`] reads the state of any process. Costs the process nothing.
     #[must_use]
     pub fn view(&self) -> Option<View> {
         self.view.borrow().clone()
     }
 
-    /// The events of the process: the first call returns those since this handle was created,
-    /// further calls those from now on.
+    /// The events of the process: the first call returns the events since this handle was created,
+    /// a further call the events from now on.
     #[must_use]
     pub fn events(&self) -> Events {
-        let kept = self
+        let since_creation = self
             .events
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         Events::new(
-            kept.unwrap_or_else(|| self.kernel.context.subscribe()),
+            since_creation.unwrap_or_else(|| self.kernel.context.subscribe()),
             Some(self.pid),
         )
     }
@@ -579,12 +580,12 @@ impl Process {
         let (reply, answered) = oneshot::channel();
         self.deliver(input, Some((request_id, ReplyTo { reply, watcher })))
             .await?;
-        answered.await.map_err(|_| self.why_unanswered())
+        answered.await.map_err(|_| self.unanswered_error())
     }
 
-    /// Why a request was dropped: the process ended first, which its view shows by then, or it
-    /// stopped.
-    pub(super) fn why_unanswered(&self) -> KernelError {
+    /// The error for a request that was dropped without an answer: the process ended first, which
+    /// its view shows by then, or it stopped.
+    pub(super) fn unanswered_error(&self) -> KernelError {
         match self.view.borrow().as_ref().map(|view| &view.phase) {
             Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),
             _ => KernelError::Process(ProcessError::Unanswered(self.pid)),
@@ -651,7 +652,9 @@ impl Process {
             delivery,
         };
         self.kernel.cast(message)?;
-        durable.await.unwrap_or_else(|_| Err(self.why_unanswered()))
+        durable
+            .await
+            .unwrap_or_else(|_| Err(self.unanswered_error()))
     }
 }
 

@@ -15,7 +15,7 @@ use super::kernel::ProcessInfo;
 /// hibernates again in time. All other processes are held: they are listed, and loaded by
 /// [`Kernel::resume`](super::Kernel::resume), by an input, or by a parent that looks for them.
 ///
-/// The default is to hold all, because a kernel is also opened to list what a store holds, to
+/// The default is to hold all, because a kernel is also opened to list the processes of a store, to
 /// inspect a process, or to restore one; none of that should call a model or run a command. Held
 /// work is not lost, and a store with a million hibernated processes opens without loading them.
 #[derive(Clone, Default)]
@@ -37,9 +37,9 @@ pub type RecoveryFn = dyn Fn(&ProcessInfo) -> RecoveryAction + Send + Sync;
 /// What happens to one process when a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryAction {
-    /// It runs again.
+    /// The process runs again.
     Resume,
-    /// It is held.
+    /// The process is held.
     Hold,
 }
 
@@ -50,8 +50,8 @@ impl Recovery {
         Self::Decide(Arc::new(decide))
     }
 
-    /// The processes of these rows that run again.
-    pub(super) fn of(&self, rows: &[ProcessRow]) -> Vec<Pid> {
+    /// Selects the processes of these rows that run again.
+    pub(super) fn select_pids(&self, rows: &[ProcessRow]) -> Vec<Pid> {
         let runs = |row: &&ProcessRow| match self {
             Self::Hold => false,
             Self::Resume => true,

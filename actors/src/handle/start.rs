@@ -1,4 +1,4 @@
-//! Starts a process.
+//! The builder that starts a process: its input, priority, access, budget and name.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Start {
         self
     }
 
-    /// What the process may do; admin by default.
+    /// The access of the process, which decides which tools it may call; admin by default.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
@@ -115,7 +115,7 @@ impl Start {
         if budget.or(program.budget()).cost_nanos.is_some() {
             program.check_prices(&host_context.prices)?;
         }
-        let named = program.clone();
+        let image_program = program.clone();
         let start_context = environment::gather_start_context(&kernel.context, &program)
             .await
             .map_err(StartError::from)?;
@@ -130,10 +130,10 @@ impl Start {
                 preloads,
                 input,
             };
-            let mut image = initial_image(&named, &host_context, birth, now_ms());
+            let mut image = initial_image(&image_program, &host_context, birth, now_ms());
             image.budget.limits = budget.or(image.budget.limits);
             start_context
-                .apply_to(&mut image, &named, &host_context)
+                .apply_to(&mut image, &image_program, &host_context)
                 .map(|()| image)
         });
         let image = image

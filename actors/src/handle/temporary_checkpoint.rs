@@ -1,4 +1,4 @@
-//! Checkpoints that exist for one operation only.
+//! Checkpoints that exist for one operation only, for instance for an export of the present state.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ impl TemporaryCheckpoint {
         }
     }
 
-    /// Returns the checkpoint, which the caller drops from now on.
-    pub(super) fn hand_over(mut self) -> Option<CheckpointGuard> {
+    /// Returns the checkpoint. The caller must drop it.
+    pub(super) fn into_guard(mut self) -> Option<CheckpointGuard> {
         self.checkpoint.take()
     }
 }

@@ -41,11 +41,11 @@ pub struct FnTool<F, A> {
     function: F,
     /// The argument type is `()`: the schema is an empty object, and so are the arguments that a
     /// model sends.
-    takes_nothing: bool,
+    has_no_arguments: bool,
     arguments: PhantomData<fn(A)>,
 }
 
-/// A function whose output streams out while it runs.
+/// A function that pushes its output into a sink while it runs.
 pub struct Streaming<F>(F);
 
 impl<F, A: JsonSchema> FnTool<F, A> {
@@ -56,13 +56,13 @@ impl<F, A: JsonSchema> FnTool<F, A> {
         F: Fn(A) -> R,
         R: Future<Output = Result<T, E>>,
     {
-        Self::of(name, description, function)
+        Self::from_function(name, description, function)
     }
 
-    fn of(name: &str, description: &str, function: F) -> Self {
+    fn from_function(name: &str, description: &str, function: F) -> Self {
         let schema = schemars::schema_for!(A);
-        let takes_nothing = schema.get("type").is_some_and(|kind| kind == "null");
-        let schema = match takes_nothing {
+        let has_no_arguments = schema.get("type").is_some_and(|kind| kind == "null");
+        let schema = match has_no_arguments {
             true => r#"{"type":"object","properties":{}}"#.to_owned(),
             false => serde_json::to_string(&schema).expect("a JSON schema is JSON"),
         };
@@ -75,7 +75,7 @@ impl<F, A: JsonSchema> FnTool<F, A> {
             spec,
             policy: ToolPolicy::default(),
             function,
-            takes_nothing,
+            has_no_arguments,
             arguments: PhantomData,
         }
     }
@@ -89,7 +89,7 @@ impl<F, A: JsonSchema> FnTool<Streaming<F>, A> {
         F: Fn(A, OutputSink) -> R,
         R: Future<Output = Result<(), E>>,
     {
-        Self::of(name, description, Streaming(function))
+        Self::from_function(name, description, Streaming(function))
     }
 }
 
@@ -108,14 +108,14 @@ impl<F, A> FnTool<F, A> {
         self
     }
 
-    /// A call that runs longer is abandoned and answered with an error.
+    /// Sets the deadline. A call that runs longer is abandoned and answered with an error.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline_ms = deadline.as_millis() as u64;
         self
     }
 
-    /// A call with more output is ended.
+    /// Sets the output cap. A call with more output is ended.
     #[must_use]
     pub fn output_cap(mut self, bytes: u64) -> Self {
         self.policy.output_cap_bytes = bytes;
@@ -134,12 +134,12 @@ fn decode<A: DeserializeOwned>(args: &str, schema: &str) -> Result<A, serde_json
         };
         let fields = value.as_object_mut().into_iter().flatten();
         for (name, field) in fields {
-            let of = &schema["properties"][name]["type"];
+            let field_type = &schema["properties"][name]["type"];
             // An optional integer has the type `["integer", "null"]`.
-            let is_integer = of == "integer"
-                || of
+            let is_integer = field_type == "integer"
+                || field_type
                     .as_array()
-                    .is_some_and(|of| of.iter().any(|of| of == "integer"));
+                    .is_some_and(|types| types.iter().any(|name| name == "integer"));
             if let Some(number) = field
                 .as_str()
                 .filter(|_| is_integer)
@@ -198,7 +198,7 @@ impl<F: Function<A>, A: DeserializeOwned + 'static> Tool for FnTool<F, A> {
     }
 
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
-        let args = if self.takes_nothing && matches!(args.trim(), "" | "{}") {
+        let args = if self.has_no_arguments && matches!(args.trim(), "" | "{}") {
             "null"
         } else {
             &args
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_as_a_string_is_taken_and_nothing_else_is() {
+    fn a_string_is_accepted_only_for_an_integer() {
         let schema = serde_json::to_string(&schemars::schema_for!(Count)).unwrap();
         let decode = |args: &str| decode::<Count>(args, &schema);
         let count = Count {

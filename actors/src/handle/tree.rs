@@ -4,9 +4,10 @@ use super::process::Process;
 use crate::error::KernelError;
 use dormouse_kernel::process::Signal;
 
-/// A process and the descendants that it has when a signal is sent. When a method returns, its
-/// signal is durable in all of them that have not ended; a model or tool that hangs does not delay
-/// it. If it is not durable in some, the error is that of the first:
+/// A process and its descendants, which are determined when a signal is sent. When a method
+/// returns, its signal is durable in all of these processes that have not ended; a model or tool
+/// that hangs does not delay it. If the signal is not durable in some process, the method returns
+/// the error of the first such process:
 /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered) if that process stopped before.
 #[derive(Clone, Debug)]
 pub struct Tree(pub(super) Process);

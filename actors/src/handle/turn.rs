@@ -1,4 +1,4 @@
-//! Waits for the end of the turn with an input.
+//! Sends an input and waits for the end of the turn that handles it.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::process::{InputProgress, TurnEnd, TurnRequest};
 use crate::recovery::LoadError;
 
 impl Process {
-    /// Sends user input to the process, and waits for the end of the turn that begins with it:
-    /// [`input`](Self::input), and what came of it. Returns how the turn ended, with the last words
-    /// of the model or the reason of a failure. A failed turn is not an error: look at the status.
+    /// Sends user input to the process, as [`input`](Self::input) does, and waits for the end of
+    /// the turn that handles it. Returns the status of the turn, with the text of the model's last
+    /// reply or the reason of a failure. A failed turn is not an `Err`: check the status.
     ///
     /// ```
     /// # use dormouse_actors::{KernelError, handle::Process};
@@ -34,8 +34,8 @@ impl Process {
     /// }
     /// ```
     ///
-    /// * A process in a turn reads the input after that turn. Inputs that wait together are read in
-    ///   one turn, and each caller gets its end.
+    /// * A process in a turn handles the input after that turn. Inputs that wait together are
+    ///   handled in one turn, and each caller gets the end of that turn.
     /// * If the process ends before or with the turn, this returns its exit, as
     ///   [`wait`](Self::wait) does.
     /// * A [`goto`](Self::goto) and a [`restore`](Self::restore) of the host end the turn as
@@ -45,14 +45,14 @@ impl Process {
     /// * Background children may run on after the turn: `wait_for(View::is_idle)` waits for them
     ///   too.
     ///
-    /// The input is durable before anything is done because of it, and the end of the turn is
-    /// durable when this returns. Dropping the future neither takes the input back nor ends the
-    /// turn; [`interrupt`](Self::interrupt) does that. There is no time limit: use
+    /// The input is durable before any effect of it, and the end of the turn is durable when this
+    /// returns. Dropping the future neither withdraws the input nor ends the turn;
+    /// [`interrupt`](Self::interrupt) ends the turn. There is no time limit: use
     /// `tokio::time::timeout` and `interrupt`.
     ///
     /// Costs no more than [`input`](Self::input): no events are read, and the number of turns that
-    /// are awaited at once is limited only by the inboxes. `spent` is `None` if the process was
-    /// loaded again during the turn; then the facts since the input are read from its journal.
+    /// are awaited concurrently is limited only by the inboxes. If the process was loaded again
+    /// during the turn, the facts since the input are read from its journal, and `spent` is `None`.
     ///
     /// # Errors
     /// As [`input`](Self::input), before the input is durable.
@@ -60,7 +60,7 @@ impl Process {
     /// [`ProcessError::Held`](crate::ProcessError::Held) if the process stops because its journal
     /// cannot be read or written, or if it faults and has no journal;
     /// [`KernelError::Closed`] if the kernel shuts down first: in both cases the input is in the
-    /// journal, and the turn goes on when the process is resumed.
+    /// journal, and the turn continues when the process is resumed.
     /// [`KernelError::Store`] if the process was loaded again and its journal cannot be read.
     pub async fn turn(&self, user_input: impl Into<UserInput>) -> Result<Exit, KernelError> {
         let user_input = user_input.into();
@@ -74,15 +74,15 @@ impl Process {
         self.deliver_for_turn(input, TurnRequest { queued, ended })
             .await?;
         match end.await {
-            Ok(end) => self.exit_of(end).await,
+            Ok(end) => self.wait_for_exit(end).await,
             Err(_) => {
-                let queued_at = queued_at.await.map_err(|_| self.why_unanswered())?;
-                self.turn_in_journal(queued_at).await
+                let queued_at = queued_at.await.map_err(|_| self.unanswered_error())?;
+                self.wait_in_journal(queued_at).await
             }
         }
     }
 
-    async fn exit_of(&self, end: TurnEnd) -> Result<Exit, KernelError> {
+    async fn wait_for_exit(&self, end: TurnEnd) -> Result<Exit, KernelError> {
         match end {
             TurnEnd::Turn(exit) => Ok(exit),
             TurnEnd::Process => self.wait().await,
@@ -91,16 +91,16 @@ impl Process {
 
     /// Waits for the end of the turn with the input of fact `queued`, after the actor that received
     /// the input has stopped. Reads each later fact once.
-    async fn turn_in_journal(&self, queued: FactNumber) -> Result<Exit, KernelError> {
+    async fn wait_in_journal(&self, queued: FactNumber) -> Result<Exit, KernelError> {
         let (mut view, mut exit) = self.subscriptions();
-        let mut reading = TurnReading::new(queued);
+        let mut search = TurnSearch::new(queued);
         loop {
             let last = view.borrow_and_update().as_ref().map(|view| view.fact);
             let stopped = exit.borrow_and_update().clone();
             if let Some(last) = last.filter(|_| self.kernel.context.has_store)
-                && let Some(end) = self.read_turn(&mut reading, last).await?
+                && let Some(end) = self.read_turn(&mut search, last).await?
             {
-                return self.exit_of(end).await;
+                return self.wait_for_exit(end).await;
             }
             if stopped.is_some() {
                 return self.wait().await;
@@ -116,10 +116,10 @@ impl Process {
     /// Reads the facts up to `last` that were not read before.
     async fn read_turn(
         &self,
-        reading: &mut TurnReading,
+        search: &mut TurnSearch,
         last: FactNumber,
     ) -> Result<Option<TurnEnd>, KernelError> {
-        let (pid, first) = (self.pid(), reading.next);
+        let (pid, first) = (self.pid(), search.next);
         if last < first {
             return Ok(None);
         }
@@ -136,32 +136,32 @@ impl Process {
             Err(KernelError::Store(StoreFailure::NoStore)) => return Err(KernelError::Closed),
             facts => facts?,
         };
-        reading.next = last.plus(1);
-        Ok(facts.iter().find_map(|fact| reading.apply(fact)))
+        search.next = last.plus(1);
+        Ok(facts.iter().find_map(|fact| search.apply(fact)))
     }
 }
 
-/// An input whose turn is looked for in a journal.
-struct TurnReading {
+/// The search in a journal for the end of the turn with an input.
+struct TurnSearch {
     /// The first fact that was not read.
     next: FactNumber,
     progress: InputProgress,
-    last_words: Arc<str>,
+    last_reply: Arc<str>,
 }
 
-impl TurnReading {
+impl TurnSearch {
     fn new(queued: FactNumber) -> Self {
         Self {
             next: queued.plus(1),
             progress: InputProgress::Waiting,
-            last_words: Arc::default(),
+            last_reply: Arc::default(),
         }
     }
 
     fn apply(&mut self, fact: &Fact<ContentRef>) -> Option<TurnEnd> {
         if let Fact::Call(CallFact::ModelReplied { blocks, .. }) = fact {
-            self.last_words = text_of(blocks).into();
+            self.last_reply = text_of(blocks).into();
         }
-        self.progress.apply(fact, || self.last_words.clone())
+        self.progress.apply(fact, || self.last_reply.clone())
     }
 }

@@ -1,4 +1,5 @@
-//! Garbage collection, as the store sees it: its parameters and results.
+//! The parameters and results of the two store operations of a garbage collection: the update of
+//! the inventory, which records what refers to which content, and the sweep, which frees space.
 
 use std::ops::ControlFlow;
 
@@ -7,17 +8,17 @@ pub use dormouse_kernel::retention::Deletions;
 use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::codec::CodecError;
 
-use crate::garbage::Piece;
+use crate::garbage::EncodedRecord;
 
 /// Parameters of [`Store::update_inventory`](super::Store::update_inventory).
 pub struct InventoryUpdate<'a> {
     /// The inventory to update. An empty one, or one of another opening of the store, is filled
     /// from the beginning.
     pub inventory: &'a mut Inventory,
-    /// Returns the contents that a piece of a journal refers to.
-    pub references: &'a mut dyn FnMut(Piece<'_>) -> Result<Vec<ContentHash>, CodecError>,
-    /// Called before each bounded part of the work. If it breaks off, the next update continues
-    /// from there.
+    /// Returns the contents that a record refers to.
+    pub references: &'a mut dyn FnMut(EncodedRecord<'_>) -> Result<Vec<ContentHash>, CodecError>,
+    /// Called before each bounded part of the work. If it returns `Break`, the update stops, and
+    /// the next update continues from there.
     pub watch: &'a mut dyn FnMut() -> ControlFlow<()>,
 }
 
@@ -38,15 +39,15 @@ pub struct SweepRequest<'a> {
     /// found it after the mark began. The sweep records inspected and freed segments in it.
     pub inventory: &'a mut Inventory,
     /// The contents that are kept.
-    pub contents: Contents,
-    /// What counts as deleted in addition to what is deleted. For [`Purpose::Count`].
+    pub contents: KeptContents,
+    /// Deletions that are counted as done although they are not committed, for [`Purpose::Count`].
     pub deletions: &'a Deletions,
     /// Whether anything is written.
     pub purpose: Purpose,
     /// The size of the work units.
     pub bounds: Bounds,
-    /// Called before each step. Breaking off leaves the store consistent, and what was freed stays
-    /// freed.
+    /// Called before each step. If it returns `Break`, the sweep stops; the store stays consistent,
+    /// and freed space stays freed.
     pub watch: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
 }
 
@@ -90,12 +91,12 @@ impl Default for Bounds {
 
 /// Which contents are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Contents {
+pub enum KeptContents {
     /// All contents.
     #[default]
     All,
     /// The contents that the inventory lists as referenced.
-    Referred,
+    Referenced,
 }
 
 /// A step of a sweep in a segment of the log, about to begin.
@@ -130,25 +131,25 @@ impl Step {
     }
 }
 
-/// What a sweep did, or would do.
+/// The result of a sweep, or of counting what a sweep would free.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Bytes in the store before.
     pub bytes_before: u64,
     /// Bytes in the store after.
     pub bytes_after: u64,
-    /// Bytes that are live in these parts.
+    /// Bytes of live records in these segments.
     pub live_bytes: u64,
     /// Bytes that were moved.
     pub moved_bytes: u64,
-    /// Segments that could have been freed: all except the active one and those freed before.
+    /// Segments that a sweep can free: all except the active one and those that are freed already.
     pub parts: u64,
-    /// Records that were inspected to find out which are live; none in segments that the inventory
-    /// knows well enough.
+    /// Records that were inspected to determine which are live. The records of a segment are not
+    /// inspected if the inventory determines them.
     pub inspected: u64,
     /// Segments that were freed.
     pub freed_parts: u64,
-    /// Bytes of garbage that stay, because too much of their segment is live.
+    /// Bytes of garbage that are not freed, because too much of their segment is live.
     pub left_bytes: u64,
     /// Contents that were freed.
     pub dropped_contents: u64,
@@ -160,12 +161,12 @@ pub struct SweepReport {
     pub progress: Progress,
 }
 
-/// How far a sweep came.
+/// Whether a sweep or an update of the inventory is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// Complete.
     #[default]
     Done,
     /// Stopped early by `watch`.
-    BrokenOff,
+    Interrupted,
 }

@@ -1,5 +1,4 @@
-//! When the facts of a process were written, and which of them are lost: what a position in the
-//! past of a process means.
+//! The history of a process: which commit wrote which facts, and which facts are lost.
 
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
@@ -11,8 +10,8 @@ pub struct History {
     /// The process.
     pub pid: Pid,
     /// The commits, sorted by fact number. A gap between two of them is a lost record.
-    pub written: Vec<Written>,
-    /// What may be lost after the last known commit.
+    pub written: Vec<CommittedFacts>,
+    /// Facts that may be lost after the last known commit.
     pub lost: Option<LostHistory>,
 }
 
@@ -21,14 +20,14 @@ pub struct History {
 pub struct LostHistory {
     /// No lost fact was written before this commit.
     pub since: CommitNumber,
-    /// What is lost, and the consequences.
+    /// Describes the loss and its consequences.
     pub what: String,
 }
 
 impl History {
-    /// A history without losses.
+    /// Builds a history without losses.
     #[must_use]
-    pub fn whole(pid: Pid, written: Vec<Written>) -> Self {
+    pub fn complete(pid: Pid, written: Vec<CommittedFacts>) -> Self {
         Self {
             pid,
             written,
@@ -39,12 +38,15 @@ impl History {
     /// The last known fact.
     #[must_use]
     pub fn last(&self) -> FactNumber {
-        self.written.last().map(Written::last).unwrap_or_default()
+        self.written
+            .last()
+            .map(CommittedFacts::last)
+            .unwrap_or_default()
     }
 
     /// The commits up to the first gap, and the error for the gap; `None` if nothing is lost.
     #[must_use]
-    pub fn up_to_loss(&self) -> (&[Written], Option<StoreError>) {
+    pub fn up_to_loss(&self) -> (&[CommittedFacts], Option<StoreError>) {
         let gap = self
             .written
             .windows(2)
@@ -52,9 +54,9 @@ impl History {
         match gap {
             Some(gap) => (
                 &self.written[..=gap],
-                Some(self.gap(self.written[gap].last().plus(1))),
+                Some(self.gap_error(self.written[gap].last().plus(1))),
             ),
-            None => (&self.written, self.end()),
+            None => (&self.written, self.end_error()),
         }
     }
 
@@ -62,31 +64,31 @@ impl History {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a part of it is lost.
-    pub fn readable(&self) -> Result<&[Written], StoreError> {
+    pub fn readable(&self) -> Result<&[CommittedFacts], StoreError> {
         match self.up_to_loss() {
             (written, None) => Ok(written),
             (_, Some(error)) => Err(error),
         }
     }
 
-    /// The commit that holds a fact.
+    /// The commit that wrote a fact, with all facts of that commit.
     ///
     /// # Errors
     /// [`StoreError::UnknownFact`], [`StoreError::DeletedFact`], [`StoreError::Damaged`].
-    pub fn at(&self, fact: FactNumber) -> Result<Written, StoreError> {
+    pub fn commit_of(&self, fact: FactNumber) -> Result<CommittedFacts, StoreError> {
         let pid = self.pid;
         let requested = fact;
-        if let Some(kept) = self.written.first().filter(|kept| fact < kept.first) {
+        if let Some(retained) = self.written.first().filter(|facts| fact < facts.first) {
             return Err(StoreError::DeletedFact {
                 pid,
                 requested,
-                since: kept.first,
+                since: retained.first,
             });
         }
         match self.written.iter().find(|written| fact <= written.last()) {
             Some(written) if written.first <= fact => Ok(*written),
-            Some(_) => Err(self.gap(fact)),
-            None => Err(self.end().unwrap_or(StoreError::UnknownFact {
+            Some(_) => Err(self.gap_error(fact)),
+            None => Err(self.end_error().unwrap_or(StoreError::UnknownFact {
                 pid,
                 requested,
                 last: self.last(),
@@ -94,46 +96,49 @@ impl History {
         }
     }
 
-    /// The last fact written by a commit; `None` if the process did not exist then.
+    /// The last fact that was written up to and including a commit; `None` if the process did not
+    /// exist then.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if that is not known.
-    pub fn by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
-        let known = self
+    /// [`StoreError::Damaged`] if facts around that commit may be lost.
+    pub fn last_fact_by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
+        let count = self
             .written
             .iter()
             .take_while(|written| written.commit <= commit)
             .count();
-        let last = self.written[..known].last().map(Written::last);
-        match self.written.get(known) {
+        let last = self.written[..count].last().map(CommittedFacts::last);
+        match self.written.get(count) {
             // The lost facts may have been written before or after the commit.
             Some(next) if last.is_some_and(|last| last.plus(1) < next.first) => {
-                Err(self.gap(last.unwrap_or_default().plus(1)))
+                Err(self.gap_error(last.unwrap_or_default().plus(1)))
             }
             Some(_) => Ok(last),
-            None if self.lost.as_ref().is_some_and(|lost| lost.since <= commit) => {
-                Err(self.end().unwrap_or_else(|| self.gap(self.last())))
-            }
+            None if self.lost.as_ref().is_some_and(|lost| lost.since <= commit) => Err(self
+                .end_error()
+                .unwrap_or_else(|| self.gap_error(self.last()))),
             None => Ok(last),
         }
     }
 
-    fn gap(&self, fact: FactNumber) -> StoreError {
+    /// The error for a lost fact between two known commits.
+    fn gap_error(&self, fact: FactNumber) -> StoreError {
         StoreError::Damaged {
             what: format!("fact {fact} of process {} is lost", self.pid),
         }
     }
 
-    fn end(&self) -> Option<StoreError> {
+    /// The error for facts that may be lost after the last known commit.
+    fn end_error(&self) -> Option<StoreError> {
         self.lost.as_ref().map(|lost| StoreError::Damaged {
             what: lost.what.clone(),
         })
     }
 }
 
-/// Facts of one commit.
+/// The facts of a process that one commit wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct CommittedFacts {
     /// The commit.
     pub commit: CommitNumber,
     /// The time of the commit: milliseconds since the epoch, UTC.
@@ -144,8 +149,8 @@ pub struct Written {
     pub count: u64,
 }
 
-impl Written {
-    /// The last of the facts.
+impl CommittedFacts {
+    /// The last fact of the commit.
     #[must_use]
     pub fn last(&self) -> FactNumber {
         FactNumber((self.first.0 + self.count).saturating_sub(1))
@@ -158,12 +163,13 @@ mod tests {
 
     /// Facts 0 to 2 of commit 1, 3 and 4 of commit 3, 7 of commit 6: facts 5 and 6 are lost.
     fn history(lost: Option<u64>) -> History {
-        let written = [(1, 0, 3), (3, 3, 2), (6, 7, 1)].map(|(commit, first, count)| Written {
-            commit: CommitNumber(commit),
-            at_ms: commit,
-            first: FactNumber(first),
-            count,
-        });
+        let written =
+            [(1, 0, 3), (3, 3, 2), (6, 7, 1)].map(|(commit, first, count)| CommittedFacts {
+                commit: CommitNumber(commit),
+                at_ms: commit,
+                first: FactNumber(first),
+                count,
+            });
         let lost = lost.map(|since| LostHistory {
             since: CommitNumber(since),
             what: "its end".to_owned(),
@@ -175,31 +181,32 @@ mod tests {
         }
     }
 
-    /// The answer to a query, or that it is not known.
-    fn known<T>(answer: Result<T, StoreError>) -> Result<T, ()> {
+    /// Maps the error of a damaged history to `()`; fails on any other error.
+    fn or_damaged<T>(answer: Result<T, StoreError>) -> Result<T, ()> {
         answer.map_err(|error| assert!(matches!(error, StoreError::Damaged { .. }), "{error}"))
     }
 
     #[test]
     fn a_fact_is_in_the_commit_that_wrote_it() {
         let history = history(None);
-        let commits = [0, 2, 3, 4, 7].map(|fact| history.at(FactNumber(fact)).unwrap().commit.0);
+        let commits =
+            [0, 2, 3, 4, 7].map(|fact| history.commit_of(FactNumber(fact)).unwrap().commit.0);
         assert_eq!(commits, [1, 1, 3, 3, 6]);
         assert_eq!(
-            [5, 6].map(|fact| known(history.at(FactNumber(fact))).is_err()),
+            [5, 6].map(|fact| or_damaged(history.commit_of(FactNumber(fact))).is_err()),
             [true, true]
         );
         assert!(matches!(
-            history.at(FactNumber(8)),
+            history.commit_of(FactNumber(8)),
             Err(StoreError::UnknownFact {
                 last: FactNumber(7),
                 ..
             })
         ));
-        let mut shortened = history;
-        shortened.written.remove(0);
+        let mut truncated = history;
+        truncated.written.remove(0);
         assert!(matches!(
-            shortened.at(FactNumber(2)),
+            truncated.commit_of(FactNumber(2)),
             Err(StoreError::DeletedFact {
                 since: FactNumber(3),
                 ..
@@ -208,9 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn how_a_process_stood_at_a_commit_is_known_unless_something_of_it_may_be_lost() {
+    fn the_last_fact_by_a_commit_is_known_unless_facts_before_it_may_be_lost() {
         let by = |history: &History, commit| {
-            known(history.by(CommitNumber(commit))).map(|last| last.map(|last| last.0))
+            or_damaged(history.last_fact_by(CommitNumber(commit)))
+                .map(|last| last.map(|last| last.0))
         };
         let whole = history(None);
         let expected = [
@@ -235,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_be_read_up_to_the_first_loss() {
+    fn a_history_can_be_read_up_to_the_first_loss() {
         let lost = history(None);
         let (written, error) = lost.up_to_loss();
         assert_eq!(
@@ -255,6 +263,6 @@ mod tests {
                 (2, is_readable)
             );
         }
-        assert_eq!(History::whole(Pid(1), Vec::new()).last(), FactNumber(0));
+        assert_eq!(History::complete(Pid(1), Vec::new()).last(), FactNumber(0));
     }
 }

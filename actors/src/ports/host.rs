@@ -1,4 +1,5 @@
-//! The machine that the kernel runs on, under the permissions of the user.
+//! The port for the machine that the kernel runs on: files, commands, tool servers and environment
+//! variables, under the permissions of the user.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,19 +15,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::tool::{OutputSink, Tool, ToolError};
 
-/// Why a host did not do what a program requested, in words for the model and the user. The text
-/// contains no secret.
+/// Why a host did not execute a request of a program, as a text for the model and the user. The
+/// text contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The user has not permitted it, or what is permitted does not exist. The text says which, and
-    /// how to permit it.
+    /// The user has not permitted the request, or the permitted thing does not exist. The text says
+    /// which of the two, and how to permit the request.
     #[error("{0}")]
     Refused(String),
-    /// This host never does it.
+    /// This host never executes such requests.
     #[error("{0}")]
     Unsupported(String),
-    /// It is permitted and failed.
+    /// The request is permitted, and failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -43,18 +44,19 @@ impl From<HostError> for ToolError {
     }
 }
 
-/// Files and programs of the host. The implementation decides what is permitted. It refuses
-/// everything else when it is used, with an error that names the missing permission.
+/// Files and programs of the host. The implementation decides what is permitted, and refuses every
+/// other request with an error that names the missing permission.
 pub trait Host: Send + Sync + 'static {
     /// The command as a tool. A command that is not permitted becomes a tool that refuses every
     /// call with the reason.
     fn command(&self, command: &Command) -> Arc<dyn Tool>;
 
-    /// Starts a tool server, with the variables of its declaration filled in. The default starts
-    /// none.
+    /// Starts a tool server, with the variables of its declaration filled in. The default refuses
+    /// every server.
     ///
     /// # Errors
-    /// It is not permitted, or cannot be started. The text shows no value of the declaration.
+    /// The server is not permitted, or cannot be started. The text shows no value of the
+    /// declaration.
     fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host starts no tool servers, and so not `{}`.",
@@ -63,11 +65,11 @@ pub trait Host: Send + Sync + 'static {
     }
 
     /// The value of an environment variable that a program names in `[env_info]`; `None` if it is
-    /// not set. The value may be a secret: an implementation returns only what the user permitted
-    /// by name. The default returns none.
+    /// not set. The value may be a secret: an implementation returns only variables that the user
+    /// permitted by name. The default refuses every variable.
     ///
     /// # Errors
-    /// It is not permitted.
+    /// The variable is not permitted.
     fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host hands on no environment variable, and so not {name}."
@@ -78,7 +80,7 @@ pub trait Host: Send + Sync + 'static {
     /// model server or a tool server. The default permits no connection.
     ///
     /// # Errors
-    /// It is not permitted.
+    /// The connection is not permitted.
     fn connect(&self, machine: &str, port: u16) -> Result<(), HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host permits no connection that a program asks for, and so none to \
@@ -98,7 +100,7 @@ pub trait Host: Send + Sync + 'static {
     /// started. The default permits all.
     ///
     /// # Errors
-    /// It is not permitted, or does not exist.
+    /// The program is not permitted, or does not exist.
     fn permits_program(&self, program: &str) -> Result<(), HostError> {
         let _ = program;
         Ok(())
@@ -108,7 +110,7 @@ pub trait Host: Send + Sync + 'static {
     /// to inform the user. The default permits all.
     ///
     /// # Errors
-    /// No folder does.
+    /// No folder permits this use.
     fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
         let _ = file_use;
         Ok(())
@@ -125,7 +127,7 @@ pub trait Host: Send + Sync + 'static {
     /// program.
     ///
     /// # Errors
-    /// Any [`FileErrorKind`] but `FileExists`.
+    /// Any [`FileErrorKind`] except `FileExists`.
     fn read(&self, path: &Path) -> Result<Bytes, FileError>;
 
     /// Reads a file of any size from the permitted folders: its first `cap_bytes`, and the number
@@ -138,10 +140,10 @@ pub trait Host: Send + Sync + 'static {
     }
 
     /// Lists a directory of the permitted folders. Very long lists may be truncated; the result
-    /// counts the entries that are left out. The default lists none.
+    /// counts the entries that are left out. The default refuses every directory.
     ///
     /// # Errors
-    /// As [`Host::read`]. No host lists any by default.
+    /// As [`Host::read`].
     fn list(&self, path: &Path) -> Result<Listing, FileError> {
         Err(FileError {
             kind: FileErrorKind::AccessDenied,
@@ -172,7 +174,7 @@ pub struct ServerChild {
     /// Its standard error.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// Keeps the server running: dropping it ends the server and everything that it started.
-    pub held: Box<dyn Send + Sync>,
+    pub process_guard: Box<dyn Send + Sync>,
 }
 
 /// A host that permits nothing: the default of a kernel without a host.
@@ -181,7 +183,7 @@ pub struct NoHost;
 
 impl Host for NoHost {
     fn command(&self, command: &Command) -> Arc<dyn Tool> {
-        Arc::new(Refusing {
+        Arc::new(RefusedCommand {
             command: command.clone(),
         })
     }
@@ -199,17 +201,18 @@ impl Host for NoHost {
     }
 
     fn write(&self, write: FileWrite) -> BoxFuture<'static, Result<(), FileError>> {
-        std::future::ready(Err(denied(&write.path, "written"))).boxed()
+        std::future::ready(Err(access_denied(&write.path, "written"))).boxed()
     }
 
     fn read(&self, path: &Path) -> Result<Bytes, FileError> {
-        Err(denied(&path.display().to_string(), "read"))
+        Err(access_denied(&path.display().to_string(), "read"))
     }
 }
 
-fn denied(path: &str, done: &str) -> FileError {
+/// The error of a file operation; `operation` is its past participle: `read` or `written`.
+fn access_denied(path: &str, operation: &str) -> FileError {
     let message = format!(
-        "{path} cannot be {done}: this kernel was built without a host. Build it with `.host(…)`."
+        "{path} cannot be {operation}: this kernel was built without a host. Build it with `.host(…)`."
     );
     FileError {
         kind: FileErrorKind::AccessDenied,
@@ -217,11 +220,12 @@ fn denied(path: &str, done: &str) -> FileError {
     }
 }
 
-struct Refusing {
+/// A command as a tool that refuses every call.
+struct RefusedCommand {
     command: Command,
 }
 
-impl Tool for Refusing {
+impl Tool for RefusedCommand {
     fn spec(&self) -> dormouse_proto::tool::ToolSpec {
         self.command.spec()
     }

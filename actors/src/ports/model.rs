@@ -1,4 +1,4 @@
-//! Models: a request in, a stream of deltas and a reply out.
+//! The port for models: a model answers a request with a stream of deltas and a final reply.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use futures_util::future::BoxFuture;
 
 use super::Host;
 
-/// Answers requests: the API of a provider, a script, a recording.
+/// Answers requests. Implementations call the API of a provider, run a script, or replay a
+/// recording.
 ///
 /// A call is one attempt; the kernel repeats it if the error permits that. Dropping the future
 /// abandons the call.
@@ -31,14 +32,14 @@ pub trait Model: Send + Sync + 'static {
     }
 }
 
-/// A model that a process needs, and what may be used to reach it.
+/// The model that a process needs, and the host whose permissions apply.
 #[derive(Clone, Copy)]
 pub struct ProviderRequest<'a> {
     /// The program of the process.
     pub program: &'a Program,
     /// The model that the program chose. A program may choose several.
     pub model: &'a ModelChoice,
-    /// What the user permits the program: to name a server, or a variable with a key.
+    /// Checks what the user permits the program: to name a server, or a variable with a key.
     pub host: &'a Arc<dyn Host>,
 }
 
@@ -47,7 +48,8 @@ pub trait Provider: Send + Sync + 'static {
     /// The requested model.
     ///
     /// # Errors
-    /// No such model: a script that cannot be read, a server that the user does not permit.
+    /// The model cannot be provided, for instance because a script cannot be read or the user does
+    /// not permit the server.
     fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError>;
 }
 

@@ -1,4 +1,4 @@
-//! Tool servers that programs name. An adapter speaks their protocol.
+//! The port for tool servers that programs name. An adapter implements it with their protocol.
 
 use std::sync::Arc;
 
@@ -40,6 +40,7 @@ pub trait ToolServers: Send + Sync + 'static {
         out: OutputSink,
     ) -> BoxFuture<'static, Result<(), ToolError>>;
 
-    /// Disconnects from every server, and ends those that were started. Takes seconds at most.
+    /// Disconnects from every server, and ends the servers that the host started. Takes seconds at
+    /// most.
     fn close(&self) -> BoxFuture<'static, ()>;
 }

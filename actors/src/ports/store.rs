@@ -1,4 +1,4 @@
-//! The store: journals, contents, and the process table.
+//! The port for the store, which keeps journals, contents, and the process table.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ pub trait Store: Send + Sync + 'static {
     /// store takes no more commits.
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError>;
 
-    /// The process table. If records are lost, the result lists what can be read and describes what
-    /// is missing.
+    /// The process table. If records are lost, the result lists the readable rows and describes
+    /// the losses.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -85,14 +85,14 @@ pub trait Store: Send + Sync + 'static {
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError>;
 
     /// The highest number that a checkpoint ever had, even if it was dropped; 0 if there was none.
-    /// The next checkpoint has a greater number.
+    /// The next checkpoint gets a greater number.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`].
     fn last_checkpoint(&self) -> Result<u64, StoreError>;
 
-    /// A content, to be read from its place in the store. Does not read all of its bytes; what is
-    /// read later is verified then.
+    /// Opens a content for reading. Does not read all of its bytes; bytes are verified when they
+    /// are read.
     ///
     /// # Errors
     /// [`StoreError::UnknownContent`], [`StoreError::Damaged`], [`StoreError::Io`].
@@ -107,7 +107,7 @@ pub trait Store: Send + Sync + 'static {
     fn temp_files(&self, root: Pid) -> Result<Vec<TempFileChange>, StoreError>;
 
     /// Like [`temp_files`](Self::temp_files), up to and including a commit. Losses after that
-    /// commit do not matter.
+    /// commit cause no error.
     ///
     /// # Errors
     /// As [`Store::temp_files`].
@@ -129,14 +129,14 @@ pub trait Store: Send + Sync + 'static {
     /// Ends a mark: no sweep will follow it. A sweep ends its mark itself.
     fn end_mark(&self, mark: MarkToken);
 
-    /// Updates an inventory to what the store holds: only what was written since the last update is
-    /// read, or everything for an empty inventory. What cannot be read is recorded in the
-    /// inventory. A collection that frees space calls this after its mark began, so that everything
-    /// committed later is pinned.
+    /// Updates an inventory to the present data of the store. Reads only records that were written
+    /// since the last update, or all records for an empty inventory. Records that cannot be read
+    /// are noted in the inventory. A collection that frees space calls this after its mark began,
+    /// so that everything committed later is pinned.
     ///
     /// # Errors
-    /// [`StoreError::Io`]. The inventory is of no use then.
-    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError>;
+    /// [`StoreError::Io`]. The inventory must not be used after an error.
+    fn update_inventory(&self, update: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError>;
 
     /// Frees the space of deleted data and of unreferenced contents. No query except
     /// [`Store::content`] changes its result. Commits and reads continue; a crash at any moment
@@ -144,8 +144,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Stale`], [`StoreError::Damaged`], [`StoreError::Io`];
-    /// [`StoreError::MarkSuperseded`] if the mark was never begun, or another one since. What was
-    /// freed before stays freed.
+    /// [`StoreError::MarkSuperseded`] if the mark was never begun, or another mark was begun since.
+    /// Space that was freed before stays freed.
     fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError>;
 }
 
@@ -175,9 +175,10 @@ impl<'a> Batch<'a> {
 /// How durable a commit is when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncLevel {
-    /// The operating system has it: it survives the end of this program, but not a power loss.
+    /// The operating system has the data: it survives the end of this program, but not a power
+    /// loss.
     Written,
-    /// The disk has it: it survives a power loss.
+    /// The disk has the data: it survives a power loss.
     Synced,
 }
 
@@ -189,9 +190,9 @@ pub struct OwnerToken(pub u64);
 /// A record of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOp {
-    /// A content, named by its hash. Precedes the first entry that refers to it (DUR-3).
+    /// A content. Precedes the first entry that refers to it (DUR-3).
     Content {
-        /// Its name.
+        /// The hash of its bytes, by which other records refer to it.
         hash: ContentHash,
         /// Its bytes.
         bytes: Bytes,
@@ -202,12 +203,12 @@ pub enum WriteOp {
     /// A content that the store already has and a later entry refers to: a running mark pins it.
     /// Refused as [`StoreError::UnknownContent`] if the store does not have it.
     ContentReferenced {
-        /// Its name.
+        /// The hash of its bytes.
         hash: ContentHash,
     },
     /// A process is created: its row in the process table, and its initial state (fact number 0).
     ProcessCreated {
-        /// The line.
+        /// The row.
         row: ProcessRow,
         /// The encoded image.
         image: Vec<u8>,
@@ -216,7 +217,7 @@ pub enum WriteOp {
     Facts {
         /// The process.
         pid: Pid,
-        /// The number of the first.
+        /// The number of the first fact.
         first: FactNumber,
         /// The encoded facts.
         facts: Vec<Vec<u8>>,
@@ -225,7 +226,7 @@ pub enum WriteOp {
     Snapshot {
         /// The process.
         pid: Pid,
-        /// The last fact in it.
+        /// The last fact that the state includes.
         at: FactNumber,
         /// The encoded image.
         image: Vec<u8>,
@@ -234,7 +235,7 @@ pub enum WriteOp {
     ProcessEnded {
         /// The process.
         pid: Pid,
-        /// How.
+        /// How the process ended.
         exit: Exit,
     },
     /// A change of the temporary files of a tree, numbered without gaps.
@@ -257,20 +258,20 @@ pub enum WriteOp {
         of: Pid,
         /// The root process of the tree.
         root: Pid,
-        /// What it covers.
+        /// Whether the checkpoint covers one process or a tree.
         scope: Scope,
         /// The members.
         members: Vec<Pid>,
     },
     /// A checkpoint is deleted.
     CheckpointDropped {
-        /// Which.
+        /// The checkpoint.
         id: CheckpointId,
     },
     /// A process is deleted: its journal, its row in the process table, and the temporary files of
     /// the tree that it is the root of. Its pid is never reused.
     ProcessDeleted {
-        /// Which.
+        /// The process.
         pid: Pid,
     },
     /// The history of a process before a snapshot is deleted.
@@ -285,7 +286,7 @@ pub enum WriteOp {
 /// The process table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The processes, by rising pid.
+    /// The processes, sorted by pid.
     pub rows: Vec<ProcessRow>,
     /// The highest pid that was ever assigned, also to processes that are lost or deleted; 0 if
     /// there is none.
@@ -310,7 +311,7 @@ impl Listing {
 /// The data that a process is loaded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
-    /// Its line in the table.
+    /// The row of the process in the process table.
     pub row: ProcessRow,
     /// The fact number of the snapshot `image`.
     pub base: FactNumber,
@@ -377,7 +378,7 @@ pub enum StoreError {
     InUse {
         /// The store's folder.
         path: String,
-        /// Who holds it.
+        /// The program that has the store open.
         holder: String,
     },
     /// The given key is not the key of the store. Nothing was read or changed.
@@ -397,29 +398,29 @@ pub enum StoreError {
         /// The store's folder.
         path: String,
     },
-    /// The store contains a record that this version does not know. Nothing was changed.
+    /// The store contains a record that this version cannot read. Nothing was changed.
     #[error("the store holds {what}, as a later version writes it. Open it with that version")]
     Newer {
-        /// What, and where.
+        /// The record, and where it is.
         what: String,
     },
-    /// Data that was read differs from what was written.
+    /// Data that was read differs from the data that was written.
     #[error("the store is damaged: {what}")]
     Damaged {
-        /// What, where, and what follows from it.
+        /// The data, where it is, and the consequences.
         what: String,
     },
     /// The requested data is lost, which was acknowledged when the store was repaired.
     #[error("the store has lost what is asked for, as was acknowledged: {what}")]
     Lost {
-        /// What, where, and what follows from it.
+        /// The data, where it is, and the consequences.
         what: String,
     },
     /// The commit breaks a rule of this port, or deletes something that is still needed. Nothing
     /// was written.
     #[error("the store refuses this commit: {why}")]
     Refused {
-        /// The rule, and what was given.
+        /// The rule, and how the commit breaks it.
         why: String,
     },
     /// Another mark was begun since, so the sweep cannot free anything. Nothing was freed.
@@ -427,7 +428,7 @@ pub enum StoreError {
         "a sweep frees only what the last mark found, and {why}. Collect garbage once at a time"
     )]
     MarkSuperseded {
-        /// What became of the mark.
+        /// What happened to the mark.
         why: &'static str,
     },
     /// The commit exceeds the quota. Nothing was written.
@@ -476,7 +477,7 @@ pub enum KeyFault {
         "is not encrypted, and a key was given. Open it without one, or name a new folder for an \
          encrypted store"
     )]
-    Needless,
+    NotEncrypted,
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -545,8 +546,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).end_mark(mark);
     }
 
-    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
-        (**self).update_inventory(order)
+    fn update_inventory(&self, update: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        (**self).update_inventory(update)
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {

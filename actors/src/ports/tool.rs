@@ -1,4 +1,4 @@
-//! Tools that run outside of the process machine: functions of the host, and commands.
+//! The port for tools that run outside of the process machine: functions of the host, and commands.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 /// A tool. The kernel checks access, enforces the deadline and the output cap, and catches panics.
 pub trait Tool: Send + Sync + 'static {
-    /// The name, description and schema that a model is shown.
+    /// The name, description and schema that a model sees.
     fn spec(&self) -> ToolSpec;
 
-    /// How the tool is run.
+    /// The access, deadline and output cap of the tool, and whether a call may be repeated.
     fn policy(&self) -> ToolPolicy;
 
     /// Runs the tool once. `args` is JSON text as the model wrote it; the output goes into `out`.
@@ -25,7 +25,7 @@ pub trait Tool: Send + Sync + 'static {
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>>;
 }
 
-/// Why a tool failed, or why its server cannot be reached, in words for the model: what went wrong
+/// Why a tool failed, or why its server cannot be reached, as a text for the model: what went wrong
 /// and what to try. Any text converts: `Err("the table is locked: try again".into())`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -83,12 +83,12 @@ impl OutputSink {
     /// A sink that accepts and keeps up to `cap_bytes`.
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
-        Self::keeping(cap_bytes, cap_bytes)
+        Self::with_limits(cap_bytes, cap_bytes)
     }
 
     /// A sink that accepts up to `cap_bytes` and keeps the first `keep_bytes`.
     #[must_use]
-    pub fn keeping(keep_bytes: u64, cap_bytes: u64) -> Self {
+    pub fn with_limits(keep_bytes: u64, cap_bytes: u64) -> Self {
         let state = Mutex::new(SinkState {
             builder: Builder::with_cap(keep_bytes),
             attached: Vec::new(),
@@ -109,7 +109,7 @@ impl OutputSink {
 
     /// The same sink, with a `watcher` that receives the progress of the tool.
     #[must_use]
-    pub fn watched_by(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+    pub fn with_progress_watcher(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self {
             watcher: Some(Arc::new(watcher)),
             ..self
@@ -117,13 +117,13 @@ impl OutputSink {
     }
 
     /// Reports the progress of the tool to the watcher. Progress is not output: no model sees it.
-    pub fn tell(&self, progress: Progress) {
+    pub fn report_progress(&self, progress: Progress) {
         if let Some(watcher) = &self.watcher {
             watcher(progress);
         }
     }
 
-    /// Takes as much of `bytes` as fits.
+    /// Adds as much of `bytes` to the output as fits.
     ///
     /// # Errors
     /// [`OutputFull`] if not all of it fitted; the kernel then ends the call.
@@ -178,7 +178,7 @@ impl OutputSink {
     }
 
     /// Resolves once output was dropped.
-    pub async fn full(&self) {
+    pub async fn wait_until_full(&self) {
         self.shared.full.notified().await;
     }
 
@@ -224,19 +224,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sink_keeps_what_fits_and_says_when_it_is_full() {
+    async fn a_sink_keeps_the_output_that_fits_and_reports_overflow() {
         let sink = OutputSink::with_cap(4);
         assert_eq!(sink.push(b"abc"), Ok(()));
         assert!(!sink.has_overflowed());
         assert_eq!(sink.push(b"de"), Err(OutputFull));
         assert_eq!(sink.push(b"f"), Err(OutputFull));
-        sink.full().await;
+        sink.wait_until_full().await;
         assert!(sink.has_overflowed());
         assert_eq!(&sink.take().bytes[..], b"abcd");
     }
 
     #[test]
-    fn what_is_attached_counts_and_is_taken_whole_or_not_at_all() {
+    fn an_attachment_counts_towards_the_cap_and_is_added_whole_or_not_at_all() {
         let attachment = |bytes: &'static [u8]| Attachment {
             name: None,
             media_type: "image/png".into(),
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_counts_what_it_does_not_keep() {
-        let sink = OutputSink::keeping(2, 5);
+    fn a_sink_counts_output_that_it_does_not_keep() {
+        let sink = OutputSink::with_limits(2, 5);
         assert_eq!(sink.push(b"abcd"), Ok(()));
         assert_eq!(sink.push(b"ef"), Err(OutputFull));
         let CappedBytes { bytes, cut_bytes } = sink.take();

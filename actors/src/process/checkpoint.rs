@@ -1,5 +1,5 @@
-//! The checkpoint tools of a process: create, list, read. They run in a task, so that abandoning
-//! the call cancels them.
+//! The checkpoint tools of a process, which create, list and read checkpoints. They run in a task,
+//! so that abandoning the call cancels them.
 
 use dormouse_kernel::process::{
     CheckpointError, CheckpointInfo, CheckpointOp, CheckpointReply, Completion,
@@ -9,16 +9,16 @@ use dormouse_proto::id::{CallId, CheckpointId};
 use futures_util::future::FutureExt;
 use tokio::sync::oneshot;
 
-use super::Running;
+use super::RunningProcess;
 use crate::checkpoint::NewCheckpointReply;
 use crate::consistent_cut;
 use crate::error::{KernelError, StoreFailure};
 use crate::ports::StoreError;
 use crate::supervisor::{Lineage, LookupMessage, TreeMessage};
 
-impl Running {
-    /// The facts that the checkpoint must cover are queued already, because effects wait for the
-    /// facts before them.
+impl RunningProcess {
+    /// Starts a checkpoint operation. The facts that a new checkpoint must cover are durable
+    /// already, because effects wait for the facts before them.
     pub(super) fn start_checkpoint_op(&mut self, call: CallId, op: CheckpointOp) {
         let pid = self.pid();
         let context = self.context.clone();
@@ -42,12 +42,12 @@ impl Running {
         let work = async move {
             let lineage: Lineage = lineage
                 .await
-                .map_err(|_| unavailable(KernelError::Closed))?;
+                .map_err(|_| to_checkpoint_error(KernelError::Closed))?;
             let made = match made {
                 Some(made) => Some(
                     made.await
                         .unwrap_or(Err(KernelError::Closed))
-                        .map_err(unavailable)?,
+                        .map_err(to_checkpoint_error)?,
                 ),
                 None => None,
             };
@@ -60,7 +60,7 @@ impl Running {
                     let state = state.ok_or(StoreError::UnknownCheckpoint(id))?;
                     Ok(CheckpointReply::Read(Box::new(state)))
                 }
-                (_, Some(made)) => Ok(CheckpointReply::Made(find(
+                (_, Some(made)) => Ok(CheckpointReply::Made(find_checkpoint(
                     consistent_cut::restorable_checkpoints(store, &lineage)?,
                     made.id,
                 )?)),
@@ -68,21 +68,25 @@ impl Running {
                     consistent_cut::restorable_checkpoints(store, &lineage)?,
                 )),
             };
-            context.query_store(read).await.map_err(unavailable)
+            context.query_store(read).await.map_err(to_checkpoint_error)
         };
-        self.start(work.boxed(), call, Completion::Checkpoint, |why| {
+        self.spawn_work(work.boxed(), call, Completion::Checkpoint, |why| {
             Err(CheckpointError::Unavailable(why))
         });
     }
 }
 
-fn find(kept: Vec<CheckpointInfo>, made: CheckpointId) -> Result<CheckpointInfo, StoreError> {
-    kept.into_iter()
-        .find(|kept| kept.id == made)
-        .ok_or(StoreError::UnknownCheckpoint(made))
+fn find_checkpoint(
+    checkpoints: Vec<CheckpointInfo>,
+    id: CheckpointId,
+) -> Result<CheckpointInfo, StoreError> {
+    checkpoints
+        .into_iter()
+        .find(|checkpoint| checkpoint.id == id)
+        .ok_or(StoreError::UnknownCheckpoint(id))
 }
 
-fn unavailable(error: KernelError) -> CheckpointError {
+fn to_checkpoint_error(error: KernelError) -> CheckpointError {
     match error {
         KernelError::Store(StoreFailure::Store(StoreError::UnknownCheckpoint(id))) => {
             CheckpointError::Unknown(id)

@@ -7,7 +7,7 @@ use dormouse_kernel::program::Program;
 use dormouse_proto::id::FactNumber;
 use tokio::sync::oneshot;
 
-use super::{PendingCommit, Running};
+use super::{PendingCommit, RunningProcess};
 use crate::event::View;
 
 /// A process as of a durable fact.
@@ -20,7 +20,7 @@ pub(crate) struct ProcessCopy {
 /// Receives the copy.
 pub(crate) type CopyReply = oneshot::Sender<ProcessCopy>;
 
-impl Running {
+impl RunningProcess {
     /// Sends a copy of the current process once all of its facts are durable. Costs pointers; no
     /// content is copied.
     pub(super) fn copy(&mut self, reply: CopyReply) {

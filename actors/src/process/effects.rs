@@ -22,7 +22,7 @@ use tracing::Span;
 
 use super::alarm::Alarm;
 use super::model_call::{DeltaSink, ModelRequest};
-use super::{Delivery, ProcessMessage, Running, model_call, tool_call};
+use super::{Delivery, ProcessMessage, RunningProcess, model_call, tool_call};
 use crate::environment::{self, StartContextError};
 use crate::event::Event;
 use crate::ports::OutputSink;
@@ -33,11 +33,11 @@ use crate::temp_files::{self, TempFilesMessage};
 /// The result of an operation on the temporary files of the tree.
 pub(super) type TempFileResult = Result<TempFileReply<Content>, TempFileError>;
 
-impl Running {
+impl RunningProcess {
     pub(super) fn execute(&mut self, effect: Effect) {
         let pid = self.pid();
         match effect {
-            Effect::Begin { call, work } => self.begin(call, work),
+            Effect::Begin { call, work } => self.begin_work(call, work),
             Effect::Abandon { calls } => self.abandon_calls(calls),
             Effect::StartChildren {
                 children,
@@ -78,7 +78,7 @@ impl Running {
         }
     }
 
-    fn begin(&mut self, call: CallId, work: Work) {
+    fn begin_work(&mut self, call: CallId, work: Work) {
         match work {
             Work::Model {
                 request,
@@ -87,7 +87,7 @@ impl Running {
             } => {
                 let deltas = DeltaSink::Publish(self.started.clone());
                 let work = self.call_model((request, media), model, deltas, &self.turn_span());
-                self.start(work, call, Completion::Model, model_failed);
+                self.spawn_work(work, call, Completion::Model, model_failed);
             }
             Work::Summarize {
                 pending,
@@ -98,7 +98,7 @@ impl Running {
                 let work =
                     self.call_model((request, BTreeMap::new()), model, DeltaSink::Discard, &span);
                 let work = in_tool_span(span, work, Result::is_err);
-                self.start(
+                self.spawn_work(
                     work,
                     call,
                     move |result| Completion::Summarized { pending, result },
@@ -132,37 +132,37 @@ impl Running {
     }
 
     /// Runs `work` in a task. Its result comes back as the `completion` of the call. If an adapter
-    /// panics, `failed` makes the result: a call without a result would wait forever.
-    pub(super) fn start<T: Send + 'static>(
+    /// panics, `on_panic` creates the result, since a call without a result would wait forever.
+    pub(super) fn spawn_work<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
         call: CallId,
         completion: impl FnOnce(T) -> Completion + Send + 'static,
-        failed: fn(String) -> T,
+        on_panic: fn(String) -> T,
     ) {
-        self.start_for_input(
+        self.spawn_for_input(
             work,
             call,
             move |end| Input::Completed {
                 call,
                 result: completion(end),
             },
-            failed,
+            on_panic,
         );
     }
 
-    /// Like [`start`](Self::start), for work whose result is a whole input.
-    pub(super) fn start_for_input<T: Send + 'static>(
+    /// Like [`spawn_work`](Self::spawn_work), for work whose result is a whole input.
+    pub(super) fn spawn_for_input<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
         call: CallId,
         input: impl FnOnce(T) -> Input + Send + 'static,
-        failed: fn(String) -> T,
+        on_panic: fn(String) -> T,
     ) {
         let myself = self.myself.clone();
         let task = tokio::spawn(async move {
             let end = AssertUnwindSafe(work).catch_unwind().await;
-            let end = end.unwrap_or_else(|panic| failed(tool_call::panic_text(&*panic)));
+            let end = end.unwrap_or_else(|panic| on_panic(tool_call::panic_text(&*panic)));
             let delivery = Delivery::internal(input(end));
             // If the process has stopped, no call waits for the result.
             let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
@@ -172,7 +172,7 @@ impl Running {
         }
     }
 
-    /// A model call. Its span is a child of `parent`.
+    /// Prepares a model call. Its span is a child of `parent`.
     fn call_model(
         &self,
         (mut request, media): (Request, BTreeMap<FdId, Content>),
@@ -184,7 +184,7 @@ impl Running {
         let program = self.state.program().clone();
         // Adapters see the pid of this kernel, not the local id of the tree.
         request.pid = self.pid;
-        let span = spans::model_call(parent, model.provider.word(), self.root, &request);
+        let span = spans::model_call_span(parent, model.provider.word(), self.root, &request);
         let requester = Requester {
             priority: self.state.priority(),
             tree: self.root,
@@ -201,17 +201,17 @@ impl Running {
         spans::in_span(
             span,
             model_call::call_model(model_request),
-            spans::model_called,
+            spans::record_model_result,
         )
         .boxed()
     }
 
     /// The span of a tool call, a child of the span of the turn.
     pub(super) fn tool_span(&self, call: CallId) -> Span {
-        // A call that is not pending any more is about to be abandoned and gets no span.
+        // A call that is no longer pending is about to be abandoned and gets no span.
         self.pending_call(call)
             .map_or_else(Span::none, |pending_call| {
-                spans::tool_call(&self.turn_span(), &pending_call.tool, &pending_call.id)
+                spans::tool_call_span(&self.turn_span(), &pending_call.tool, &pending_call.id)
             })
     }
 
@@ -225,18 +225,18 @@ impl Running {
                     tool.given.clone(),
                     tool.policy,
                     run,
-                    self.sink(call, tool),
+                    self.output_sink(call, tool),
                 )),
                 Err(error) => Box::pin(std::future::ready(ToolOutput::error(String::from(error)))),
             };
         let work = in_tool_span(self.tool_span(call), work, |output| output.is_error);
-        let failed = |why| ToolOutput::error(format!("The tool failed internally: {why}"));
-        self.start(work, call, Completion::Tool, failed);
+        let on_panic = |why| ToolOutput::error(format!("The tool failed internally: {why}"));
+        self.spawn_work(work, call, Completion::Tool, on_panic);
     }
 
     /// The output sink of a tool. Progress goes to the event stream, and to the host if the host
     /// made the call.
-    fn sink(&self, call: CallId, tool: &OutsideTool) -> OutputSink {
+    fn output_sink(&self, call: CallId, tool: &OutsideTool) -> OutputSink {
         let keep_bytes = self
             .state
             .program()
@@ -255,16 +255,18 @@ impl Running {
             _ => None,
         };
         let host = requester.and_then(|requester| requester.watcher.clone());
-        OutputSink::keeping(keep_bytes, tool.policy.output_cap_bytes).watched_by(move |progress| {
-            if let Some(host) = &host {
-                host(progress.clone());
-            }
-            context.publish(Event::ToolProgress {
-                pid,
-                tool: tool_name.clone(),
-                progress,
-            });
-        })
+        OutputSink::with_limits(keep_bytes, tool.policy.output_cap_bytes).with_progress_watcher(
+            move |progress| {
+                if let Some(host) = &host {
+                    host(progress.clone());
+                }
+                context.publish(Event::ToolProgress {
+                    pid,
+                    tool: tool_name.clone(),
+                    progress,
+                });
+            },
+        )
     }
 
     fn pending_call(&self, call: CallId) -> Option<&PendingCall> {
@@ -285,7 +287,7 @@ impl Running {
             Result::is_err,
         );
         let completion = move |result| Completion::FileWritten { pending, result };
-        self.start(work, call, completion, |why| {
+        self.spawn_work(work, call, completion, |why| {
             let message = format!("The host failed internally: {why}");
             Err(FileError {
                 kind: FileErrorKind::WriteError,
@@ -294,12 +296,12 @@ impl Running {
         });
     }
 
-    /// The request is sent at once, so that operations of one reply keep their order; only the
-    /// answer is awaited in a task.
+    /// Starts an operation on a temporary file. The request is sent at once, so that operations of
+    /// one reply keep their order; only the answer is awaited in a task.
     fn start_temp_file_op(&mut self, call: CallId, pending: PendingTempFile) {
         let work = self.request_temp_file(call, pending.op.clone(), pending.max_bytes);
         let work = in_tool_span(self.tool_span(call), work, Result::is_err);
-        self.start(
+        self.spawn_work(
             work,
             call,
             move |result| Completion::TempFile { pending, result },
@@ -351,7 +353,7 @@ impl Running {
         let Some(Origin::Spawned { call }) = children
             .iter()
             .find(|child| environment::needs_start_context(child))
-            .map(|c| &c.origin)
+            .map(|child| &child.origin)
         else {
             return self.cast_to_supervisor(BirthMessage::StartChildren {
                 parent,
@@ -430,7 +432,7 @@ pub(super) fn in_tool_span<T: Send + 'static>(
 ) -> BoxFuture<'static, T> {
     let record_outcome = move |span: &Span, end: &T| {
         if is_error(end) {
-            spans::tool_failed(span);
+            spans::record_tool_failure(span);
         }
     };
     spans::in_span(span, work, record_outcome).boxed()
@@ -443,7 +445,8 @@ fn model_failed(why: String) -> Result<Reply, ModelError> {
     ))
 }
 
-/// The operation may have been executed, and the model is told so.
+/// The result of an operation without an answer. The operation may have been executed, and the text
+/// says so.
 fn temp_files_failed(why: String) -> TempFileResult {
     let reason = format!(
         "The temporary files failed internally: {why}. Whether this was done is unknown: read, then \

@@ -11,11 +11,11 @@ use dormouse_proto::id::CallId;
 use dormouse_proto::temp_file::{TempFileOp, TempFileReply, TempId};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
-use super::Running;
+use super::RunningProcess;
 use super::effects::TempFileResult;
 use crate::ports::Host;
 
-impl Running {
+impl RunningProcess {
     pub(super) fn fetch_spawn_files(&mut self, call: CallId, pending: PendingSpawn) {
         let requests = pending.temp_files.iter().map(|id| {
             self.request_temp_file(call, TempFileOp::Read { id: *id }, MAX_PRELOAD_BYTES)
@@ -25,20 +25,20 @@ impl Running {
         let paths = pending.files.clone();
         let ids = pending.temp_files.clone();
         let work = async move {
-            let temp_files = contents(temp_files).await?;
+            let temp_files = await_contents(temp_files).await?;
             let read = tokio::task::spawn_blocking(move || {
                 let files = paths
                     .iter()
-                    .map(|path| read(&*host, path))
+                    .map(|path| read_file(&*host, path))
                     .collect::<Result<_, _>>()?;
-                let shown = |(id, (version, content)): (TempId, (u64, Content))| {
+                let to_preload = |(id, (version, content)): (TempId, (u64, Content))| {
                     ShownPreload::temp_file(id, version, &content.unbounded())
                         .map_err(FetchError::Lost)
                 };
                 let temp_files = ids
                     .into_iter()
                     .zip(temp_files)
-                    .map(shown)
+                    .map(to_preload)
                     .collect::<Result<_, _>>()?;
                 Ok(Fetched { files, temp_files })
             });
@@ -46,14 +46,14 @@ impl Running {
                 .unwrap_or_else(|error| Err(FetchError::Internal(error.to_string())))
         };
         let completion = move |result| Completion::Fetched { pending, result };
-        self.start(work.boxed(), call, completion, |why| {
+        self.spawn_work(work.boxed(), call, completion, |why| {
             Err(FetchError::Internal(why))
         });
     }
 }
 
-/// Reads a file, up to the size that a child may be given.
-fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
+/// Reads a file. A file that is larger than a child may start with is an error.
+fn read_file(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
     match host
         .collect(Path::new(path), MAX_PRELOAD_BYTES)
         .map_err(FetchError::File)?
@@ -68,7 +68,8 @@ fn read(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
     }
 }
 
-async fn contents(
+/// Waits for the contents of the requested temporary files.
+async fn await_contents(
     requests: Vec<BoxFuture<'static, TempFileResult>>,
 ) -> Result<Vec<(u64, Content)>, FetchError> {
     let replies = join_all(requests).await.into_iter();

@@ -4,7 +4,7 @@
 use dormouse_kernel::process::BusyReason;
 use dormouse_proto::id::Pid;
 
-use super::{ProcessMessage, Running};
+use super::{ProcessMessage, RunningProcess};
 use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
 use crate::error::{KernelError, ProcessError};
 use crate::supervisor::HibernationMessage;
@@ -25,18 +25,19 @@ pub(crate) enum HibernationBlocker {
 impl HibernationBlocker {
     /// The error for the caller that requested the hibernation.
     pub(crate) fn error(&self, pid: Pid) -> KernelError {
-        let not_now = |what: String| KernelError::Process(ProcessError::Pending { pid, what });
+        let pending_error =
+            |what: String| KernelError::Process(ProcessError::Pending { pid, what });
         match self {
             Self::Busy(BusyReason::Ended) => KernelError::Process(ProcessError::Ended(pid)),
-            Self::Busy(reason) => not_now(reason.to_string()),
-            Self::Calls => not_now("calls are in flight".to_owned()),
-            Self::PendingCommits => not_now("its last facts are not durable yet".to_owned()),
+            Self::Busy(reason) => pending_error(reason.to_string()),
+            Self::Calls => pending_error("calls are in flight".to_owned()),
+            Self::PendingCommits => pending_error("its last facts are not durable yet".to_owned()),
             Self::SnapshotFailed(error) => KernelError::from(error.clone()),
         }
     }
 }
 
-impl Running {
+impl RunningProcess {
     fn hibernation_blocker(&self) -> Option<HibernationBlocker> {
         if let Some(reason) = self.state.busy_reason() {
             return Some(HibernationBlocker::Busy(reason));
@@ -47,10 +48,10 @@ impl Running {
         (!self.pending_commits.is_empty()).then_some(HibernationBlocker::PendingCommits)
     }
 
-    /// Reports once that nothing is pending, if hibernation is enabled.
+    /// Reports to the supervisor, once, that nothing is pending, if hibernation is enabled.
     pub(super) fn report_quiescence(&mut self) {
         if !self.is_quiescent
-            && self.context.hibernation_enabled()
+            && self.context.is_hibernation_enabled()
             && self.hibernation_blocker().is_none()
         {
             self.is_quiescent = true;
@@ -60,7 +61,7 @@ impl Running {
 
     /// Hibernates if nothing is pending; all facts are durable then. If many facts follow the
     /// latest snapshot, a new one is written first, so that waking needs little replay. Waiting for
-    /// that write also bounds the number of snapshots that a slow disk has to queue.
+    /// that write also bounds the number of snapshots that wait for a slow disk.
     pub(super) fn hibernate(&mut self) {
         if let Some(blocker) = self.hibernation_blocker() {
             return self.decline_hibernation(blocker);
@@ -100,8 +101,8 @@ impl Running {
         }
     }
 
-    /// No input arrived since the request, and the supervisor delivers none until it has the
-    /// answer, so the actor may stop.
+    /// Stops the actor. No input arrived since the request, and the supervisor delivers none until
+    /// it has the answer.
     fn stop_hibernated(&mut self) {
         self.is_quiescent = true;
         self.cast_to_supervisor(HibernationMessage::Hibernated { pid: self.pid() });

@@ -7,7 +7,7 @@ use dormouse_kernel::process::Read;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
-use super::{Delivery, DurableReply, ProcessMessage, Running, TurnRequest};
+use super::{Delivery, DurableReply, ProcessMessage, RunningProcess, TurnRequest};
 
 /// The incoming contents of one process that are not read yet.
 #[derive(Default)]
@@ -22,6 +22,7 @@ struct IncomingRead {
     permit: Option<OwnedSemaphorePermit>,
     /// Notified when the input is durable.
     received: Option<DurableReply>,
+    /// The caller that waits for the end of the turn with this input.
     turn: Option<TurnRequest>,
 }
 
@@ -53,7 +54,7 @@ impl IncomingReads {
     }
 }
 
-impl Running {
+impl RunningProcess {
     /// Starts the next read unless one is running.
     pub(super) fn start_next_incoming_read(&mut self) {
         if self.incoming_reads.task.is_some() {

@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::permits::Queue;
 use crate::ports::Model;
 
+/// The delay before the second attempt, without jitter.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(60);
 /// A call is not repeated if the provider asks for a longer delay.
@@ -46,7 +47,8 @@ pub(super) struct ModelRequest {
     pub(super) deltas: DeltaSink,
 }
 
-/// Repeats the call until there is a reply, an error that a retry cannot fix, or no attempt left.
+/// Repeats the call until the model replies, an error occurs that a retry cannot fix, or no attempt
+/// is left.
 pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> {
     let ModelRequest {
         context,
@@ -70,7 +72,7 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
         let end = attempt_call(&context, &*model, request.clone(), &deltas).await;
         // The queue pauses before the permit is returned, so that no other call gets it in between.
         if let Err(error) = &end {
-            pause_if_asked(&queue, error);
+            pause_if_requested(&queue, error);
         }
         drop(permit);
         match end {
@@ -89,7 +91,7 @@ fn may_repeat(error: &ModelError) -> bool {
 
 /// Pauses the queue of the provider for the delay that the provider names, whether or not this call
 /// is repeated.
-fn pause_if_asked(queue: &Arc<Queue>, error: &ModelError) {
+fn pause_if_requested(queue: &Arc<Queue>, error: &ModelError) {
     if let (ModelErrorKind::Overloaded, Some(hint)) = (
         error.kind,
         requested_delay(error).filter(|hint| *hint <= MAX_RETRY_AFTER),
@@ -158,8 +160,8 @@ fn requested_delay(error: &ModelError) -> Option<Duration> {
     error.retry_after.filter(|hint| !hint.is_zero())
 }
 
-/// Waits that double, each spread by chance over as much again, so that processes do not come back
-/// in step.
+/// Exponential backoff with jitter: each delay doubles and gets a random addition of up to its own
+/// length, so that processes do not retry at the same time.
 fn backoff_delays() -> ExponentialBackoff {
     let delays = ExponentialBuilder::new()
         .with_min_delay(FIRST_DELAY)
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_is_obeyed_unless_it_is_to_wait_for_nothing() {
+    fn the_delay_of_the_provider_is_used_unless_it_is_zero() {
         let delay = |retry_after| {
             let error = ModelError {
                 retry_after,
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_to_a_bound_and_do_not_end() {
+    fn backoff_delays_grow_to_a_limit_and_do_not_run_out() {
         let delays: Vec<_> = backoff_delays().take(200).collect();
         assert_eq!(delays.len(), 200);
         assert!(

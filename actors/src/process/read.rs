@@ -1,11 +1,11 @@
-//! Reads of contents for calls: small ones in the handler, all others on the pool.
+//! Reads contents for calls: small reads run in the handler, all others on the pool.
 
 use dormouse_kernel::process::{Completion, Input, Read, ReadResult};
 use dormouse_kernel::syscall::Outcome;
 use dormouse_proto::id::CallId;
 use dormouse_proto::tool::Answer;
 
-use super::Running;
+use super::RunningProcess;
 use super::effects::in_tool_span;
 use crate::read_pool::ReadError;
 
@@ -14,7 +14,7 @@ use crate::read_pool::ReadError;
 /// read and index this many bytes.
 pub(super) const INLINE_BYTES: u64 = 64 << 10;
 
-impl Running {
+impl RunningProcess {
     /// Starts the read of a call on the pool. Abandoning the call cancels the read.
     pub(super) fn start_read(&mut self, call: CallId, read: Read) {
         let is_tool = read.is_tool();
@@ -34,6 +34,6 @@ impl Running {
                 }
             })
         };
-        self.start_for_input(work, call, input, |why| Err(ReadError::Panicked(why)));
+        self.spawn_for_input(work, call, input, |why| Err(ReadError::Panicked(why)));
     }
 }

@@ -11,17 +11,19 @@ use futures_util::future::FutureExt;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
-use super::Running;
-use crate::supervisor::{LookupMessage, MailMessage, Neighbours, SendRequest, SupervisorMessage};
+use super::RunningProcess;
+use crate::supervisor::{
+    LookupMessage, MailMessage, ReachableProcesses, SendRequest, SupervisorMessage,
+};
 
-/// How often a message is sent to a receiver that stops before it answers: it may come back from
-/// its journal.
+/// How often a message is sent to a receiver that stops before it answers. The supervisor may have
+/// restarted the receiver from its journal in the meantime.
 const MAX_ATTEMPTS: u32 = 6;
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-impl Running {
-    /// The message is sent at once, so that messages of one reply keep their order; only the
-    /// receipt is awaited in a task.
+impl RunningProcess {
+    /// Sends a message. It is sent at once, so that messages of one reply keep their order; only
+    /// the receipt is awaited in a task.
     pub(super) fn send_message(&mut self, call: CallId, acked_below: u32, pending: PendingMessage) {
         let outgoing = OutgoingMessage {
             supervisor: self.supervisor.clone(),
@@ -32,23 +34,26 @@ impl Running {
         };
         let first = outgoing.send();
         let work = outgoing.retry_until_receipt(first).boxed();
-        self.start(work, call, Completion::MessageSent, unknown);
+        self.spawn_work(work, call, Completion::MessageSent, delivery_unknown);
     }
 
     pub(super) fn list_processes(&mut self, call: CallId) {
         let (reply, listed) = oneshot::channel();
-        self.cast_to_supervisor(LookupMessage::ListNeighbours {
+        self.cast_to_supervisor(LookupMessage::ListReachable {
             of: self.pid(),
             reply,
         });
         let work = async { listed.await.unwrap_or_default() }.boxed();
-        let completion = |Neighbours { known, hidden }| Completion::Listed { known, hidden };
-        self.start(work, call, completion, |_| Neighbours::default());
+        let completion = |ReachableProcesses { listed, unlisted }| Completion::Listed {
+            known: listed,
+            hidden: unlisted,
+        };
+        self.spawn_work(work, call, completion, |_| ReachableProcesses::default());
     }
 
     pub(super) fn await_timeout(&mut self, call: CallId, timeout_ms: u64) {
         let work = tokio::time::sleep(Duration::from_millis(timeout_ms)).boxed();
-        self.start(work, call, |()| Completion::TimedOut, drop);
+        self.spawn_work(work, call, |()| Completion::TimedOut, drop);
     }
 }
 
@@ -93,11 +98,11 @@ impl OutgoingMessage {
             received = self.send();
         }
         let why = || format!("it stopped {MAX_ATTEMPTS} times before it accepted the message");
-        received.await.unwrap_or_else(|_| unknown(why()))
+        received.await.unwrap_or_else(|_| delivery_unknown(why()))
     }
 }
 
-fn unknown(why: String) -> Answer {
+fn delivery_unknown(why: String) -> Answer {
     Answer::failed(format!(
         "Whether the other process got the message is unknown: {why}."
     ))

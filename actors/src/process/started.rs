@@ -1,5 +1,5 @@
-//! The signal that a process has produced something: the first piece of a reply, a whole reply, or
-//! its end.
+//! The signal that a process has produced its first output: the first part of a reply, a whole
+//! reply, or its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -23,19 +23,19 @@ pub(crate) type ToolRun =
 pub(crate) async fn run(
     name: Arc<str>,
     policy: ToolPolicy,
-    run: ToolRun,
+    tool_run: ToolRun,
     sink: OutputSink,
 ) -> ToolOutput {
     let mut task = JoinSet::new();
     let out = sink.clone();
-    task.spawn(async move { run(out).await }.in_current_span());
+    task.spawn(async move { tool_run(out).await }.in_current_span());
     let end = tokio::select! {
         end = task.join_next() => match end {
             Some(Ok(end)) => end,
             Some(Err(error)) => Err(task_error(&name, error)),
             None => Ok(()),
         },
-        () = sink.full() => Ok(()),
+        () = sink.wait_until_full() => Ok(()),
         () = tokio::time::sleep(Duration::from_millis(policy.deadline_ms)) => Err(format!(
             "{name} was stopped: it did not finish within {} ms.",
             policy.deadline_ms
@@ -53,7 +53,7 @@ pub(crate) async fn run(
         .into()),
         end => end,
     };
-    output(&sink, end)
+    build_output(&sink, end)
 }
 
 fn task_error(name: &str, error: JoinError) -> ToolError {
@@ -73,7 +73,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 /// The output of the tool, followed by the failure if there is one.
-fn output(sink: &OutputSink, end: Result<(), ToolError>) -> ToolOutput {
+fn build_output(sink: &OutputSink, end: Result<(), ToolError>) -> ToolOutput {
     let CappedBytes { bytes, cut_bytes } = sink.take();
     let output = match end {
         Ok(()) => ToolOutput::ok(bytes),

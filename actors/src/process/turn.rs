@@ -5,10 +5,10 @@ use dormouse_proto::process::Exit;
 use dormouse_proto::record::{Caller, Phase, TurnFact};
 use tracing::Span;
 
-use super::Running;
+use super::RunningProcess;
 use crate::spans;
 
-impl Running {
+impl RunningProcess {
     /// Ends and begins the span of the turn according to `facts`, which are already part of the
     /// state. A process that is created or loaded in the middle of a turn begins a span there.
     pub(super) fn trace_turn(&mut self, facts: &[Fact]) {
@@ -19,19 +19,19 @@ impl Running {
                     | TurnFact::WentTo {
                         by: Caller::Host, ..
                     },
-                ) => self.turn = Some(spans::turn(self.pid, &self.state, self.root)),
+                ) => self.turn_span = Some(spans::turn_span(self.pid, &self.state, self.root)),
                 // If the restored process is in a turn, the code below begins a new span.
                 Fact::Restored {
                     by: Caller::Host, ..
-                } => self.turn = None,
+                } => self.turn_span = None,
                 Fact::Turn(TurnFact::Ended { status, .. })
                 | Fact::Exited {
                     exit: Exit { status, .. },
                 } => {
-                    self.turn
+                    self.turn_span
                         .take()
                         .iter()
-                        .for_each(|turn| spans::turn_ended(turn, *status));
+                        .for_each(|turn| spans::record_turn_end(turn, *status));
                 }
                 _ => {}
             }
@@ -50,13 +50,13 @@ impl Running {
             }
             | Phase::Ended { .. } => false,
         };
-        if is_in_turn && self.turn.is_none() {
-            self.turn = Some(spans::turn(self.pid, &self.state, self.root));
+        if is_in_turn && self.turn_span.is_none() {
+            self.turn_span = Some(spans::turn_span(self.pid, &self.state, self.root));
         }
     }
 
     /// The parent of the spans of calls; no span if the host makes a call between turns.
     pub(super) fn turn_span(&self) -> Span {
-        self.turn.clone().unwrap_or_else(Span::none)
+        self.turn_span.clone().unwrap_or_else(Span::none)
     }
 }

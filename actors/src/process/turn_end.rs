@@ -1,8 +1,8 @@
 //! Follows inputs to the end of their turns, for callers that wait for it.
 //!
 //! An input waits in the mailbox until a turn begins, and each turn begins with the whole mailbox.
-//! Only facts decide where an input is: the journal of a process that was loaded again gives the
-//! same answer as the running process.
+//! The progress of an input is derived from facts alone, so the journal of a process that was
+//! loaded again gives the same answer as the running process.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use tokio::sync::oneshot;
 /// How the turn with an input ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TurnEnd {
-    /// The turn ended, and the process goes on.
+    /// The turn ended, and the process continues.
     Turn(Exit),
     /// The process ended.
     Process,
 }
 
-/// Where an input is.
+/// Whether an input still waits or is part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputProgress {
     /// In the mailbox.
@@ -33,11 +33,11 @@ pub(crate) enum InputProgress {
 
 impl InputProgress {
     /// Applies a fact that follows the one that queued the input. Returns the end of the turn with
-    /// this input if the fact ends it; `last_words` is the last reply of the model then.
+    /// this input if the fact ends it; `last_reply` is the last reply of the model then.
     pub(crate) fn apply<C: Clone>(
         &mut self,
         fact: &Fact<C>,
-        last_words: impl FnOnce() -> Arc<str>,
+        last_reply: impl FnOnce() -> Arc<str>,
     ) -> Option<TurnEnd> {
         let (status, message) = match (fact, *self) {
             (Fact::Exited { .. }, _) => return Some(TurnEnd::Process),
@@ -47,10 +47,10 @@ impl InputProgress {
             }
             (_, Self::Waiting) => return None,
             (Fact::Turn(TurnFact::Ended { status, reason }), Self::InTurn) => {
-                (*status, reason.clone().unwrap_or_else(last_words))
+                (*status, reason.clone().unwrap_or_else(last_reply))
             }
             // A task that is done and has mail begins the next turn at once.
-            (Fact::Turn(TurnFact::Began), Self::InTurn) => (ExitStatus::Done, last_words()),
+            (Fact::Turn(TurnFact::Began), Self::InTurn) => (ExitStatus::Done, last_reply()),
             (
                 Fact::Turn(TurnFact::WentTo {
                     by: Caller::Host, ..
@@ -118,7 +118,7 @@ impl TurnWaiters {
             }
             let mut ends = facts
                 .iter()
-                .filter_map(|fact| waiter.progress.apply(fact, || last_words(state)));
+                .filter_map(|fact| waiter.progress.apply(fact, || last_reply(state)));
             match ends.next() {
                 Some(TurnEnd::Turn(exit)) => {
                     let end = TurnEnd::Turn(exit.after(state.budget().spent()));
@@ -133,7 +133,7 @@ impl TurnWaiters {
 }
 
 /// The text of the model's last reply.
-fn last_words(state: &State) -> Arc<str> {
+fn last_reply(state: &State) -> Arc<str> {
     let mut replies = state.messages().iter().rev();
     let last = replies.find(|message| message.role == Role::Assistant);
     last.map(|message| message.text())

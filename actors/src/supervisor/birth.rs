@@ -28,10 +28,11 @@ pub(crate) enum BirthMessage {
         name: Option<Arc<str>>,
         reply: HandleReply,
     },
-    /// Create the children of a call, except those that exist.
+    /// Create the children of a call, except those that exist already.
     StartChildren {
         parent: Pid,
         children: Vec<Child>,
+        /// Whether some of the children may exist already, as after a restart of the parent.
         may_exist: bool,
     },
     /// Create new processes from the members of a cut.
@@ -100,7 +101,7 @@ impl Supervisor {
     ) {
         if let Some((name, pid)) = name
             .as_ref()
-            .and_then(|name| Some((name, self.table.named(name)?)))
+            .and_then(|name| Some((name, self.table.find_by_name(name)?)))
         {
             // The requester has dropped its receiver if it no longer waits.
             return drop(
@@ -137,7 +138,8 @@ impl Supervisor {
     }
 
     /// Makes birth records durable in one commit; the processes run afterwards. In a stopped tree
-    /// the new processes are stopped too, as part of their image, so that no restart forgets it.
+    /// the new processes start stopped; their images record it, so that they stay stopped after a
+    /// restart.
     pub(super) fn create(&mut self, mut pending: Vec<PendingProcess>, reply: Option<HandleReply>) {
         for process in pending
             .iter_mut()

@@ -2,9 +2,10 @@
 //! import.
 //!
 //! A branch copies no content and rewrites no image. Each member of the cut becomes a new process
-//! with a new pid; its parent is the branch of its parent, and it keeps its origin, so that the
-//! parent finds it by call. Each new process then resumes as after a restart. The temporary files
-//! of the tree are copied with it. An import creates its processes in the same way.
+//! with a new pid. Its parent is the branch of the original parent. It keeps its origin, so that
+//! the parent finds it by the call that created it. Each new process then resumes as after a
+//! restart. The temporary files of the tree are copied with it. An import creates its processes in
+//! the same way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use dormouse_proto::record::Phase;
 use dormouse_proto::temp_file::TempFileRecord;
 use tokio::sync::oneshot;
 
-use super::entry::Run;
+use super::entry::RunState;
 use super::table::FinalState;
 use super::{BirthMessage, HandleParts, PendingProcess, Supervisor};
 use crate::checkpoint::{
@@ -92,8 +93,8 @@ pub(crate) struct PendingBranch {
 }
 
 impl Supervisor {
-    /// Requests a checkpoint. The supervisor sends it behind all births so far: a process that is
-    /// created later is not a member, and no member knows of it at the cut.
+    /// Requests a checkpoint. The request reaches the checkpoint actor after all birth records so
+    /// far: a process that is created later is not a member, and no member refers to it at the cut.
     pub(super) fn make_checkpoint(
         &self,
         of: Pid,
@@ -181,7 +182,7 @@ impl Supervisor {
                 row: process.row.clone(),
                 image: process.image.clone(),
             });
-            entries.extend(process.ended().map(|exit| LogRecord::Ended {
+            entries.extend(process.exit_at_cut().map(|exit| LogRecord::Ended {
                 pid: process.row.pid,
                 exit,
             }));
@@ -232,7 +233,9 @@ impl Supervisor {
             let pid = self.table.next_pid();
             new_pids.insert(row.pid, pid);
             let parent = row.parent.and_then(|parent| new_pids.get(&parent).copied());
-            let name = row.name.filter(|name| self.table.named(name).is_none());
+            let name = row
+                .name
+                .filter(|name| self.table.find_by_name(name).is_none());
             let row = ProcessRow {
                 pid,
                 parent,
@@ -276,15 +279,17 @@ impl Supervisor {
         let requested = pids.get(requested).copied().unwrap_or(root);
         let (ended, living): (Vec<_>, Vec<_>) = pending
             .into_iter()
-            .partition(|process| process.ended().is_some());
+            .partition(|process| process.exit_at_cut().is_some());
         for process in &ended {
-            process
-                .ended()
-                .iter()
-                .for_each(|exit| drop(self.table.end(process.row.pid, exit, FinalState::Journal)));
+            process.exit_at_cut().iter().for_each(|exit| {
+                drop(
+                    self.table
+                        .record_end(process.row.pid, exit, FinalState::InJournal),
+                )
+            });
         }
         for process in living {
-            self.kill_with_parent(&process.row);
+            self.mark_orphan(&process.row);
             match launch {
                 Launch::Run => self.run_new(process, None).await,
                 Launch::Hold => self.leave_unloaded(process.row.pid),
@@ -296,27 +301,27 @@ impl Supervisor {
         );
     }
 
-    /// Leaves a new process unloaded, unless an input was addressed to its name in the meantime.
+    /// Leaves a new process unloaded, unless an input for it arrived in the meantime.
     fn leave_unloaded(&mut self, pid: Pid) {
-        self.table.set_run(pid, Run::Held);
+        self.table.set_run(pid, RunState::Held);
         if self.table.has_pending_input(pid) {
             self.wake(pid);
         }
     }
 
-    /// A child whose parent had ended at the cut is killed, as after a restart.
-    fn kill_with_parent(&mut self, row: &ProcessRow) {
+    /// Marks a process whose parent had ended at the cut, so that it is killed, as after a restart.
+    fn mark_orphan(&mut self, row: &ProcessRow) {
         let parent = row.parent.and_then(|parent| self.table.get(parent));
         let is_orphan = parent.is_some_and(|parent| parent.exit().is_some());
         if let Some(entry) = self.table.get_mut(row.pid) {
-            entry.kill_pending |= is_orphan;
+            entry.is_kill_pending |= is_orphan;
         }
     }
 }
 
 impl PendingProcess {
     /// The exit of the process, if it had ended at the cut.
-    fn ended(&self) -> Option<Exit> {
+    fn exit_at_cut(&self) -> Option<Exit> {
         match &self.image.phase {
             Phase::Ended { exit } => Some(exit.clone()),
             Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ready { .. } => {
@@ -332,7 +337,7 @@ mod tests {
     use crate::handle::Kernel;
 
     #[tokio::test]
-    async fn a_branch_of_nothing_is_an_error_that_says_so() {
+    async fn a_branch_without_processes_is_an_error() {
         let kernel = Kernel::builder().build().await.unwrap();
         let request = |reply| BranchRequest {
             processes: Vec::new(),

@@ -6,7 +6,7 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin, ProcessRow};
 
-use super::entry::{Run, child_slot};
+use super::entry::{RunState, child_slot};
 use super::table::FinalState;
 use super::{PendingProcess, Supervisor};
 use crate::checkpoint::CommitError;
@@ -14,9 +14,9 @@ use crate::event::Event;
 use crate::temp_files::TempFilesMessage;
 
 impl Supervisor {
-    /// A child that exists, by parent and origin, is not created again: if it is held it is run,
-    /// and if it has ended its end is reported once more. That is how a parent finds its children
-    /// after a restart. A hibernated child has nothing to do and stays hibernated.
+    /// Creates the children that do not exist yet. A child that exists, by parent and origin, is
+    /// found again after a restart of the parent: if the child is held, it runs; if it has ended,
+    /// its end is reported once more; if it hibernates, it stays hibernated.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
         if may_exist && self.context.lost_records().is_some() && children.iter().any(is_missing) {
@@ -44,7 +44,8 @@ impl Supervisor {
         }
     }
 
-    /// Reports what became of a child to its parent, which does not know it after a restart.
+    /// Reports to a parent, which may have restarted, whether a child exists and whether it has
+    /// ended.
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.report_existing_child(&row),
@@ -75,12 +76,12 @@ impl Supervisor {
         self.report_start(row);
         if row.exit.is_some() {
             self.report_to_parent(row);
-        } else if self.table.run_of(row.pid) == Some(Run::Held) {
+        } else if self.table.run_state(row.pid) == Some(RunState::Held) {
             self.wake(row.pid);
         }
     }
 
-    /// Reports to its parent that a spawned child exists. The end of the child is reported
+    /// Reports a spawned child to its parent as started. The end of the child is reported
     /// separately.
     pub(super) fn report_start(&mut self, row: &ProcessRow) {
         if let (Some(parent), Origin::Spawned { call }) = (row.parent, &row.origin) {
@@ -96,7 +97,7 @@ impl Supervisor {
         }
     }
 
-    /// Reports to its parent that a child could not be created, as the end of the child.
+    /// Reports a child that could not be created to its parent, as a child that has ended.
     pub(super) fn report_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
         let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
         self.report_to_parent(&ProcessRow {
@@ -107,11 +108,11 @@ impl Supervisor {
 
     pub(super) fn on_process_ended(&mut self, pid: Pid, exit: Exit) {
         let final_state = if self.context.has_store {
-            FinalState::Journal
+            FinalState::InJournal
         } else {
-            FinalState::Nothing
+            FinalState::LastView
         };
-        let Some(row) = self.table.end(pid, &exit, final_state) else {
+        let Some(row) = self.table.record_end(pid, &exit, final_state) else {
             return;
         };
         self.context.publish(Event::Exited { pid, exit });
@@ -145,28 +146,28 @@ impl Supervisor {
         );
     }
 
-    /// Delivers an input to a parent that is loaded or hibernates, which wakes it. A held parent
-    /// asks for its children when it is resumed.
+    /// Delivers an input to a parent that is loaded or hibernates; a hibernated parent wakes. A
+    /// held parent asks for its children when it is resumed.
     fn notify_parent(&mut self, parent: Pid, input: Input) {
         if !matches!(
-            self.table.run_of(parent),
-            None | Some(Run::Held | Run::Ended)
+            self.table.run_state(parent),
+            None | Some(RunState::Held | RunState::Ended)
         ) {
             self.deliver_internal(parent, input);
         }
     }
 
-    pub(super) fn kill_children_of(&mut self, parent: Pid, calls: &[CallId]) {
+    pub(super) fn kill_children_of_calls(&mut self, parent: Pid, calls: &[CallId]) {
         self.kill_children(parent, |call| calls.contains(&call));
     }
 
-    pub(super) fn kill_children_except(&mut self, parent: Pid, calls: &[CallId]) {
+    pub(super) fn kill_children_of_other_calls(&mut self, parent: Pid, calls: &[CallId]) {
         self.kill_children(parent, |call| !calls.contains(&call));
     }
 
-    fn kill_children(&mut self, parent: Pid, of: impl Fn(CallId) -> bool) {
+    fn kill_children(&mut self, parent: Pid, is_selected: impl Fn(CallId) -> bool) {
         for (child, call) in self.table.living_children(parent) {
-            if of(call) {
+            if is_selected(call) {
                 self.deliver_internal(child, Input::Signal(Signal::Kill));
             }
         }

@@ -1,15 +1,14 @@
-//! Handles commits that the store refuses: the affected processes stop, no caller is told of
-//! something that did not happen, and the processes continue from their journals when they are
-//! resumed.
+//! Handles commits that the store refuses. The affected processes stop, and no caller gets a
+//! success that is not durable. When the processes are resumed, they continue from their journals.
 //!
 //! A process that cannot be made durable stops together with all of its ancestors. A parent that
-//! continued would continue without the result of its child, and would turn a full disk into a
-//! permanent failure. If the store accepts no further commits, every process stops.
+//! continued without the result of its child would turn a full disk into a permanent failure. If
+//! the store accepts no further commits, every process stops.
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::Origin;
 
-use super::entry::{ProcessEntry, Run};
+use super::entry::{ProcessEntry, RunState};
 use super::{PendingProcess, Supervisor};
 use crate::checkpoint::CommitError;
 use crate::error::NotFound;
@@ -64,7 +63,10 @@ impl Supervisor {
     /// Kills the actor and leaves the process unloaded; callers that wait for the process get the
     /// reason.
     fn stop_process(&mut self, pid: Pid, reason: &str) {
-        if !matches!(self.table.run_of(pid), Some(Run::Running | Run::Loading)) {
+        if !matches!(
+            self.table.run_state(pid),
+            Some(RunState::Running | RunState::Loading)
+        ) {
             return;
         }
         tracing::error!(%pid, reason, "a process was stopped");

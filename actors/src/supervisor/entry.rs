@@ -16,30 +16,31 @@ use crate::event::View;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
+/// A process in the table.
 pub(super) struct ProcessEntry {
-    /// 0: none. Pids count from 1.
+    /// The pid of the parent; 0 for a process without a parent. Pids count from 1.
     parent: u64,
     program: Arc<str>,
-    rare: Option<Box<RareFields>>,
+    optional_fields: Option<Box<OptionalFields>>,
     live: Option<Box<Live>>,
     /// The call that created the process and the index among the children of that call, if its
     /// origin has one.
     call: CallId,
     index: u32,
     origin: OriginKind,
-    pub(super) run: Run,
+    pub(super) run: RunState,
     /// The tree of the process was stopped: its new children start stopped.
-    pub(super) stop_inherited: bool,
+    pub(super) is_stop_inherited: bool,
     /// The process must be killed when it is loaded, even if the signal itself was lost.
-    pub(super) kill_pending: bool,
+    pub(super) is_kill_pending: bool,
 }
 
-/// The exit of a process; or the reason why it is held and does not end now.
-pub(crate) type Ended = Result<Exit, Arc<str>>;
+/// The exit of a process, or the reason why it is held and will not end now.
+pub(crate) type WaitOutcome = Result<Exit, Arc<str>>;
 
-/// How a process runs.
+/// Whether a process is loaded, and what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Run {
+pub(super) enum RunState {
     /// Its birth is not durable yet, its journal is being read, or it waits after a fault.
     Loading,
     /// Not loaded since the kernel was opened, or since the process had to stop. Work may be
@@ -67,28 +68,30 @@ enum OriginKind {
 
 /// Fields that few processes have, or only at their end.
 #[derive(Default)]
-struct RareFields {
+struct OptionalFields {
     name: Option<Arc<str>>,
     copied: Option<(Pid, FactNumber)>,
     restored: Option<Restored>,
     exit: Option<Exit>,
     /// The last view, if there is no journal to read it from.
-    last: Option<View>,
+    last_view: Option<View>,
 }
 
 /// The state of a process that is loaded, is being loaded, or is watched.
 pub(super) struct Live {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
     /// The exit of the process, or the reason why it is held; `None` while neither applies.
-    pub(super) exit: watch::Sender<Option<Ended>>,
+    pub(super) exit: watch::Sender<Option<WaitOutcome>>,
     pub(super) view: watch::Sender<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
+    /// Inputs that wait until the process runs.
     pub(super) waiting: Vec<Delivery>,
+    /// The times of the recent faults.
     pub(super) faults: Vec<Instant>,
     /// Callers that wait until the process runs.
     pub(super) run_waiters: Vec<HandleReply>,
     /// Callers that requested hibernation.
-    pub(super) to_hibernate: Vec<oneshot::Sender<Result<(), KernelError>>>,
+    pub(super) hibernate_replies: Vec<oneshot::Sender<Result<(), KernelError>>>,
     /// The position in the queue of quiescent processes, and since when.
     pub(super) quiescent: Option<(u64, Instant)>,
     /// The process is being loaded because it was woken from hibernation.
@@ -96,7 +99,7 @@ pub(super) struct Live {
 }
 
 impl ProcessEntry {
-    pub(super) fn new(row: ProcessRow, run: Run) -> Self {
+    pub(super) fn new(row: ProcessRow, run: RunState) -> Self {
         let ProcessRow {
             parent,
             program,
@@ -113,28 +116,29 @@ impl ProcessEntry {
             Origin::Spawned { .. } => (OriginKind::Spawned, None),
             Origin::Copied { from, at } => (OriginKind::Copied, Some((from, at))),
         };
-        let is_plain = name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
-        let rare = (!is_plain).then(|| {
-            Box::new(RareFields {
+        let has_no_optional_field =
+            name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
+        let optional_fields = (!has_no_optional_field).then(|| {
+            Box::new(OptionalFields {
                 name,
                 copied,
                 restored,
                 exit,
-                last: None,
+                last_view: None,
             })
         });
         let parent = parent.map_or(0, |parent| parent.0);
         Self {
             parent,
             program,
-            rare,
+            optional_fields,
             live: None,
             call,
             index,
             origin,
             run,
-            stop_inherited: false,
-            kill_pending: false,
+            is_stop_inherited: false,
+            is_kill_pending: false,
         }
     }
 
@@ -156,7 +160,10 @@ impl ProcessEntry {
     }
 
     pub(super) fn origin(&self) -> Origin {
-        let copied = self.rare.as_ref().and_then(|rare| rare.copied);
+        let copied = self
+            .optional_fields
+            .as_ref()
+            .and_then(|optional_fields| optional_fields.copied);
         match (self.origin, copied) {
             (OriginKind::Forked, _) => Origin::Forked {
                 call: self.call,
@@ -168,9 +175,10 @@ impl ProcessEntry {
         }
     }
 
-    /// What the process was restored from, if it belongs to a branch or an import.
+    /// The process and the fact that this process was restored from, if it belongs to a branch or
+    /// an import.
     pub(super) fn restored(&self) -> Option<Restored> {
-        self.rare.as_ref()?.restored
+        self.optional_fields.as_ref()?.restored
     }
 
     pub(super) fn parent(&self) -> Option<Pid> {
@@ -182,18 +190,19 @@ impl ProcessEntry {
     }
 
     pub(super) fn name(&self) -> Option<&Arc<str>> {
-        self.rare.as_ref()?.name.as_ref()
+        self.optional_fields.as_ref()?.name.as_ref()
     }
 
     /// The durable exit of the process.
     pub(super) fn exit(&self) -> Option<&Exit> {
-        self.rare.as_ref()?.exit.as_ref()
+        self.optional_fields.as_ref()?.exit.as_ref()
     }
 
     /// Records the exit of the process, and its last view.
-    pub(super) fn record_exit(&mut self, exit: Exit, last: Option<View>) {
-        let rare = self.rare.get_or_insert_default();
-        (rare.exit, rare.last) = (Some(exit), last);
+    pub(super) fn record_exit(&mut self, exit: Exit, last_view: Option<View>) {
+        let optional_fields = self.optional_fields.get_or_insert_default();
+        optional_fields.exit = Some(exit);
+        optional_fields.last_view = last_view;
     }
 
     pub(super) fn live(&self) -> Option<&Live> {
@@ -206,18 +215,28 @@ impl ProcessEntry {
 
     /// The live state, which is created if there is none.
     pub(super) fn live_or_create(&mut self, inbox: usize) -> &mut Live {
-        let Self { live, rare, .. } = self;
+        let Self {
+            live,
+            optional_fields,
+            ..
+        } = self;
         live.get_or_insert_with(|| {
-            let rare = rare.as_ref();
+            let optional_fields = optional_fields.as_ref();
             Box::new(Live {
                 actor: None,
-                exit: watch::Sender::new(rare.and_then(|rare| rare.exit.clone()).map(Ok)),
-                view: watch::Sender::new(rare.and_then(|rare| rare.last.clone())),
+                exit: watch::Sender::new(
+                    optional_fields
+                        .and_then(|optional_fields| optional_fields.exit.clone())
+                        .map(Ok),
+                ),
+                view: watch::Sender::new(
+                    optional_fields.and_then(|optional_fields| optional_fields.last_view.clone()),
+                ),
                 inbox: Arc::new(Semaphore::new(inbox)),
                 waiting: Vec::new(),
                 faults: Vec::new(),
                 run_waiters: Vec::new(),
-                to_hibernate: Vec::new(),
+                hibernate_replies: Vec::new(),
                 quiescent: None,
                 is_waking: false,
             })
@@ -226,18 +245,21 @@ impl ProcessEntry {
 
     /// Drops the live state if the process is not loaded and no handle or caller needs it.
     pub(super) fn drop_live_if_unused(&mut self) {
-        let does_not_run = matches!(self.run, Run::Held | Run::Hibernated { .. } | Run::Ended);
-        if does_not_run && self.live().is_some_and(|live| live.is_unused(self.run)) {
+        let is_unloaded = matches!(
+            self.run,
+            RunState::Held | RunState::Hibernated { .. } | RunState::Ended
+        );
+        if is_unloaded && self.live().is_some_and(|live| live.is_unused(self.run)) {
             self.live = None;
         }
     }
 
-    /// The state of the process in detail, if it is in memory.
+    /// The detailed state of the process, if it is in memory.
     pub(super) fn view(&self) -> Option<View> {
         match (self.run, &self.live) {
-            (Run::Hibernated { .. }, _) => None,
+            (RunState::Hibernated { .. }, _) => None,
             (_, Some(live)) => live.view.borrow().clone(),
-            (_, None) => self.rare.as_ref()?.last.clone(),
+            (_, None) => self.optional_fields.as_ref()?.last_view.clone(),
         }
     }
 
@@ -245,10 +267,13 @@ impl ProcessEntry {
     pub(super) fn status(&self) -> &'static str {
         match (self.exit(), self.run) {
             (Some(exit), _) => exit.status.word(),
-            (None, Run::Held) => "held",
-            (None, Run::Hibernated { is_stopped: true }) => "stopped",
-            (None, Run::Hibernated { is_stopped: false }) => "hibernated",
-            (None, Run::Loading | Run::Running | Run::Hibernating | Run::Ended) => {
+            (None, RunState::Held) => "held",
+            (None, RunState::Hibernated { is_stopped: true }) => "stopped",
+            (None, RunState::Hibernated { is_stopped: false }) => "hibernated",
+            (
+                None,
+                RunState::Loading | RunState::Running | RunState::Hibernating | RunState::Ended,
+            ) => {
                 let view = self.live().map(|live| live.view.borrow());
                 view.as_ref()
                     .and_then(|view| view.as_ref())
@@ -269,12 +294,12 @@ impl ProcessEntry {
             .position(|delivery| matches!(delivery.input, Input::Signal(Signal::Continue)));
         let later = waiting.split_off(continued.unwrap_or(waiting.len()));
         let (signals, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Delivery::is_signal);
-        // A kill signal that waits already ends the process and answers its sender; a second one is
-        // not added.
-        let is_signalled = signals
+        // If a kill signal waits already, it ends the process and answers its sender, so no second
+        // one is added.
+        let has_kill_signal = signals
             .iter()
             .any(|delivery| matches!(delivery.input, Input::Signal(Signal::Kill)));
-        let kill = (self.kill_pending && !is_signalled)
+        let kill = (self.is_kill_pending && !has_kill_signal)
             .then(|| Delivery::internal(Input::Signal(Signal::Kill)));
         let start = Delivery::internal(Input::Signal(Signal::Resume));
         kill.into_iter()
@@ -287,10 +312,10 @@ impl ProcessEntry {
 }
 
 impl Live {
-    fn is_unused(&self, run: Run) -> bool {
+    fn is_unused(&self, run: RunState) -> bool {
         let has_subscribers = self.exit.receiver_count() > 0 || self.view.receiver_count() > 0;
         // A process that had to stop keeps the reason for callers that ask.
-        let has_failed = run == Run::Held && self.exit.borrow().is_some();
+        let has_failed = run == RunState::Held && self.exit.borrow().is_some();
         !has_subscribers && !has_failed && self.waiting.is_empty() && self.run_waiters.is_empty()
     }
 }
@@ -311,12 +336,12 @@ mod tests {
     /// The memory of a hibernated process. A child adds 32 bytes in the map of children, whose
     /// nodes may be half full.
     #[test]
-    fn an_entry_is_small() {
+    fn an_entry_takes_56_bytes() {
         assert_eq!(size_of::<Option<ProcessEntry>>(), 56);
     }
 
     #[test]
-    fn a_row_survives_its_entry() {
+    fn an_entry_keeps_all_fields_of_its_row() {
         let call = CallId { epoch: 3, seq: 4 };
         let origins = [
             Origin::Started,
@@ -350,7 +375,10 @@ mod tests {
                     restored,
                     exit,
                 };
-                assert_eq!(ProcessEntry::new(row.clone(), Run::Held).row(Pid(7)), row);
+                assert_eq!(
+                    ProcessEntry::new(row.clone(), RunState::Held).row(Pid(7)),
+                    row
+                );
             }
         }
     }

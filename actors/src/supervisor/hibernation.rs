@@ -2,8 +2,8 @@
 //!
 //! A process reports when it becomes *quiescent*: nothing is pending for it. The supervisor asks it
 //! to hibernate on request of the host, after it was quiescent for the configured time, or when too
-//! many processes are loaded; those that were quiescent longest go first. The process has the last
-//! word, because only it knows whether something is pending. From the request until the answer,
+//! many processes are loaded; those that were quiescent longest hibernate first. The process itself
+//! decides, because only it knows whether something is pending. From the request until the answer,
 //! inputs wait in the table: if the process declines it gets them in order, and if it hibernates
 //! they wake it. No input is lost or delivered twice.
 //!
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Supervisor;
-use super::entry::{ProcessEntry, Run};
+use super::entry::{ProcessEntry, RunState};
 use crate::error::{KernelError, NotFound, ProcessError, StoreFailure};
 use crate::event::Event;
 use crate::process::{HibernationBlocker, ProcessMessage};
@@ -32,7 +32,7 @@ pub(super) struct QuiescentQueue {
     order: BTreeMap<u64, Pid>,
     next: u64,
     /// Whether a timer runs for the first of them.
-    is_timed: bool,
+    is_timer_running: bool,
 }
 
 impl QuiescentQueue {
@@ -58,7 +58,7 @@ impl QuiescentQueue {
 pub(crate) enum HibernationMessage {
     /// Nothing is pending for a process.
     Quiescent { pid: Pid },
-    /// The longest quiescent process may be due.
+    /// The process that was quiescent longest may have to hibernate now.
     TimerExpired,
     /// The host requests that a process hibernates.
     Hibernate { pid: Pid, reply: HibernateReply },
@@ -86,27 +86,27 @@ impl Supervisor {
                 self.on_hibernation_declined(pid, &blocker)
             }
             HibernationMessage::Wake { pid } => self.wake_if_hibernated(pid),
-            HibernationMessage::HandlesDropped { pid } => self.handles_dropped(pid),
+            HibernationMessage::HandlesDropped { pid } => self.on_handles_dropped(pid),
         }
     }
 
     /// Handles the request of the host.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
-        let result = match self.table.run_of(pid) {
+        let result = match self.table.run_state(pid) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid)))),
             Some(_) if !self.context.has_store => Err(StoreFailure::NoStore.into()),
-            Some(Run::Ended) => Err(ProcessError::Ended(pid).into()),
-            Some(Run::Held | Run::Hibernated { .. }) => Ok(()),
-            Some(Run::Loading) => Err(ProcessError::Pending {
+            Some(RunState::Ended) => Err(ProcessError::Ended(pid).into()),
+            Some(RunState::Held | RunState::Hibernated { .. }) => Ok(()),
+            Some(RunState::Loading) => Err(ProcessError::Pending {
                 pid,
                 what: "it is being loaded".to_owned(),
             }
             .into()),
-            Some(run @ (Run::Running | Run::Hibernating)) => {
+            Some(run @ (RunState::Running | RunState::Hibernating)) => {
                 if let Some(live) = self.table.live_mut(pid) {
-                    live.to_hibernate.push(reply);
+                    live.hibernate_replies.push(reply);
                 }
-                if run == Run::Running {
+                if run == RunState::Running {
                     self.begin_hibernation(pid);
                 }
                 return;
@@ -129,7 +129,7 @@ impl Supervisor {
         let max_loaded = self.context.limits.max_awake;
         while let Some((pid, since)) = self.longest_quiescent() {
             let is_due = after.is_some_and(|after| since.elapsed() >= after);
-            let is_over_limit = max_loaded.is_some_and(|max| self.table.loaded() > max);
+            let is_over_limit = max_loaded.is_some_and(|max| self.table.loaded_count() > max);
             if is_due || is_over_limit {
                 self.begin_hibernation(pid);
             } else {
@@ -146,10 +146,10 @@ impl Supervisor {
     /// Starts the timer unless it runs. When it expires, the queue is examined again, whichever
     /// process it was started for.
     fn start_timer(&mut self, pause: Option<Duration>) {
-        let Some(pause) = pause.filter(|_| !self.table.quiescent.is_timed) else {
+        let Some(pause) = pause.filter(|_| !self.table.quiescent.is_timer_running) else {
             return;
         };
-        self.table.quiescent.is_timed = true;
+        self.table.quiescent.is_timer_running = true;
         let myself = self.myself.clone();
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -159,12 +159,12 @@ impl Supervisor {
     }
 
     pub(super) fn on_timer_expired(&mut self) {
-        self.table.quiescent.is_timed = false;
+        self.table.quiescent.is_timer_running = false;
         self.hibernate_due();
     }
 
     fn begin_hibernation(&mut self, pid: Pid) {
-        self.table.set_run(pid, Run::Hibernating);
+        self.table.set_run(pid, RunState::Hibernating);
         let actor = self
             .table
             .get(pid)
@@ -173,9 +173,9 @@ impl Supervisor {
         let _ = actor.map(|actor| actor.cast(ProcessMessage::Hibernate));
     }
 
-    /// The process is only its journal now. Inputs that arrived in the meantime wake it.
+    /// Records that the process has left memory. Inputs that arrived in the meantime wake it.
     pub(super) fn on_hibernated(&mut self, pid: Pid) {
-        let Some(live) = self.hibernating(pid) else {
+        let Some(live) = self.live_if_hibernating(pid) else {
             return;
         };
         let mut is_stopped = false;
@@ -185,9 +185,9 @@ impl Supervisor {
                 is_stopped = view.stopped;
             }
         });
-        let replies = std::mem::take(&mut live.to_hibernate);
+        let replies = std::mem::take(&mut live.hibernate_replies);
         let has_waiting = !live.waiting.is_empty();
-        self.table.set_run(pid, Run::Hibernated { is_stopped });
+        self.table.set_run(pid, RunState::Hibernated { is_stopped });
         self.context.publish(Event::Hibernated { pid });
         // The requester has dropped its receiver if it no longer waits.
         replies
@@ -198,14 +198,14 @@ impl Supervisor {
         }
     }
 
-    /// The process stays loaded and gets the inputs that arrived in the meantime.
+    /// Records that the process stays loaded, and delivers the inputs that arrived in the meantime.
     pub(super) fn on_hibernation_declined(&mut self, pid: Pid, blocker: &HibernationBlocker) {
-        let Some(live) = self.hibernating(pid) else {
+        let Some(live) = self.live_if_hibernating(pid) else {
             return;
         };
-        let replies = std::mem::take(&mut live.to_hibernate);
+        let replies = std::mem::take(&mut live.hibernate_replies);
         let waiting = std::mem::take(&mut live.waiting);
-        self.table.set_run(pid, Run::Running);
+        self.table.set_run(pid, RunState::Running);
         replies
             .into_iter()
             .for_each(|reply| drop(reply.send(Err(blocker.error(pid)))));
@@ -217,22 +217,22 @@ impl Supervisor {
         self.hibernate_due();
     }
 
-    fn hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
+    fn live_if_hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
         self.table
             .get_mut(pid)
-            .filter(|entry| entry.run == Run::Hibernating)?
+            .filter(|entry| entry.run == RunState::Hibernating)?
             .live_mut()
     }
 
     /// Wakes a hibernated process, so that a caller can wait for it. A held process stays held.
     pub(super) fn wake_if_hibernated(&mut self, pid: Pid) {
-        if matches!(self.table.run_of(pid), Some(Run::Hibernated { .. })) {
+        if matches!(self.table.run_state(pid), Some(RunState::Hibernated { .. })) {
             self.wake(pid);
         }
     }
 
     /// The last handle of a process was dropped.
-    pub(super) fn handles_dropped(&mut self, pid: Pid) {
+    pub(super) fn on_handles_dropped(&mut self, pid: Pid) {
         if let Some(entry) = self.table.get_mut(pid) {
             entry.drop_live_if_unused();
         }

@@ -6,11 +6,11 @@
 //! resolved to a pid, and a pid that enters a process is replaced by the local id that the process
 //! knows.
 //!
-//! An id first means a member of the same tree. The mapping is derived from the rows of the process
-//! table, so it is durable without a record of its own. A process that was created after the branch
-//! has its pid as local id; that pid is greater than every id of the original tree. A process
-//! outside of the tree whose pid collides with a local id is unreachable: the tree cannot name it,
-//! and it cannot write to the tree.
+//! An id is first looked up among the members of the same tree. The mapping is derived from the
+//! rows of the process table, so it is durable without a record of its own. A process that was
+//! created after the branch has its pid as local id; that pid is greater than every id of the
+//! original tree. A process outside of the tree whose pid collides with a local id is unreachable:
+//! the tree cannot name it, and it cannot write to the tree.
 
 use std::collections::BTreeMap;
 
@@ -56,34 +56,34 @@ impl LocalIds {
         }
     }
 
-    /// The pid of local id `number` in the tree of `root`; [`NO_PROCESS`] for an id of the store
+    /// The pid of local id `id` in the tree of `root`; [`NO_PROCESS`] for an id of the store
     /// that the tree was exported from; `None` if the tree does not define the id.
-    fn resolve(&self, root: Pid, number: Pid) -> Option<Pid> {
-        let is_of_source = || self.imported.get(&root).is_some_and(|last| number <= *last);
+    fn resolve(&self, root: Pid, id: Pid) -> Option<Pid> {
+        let belongs_to_source = || self.imported.get(&root).is_some_and(|last| id <= *last);
         self.members
-            .get(&(root, number))
+            .get(&(root, id))
             .copied()
-            .or_else(|| is_of_source().then_some(NO_PROCESS))
+            .or_else(|| belongs_to_source().then_some(NO_PROCESS))
     }
 }
 
 impl Supervisor {
-    /// The pid that `number` means to `reader`, or [`NO_PROCESS`]. A copy resolves an id as the
-    /// process that it was copied from. Costs the depth of its tree.
-    pub(super) fn resolve(&self, reader: Pid, number: Pid) -> Pid {
+    /// The pid of the process that `reader` knows by `id`, or [`NO_PROCESS`]. A copy resolves an id
+    /// like the process that it was copied from. Costs the depth of its tree.
+    pub(super) fn resolve(&self, reader: Pid, id: Pid) -> Pid {
         let mut root = self.table.root(reader);
         loop {
-            if let Some(pid) = self.local_ids.resolve(root, number) {
+            if let Some(pid) = self.local_ids.resolve(root, id) {
                 return pid;
             }
             root = match self.table.get(root).map(ProcessEntry::origin) {
                 Some(Origin::Copied { from, .. }) if from < root => self.table.root(from),
-                _ => return number,
+                _ => return id,
             };
         }
     }
 
-    /// The id by which `reader` knows `pid`; `None` if that id means another process to `reader`.
+    /// The id by which `reader` knows `pid`; `None` if `reader` knows another process by that id.
     /// Costs the depth of both trees.
     pub(super) fn local_id_for(&self, reader: Pid, pid: Pid) -> Option<Pid> {
         if self.table.root(reader) == self.table.root(pid) {
@@ -97,8 +97,9 @@ impl Supervisor {
         self.table.row(pid).map_or(pid, |row| row.local_id())
     }
 
-    /// A list entry with the ids that `reader` knows; `None` if `reader` cannot name the process.
-    pub(super) fn neighbour_seen_by(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
+    /// Replaces the pids of a list entry by the ids that `reader` knows; `None` if `reader` cannot
+    /// name the process.
+    pub(super) fn with_local_ids(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
         let pid = self.local_id_for(reader, neighbour.pid)?;
         let parent = neighbour
             .parent

@@ -7,8 +7,8 @@ use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::branch::ProcessTreeReply;
-use super::entry::Ended;
-use super::mail::Neighbours;
+use super::entry::WaitOutcome;
+use super::mail::ReachableProcesses;
 use super::table::{HandleChannels, ListFilter, ListedProcess};
 use super::{HibernationMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
@@ -26,9 +26,9 @@ pub(crate) enum LookupMessage {
         reply: oneshot::Sender<Vec<ListedProcess>>,
     },
     /// The processes that a process can write to.
-    ListNeighbours {
+    ListReachable {
         of: Pid,
-        reply: oneshot::Sender<Neighbours>,
+        reply: oneshot::Sender<ReachableProcesses>,
     },
     /// A process and its descendants, including those that have ended.
     ListTree { of: Pid, reply: ProcessTreeReply },
@@ -48,7 +48,7 @@ pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 /// The parts of a process handle.
 pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
-    pub(crate) exit: watch::Receiver<Option<Ended>>,
+    pub(crate) exit: watch::Receiver<Option<WaitOutcome>>,
     pub(crate) view: watch::Receiver<Option<View>>,
     pub(crate) inbox: Arc<Semaphore>,
     pub(crate) guard: Arc<HandleGuard>,
@@ -85,7 +85,7 @@ impl Supervisor {
             LookupMessage::List { which, reply } => {
                 let _ = reply.send(self.table.list(which));
             }
-            LookupMessage::ListNeighbours { of, reply } => self.list_neighbours(of, reply),
+            LookupMessage::ListReachable { of, reply } => self.list_reachable(of, reply),
             LookupMessage::ListTree { of, reply } => self.list_tree(of, reply),
             LookupMessage::Lineage { of, reply } => {
                 let _ = reply.send(self.lineage(of));
@@ -95,7 +95,7 @@ impl Supervisor {
     }
 
     fn find_named(&mut self, name: &str) -> Result<HandleParts, KernelError> {
-        let pid = self.table.named(name).ok_or_else(|| {
+        let pid = self.table.find_by_name(name).ok_or_else(|| {
             self.or_lost_record(KernelError::NotFound(NotFound::Name(name.to_owned())))
         })?;
         self.handle_parts(pid)
@@ -120,8 +120,8 @@ impl Supervisor {
         })
     }
 
-    /// Absence from the table is authoritative only if the store could list all processes.
-    /// Otherwise the error says that the process may be lost (LOST-1).
+    /// Turns `unknown` into an error that says that the process may be lost, if the store could not
+    /// list all processes: absence from the table is then not authoritative (LOST-1).
     pub(super) fn or_lost_record(&self, unknown: KernelError) -> KernelError {
         match self.context.lost_records() {
             None => unknown,
@@ -132,7 +132,7 @@ impl Supervisor {
         }
     }
 
-    /// Removes ended processes, by whole trees.
+    /// Removes ended processes. A collection deletes whole trees only.
     fn remove_deleted(&mut self, pids: &[Pid]) {
         for row in pids.iter().filter_map(|pid| self.table.row(*pid)) {
             self.local_ids.remove(self.table.root(row.pid), &row);

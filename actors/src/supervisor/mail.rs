@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::Supervisor;
 use super::entry::ProcessEntry;
-use super::table::Table;
+use super::table::ProcessTable;
 use crate::process::Delivery;
 use crate::recovery::{self, LoadPurpose};
 
@@ -41,12 +41,12 @@ pub(crate) struct SendRequest {
     pub(crate) receipt: oneshot::Sender<Answer>,
 }
 
-/// The processes that a process can write to: the known ones, and the number of those that are not
+/// The processes that a process can write to: a bounded list, and the number of those that are not
 /// listed.
 #[derive(Default)]
-pub(crate) struct Neighbours {
-    pub(crate) known: Vec<Neighbour>,
-    pub(crate) hidden: usize,
+pub(crate) struct ReachableProcesses {
+    pub(crate) listed: Vec<Neighbour>,
+    pub(crate) unlisted: usize,
 }
 
 impl Supervisor {
@@ -56,7 +56,7 @@ impl Supervisor {
                 self.release_tree(pid);
                 self.deliver(pid, self.with_local_sender(pid, *delivery));
             }
-            MailMessage::Send(request) => self.route(*request),
+            MailMessage::Send(request) => self.route_message(*request),
         }
     }
 
@@ -78,16 +78,16 @@ impl Supervisor {
         self.held_trees.remove(&self.table.root(pid));
     }
 
-    fn route(&mut self, request: SendRequest) {
+    fn route_message(&mut self, request: SendRequest) {
         match self.resolve_receiver(request.from, &request.to) {
             Ok(Receiver {
                 pid,
-                known,
+                sender_id,
                 ended: Some(why),
-            }) => self.answer_from_journal(pid, known, why, request),
+            }) => self.answer_from_journal(pid, sender_id, why, request),
             Ok(Receiver {
                 pid: to,
-                known,
+                sender_id,
                 ended: None,
             }) => {
                 let SendRequest {
@@ -105,7 +105,7 @@ impl Supervisor {
                     format!("message:{from}:{call}:{}", self.messages_routed).into();
                 let input = Input::Message {
                     request_id: request_id.clone(),
-                    from: known,
+                    from: sender_id,
                     call,
                     acked_below,
                     envelope,
@@ -129,7 +129,7 @@ impl Supervisor {
     fn answer_from_journal(
         &self,
         pid: Pid,
-        known: Pid,
+        sender_id: Pid,
         why: Refusal,
         SendRequest { call, receipt, .. }: SendRequest,
     ) {
@@ -138,7 +138,7 @@ impl Supervisor {
             let loaded = context.store_handle().and_then(|store| {
                 recovery::load(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
             });
-            let journalled = loaded.and_then(|loaded| loaded.state.receipt(known, call));
+            let journalled = loaded.and_then(|loaded| loaded.state.receipt(sender_id, call));
             // The requester has dropped its receiver if it no longer waits.
             let _ = receipt.send(journalled.unwrap_or_else(|| why.into()));
         });
@@ -160,7 +160,7 @@ impl Supervisor {
             )
             .into());
         }
-        let known = self.local_id_for(to, from).ok_or_else(|| {
+        let sender_id = self.local_id_for(to, from).ok_or_else(|| {
             format!(
                 "Process {to} cannot be written to: the number of this process means another \
                  one there."
@@ -168,19 +168,20 @@ impl Supervisor {
         })?;
         Ok(Receiver {
             pid: to,
-            known,
+            sender_id,
             ended,
         })
     }
 
-    pub(super) fn list_neighbours(&self, of: Pid, reply: oneshot::Sender<Neighbours>) {
-        let Neighbours { known, hidden } = self.table.neighbours(of, self.context.limits.reach);
-        let known = known
+    pub(super) fn list_reachable(&self, of: Pid, reply: oneshot::Sender<ReachableProcesses>) {
+        let ReachableProcesses { listed, unlisted } =
+            self.table.reachable_from(of, self.context.limits.reach);
+        let listed = listed
             .into_iter()
-            .filter_map(|neighbour| self.neighbour_seen_by(of, neighbour))
+            .filter_map(|neighbour| self.with_local_ids(of, neighbour))
             .collect();
         // The requester has dropped its receiver if it no longer waits.
-        let _ = reply.send(Neighbours { known, hidden });
+        let _ = reply.send(ReachableProcesses { listed, unlisted });
     }
 }
 
@@ -188,7 +189,7 @@ impl Supervisor {
 struct Receiver {
     pid: Pid,
     /// The id by which the receiver knows the sender.
-    known: Pid,
+    sender_id: Pid,
     /// The error for the sender, if the receiver has ended.
     ended: Option<Refusal>,
 }
@@ -199,7 +200,7 @@ struct AddressedProcess {
     pid: Pid,
 }
 
-impl Table {
+impl ProcessTable {
     /// The process that an address names, and the error for the sender if that process has ended.
     /// Fails if the sender may not write to it. Costs the depth of the tree.
     fn resolve_receiver(
@@ -209,14 +210,14 @@ impl Table {
         resolve: impl Fn(Pid) -> AddressedProcess,
         reach: Reach,
     ) -> Result<(Pid, Option<Refusal>), Refusal> {
-        let own = |pid| AddressedProcess { number: pid, pid };
+        let addressed_by_pid = |pid| AddressedProcess { number: pid, pid };
         let AddressedProcess { number, pid } = match to {
-            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(own).ok_or(
+            Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(addressed_by_pid).ok_or(
                 "This process has no parent: the host started it. list_processes shows who there \
                  is.",
             )?,
             Address::Process(number) | Address::Correspondent(number) => resolve(*number),
-            Address::Name(name) => self.named(name).map(own).ok_or_else(|| {
+            Address::Name(name) => self.find_by_name(name).map(addressed_by_pid).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who \
                      there is.")
             })?,
@@ -224,24 +225,24 @@ impl Table {
         if pid == from {
             return Err(format!("Process {number} is this process itself.").into());
         }
-        let reaches =
-            |pid| matches!(to, Address::Correspondent(_)) || self.reaches(from, pid, reach);
-        let Some(entry) = self.get(pid).filter(|_| reaches(pid)) else {
-            let reach = reach_phrase(reach);
+        let can_write_to =
+            |pid| matches!(to, Address::Correspondent(_)) || self.can_reach(from, pid, reach);
+        let Some(entry) = self.get(pid).filter(|_| can_write_to(pid)) else {
+            let reach = format_reach(reach);
             return Err(format!(
                 "There is no process {number} {reach}. list_processes shows who there is."
             )
             .into());
         };
-        let ended = |exit: &Exit| {
+        let ended_error = |exit: &Exit| {
             let word = exit.status.word();
             format!("Process {number} has ended as {word}: it receives no more messages.").into()
         };
-        Ok((pid, entry.exit().map(ended)))
+        Ok((pid, entry.exit().map(ended_error)))
     }
 
     /// Whether `from` may write to `to`.
-    fn reaches(&self, from: Pid, to: Pid, reach: Reach) -> bool {
+    fn can_reach(&self, from: Pid, to: Pid, reach: Reach) -> bool {
         let parent = |pid: Pid| self.get(pid).and_then(ProcessEntry::parent);
         let is_named = self.get(to).is_some_and(|entry| entry.name().is_some());
         is_named
@@ -258,7 +259,7 @@ impl Table {
     /// The living processes that `of` may write to, itself included: relatives and named processes
     /// first, then the newest of the others up to the limit. Costs the tree, or all processes if
     /// the reach is everyone.
-    fn neighbours(&self, of: Pid, reach: Reach) -> Neighbours {
+    fn reachable_from(&self, of: Pid, reach: Reach) -> ReachableProcesses {
         let parent = self.get(of).and_then(ProcessEntry::parent);
         let children = |pid: Pid| {
             self.living_children(pid)
@@ -266,25 +267,32 @@ impl Table {
                 .map(|(child, _)| child)
         };
         let siblings = parent.into_iter().flat_map(children);
-        let mut near: BTreeSet<Pid> = siblings
+        let mut listed_first: BTreeSet<Pid> = siblings
             .chain(children(of))
             .chain(parent)
             .chain([of])
             .collect();
-        near.extend(self.names());
-        let far: Vec<Pid> = match reach {
+        listed_first.extend(self.named_processes());
+        let others: Vec<Pid> = match reach {
             Reach::Relatives => Vec::new(),
-            Reach::Tree => self.tree(self.root(of)),
+            Reach::Tree => self.living_tree(self.root(of)),
             Reach::Everyone => self.living().collect(),
         };
-        let mut far: Vec<Pid> = far.into_iter().filter(|pid| !near.contains(pid)).collect();
-        far.sort_unstable_by_key(|pid| Reverse(*pid));
-        let shown = far.len().min(MAX_SHOWN.saturating_sub(near.len()));
-        let hidden = far.len() - shown;
-        let known = near.into_iter().chain(far.into_iter().take(shown));
-        Neighbours {
-            known: known.filter_map(|pid| self.neighbour(pid)).collect(),
-            hidden,
+        let mut others: Vec<Pid> = others
+            .into_iter()
+            .filter(|pid| !listed_first.contains(pid))
+            .collect();
+        others.sort_unstable_by_key(|pid| Reverse(*pid));
+        let listed_others = others
+            .len()
+            .min(MAX_SHOWN.saturating_sub(listed_first.len()));
+        let unlisted = others.len() - listed_others;
+        let listed = listed_first
+            .into_iter()
+            .chain(others.into_iter().take(listed_others));
+        ReachableProcesses {
+            listed: listed.filter_map(|pid| self.neighbour(pid)).collect(),
+            unlisted,
         }
     }
 
@@ -302,7 +310,7 @@ impl Table {
     }
 }
 
-fn reach_phrase(reach: Reach) -> &'static str {
+fn format_reach(reach: Reach) -> &'static str {
     match reach {
         Reach::Relatives => "among the parent, the children and the siblings of this one",
         Reach::Tree => "in the tree of this one",

@@ -6,12 +6,12 @@
 use dormouse_proto::id::Pid;
 
 use super::Supervisor;
-use super::entry::Run;
+use super::entry::RunState;
 
 /// How many journals are read concurrently.
 const MAX_CONCURRENT_LOADS: usize = 32;
 
-/// Processes that are to be loaded.
+/// The processes that wait for a load, and those that are being loaded.
 #[derive(Default)]
 pub(super) struct RecoveryQueue {
     waiting: std::collections::VecDeque<Pid>,
@@ -25,7 +25,7 @@ impl Supervisor {
         self.load_next();
     }
 
-    /// A journal was read, or could not be read: starts the next load.
+    /// Starts the next load after a journal was read, or could not be read.
     pub(super) fn on_recovery_load_finished(&mut self, pid: Pid) {
         if self.recovery_queue.loading.remove(&pid) {
             self.load_next();
@@ -37,7 +37,7 @@ impl Supervisor {
             && let Some(pid) = self.recovery_queue.waiting.pop_front()
         {
             // A message or a parent may have loaded it in the meantime.
-            if self.table.run_of(pid) == Some(Run::Held) {
+            if self.table.run_state(pid) == Some(RunState::Held) {
                 self.recovery_queue.loading.insert(pid);
                 self.wake(pid);
             }

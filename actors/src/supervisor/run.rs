@@ -9,7 +9,7 @@ use ractor::{Actor, ActorId};
 use tokio::time::Instant;
 
 use super::Supervisor;
-use super::entry::Run;
+use super::entry::RunState;
 use super::lookup::HandleReply;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
@@ -17,10 +17,12 @@ use crate::event::{Event, View};
 use crate::process::{CopyReply, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal};
 use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 
+/// Faults that are older do not count.
 const FAULT_WINDOW: Duration = Duration::from_secs(600);
+/// The delay after the first fault. It doubles with each further fault.
 const FIRST_RESTART_DELAY: Duration = Duration::from_millis(50);
 
-/// Requests to run processes, and reports of how they run.
+/// Requests to load and run processes, and reports about their loads, faults and ends.
 pub(crate) enum RunMessage {
     /// Load a process and run it.
     Resume { pid: Pid, reply: HandleReply },
@@ -67,18 +69,18 @@ impl Supervisor {
     /// Loads a process that is held or hibernated.
     pub(super) fn wake(&mut self, pid: Pid) {
         if matches!(
-            self.table.run_of(pid),
-            Some(Run::Held | Run::Hibernated { .. })
+            self.table.run_state(pid),
+            Some(RunState::Held | RunState::Hibernated { .. })
         ) {
             self.load(pid);
         }
     }
 
     /// Reads a journal on a blocking thread, after all queued records of the process have reached
-    /// the store. Those of a hibernated process have.
+    /// the store. A hibernated process has no queued records.
     pub(super) fn load(&mut self, pid: Pid) {
-        let is_hibernated = matches!(self.table.run_of(pid), Some(Run::Hibernated { .. }));
-        self.table.loading(pid);
+        let is_hibernated = matches!(self.table.run_state(pid), Some(RunState::Hibernated { .. }));
+        self.table.mark_loading(pid);
         if self.table.defer_load_until_stopped(pid) {
             return;
         }
@@ -109,8 +111,9 @@ impl Supervisor {
         }
     }
 
-    /// If a journal cannot be read, a later attempt may succeed, for instance with another tool or
-    /// a repaired disk. Nothing is written, and the process is held.
+    /// Starts the actor of a loaded process. If the journal cannot be read, nothing is written and
+    /// the process is held: a later attempt may succeed, for instance with another tool or a
+    /// repaired disk.
     async fn on_loaded(&mut self, pid: Pid, result: Result<Box<Loaded>, LoadError>) {
         self.on_recovery_load_finished(pid);
         match result.map_err(KernelError::from) {
@@ -132,14 +135,14 @@ impl Supervisor {
         let running = self
             .table
             .get(pid)
-            .filter(|entry| entry.run == Run::Running);
+            .filter(|entry| entry.run == RunState::Running);
         if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
             // An actor that has just ended drops the reply.
             let _ = actor.cast(ProcessMessage::Copy { reply });
         }
     }
 
-    /// An actor has stopped, on request or because its process ended or hibernated.
+    /// Handles an actor that has stopped, on request or because its process ended or hibernated.
     pub(super) fn on_actor_stopped(&mut self, actor: ActorId) {
         if let Some(pid) = self.table.remove_actor(actor)
             && self.table.finish_stopping(pid)
@@ -164,7 +167,7 @@ impl Supervisor {
         let Some(entry) = self
             .table
             .get_mut(pid)
-            .filter(|entry| entry.run == Run::Loading)
+            .filter(|entry| entry.run == RunState::Loading)
         else {
             return;
         };
@@ -200,7 +203,7 @@ impl Supervisor {
             return self.end_as_faulted(pid, "its actor could not be started");
         };
         self.context.publish(event);
-        self.table.running(pid, actor);
+        self.table.mark_running(pid, actor);
         waiting
             .into_iter()
             .for_each(|delivery| self.deliver(pid, delivery));
@@ -211,8 +214,8 @@ impl Supervisor {
         self.hibernate_due();
     }
 
-    /// A process that cannot be read or written stays as its journal says and can be resumed later.
-    /// Its parent and all callers that wait for it get the reason.
+    /// Unloads a process whose journal cannot be read or written. It can be resumed later. Its
+    /// parent and all callers that wait for it get the reason.
     pub(super) fn unload_failed(&mut self, pid: Pid, reason: &str) {
         tracing::error!(%pid, reason, "a process was stopped");
         if let Some(row) = self.table.unload(pid, reason) {
@@ -236,7 +239,7 @@ impl Supervisor {
         let Some(live) = self
             .table
             .get_mut(pid)
-            .filter(|entry| entry.run != Run::Ended)
+            .filter(|entry| entry.run != RunState::Ended)
             .and_then(|entry| entry.live_mut())
         else {
             return;
@@ -253,7 +256,7 @@ impl Supervisor {
                 &format!("it faulted {faults} times, the last time with: {reason}"),
             );
         }
-        self.table.set_run(pid, Run::Loading);
+        self.table.set_run(pid, RunState::Loading);
         let pause = FIRST_RESTART_DELAY * 2_u32.saturating_pow(faults as u32 - 1);
         let myself = self.myself.clone();
         tokio::spawn(async move {
@@ -262,10 +265,10 @@ impl Supervisor {
         });
     }
 
-    /// A process that cannot run ends as faulted; its parent gets that as the end of the child.
+    /// Ends a process that cannot run with the status `Faulted`, which is reported to its parent.
     pub(super) fn end_as_faulted(&mut self, pid: Pid, reason: &str) {
         let exit = Exit::new(ExitStatus::Faulted, reason);
-        tracing::error!(%pid, reason, "a process was given up");
+        tracing::error!(%pid, reason, "a process ended as faulted");
         let entries = vec![LogRecord::Ended {
             pid,
             exit: exit.clone(),

@@ -1,5 +1,5 @@
-//! The process table: which processes exist, how they run, and who waits for them. Made for a
-//! million rows; see `entry.rs` for the size of one.
+//! The process table: which processes exist, which of them are loaded, and which callers wait for
+//! them. It is designed for a million rows; see `entry.rs` for the size of a row.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
-use super::entry::{Ended, Live, ProcessEntry, Run, child_slot};
+use super::entry::{Live, ProcessEntry, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
 use crate::error::{KernelError, NotFound, ProcessError};
@@ -20,12 +20,13 @@ use crate::ports::Listing;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
-pub(crate) struct Table {
+/// The process table.
+pub(crate) struct ProcessTable {
     next_pid: u64,
     inbox: usize,
     entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
-    /// Processes whose actors were told to stop and have not stopped yet, and whether to load the
+    /// Processes whose actors were asked to stop and have not stopped yet, and whether to load the
     /// process afterwards.
     stopping: BTreeMap<Pid, bool>,
     children: BTreeMap<(Pid, CallId, u32), Pid>,
@@ -40,7 +41,7 @@ pub(crate) struct Table {
 
 /// The channels that a process handle subscribes to.
 pub(super) struct HandleChannels {
-    pub(super) exit: watch::Receiver<Option<Ended>>,
+    pub(super) exit: watch::Receiver<Option<WaitOutcome>>,
     pub(super) view: watch::Receiver<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
 }
@@ -62,7 +63,7 @@ pub(crate) enum ListFilter {
     Children(Pid),
 }
 
-impl Table {
+impl ProcessTable {
     /// The table of the processes that a store lists. Costs a pass over the list.
     pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox: usize) -> Self {
         let next_pid = last + 1;
@@ -80,9 +81,9 @@ impl Table {
         };
         for row in rows {
             let run = if row.exit.is_some() {
-                Run::Ended
+                RunState::Ended
             } else {
-                Run::Held
+                RunState::Held
             };
             table.insert(row, run);
         }
@@ -90,12 +91,16 @@ impl Table {
         table
     }
 
-    /// A child outlived its parent if the kernel stopped in between. It is killed, as its parent
-    /// would have done.
+    /// Marks children whose parents have ended, so that they are killed. Such a child exists if the
+    /// kernel stopped between the end of the parent and the end of the child.
     fn mark_orphans(&mut self) {
-        let has_ended = |pid| self.get(pid).is_some_and(|entry| entry.run == Run::Ended);
-        let is_orphan =
-            |entry: &ProcessEntry| entry.run != Run::Ended && entry.parent().is_some_and(has_ended);
+        let has_ended = |pid| {
+            self.get(pid)
+                .is_some_and(|entry| entry.run == RunState::Ended)
+        };
+        let is_orphan = |entry: &ProcessEntry| {
+            entry.run != RunState::Ended && entry.parent().is_some_and(has_ended)
+        };
         let orphans: Vec<_> = self
             .entries
             .iter()
@@ -104,7 +109,7 @@ impl Table {
             .collect();
         for orphan in orphans {
             if let Some(entry) = self.get_mut(orphan) {
-                entry.kill_pending = true;
+                entry.is_kill_pending = true;
             }
         }
     }
@@ -129,7 +134,7 @@ impl Table {
     pub(super) fn reserve(&mut self, row: ProcessRow) {
         let pid = row.pid;
         let inherits_stop = self.inherits_stop(row.parent);
-        self.insert(row, Run::Loading);
+        self.insert(row, RunState::Loading);
         self.set_stop_inherited(pid, inherits_stop);
     }
 
@@ -137,13 +142,13 @@ impl Table {
     pub(super) fn inherits_stop(&self, parent: Option<Pid>) -> bool {
         parent
             .and_then(|parent| self.get(parent))
-            .is_some_and(|parent| parent.stop_inherited)
+            .is_some_and(|parent| parent.is_stop_inherited)
     }
 
     /// Records whether the tree of a process is stopped.
     pub(super) fn set_stop_inherited(&mut self, pid: Pid, inherits_stop: bool) {
         if let Some(entry) = self.get_mut(pid) {
-            entry.stop_inherited = inherits_stop;
+            entry.is_stop_inherited = inherits_stop;
         }
     }
 
@@ -163,10 +168,10 @@ impl Table {
         let has_waiting =
             |entry: &ProcessEntry| entry.live().is_some_and(|live| !live.waiting.is_empty());
         self.get(pid)
-            .is_some_and(|entry| entry.kill_pending || has_waiting(entry))
+            .is_some_and(|entry| entry.is_kill_pending || has_waiting(entry))
     }
 
-    fn insert(&mut self, mut row: ProcessRow, run: Run) {
+    fn insert(&mut self, mut row: ProcessRow, run: RunState) {
         let pid = row.pid;
         if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
             self.children.insert((parent, call, index), pid);
@@ -178,12 +183,13 @@ impl Table {
             Some(known) => row.program = known.clone(),
             None => drop(self.programs.insert(row.program.clone())),
         }
-        self.entries.insert(pid, ProcessEntry::new(row, Run::Held));
+        self.entries
+            .insert(pid, ProcessEntry::new(row, RunState::Held));
         self.set_run(pid, run);
     }
 
-    /// Changes how a process runs. A process that runs or is being loaded gets its live state.
-    pub(super) fn set_run(&mut self, pid: Pid, run: Run) {
+    /// Changes the run state of a process. A process that runs or is being loaded gets live state.
+    pub(super) fn set_run(&mut self, pid: Pid, run: RunState) {
         let inbox = self.inbox;
         let Some(entry) = self.entries.get_mut(pid) else {
             return;
@@ -191,12 +197,14 @@ impl Table {
         self.loaded -= usize::from(is_loaded(entry.run));
         self.loaded += usize::from(is_loaded(run));
         entry.run = run;
-        if run != Run::Running {
+        if run != RunState::Running {
             self.quiescent.remove(entry);
         }
         match run {
-            Run::Loading | Run::Running | Run::Hibernating => drop(entry.live_or_create(inbox)),
-            Run::Held | Run::Hibernated { .. } | Run::Ended => {
+            RunState::Loading | RunState::Running | RunState::Hibernating => {
+                entry.live_or_create(inbox);
+            }
+            RunState::Held | RunState::Hibernated { .. } | RunState::Ended => {
                 if let Some(live) = entry.live_mut() {
                     live.actor = None;
                     live.faults.clear();
@@ -211,20 +219,20 @@ impl Table {
         if let Some(entry) = self
             .entries
             .get_mut(pid)
-            .filter(|entry| entry.run == Run::Running)
+            .filter(|entry| entry.run == RunState::Running)
         {
             self.quiescent.insert(pid, entry);
         }
     }
 
     /// How many processes are loaded or being loaded.
-    pub(super) fn loaded(&self) -> usize {
+    pub(super) fn loaded_count(&self) -> usize {
         self.loaded
     }
 
     /// Removes a process whose creation failed.
     pub(super) fn remove(&mut self, row: &ProcessRow) {
-        self.set_run(row.pid, Run::Ended);
+        self.set_run(row.pid, RunState::Ended);
         self.entries.remove(row.pid);
         self.release_name(row);
         if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
@@ -237,7 +245,7 @@ impl Table {
     pub(super) fn remove_ended(&mut self, pid: Pid) {
         if !self
             .get(pid)
-            .is_some_and(|entry| matches!(entry.run, Run::Ended))
+            .is_some_and(|entry| matches!(entry.run, RunState::Ended))
         {
             return;
         }
@@ -251,16 +259,16 @@ impl Table {
     }
 
     /// The living process with this name.
-    pub(super) fn named(&self, name: &str) -> Option<Pid> {
+    pub(super) fn find_by_name(&self, name: &str) -> Option<Pid> {
         self.names.get(name).copied()
     }
 
     /// The living processes that have a name.
-    pub(super) fn names(&self) -> impl Iterator<Item = Pid> {
+    pub(super) fn named_processes(&self) -> impl Iterator<Item = Pid> {
         self.names.values().copied()
     }
 
-    /// The name of a process that is gone becomes free.
+    /// Makes the name of a process that was removed or has ended available again.
     fn release_name(&mut self, row: &ProcessRow) {
         if let Some(name) = &row.name {
             self.names.remove(name);
@@ -280,7 +288,7 @@ impl Table {
         self.get_mut(pid)?.live_mut()
     }
 
-    pub(super) fn run_of(&self, pid: Pid) -> Option<Run> {
+    pub(super) fn run_state(&self, pid: Pid) -> Option<RunState> {
         self.get(pid).map(|entry| entry.run)
     }
 
@@ -317,9 +325,12 @@ impl Table {
 
     /// The children that have not ended, and the calls that created them.
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
-        let lives = |pid: Pid| self.run_of(pid).is_some_and(|run| run != Run::Ended);
+        let is_living = |pid: Pid| {
+            self.run_state(pid)
+                .is_some_and(|run| run != RunState::Ended)
+        };
         self.children_of(parent)
-            .filter(|(child, _)| lives(*child))
+            .filter(|(child, _)| is_living(*child))
             .collect()
     }
 
@@ -334,7 +345,7 @@ impl Table {
     }
 
     /// A process and its descendants that have not ended, parents first.
-    pub(super) fn tree(&self, root: Pid) -> Vec<Pid> {
+    pub(super) fn living_tree(&self, root: Pid) -> Vec<Pid> {
         let mut tree = vec![root];
         let mut next = 0;
         while let Some(parent) = tree.get(next).copied() {
@@ -353,7 +364,10 @@ impl Table {
         let inbox = self.inbox;
         match self.get_mut(pid) {
             Some(entry)
-                if matches!(entry.run, Run::Held | Run::Hibernated { .. } | Run::Loading) =>
+                if matches!(
+                    entry.run,
+                    RunState::Held | RunState::Hibernated { .. } | RunState::Loading
+                ) =>
             {
                 entry.live_or_create(inbox).run_waiters.push(reply);
                 None
@@ -368,30 +382,35 @@ impl Table {
             .unwrap_or_default()
     }
 
-    /// The process is only its journal from now on. Callers that wait for its end get `reason`.
+    /// Unloads a process that cannot continue. Callers that wait for its end get `reason`.
     pub(super) fn unload(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
         let inbox = self.inbox;
-        let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
+        let entry = self
+            .get_mut(pid)
+            .filter(|entry| entry.run != RunState::Ended)?;
         let live = entry.live_or_create(inbox);
         live.waiting.clear();
         live.view.send_replace(None);
         live.exit.send_replace(Some(Err(reason.into())));
-        self.set_run(pid, Run::Held);
+        self.set_run(pid, RunState::Held);
         self.row(pid)
     }
 
-    pub(super) fn running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
+    pub(super) fn mark_running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
         self.actors.insert(actor.get_id(), pid);
-        self.set_run(pid, Run::Running);
+        self.set_run(pid, RunState::Running);
         if let Some(live) = self.live_mut(pid) {
             live.actor = Some(actor);
         }
     }
 
-    pub(super) fn loading(&mut self, pid: Pid) {
+    pub(super) fn mark_loading(&mut self, pid: Pid) {
         // A process that has ended in the meantime stays ended.
-        if self.run_of(pid).is_some_and(|run| run != Run::Ended) {
-            self.set_run(pid, Run::Loading);
+        if self
+            .run_state(pid)
+            .is_some_and(|run| run != RunState::Ended)
+        {
+            self.set_run(pid, RunState::Loading);
             self.live_mut(pid).map(|live| live.exit.send_replace(None));
         }
     }
@@ -400,7 +419,7 @@ impl Table {
         self.actors.remove(&actor)
     }
 
-    /// Records that an actor was told to stop. It may have stopped already.
+    /// Records that an actor was asked to stop. It may have stopped already.
     pub(super) fn mark_stopping(&mut self, actor: ActorId) {
         if let Some(pid) = self.actors.get(&actor) {
             self.stopping.insert(*pid, false);
@@ -412,35 +431,38 @@ impl Table {
     pub(super) fn defer_load_until_stopped(&mut self, pid: Pid) -> bool {
         let stopping = self.stopping.get_mut(&pid);
         stopping
-            .map(|is_to_be_read| *is_to_be_read = true)
+            .map(|is_load_deferred| *is_load_deferred = true)
             .is_some()
     }
 
     /// Records that the actor of a process has stopped. Returns whether a deferred load is due.
     pub(super) fn finish_stopping(&mut self, pid: Pid) -> bool {
-        self.stopping.remove(&pid).unwrap_or_default() && self.run_of(pid) == Some(Run::Loading)
+        self.stopping.remove(&pid).unwrap_or_default()
+            && self.run_state(pid) == Some(RunState::Loading)
     }
 
     /// Records the durable end of a process and notifies the callers that wait for it. Returns its
     /// row, or `None` if the end was recorded before.
-    pub(super) fn end(
+    pub(super) fn record_end(
         &mut self,
         pid: Pid,
         exit: &Exit,
         final_state: FinalState,
     ) -> Option<ProcessRow> {
-        let entry = self.get_mut(pid).filter(|entry| entry.run != Run::Ended)?;
-        let last = match final_state {
-            FinalState::Journal => None,
-            FinalState::Nothing => entry.view(),
+        let entry = self
+            .get_mut(pid)
+            .filter(|entry| entry.run != RunState::Ended)?;
+        let last_view = match final_state {
+            FinalState::InJournal => None,
+            FinalState::LastView => entry.view(),
         };
-        entry.record_exit(exit.clone(), last);
+        entry.record_exit(exit.clone(), last_view);
         if let Some(live) = entry.live_mut() {
             live.waiting.clear();
-            live.to_hibernate.clear();
+            live.hibernate_replies.clear();
             live.exit.send_replace(Some(Ok(exit.clone())));
         }
-        self.set_run(pid, Run::Ended);
+        self.set_run(pid, RunState::Ended);
         let row = self.row(pid)?;
         self.release_name(&row);
         Some(row)
@@ -454,14 +476,14 @@ impl Table {
             delivery.refuse(KernelError::NotFound(NotFound::Process(pid)));
             return false;
         };
-        if entry.run == Run::Ended {
+        if entry.run == RunState::Ended {
             delivery.refuse(KernelError::Process(ProcessError::Ended(pid)));
             return false;
         }
-        entry.kill_pending |= matches!(delivery.input, Input::Signal(Signal::Kill));
-        entry.stop_inherited &= !matches!(delivery.input, Input::Signal(Signal::Continue));
+        entry.is_kill_pending |= matches!(delivery.input, Input::Signal(Signal::Kill));
+        entry.is_stop_inherited &= !matches!(delivery.input, Input::Signal(Signal::Continue));
         self.quiescent.remove(entry);
-        let is_running = entry.run == Run::Running;
+        let is_running = entry.run == RunState::Running;
         let live = entry.live_or_create(inbox);
         match live.actor.as_ref().filter(|_| is_running) {
             Some(actor) => {
@@ -499,10 +521,10 @@ impl Table {
             view: entry.view().map(Box::new),
         };
         match which {
-            ListFilter::After(pid, most) => self
+            ListFilter::After(pid, max_rows) => self
                 .entries
                 .after(pid)
-                .take(most)
+                .take(max_rows)
                 .map(listed_process)
                 .collect(),
             ListFilter::Children(parent) => {
@@ -522,11 +544,11 @@ impl Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FinalState {
     /// In its journal.
-    Journal,
+    InJournal,
     /// In its last view, because there is no journal.
-    Nothing,
+    LastView,
 }
 
-fn is_loaded(run: Run) -> bool {
-    matches!(run, Run::Loading | Run::Running)
+fn is_loaded(run: RunState) -> bool {
+    matches!(run, RunState::Loading | RunState::Running)
 }

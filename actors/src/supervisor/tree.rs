@@ -9,7 +9,7 @@ use ractor::ActorRef;
 use tokio::sync::oneshot;
 
 use super::branch::ProcessTree;
-use super::entry::Run;
+use super::entry::RunState;
 use super::{LookupMessage, Supervisor, SupervisorMessage};
 use crate::checkpoint::NewCheckpointReply;
 use crate::error::{KernelError, NotFound, ProcessError};
@@ -63,35 +63,35 @@ impl Supervisor {
                 call,
                 index,
             } => self.find_child(parent, call, index),
-            TreeMessage::Abandon { parent, calls } => self.kill_children_of(parent, &calls),
+            TreeMessage::Abandon { parent, calls } => self.kill_children_of_calls(parent, &calls),
             TreeMessage::KeepChildren { parent, calls } => {
-                self.kill_children_except(parent, &calls)
+                self.kill_children_of_other_calls(parent, &calls)
             }
             TreeMessage::Hold { roots } => self.held_trees.extend(roots),
         }
     }
 
     /// Signals a process and its descendants, parents first. `received` is answered when the signal
-    /// is durable in all of them, or with the error of the first that failed; a process that ends in
-    /// the meantime counts as signalled. Children that are being created while their tree is stopped
-    /// start stopped.
+    /// is durable in all of them, or with the error of the first that failed; a process that ends
+    /// in the meantime counts as signalled. Children that are being created while their tree is
+    /// stopped start stopped.
     fn signal_tree(&mut self, root: Pid, signal: Signal, received: DurableReply) {
-        let deliverable = match self.table.run_of(root) {
+        let deliverable = match self.table.run_state(root) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(root)))),
-            Some(Run::Ended) => Err(ProcessError::Ended(root).into()),
+            Some(RunState::Ended) => Err(ProcessError::Ended(root).into()),
             Some(_) => Ok(()),
         };
         if let Err(error) = deliverable {
             // The requester has dropped its receiver if it no longer waits.
             return drop(received.send(Err(error)));
         }
-        let mut durable = Vec::new();
-        for pid in self.table.tree(root) {
+        let mut pending = Vec::new();
+        for pid in self.table.living_tree(root) {
             if let Signal::Stop | Signal::Continue = signal {
                 self.table.set_stop_inherited(pid, signal == Signal::Stop);
             }
-            let (received, is_durable) = oneshot::channel();
-            durable.push((pid, is_durable));
+            let (received, durable) = oneshot::channel();
+            pending.push((pid, durable));
             self.deliver(
                 pid,
                 Delivery {
@@ -103,8 +103,8 @@ impl Supervisor {
         let supervisor = self.myself.clone();
         tokio::spawn(async move {
             let mut result = Ok(());
-            for (pid, is_durable) in durable {
-                let signalled = match is_durable.await {
+            for (pid, durable) in pending {
+                let signalled = match durable.await {
                     Ok(Err(KernelError::Process(ProcessError::Ended(_)))) => Ok(()),
                     Ok(signalled) => signalled,
                     Err(_) => check_ended(&supervisor, pid).await,
@@ -116,8 +116,8 @@ impl Supervisor {
     }
 }
 
-/// A process that did not answer has ended, or has stopped without making the signal durable. The
-/// supervisor knows which: a process reports its end before it stops.
+/// Checks whether a process that did not answer has ended. Otherwise it stopped without making the
+/// signal durable. The supervisor knows which, because a process reports its end before it stops.
 async fn check_ended(
     supervisor: &ActorRef<SupervisorMessage>,
     pid: Pid,

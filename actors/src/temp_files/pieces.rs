@@ -1,4 +1,5 @@
-//! Loads the temporary files of a tree, and joins the pieces of a file into one content.
+//! Loads the temporary files of a tree, and joins the pieces of a file into one content. A file
+//! consists of the pieces that were appended to it.
 
 use bytes::BytesMut;
 use dormouse_content::{Content, Unreadable};
@@ -20,7 +21,7 @@ pub(crate) enum LoadFilesError {
     Record(#[from] CodecError),
 }
 
-/// The files of a tree as the store has them; the contents of the files are not read. Blocks; costs
+/// Loads the files of a tree from the store. The contents of the files are not read. Blocks; costs
 /// a read for each change.
 ///
 /// # Errors
@@ -43,14 +44,14 @@ pub(super) fn load(
 }
 
 /// The content of a file that consists of one piece. It is shared, with its index.
-pub(super) fn single(pieces: &Pieces<Content>) -> Option<Content> {
+pub(super) fn single_piece(pieces: &Pieces<Content>) -> Option<Content> {
     pieces.front().filter(|_| pieces.len() == 1).cloned()
 }
 
 /// The content of a file that consists of several pieces. Blocks; copies the bytes.
 ///
 /// # Errors
-/// One of them cannot be read.
+/// One of the pieces cannot be read.
 pub(super) fn join(pieces: &Pieces<Content>) -> Result<Content, Unreadable> {
     let parts = pieces
         .iter()

@@ -1,6 +1,6 @@
 //! The files of one process tree, the requests that wait for a decision, and the batch that waits
-//! for its commit. This module knows no actor and no store: the actor reports events to it, and
-//! executes what it returns.
+//! for its commit. This module uses no actor and no store: the actor calls it, commits the changes
+//! that it returns, and sends the replies.
 
 use dormouse_content::Content;
 use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
@@ -11,8 +11,8 @@ use super::{Reply, Request};
 use crate::checkpoint::CommitError;
 
 /// The files of a tree. At most one batch waits for its commit.
-pub(super) struct Tree {
-    /// The durable files; `None` until they were read.
+pub(super) struct TreeFiles {
+    /// The durable files; `None` until they have been read.
     files: Option<TempFiles<Content>>,
     waiting: Vec<Request>,
     batch: Option<Batch>,
@@ -33,7 +33,7 @@ pub(super) struct PreparedReply {
     pub(super) result: Result<TempFileReply<Pieces<Content>>, TempFileError>,
 }
 
-impl Tree {
+impl TreeFiles {
     pub(super) fn new(files: Option<TempFiles<Content>>) -> Self {
         Self {
             files,
@@ -47,11 +47,11 @@ impl Tree {
         self.waiting.push(request);
     }
 
-    pub(super) fn loaded(&mut self, files: TempFiles<Content>) {
+    pub(super) fn set_files(&mut self, files: TempFiles<Content>) {
         self.files = Some(files);
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn mark_ended(&mut self) {
         self.has_ended = true;
     }
 
@@ -104,7 +104,7 @@ impl Tree {
             }
             Err(error) => answers
                 .into_iter()
-                .map(|PreparedReply { reply, .. }| not_durable(reply, &error))
+                .map(|PreparedReply { reply, .. }| not_durable_reply(reply, &error))
                 .collect(),
         }
     }
@@ -120,7 +120,7 @@ impl Tree {
     }
 }
 
-fn not_durable(reply: Reply, error: &CommitError) -> PreparedReply {
+fn not_durable_reply(reply: Reply, error: &CommitError) -> PreparedReply {
     let reason = format!("Nothing was changed, since it could not be made durable: {error}");
     PreparedReply {
         reply,

@@ -11,11 +11,11 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 use rustls::{ClientConfig, RootCertStore};
 
-/// The builder of a client for the server at `url`. Use it for no other server: whether a proxy is
-/// used depends on `url`. Costs a copy of the root certificates, some microseconds.
+/// The builder of a client for the server at `url`. Use the client for no other server, because
+/// `url` decides whether a proxy is used. Costs a copy of the root certificates, some microseconds.
 pub fn client(url: &Url) -> ClientBuilder {
     let client = Client::builder()
-        .tls_backend_preconfigured(tls())
+        .tls_backend_preconfigured(tls_config())
         .redirect(Policy::none());
     // The proxy of the environment is for other machines.
     if is_local(url) {
@@ -36,15 +36,16 @@ pub fn is_local(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether others could read a secret on its way to the server at `url`.
+/// Whether a request to the server at `url` travels over a network without encryption, so that
+/// others can read its secrets.
 #[must_use]
-pub fn is_overheard(url: &Url) -> bool {
+pub fn is_unencrypted(url: &Url) -> bool {
     url.scheme() == "http" && !is_local(url)
 }
 
 /// The TLS configuration. It is passed to the client as a value, since the default provider of the
 /// whole program is the choice of the embedder.
-fn tls() -> ClientConfig {
+fn tls_config() -> ClientConfig {
     let roots = RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
     };
@@ -63,8 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_may_go_to_this_machine_in_clear_text_and_to_no_other() {
-        for (url, local, overheard) in [
+    fn only_http_to_another_machine_is_unencrypted() {
+        for (url, is_local_url, is_unencrypted_url) in [
             ("http://localhost:1", true, false),
             ("http://127.8.0.1/x", true, false),
             ("https://[::1]:9", true, false),
@@ -75,8 +76,8 @@ mod tests {
         ] {
             let parsed = Url::parse(url).expect("it is an address");
             assert_eq!(
-                (is_local(&parsed), is_overheard(&parsed)),
-                (local, overheard),
+                (is_local(&parsed), is_unencrypted(&parsed)),
+                (is_local_url, is_unencrypted_url),
                 "{url}"
             );
         }

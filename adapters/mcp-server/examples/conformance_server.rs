@@ -1,15 +1,15 @@
 //! A server for the official conformance suite of the Model Context Protocol: the tools that its
-//! scenarios call, as tools of the host, behind a process as everywhere. `.ci/mcp-proxy` runs the
-//! suite against it.
+//! scenarios call are tools of the host, and a process serves them. `.ci/mcp-proxy` runs the suite
+//! against it.
 //!
-//! Prints the URL that it serves, until it is ended.
+//! Prints its URL, then serves until it is killed.
 
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_mcp_server::{
-    Files, HttpSettings, Keeping, McpServer, ProxySettings, Upstream, proxy_program,
+    FileExport, HttpSettings, McpServer, ProcessLifetime, ProxySettings, Upstream, proxy_program,
 };
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -18,12 +18,13 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 
 #[derive(Deserialize, JsonSchema)]
-struct Nothing {}
+struct NoArguments {}
 
-/// A tool whose schema uses what the dialect of 2020-12 has: it must arrive as it is.
-struct Dialect;
+/// A tool whose schema uses keywords of the JSON Schema dialect 2020-12. A client must receive the
+/// schema unchanged.
+struct DialectTool;
 
-impl Tool for Dialect {
+impl Tool for DialectTool {
     fn spec(&self) -> ToolSpec {
         let schema = r##"{
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -49,7 +50,7 @@ impl Tool for Dialect {
 
     fn call(&self, args: String, out: OutputSink) -> BoxFuture<'static, Result<(), ToolError>> {
         async move {
-            // What does not fit is reported by the sink itself.
+            // The sink itself reports output that does not fit.
             let _ = out.push(args.as_bytes());
             Ok(())
         }
@@ -63,24 +64,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .tool(FnTool::new(
             "test_simple_text",
             "Says something short.",
-            |Nothing {}: Nothing| async {
+            |NoArguments {}: NoArguments| async {
                 Ok::<_, String>("This is a simple text response for testing.")
             },
         ))
         .tool(FnTool::new(
             "test_error_handling",
             "Fails.",
-            |Nothing {}: Nothing| async {
+            |NoArguments {}: NoArguments| async {
                 Err::<String, _>("This tool intentionally returns an error for testing")
             },
         ))
-        .tool(Dialect)
+        .tool(DialectTool)
         .build()
         .await?;
     let settings = ProxySettings {
         threshold_chars: 8000,
         page_chars: 4000,
-        files: Files::Untouched,
+        files: FileExport::Disabled,
     };
     let tools = [
         "test_simple_text",
@@ -96,7 +97,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = kernel.parse(proxy_program(settings, &upstream))?.program;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
-    let server = McpServer::new(kernel, program, Keeping::PerSession);
+    let server = McpServer::new(kernel, program, ProcessLifetime::PerSession);
     server
         .serve_http(listener, HttpSettings::default(), std::future::pending())
         .await?;

@@ -44,7 +44,8 @@ impl Default for HttpSettings {
     }
 }
 
-/// A secret that clients send. It is kept as a hash, compared in constant time, and never shown.
+/// A secret that clients send. The server keeps its hash, compares in constant time, and never
+/// shows the token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(blake3::Hash);
 
@@ -80,17 +81,17 @@ impl Token {
 }
 
 /// Whether pages of an origin may send requests: pages of this machine, at any port, and pages of
-/// the `known` origins.
-pub(crate) fn is_origin_allowed(origin: &[u8], known: &[String]) -> bool {
+/// the `allowed` origins.
+pub(crate) fn is_origin_allowed(origin: &[u8], allowed: &[String]) -> bool {
     let parsed = Origin::parse(origin);
     let is_local = parsed
         .as_ref()
         .is_some_and(|origin| LOCAL_MACHINES.contains(&&*origin.machine));
-    let is_same = |known: &String| {
-        known.as_bytes() == origin
-            || (parsed.is_some() && Origin::parse(known.as_bytes()) == parsed)
+    let is_same = |allowed: &String| {
+        allowed.as_bytes() == origin
+            || (parsed.is_some() && Origin::parse(allowed.as_bytes()) == parsed)
     };
-    is_local || known.iter().any(is_same)
+    is_local || allowed.iter().any(is_same)
 }
 
 /// The names of this machine in an origin.
@@ -105,11 +106,11 @@ struct Origin {
 }
 
 impl Origin {
-    /// Parses `scheme://machine` or `scheme://machine:port`. Without a port, the default port of
-    /// the scheme is meant.
-    fn parse(written: &[u8]) -> Option<Self> {
-        let (scheme, rest) = str::from_utf8(written).ok()?.split_once("://")?;
-        let (scheme, implied) = [("http", 80), ("https", 443)]
+    /// Parses `scheme://machine` or `scheme://machine:port`. Without a port, the port is
+    /// the default port of the scheme.
+    fn parse(origin: &[u8]) -> Option<Self> {
+        let (scheme, rest) = str::from_utf8(origin).ok()?.split_once("://")?;
+        let (scheme, default_port) = [("http", 80), ("https", 443)]
             .into_iter()
             .find(|(name, _)| *name == scheme)?;
         let name_end = if rest.starts_with('[') {
@@ -122,7 +123,7 @@ impl Origin {
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse().ok()?
             }
-            None if port.is_empty() => implied,
+            None if port.is_empty() => default_port,
             _ => return None,
         };
         Some(Self {
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_token_itself_is_let_in_and_nobody_sees_it() {
+    fn only_the_exact_token_matches_and_it_is_not_printed() {
         let token = Token::new("open sesame");
         assert!(
             token.matches_header(Some(b"Bearer open sesame"))

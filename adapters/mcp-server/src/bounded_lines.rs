@@ -1,5 +1,5 @@
-//! A reader that fails on a line that is too long. The session then ends, so its client does not
-//! wait for an answer that never comes.
+//! A reader that fails on a line that is too long. The session then ends, so that its client does
+//! not wait for an answer that never comes.
 
 use std::io;
 use std::pin::Pin;
@@ -68,17 +68,17 @@ mod tests {
 
     use super::*;
 
-    async fn reads(text: &[u8]) -> io::Result<usize> {
-        let mut all = Vec::new();
-        BoundedLines::new(text, 4).read_to_end(&mut all).await
+    async fn read_all(text: &[u8]) -> io::Result<usize> {
+        let mut bytes = Vec::new();
+        BoundedLines::new(text, 4).read_to_end(&mut bytes).await
     }
 
     #[tokio::test]
-    async fn lines_of_any_number_pass_and_one_that_is_too_long_ends_all() {
-        assert_eq!(reads(b"abcd\nabcd\n\nab").await.unwrap(), 13);
+    async fn any_number_of_lines_can_be_read_until_one_is_too_long() {
+        assert_eq!(read_all(b"abcd\nabcd\n\nab").await.unwrap(), 13);
         for long in [&b"abcde"[..], b"a\nabcde\n", b"abcd\nabcdefgh"] {
             assert_eq!(
-                reads(long).await.unwrap_err().kind(),
+                read_all(long).await.unwrap_err().kind(),
                 io::ErrorKind::InvalidData
             );
         }

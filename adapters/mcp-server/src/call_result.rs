@@ -1,5 +1,4 @@
-//! Builds the result of a call: the text that a model would read, and the media that it would be
-//! shown.
+//! Builds the result of a call: the text and the media that the model of a process would get.
 //!
 //! A result never has structured content. The structured content of an upstream server is part of
 //! the text, or of the descriptor that replaces a long text. A schema of outputs would promise a
@@ -18,12 +17,12 @@ use rmcp::model::{
 
 use crate::resources;
 
-/// The most bytes of media in one result: a client would put all of them into a context. Media
-/// beyond that are named and not sent.
+/// The most bytes of media in one result, since a client puts all of them into a context. Media
+/// over the limit are named and not sent.
 const MAX_MEDIA_BYTES: u64 = 8 << 20;
 
-/// The result of a call. Media are read on a blocking thread, since that may touch the disk.
-pub(crate) async fn result(process: &Process, answer: Answer) -> CallToolResult {
+/// Builds the result of a call. Media are read on a blocking thread, since that may read the disk.
+pub(crate) async fn build_result(process: &Process, answer: Answer) -> CallToolResult {
     let Answer {
         text,
         is_error,
@@ -83,8 +82,8 @@ fn media_block(
     Ok(if media_type.starts_with("image/") {
         ContentBlock::Image(ImageContent::new(data, media_type))
     } else {
-        let resource =
-            ResourceContents::blob(data, resources::uri(&media.fd)).with_mime_type(media_type);
+        let resource = ResourceContents::blob(data, resources::format_uri(&media.fd))
+            .with_mime_type(media_type);
         ContentBlock::Resource(EmbeddedResource::new(resource))
     })
 }

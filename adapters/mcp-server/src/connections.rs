@@ -28,7 +28,7 @@ pub(crate) struct Connections {
 
 #[derive(Default)]
 struct OpenConnections {
-    /// Counts arrivals and served requests, which orders them by age.
+    /// A logical clock: it counts new connections and answered requests, to order them by age.
     clock: u64,
     by_number: BTreeMap<u64, Connection>,
 }
@@ -38,15 +38,15 @@ struct Connection {
     evicted: CancellationToken,
 }
 
-/// Ordered as connections are evicted. The numbers are values of the clock.
+/// The order of the states is the order of eviction. The numbers are values of the logical clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
-    /// It has not sent a complete request that was admitted.
+    /// The connection has not sent a complete request that was admitted.
     Unproven { since: u64 },
     /// Its last request was answered; it may send another one.
     Idle { since: u64 },
     /// Its request is being answered.
-    Served,
+    Answering,
 }
 
 impl Connections {
@@ -58,7 +58,8 @@ impl Connections {
         })
     }
 
-    /// A slot for a new connection. Waits only while all other connections are being served.
+    /// Returns a slot for a new connection. Waits only while all other connections are being
+    /// served.
     pub(crate) async fn admit(self: &Arc<Self>) -> Slot {
         loop {
             if let Some(slot) = self.try_admit() {
@@ -105,7 +106,7 @@ impl OpenConnections {
             .by_number
             .iter()
             .min_by_key(|(_, connection)| connection.state)?;
-        if connection.state == State::Served {
+        if connection.state == State::Answering {
             return None;
         }
         connection.evicted.cancel();
@@ -130,11 +131,11 @@ impl Slot {
     /// Keeps the connection from being evicted until the returned guard is dropped. Call it when a
     /// complete request was admitted.
     pub(crate) fn serve(self: &Arc<Self>) -> RequestGuard {
-        self.set_state(|_| State::Served);
+        self.set_state(|_| State::Answering);
         RequestGuard { slot: self.clone() }
     }
 
-    /// Does nothing if the connection was evicted meanwhile.
+    /// Sets the state of the connection. Does nothing if the connection was evicted.
     fn set_state(&self, state: impl FnOnce(&mut OpenConnections) -> State) {
         let mut open = self.connections.lock();
         let state = state(&mut open);
@@ -157,8 +158,9 @@ pub(crate) struct RequestGuard {
 }
 
 impl RequestGuard {
-    /// The same body, which holds this guard until it was sent or dropped.
-    pub(crate) fn held_by<E: Send + Sync + 'static>(
+    /// Returns the body with this guard attached: the guard is dropped once the body was sent or
+    /// dropped.
+    pub(crate) fn attach_to<E: Send + Sync + 'static>(
         self,
         body: BoxBody<Bytes, E>,
     ) -> BoxBody<Bytes, E> {
@@ -184,8 +186,8 @@ mod tests {
 
     use super::*;
 
-    /// Which of these were evicted.
-    fn evicted(slots: &[&Arc<Slot>]) -> Vec<bool> {
+    /// Whether each of these connections was evicted.
+    fn are_evicted(slots: &[&Arc<Slot>]) -> Vec<bool> {
         slots
             .iter()
             .map(|slot| slot.evicted.is_cancelled())
@@ -202,18 +204,18 @@ mod tests {
         let served = stream.serve();
         let second = admit().await;
         assert_eq!(
-            evicted(&[&idle, &stream, &first, &second]),
+            are_evicted(&[&idle, &stream, &first, &second]),
             [false, false, true, false]
         );
         let third = admit().await;
         assert_eq!(
-            evicted(&[&idle, &stream, &second, &third]),
+            are_evicted(&[&idle, &stream, &second, &third]),
             [false, false, true, false]
         );
         let proven = third.serve();
         let fourth = admit().await;
         assert_eq!(
-            evicted(&[&idle, &stream, &third, &fourth]),
+            are_evicted(&[&idle, &stream, &third, &fourth]),
             [true, false, false, false]
         );
         let last = fourth.serve();
@@ -222,7 +224,7 @@ mod tests {
         drop(last);
         let fifth = admit().await;
         assert_eq!(
-            evicted(&[&stream, &third, &fourth, &fifth]),
+            are_evicted(&[&stream, &third, &fourth, &fifth]),
             [false, false, true, false]
         );
         drop((served, proven));

@@ -32,11 +32,11 @@ const MAX_WAITING_CALLS: usize = 512;
 /// The most entries in one page of a list.
 const LIST_PAGE_ENTRIES: usize = 250;
 
-/// Whether all requests of a client belong to one session.
+/// Which requests of a client belong to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sessions {
-    /// They do: a pipe is one session.
-    Always,
+    /// All requests belong to one session, as over a pipe.
+    PerConnection,
     /// Over HTTP, only the older versions of the protocol have sessions.
     OldVersionsOnly,
 }
@@ -60,6 +60,7 @@ impl Handler {
         }
     }
 
+    /// The process that executes the requests of this client.
     async fn process(&self, context: &RequestContext<RoleServer>) -> Result<Process, ErrorData> {
         let version = context.protocol_version();
         let is_sessionless = version
@@ -68,7 +69,7 @@ impl Handler {
             Sessions::OldVersionsOnly if is_sessionless => {
                 self.session_process.shared().await.map_err(NoProcess::from)
             }
-            _ => self.session_process.own().await,
+            _ => self.session_process.for_session().await,
         };
         process.map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
@@ -76,10 +77,10 @@ impl Handler {
     async fn view(&self, context: &RequestContext<RoleServer>) -> Result<View, ErrorData> {
         current_view(&self.process(context).await?)
             .await
-            .map_err(failed)
+            .map_err(internal_error)
     }
 
-    /// Waits until another call of the session may run.
+    /// Waits for a permit to run another call of the session.
     async fn call_permit(&self) -> Result<OwnedSemaphorePermit, ErrorData> {
         if self.waiting_calls.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING_CALLS {
             self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
@@ -89,7 +90,7 @@ impl Handler {
             );
             return Err(ErrorData::internal_error(why, None));
         }
-        let _waiting = WaitingCall(self.waiting_calls.clone());
+        let _waiting_call = WaitingCall(self.waiting_calls.clone());
         let permit = self.call_permits.clone().acquire_owned().await;
         permit.map_err(|_| ErrorData::internal_error("the session is over", None))
     }
@@ -104,7 +105,7 @@ impl Drop for WaitingCall {
     }
 }
 
-fn failed(error: KernelError) -> ErrorData {
+fn internal_error(error: KernelError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }
 
@@ -149,10 +150,10 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let view = self.view(&context).await?;
-        let (tools, next_cursor) = page(view.tools.specs(), request)?;
+        let (tools, next_cursor) = list_page(view.tools.specs(), request)?;
         let tools = tools
             .iter()
-            .map(|spec| tool(spec, view.tools.access(&spec.name)))
+            .map(|spec| describe_tool(spec, view.tools.access(&spec.name)))
             .collect();
         Ok(ListToolsResult {
             next_cursor,
@@ -166,7 +167,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let process = self.process(&context).await?;
-        let view = current_view(&process).await.map_err(failed)?;
+        let view = current_view(&process).await.map_err(internal_error)?;
         if !view
             .tools
             .specs()
@@ -201,9 +202,9 @@ impl ServerHandler for Handler {
                 forward_progress(calling, progress, &context.peer, &token).await
             }
         };
-        let answer = answer.map_err(failed)?;
+        let answer = answer.map_err(internal_error)?;
         drop(permit);
-        Ok(call_result::result(&process, answer).await.into())
+        Ok(call_result::build_result(&process, answer).await.into())
     }
 
     async fn list_resources(
@@ -212,7 +213,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let all = resources::list(&self.view(&context).await?);
-        let (resources, next_cursor) = page(&all, request)?;
+        let (resources, next_cursor) = list_page(&all, request)?;
         Ok(ListResourcesResult {
             next_cursor,
             ..ListResourcesResult::with_all_items(resources.to_vec())
@@ -225,7 +226,7 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         Ok(ListResourceTemplatesResult::with_all_items(vec![
-            resources::template(),
+            resources::page_template(),
         ]))
     }
 
@@ -254,7 +255,7 @@ impl ServerHandler for Handler {
 
 /// One page of a list, and the cursor of the next page. A cursor is the number of entries before
 /// the page.
-fn page<T>(
+fn list_page<T>(
     all: &[T],
     request: Option<PaginatedRequestParams>,
 ) -> Result<(&[T], Option<String>), ErrorData> {
@@ -277,7 +278,7 @@ fn page<T>(
 
 /// The description of a tool for clients. It has no output schema: the preview that replaces a
 /// large output would not match one.
-fn tool(spec: &ToolSpec, access: Option<Access>) -> Tool {
+fn describe_tool(spec: &ToolSpec, access: Option<Access>) -> Tool {
     // A schema that is not an object accepts anything: the tool itself checks its arguments.
     let schema: JsonObject = serde_json::from_str(&spec.schema).unwrap_or_default();
     let tool = Tool::new(spec.name.to_string(), spec.description.to_string(), schema);
@@ -291,27 +292,27 @@ fn tool(spec: &ToolSpec, access: Option<Access>) -> Tool {
 mod tests {
     use super::*;
 
-    fn asks(cursor: &str) -> Option<PaginatedRequestParams> {
+    fn with_cursor(cursor: &str) -> Option<PaginatedRequestParams> {
         let mut requested = PaginatedRequestParams::default();
         requested.cursor = Some(cursor.to_owned());
         Some(requested)
     }
 
     #[test]
-    fn a_long_list_comes_in_pages_that_join_to_it() {
+    fn the_pages_of_a_long_list_join_to_the_list() {
         let all: Vec<_> = (0..600).collect();
         let (mut seen, mut request) = (Vec::new(), None);
         loop {
-            let (part, next) = page(&all, request).unwrap();
+            let (part, next) = list_page(&all, request).unwrap();
             seen.extend_from_slice(part);
             match next {
-                Some(cursor) => request = asks(&cursor),
+                Some(cursor) => request = with_cursor(&cursor),
                 None => break,
             }
         }
         assert_eq!(seen, all);
         for wrong in ["x", "-1", "601"] {
-            assert!(page(&all, asks(wrong)).is_err(), "{wrong}");
+            assert!(list_page(&all, with_cursor(wrong)).is_err(), "{wrong}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each connection takes one of a bounded number of slots (`connections.rs`). A request is admitted
 //! by its path, origin, token and the number of sessions; its body is read with a size limit and
-//! deadlines; then `rmcp` handles it, which checks `Host` and keeps the sessions.
+//! deadlines. Then `rmcp` checks the header `Host`, manages the session and handles the request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ use crate::session_process::SessionProcess;
 /// The path at which the protocol is served.
 const PATH: &str = "/mcp";
 
-const SESSION: &str = "mcp-session-id";
-const VERSION: &str = "mcp-protocol-version";
+const SESSION_HEADER: &str = "mcp-session-id";
+const VERSION_HEADER: &str = "mcp-protocol-version";
 
 /// From this version of the protocol on, there are no sessions over HTTP.
-const WITHOUT_SESSIONS: &str = "2026-07-28";
+const FIRST_SESSIONLESS_VERSION: &str = "2026-07-28";
 
 /// The largest body of a request.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -56,7 +56,7 @@ const MAX_CONNECTIONS: usize = 512;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// What all connections share.
+/// The parts of the server that all connections share.
 struct Endpoint {
     protocol: StreamableHttpService<Handler, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
@@ -182,11 +182,11 @@ async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
 }
 
 async fn serve_stream(stream: TcpStream, endpoint: Arc<Endpoint>, slot: Arc<Slot>) {
-    // Without this option small messages are delayed, which is slower and not wrong.
+    // If this fails, small messages are delayed, which is slower but harmless.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let (endpoint, slot) = (endpoint.clone(), slot.clone());
-        async move { Ok::<_, Infallible>(endpoint.answer(request, &slot).await) }
+        async move { Ok::<_, Infallible>(endpoint.handle(request, &slot).await) }
     });
     let mut connection = http1::Builder::new();
     let connection = connection
@@ -201,8 +201,8 @@ async fn serve_stream(stream: TcpStream, endpoint: Arc<Endpoint>, slot: Arc<Slot
 }
 
 impl Endpoint {
-    async fn answer(&self, request: Request<Incoming>, slot: &Arc<Slot>) -> Response<Body> {
-        if let Some(refusal) = self.refuse(&request).await {
+    async fn handle(&self, request: Request<Incoming>, slot: &Arc<Slot>) -> Response<Body> {
+        if let Some(refusal) = self.check_request(&request).await {
             return refusal;
         }
         let (head, body) = request.into_parts();
@@ -213,20 +213,20 @@ impl Endpoint {
         // The connection is not evicted before the end of the answer, which may be a stream of
         // events.
         let guard = slot.serve();
-        let is_end = head.method == Method::DELETE;
+        let ends_session = head.method == Method::DELETE;
         let mut response = self
             .protocol
             .handle(Request::from_parts(head, Full::new(body)))
             .await;
-        if is_end && response.status() == StatusCode::ACCEPTED {
-            // The session has ended by now, and some clients accept no other status as its end.
+        if ends_session && response.status() == StatusCode::ACCEPTED {
+            // The session has ended by now. Some clients accept only this status as its end.
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
-        response.map(|body| guard.held_by(body))
+        response.map(|body| guard.attach_to(body))
     }
 
-    /// The response to a request that is not admitted; none if it is.
-    async fn refuse(&self, request: &Request<Incoming>) -> Option<Response<Body>> {
+    /// Returns the response to a request that is not admitted; `None` if the request is admitted.
+    async fn check_request(&self, request: &Request<Incoming>) -> Option<Response<Body>> {
         let headers = request.headers();
         if request.uri().path() != PATH {
             return Some(text_response(
@@ -261,11 +261,13 @@ impl Endpoint {
             );
             return Some(refusal);
         }
-        let version = headers.get(VERSION).map(http::HeaderValue::as_bytes);
-        let is_sessionless = version.is_some_and(|version| version >= WITHOUT_SESSIONS.as_bytes());
-        let may_begin =
-            request.method() == Method::POST && !headers.contains_key(SESSION) && !is_sessionless;
-        if may_begin && self.sessions.sessions.read().await.len() >= self.max_sessions {
+        let version = headers.get(VERSION_HEADER).map(http::HeaderValue::as_bytes);
+        let is_sessionless =
+            version.is_some_and(|version| version >= FIRST_SESSIONLESS_VERSION.as_bytes());
+        let may_begin_session = request.method() == Method::POST
+            && !headers.contains_key(SESSION_HEADER)
+            && !is_sessionless;
+        if may_begin_session && self.sessions.sessions.read().await.len() >= self.max_sessions {
             let mut refusal = text_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the limit of sessions is reached",
@@ -279,7 +281,7 @@ impl Endpoint {
     }
 }
 
-/// Reads a whole body, or says why it is refused.
+/// Reads a whole body. An error is the status and the text of the response.
 async fn read_body(body: Incoming) -> Result<Bytes, (StatusCode, String)> {
     let too_late = || {
         (

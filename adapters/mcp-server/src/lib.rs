@@ -26,6 +26,6 @@ mod session_process;
 mod stdio;
 
 pub use self::admission::{Hosts, HttpSettings, Token};
-pub use self::proxy_program::{Files, ProxySettings, Upstream, proxy_program};
+pub use self::proxy_program::{FileExport, ProxySettings, Upstream, proxy_program};
 pub use self::server::{McpServer, ServeError};
-pub use self::session_process::Keeping;
+pub use self::session_process::ProcessLifetime;

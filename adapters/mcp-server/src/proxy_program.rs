@@ -1,5 +1,5 @@
-//! Generates the program of a proxy: it has the tools of other servers, and the tools that read
-//! descriptors.
+//! Generates the program of a proxy: a process with the tools of other servers and the tools that
+//! read descriptors.
 
 use std::fmt::Write;
 
@@ -11,11 +11,11 @@ const MAX_READ_CHARS: u32 = 100_000;
 
 /// Whether clients can write contents into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Files {
-    /// They can, where the host permits it.
-    Written,
-    /// They cannot: there is no tool for it.
-    Untouched,
+pub enum FileExport {
+    /// They can, if the host permits it.
+    Enabled,
+    /// They cannot: the program does not have the tool.
+    Disabled,
 }
 
 /// The settings of a proxy program.
@@ -26,10 +26,10 @@ pub struct ProxySettings {
     /// Characters of a page.
     pub page_chars: u32,
     /// Whether the program has the tool `fd_to_file`.
-    pub files: Files,
+    pub files: FileExport,
 }
 
-/// The tools that a proxy program passes on.
+/// The tools that a proxy program offers to its clients.
 #[derive(Clone, Debug, Default)]
 pub struct Upstream {
     /// Tools of the host, by their names.
@@ -50,10 +50,11 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
         page_chars,
         files,
     } = settings;
-    let is_given =
-        |name: &&str| *name != "summarize_fd" && (*name != "fd_to_file" || files == Files::Written);
+    let is_included = |name: &&str| {
+        *name != "summarize_fd" && (*name != "fd_to_file" || files == FileExport::Enabled)
+    };
     let own = names_of(Group::Descriptors)
-        .filter(is_given)
+        .filter(is_included)
         .map(|name| -> &str { name });
     let enabled: Vec<&str> = upstream
         .tools
@@ -62,7 +63,7 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
         .chain(own)
         .collect();
     let mut text = String::from("[model]\nname = \"none\"\nprovider = \"scripted\"\n\n[tools]\n");
-    // Texts and lists of texts are the same in JSON and in TOML.
+    // A string or a list of strings has the same syntax in JSON and in TOML.
     let _ = writeln!(text, "enabled = {}\n", json!(enabled));
     if let Some((path, names)) = &upstream.servers {
         let _ = writeln!(text, "[mcp]\nconfig_path = {}\n\n[tools.mcp]", json!(path));
@@ -75,8 +76,8 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
             let _ = writeln!(text, "{} = {selection}", json!(name));
         }
     }
-    let expands = upstream.servers.is_some() || !upstream.tools.is_empty();
-    let _ = writeln!(text, "\n[file_descriptor]\nexpand_fds = {expands}");
+    let expands_fds = upstream.servers.is_some() || !upstream.tools.is_empty();
+    let _ = writeln!(text, "\n[file_descriptor]\nexpand_fds = {expands_fds}");
     let _ = writeln!(
         text,
         "max_direct_output_chars = {threshold_chars}\ndefault_page_size = {page_chars}"
@@ -91,11 +92,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tools_of_one_server_keep_their_names_and_nobody_writes_files_unasked() {
+    fn the_tools_of_a_single_server_keep_their_names_and_files_are_not_written_by_default() {
         let settings = ProxySettings {
             threshold_chars: 5,
             page_chars: 4,
-            files: Files::Untouched,
+            files: FileExport::Disabled,
         };
         let servers = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();

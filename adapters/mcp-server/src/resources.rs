@@ -31,7 +31,7 @@ pub(crate) enum ResourceError {
 }
 
 /// The URI of a descriptor.
-pub(crate) fn uri(id: &FdId) -> String {
+pub(crate) fn format_uri(id: &FdId) -> String {
     match id {
         FdId::Fd(number) => format!("{SCHEME}{number}"),
         other => format!("{SCHEME}{other}"),
@@ -39,7 +39,7 @@ pub(crate) fn uri(id: &FdId) -> String {
 }
 
 /// The descriptor and the page (from 1) that a URI names.
-fn parse(uri: &str) -> Option<(FdId, u64)> {
+fn parse_uri(uri: &str) -> Option<(FdId, u64)> {
     let rest = uri.strip_prefix(SCHEME)?;
     let (id, page) = match rest.split_once("?page=") {
         Some((id, page)) => (id, page.parse().ok()?),
@@ -62,53 +62,60 @@ pub(crate) fn list(view: &View) -> Vec<Resource> {
         let size = descriptor
             .chars
             .map_or_else(String::new, |chars| format!(", {chars} characters"));
-        let described = format!(
+        let description = format!(
             "{}{size}. Add ?page=N for a page; without it, the first.",
             descriptor.source
         );
-        Resource::new(uri(&descriptor.id), name)
-            .with_description(described)
+        Resource::new(format_uri(&descriptor.id), name)
+            .with_description(description)
             .with_size(descriptor.bytes)
     });
     resources.collect()
 }
 
 /// The template of the URIs of all pages of all descriptors.
-pub(crate) fn template() -> ResourceTemplate {
+pub(crate) fn page_template() -> ResourceTemplate {
     ResourceTemplate::new("fd://{descriptor}?page={page}", "page").with_description(
         "A page of a descriptor: the number of the descriptor and of the page, both from 1.",
     )
 }
 
 /// Reads one page of at most `page_chars` characters. Binary content is returned whole, if it is
-/// not too large. May touch the disk.
+/// not too large. May read the disk.
 pub(crate) fn read(
     view: &View,
     requested: &str,
     page_chars: u32,
 ) -> Result<ResourceContents, ResourceError> {
     let unknown = || ResourceError::Unknown(requested.to_owned());
-    let (id, page) = parse(requested).ok_or_else(unknown)?;
+    let (id, page) = parse_uri(requested).ok_or_else(unknown)?;
     let content = view.content(&id).ok_or_else(unknown)?;
-    let lost = |Unreadable { message }| {
+    let unreadable = |Unreadable { message }| {
         ResourceError::Unreadable(requested.to_owned(), message.to_string())
     };
-    if content.unbounded().is_binary().map_err(lost)? {
-        return blob(&content, requested).map_err(lost)?;
+    if content.unbounded().is_binary().map_err(unreadable)? {
+        return read_blob(&content, requested).map_err(unreadable)?;
     }
-    match content.unbounded().page(page_chars, page).map_err(lost)? {
+    match content
+        .unbounded()
+        .page(page_chars, page)
+        .map_err(unreadable)?
+    {
         Some(slice) => Ok(ResourceContents::text(&*slice.text, requested)),
         None => {
-            let pages = content.unbounded().total_pages(page_chars).map_err(lost)?;
+            let pages = content
+                .unbounded()
+                .total_pages(page_chars)
+                .map_err(unreadable)?;
             Err(ResourceError::Page {
-                uri: uri(&id),
+                uri: format_uri(&id),
                 pages,
             })
         }
     }
 }
 
-fn blob(
+fn read_blob(
     content: &Content,
     requested: &str,
 ) -> Result<Result<ResourceContents, ResourceError>, Unreadable> {
@@ -129,11 +136,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_means_a_descriptor_and_a_page() {
-        assert_eq!(parse("fd://7"), Some((FdId::Fd(7), 1)));
-        assert_eq!(parse("fd://7?page=12"), Some((FdId::Fd(7), 12)));
+    fn a_uri_names_a_descriptor_and_a_page() {
+        assert_eq!(parse_uri("fd://7"), Some((FdId::Fd(7), 1)));
+        assert_eq!(parse_uri("fd://7?page=12"), Some((FdId::Fd(7), 12)));
         let named = FdId::Ref("plan".to_owned());
-        assert_eq!(parse(&uri(&named)), Some((named, 1)));
+        assert_eq!(parse_uri(&format_uri(&named)), Some((named, 1)));
         for wrong in [
             "fd:7",
             "fd://",
@@ -143,7 +150,7 @@ mod tests {
             "fd://7?lines=1",
             "file:///etc/passwd",
         ] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+            assert_eq!(parse_uri(wrong), None, "{wrong}");
         }
     }
 }

@@ -6,7 +6,7 @@ use dormouse_actors::KernelError;
 use dormouse_actors::handle::Kernel;
 use dormouse_kernel::program::Program;
 
-use crate::session_process::{Keeping, Processes};
+use crate::session_process::{ProcessLifetime, Processes};
 
 /// Why clients cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,8 @@ pub enum ServeError {
 /// Processes of one program, as a server of the Model Context Protocol. Cloning costs a pointer.
 ///
 /// The program's model is never called: the processes only execute the calls of clients. On a
-/// kernel with a store, the process can be [kept](Keeping::Kept) from one start to the next.
+/// kernel with a store, the process can be [kept](ProcessLifetime::Persistent) from one start to
+/// the next.
 #[derive(Clone, Debug)]
 pub struct McpServer {
     pub(crate) processes: Arc<Processes>,
@@ -37,15 +38,15 @@ pub struct McpServer {
 impl McpServer {
     /// A server of processes of `program`. Nothing runs before a client connects.
     #[must_use]
-    pub fn new(kernel: Kernel, program: Program, keeping: Keeping) -> Self {
+    pub fn new(kernel: Kernel, program: Program, lifetime: ProcessLifetime) -> Self {
         Self {
-            processes: Arc::new(Processes::new(kernel, program, keeping)),
+            processes: Arc::new(Processes::new(kernel, program, lifetime)),
         }
     }
 
-    /// Ends the processes of all sessions, except one that is [kept](Keeping::Kept). Call it after
-    /// serving and before the kernel is shut down: otherwise the store keeps processes that no
-    /// client can reach any more.
+    /// Ends the processes of all sessions, except one that is [kept](ProcessLifetime::Persistent).
+    /// Call it after serving and before the kernel is shut down: otherwise the store keeps
+    /// processes that no client can reach any more.
     pub async fn end(&self) {
         self.processes.end_all().await;
     }

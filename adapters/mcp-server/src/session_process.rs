@@ -2,7 +2,7 @@
 //!
 //! A session has a process of its own, which starts with its first request and is killed with the
 //! session. One shared process serves clients without sessions (over HTTP, the protocol has no
-//! sessions from version 2026-07-28 on). If the process is kept in a store, all clients share it.
+//! sessions from version 2026-07-28 on). All clients share a persistent process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,46 +13,46 @@ use dormouse_kernel::program::Program;
 use dormouse_proto::id::Pid;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-/// The name of the kept process in its store.
-const KEPT: &str = "mcp";
+/// The name of the persistent process in its store.
+const PERSISTENT_NAME: &str = "mcp";
 
 /// Whether the process of a session outlives the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeping {
+pub enum ProcessLifetime {
     /// Each session has a process of its own, which ends with it.
     PerSession,
-    /// All sessions share one process, which stays in the kernel's store. The next server on that
-    /// store resumes it, so descriptors survive. If the program or the tools of its servers have
-    /// changed since, the process ends and a new one starts.
-    Kept,
+    /// All sessions share one process, which stays in the store of the kernel. The next server on
+    /// that store resumes the process, so descriptors survive. If the program or the tools of its
+    /// servers have changed since, the process ends and a new one starts.
+    Persistent,
 }
 
-/// Starts and ends the processes of a server.
+/// The processes of a server. Starts and ends them.
 #[derive(Debug)]
 pub(crate) struct Processes {
     kernel: Kernel,
     program: Program,
-    keeping: Keeping,
+    lifetime: ProcessLifetime,
     shared: OnceCell<Process>,
-    own: Mutex<BTreeMap<Pid, Process>>,
+    of_sessions: Mutex<BTreeMap<Pid, Process>>,
 }
 
 impl Processes {
-    pub(crate) fn new(kernel: Kernel, program: Program, keeping: Keeping) -> Self {
+    pub(crate) fn new(kernel: Kernel, program: Program, lifetime: ProcessLifetime) -> Self {
         Self {
             kernel,
             program,
-            keeping,
+            lifetime,
             shared: OnceCell::new(),
-            own: Mutex::default(),
+            of_sessions: Mutex::default(),
         }
     }
 
     /// The process that clients without a session share.
     async fn shared(&self) -> Result<Process, KernelError> {
-        let begin = async || match self.keeping {
-            Keeping::PerSession => self.begin().await,
-            Keeping::Kept => self.resume_kept().await,
+        let begin = async || match self.lifetime {
+            ProcessLifetime::PerSession => self.begin().await,
+            ProcessLifetime::Persistent => self.resume_persistent().await,
         };
         self.shared.get_or_try_init(begin).await.cloned()
     }
@@ -65,17 +65,18 @@ impl Processes {
             .await
     }
 
-    /// Resumes the kept process if a new process would have the same program, tools and system
-    /// prompt, which never change in the life of a process. Otherwise ends it and starts a new one.
-    async fn resume_kept(&self) -> Result<Process, KernelError> {
+    /// Resumes the persistent process if a new process would have the same program, tools and
+    /// system prompt, which never change in the life of a process. Otherwise ends it and starts a
+    /// new one.
+    async fn resume_persistent(&self) -> Result<Process, KernelError> {
         let begin = || {
             self.kernel
                 .start(self.program.clone())
                 .session()
                 .without_input()
-                .name(KEPT)
+                .name(PERSISTENT_NAME)
         };
-        let kept = match self.kernel.named(KEPT).await {
+        let kept = match self.kernel.named(PERSISTENT_NAME).await {
             Err(KernelError::NotFound(NotFound::Name(_))) => return begin().await,
             kept => kept?.pid(),
         };
@@ -98,8 +99,8 @@ impl Processes {
         begin().await
     }
 
-    /// Refuses a kept process that was imported. An import can bring a process of any name, which
-    /// would run with permissions that the user gave to this server's own program.
+    /// Refuses a persistent process that was imported. An import can bring a process of any name,
+    /// which would run with permissions that the user gave to this server's own program.
     async fn refuse_imported(&self, kept: Pid) -> Result<(), KernelError> {
         let mut processes = self.kernel.processes().await?.into_iter();
         let row = processes
@@ -108,26 +109,28 @@ impl Processes {
         match row.and_then(|row| row.restored?.import) {
             None => Ok(()),
             Some(_) => Err(KernelError::Start(StartError::Unmet(format!(
-                "the store has a process of the name '{KEPT}' that was imported from another \
+                "the store has a process of the name '{PERSISTENT_NAME}' that was imported from another \
                  store, process {kept}. It is not resumed: serve from another store"
             )))),
         }
     }
 
-    fn own(&self) -> std::sync::MutexGuard<'_, BTreeMap<Pid, Process>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn of_sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<Pid, Process>> {
+        self.of_sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn end_all(&self) {
-        // A process that is ending is still in the map, and is waited for as well.
-        let own: Vec<_> = self.own().values().cloned().collect();
-        for process in &own {
+        // A process that is ending is still in the map, so this waits for its end too.
+        let of_sessions: Vec<_> = self.of_sessions().values().cloned().collect();
+        for process in &of_sessions {
             end(process).await;
         }
         if let Some(process) = self
             .shared
             .get()
-            .filter(|_| self.keeping == Keeping::PerSession)
+            .filter(|_| self.lifetime == ProcessLifetime::PerSession)
         {
             end(process).await;
         }
@@ -176,8 +179,8 @@ impl SessionProcess {
     }
 
     /// The process of this session.
-    pub(crate) async fn own(&self) -> Result<Process, NoProcess> {
-        if self.processes.keeping == Keeping::Kept {
+    pub(crate) async fn for_session(&self) -> Result<Process, NoProcess> {
+        if self.processes.lifetime == ProcessLifetime::Persistent {
             return Ok(self.shared().await?);
         }
         let begin = async || {
@@ -187,7 +190,9 @@ impl SessionProcess {
                 .try_acquire_owned()
                 .map_err(|_| NoProcess::Full)?;
             let process = self.processes.begin().await?;
-            self.processes.own().insert(process.pid(), process.clone());
+            self.processes
+                .of_sessions()
+                .insert(process.pid(), process.clone());
             Ok::<_, NoProcess>((process, permit))
         };
         let (process, _) = self.own.get_or_try_init(begin).await?;
@@ -221,7 +226,7 @@ impl Drop for SessionProcess {
         let processes = self.processes.clone();
         runtime.spawn(async move {
             end(&process).await;
-            processes.own().remove(&process.pid());
+            processes.of_sessions().remove(&process.pid());
             drop(permit);
         });
     }

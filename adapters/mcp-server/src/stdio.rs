@@ -18,10 +18,10 @@ const MAX_LINE_BYTES: usize = 64 << 20;
 
 impl McpServer {
     /// Serves one client, which writes to `input` and reads from `output`, until `input` ends or
-    /// `until` resolves. Calls that are in flight when `input` ends have five seconds to be
-    /// answered; then they are cancelled.
+    /// `until` resolves. Calls that are in flight when `input` ends are cancelled after five
+    /// seconds.
     ///
-    /// Nothing but messages of the protocol is written to `output`.
+    /// Only messages of the protocol are written to `output`.
     ///
     /// # Errors
     /// [`ServeError::Session`] if the client sends anything else before the handshake.
@@ -41,7 +41,7 @@ impl McpServer {
         let stop = CancellationToken::new();
         let serving = async {
             match serve_server_with_ct(
-                Handler::new(session_process, Sessions::Always),
+                Handler::new(session_process, Sessions::PerConnection),
                 transport,
                 stop.clone(),
             )

@@ -1,6 +1,6 @@
-//! The client under test of the protocol's conformance suite: reaches the server whose address is
-//! the last argument, lists its tools, and calls each of them once with arguments that its schema
-//! asks for.
+//! The client under test of the conformance suite of the Model Context Protocol. It connects to the
+//! server whose URL is the last argument, lists its tools, and calls each tool once with arguments
+//! that match its schema.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
         .map_err(|why| anyhow!(why))?
     {
         let out = OutputSink::with_cap(1 << 20);
-        let args = arguments(&offer)?.to_string();
+        let args = example_arguments(&offer)?.to_string();
         let answer = client
             .call(&host, &server, &offer.name, args, out.clone())
             .await;
@@ -49,8 +49,8 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Arguments of the types that the tool asks for.
-fn arguments(offer: &Offer) -> anyhow::Result<Value> {
+/// Arguments of the types in the schema of the tool.
+fn example_arguments(offer: &Offer) -> anyhow::Result<Value> {
     let schema: Value = serde_json::from_str(&offer.schema)?;
     let properties = schema["properties"]
         .as_object()

@@ -1,5 +1,5 @@
-//! The MCP client: it has one connection for each server that programs name, which all processes of
-//! a kernel share.
+//! The MCP client. It keeps one connection to each server that programs name; all processes of a
+//! kernel share the connection.
 
 mod client_info;
 mod connection;
@@ -28,8 +28,8 @@ use self::connection::Connection;
 /// takes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Reaches tool servers by the Model Context Protocol: programs of the host by standard input and
-/// output, machines by HTTP.
+/// Connects to tool servers by the Model Context Protocol: to programs of the host over standard
+/// input and output, to remote servers over HTTP.
 ///
 /// A connection starts when it is first needed and ends with the kernel. If a server has ended, or
 /// does not answer any more, the next call starts it again after a pause that grows. A call is made
@@ -74,10 +74,10 @@ impl McpClient {
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let made = || Arc::new(Connection::new(server.clone(), self.max_message_bytes));
+        let create = || Arc::new(Connection::new(server.clone(), self.max_message_bytes));
         connections
             .entry(server.clone())
-            .or_insert_with(made)
+            .or_insert_with(create)
             .clone()
     }
 }
@@ -108,7 +108,7 @@ impl ToolServers for McpClient {
                     connection.name()
                 )
             })?;
-            match resources::ResourceTool::of(&tool) {
+            match resources::ResourceTool::by_name(&tool) {
                 Some(resource_tool) if !session.has_own_tool(&tool).await => {
                     resource_tool.run(&session, &args, &out).await
                 }

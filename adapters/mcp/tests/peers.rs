@@ -1,8 +1,9 @@
-//! The client against real servers, by `.ci/mcp`: what each offers, all that some of them do, and a
-//! large file through a whole kernel. `DORMOUSE_MCP` is the folder that holds them.
+//! Tests of the client against real servers, which `.ci/mcp` installs and runs: the tools that each
+//! server offers, calls of these tools, and a large file through a whole kernel. The variable
+//! `DORMOUSE_MCP` names the folder of the servers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "figures for whoever runs it")]
+#![expect(clippy::print_stdout, reason = "it prints measurements")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,13 +38,13 @@ fn python(name: &str) -> String {
     peers().join("venv/bin").join(name).display().to_string()
 }
 
-struct Place {
+struct Fixture {
     client: McpClient,
     host: Arc<dyn Host>,
     server: Arc<Server>,
 }
 
-impl Place {
+impl Fixture {
     fn new(folder: &Path, transport: Transport) -> Self {
         let programs = ["mcp-server-git", "mcp-server-time", "mcp-server-fetch"].map(python);
         let permissions = programs.iter().fold(
@@ -82,19 +83,19 @@ impl Place {
     }
 
     async fn offers(&self) -> Vec<Offer> {
-        soon(self.client.offers(&self.host, &self.server))
+        within_a_minute(self.client.offers(&self.host, &self.server))
             .await
             .unwrap()
     }
 
-    /// The text, and the media types of what is attached.
+    /// Calls a tool. Returns the text of its output, and the media types of its attachments.
     async fn call(
         &self,
         tool: &str,
         args: serde_json::Value,
     ) -> Result<(String, Vec<String>), String> {
         let (began, out) = (Instant::now(), OutputSink::with_cap(64 << 20));
-        soon(self.client.call(
+        within_a_minute(self.client.call(
             &self.host,
             &self.server,
             tool,
@@ -117,37 +118,37 @@ impl Place {
     }
 }
 
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), what)
+async fn within_a_minute<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future)
         .await
         .expect("it is done within a minute")
 }
 
-/// A server that is ended with this.
-struct Running(Child);
+/// A server that is killed when this is dropped.
+struct RunningServer(Child);
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Calls every tool of server-everything that asks nothing of us.
-async fn everything(place: &Place) {
-    let offers = place.offers().await;
+/// Calls every tool of server-everything, except those that need a capability of the client.
+async fn call_every_tool(fixture: &Fixture) {
+    let offers = fixture.offers().await;
     let names: Vec<_> = offers.iter().map(|offer| offer.name.to_string()).collect();
     println!("everything offers {names:?}");
     assert!(
         names.iter().any(|name| name == "echo") && names.iter().any(|name| name == "read_resource"),
         "{names:?}"
     );
-    let (echo, _) = place
+    let (echo, _) = fixture
         .call("echo", serde_json::json!({"message": "<hi>"}))
         .await
         .unwrap();
     assert!(echo.contains("<hi>"), "{echo}");
-    let (resources, _) = place
+    let (resources, _) = fixture
         .call("list_resources", serde_json::json!({}))
         .await
         .unwrap();
@@ -160,7 +161,7 @@ async fn everything(place: &Place) {
         .unwrap()
         .to_owned();
     assert!(
-        !place
+        !fixture
             .call("read_resource", serde_json::json!({"uri": uri}))
             .await
             .unwrap()
@@ -185,13 +186,13 @@ async fn everything(place: &Place) {
             "get-resource-reference" => {
                 serde_json::json!({"resourceType": "Text", "resourceId": 1})
             }
-            // Its default is a picture from the network.
+            // The default of this tool is an image from the network.
             "gzip-file-as-resource" => {
                 serde_json::json!({"name": "hi.gz", "data": "data:text/plain;base64,aGk="})
             }
             _ => serde_json::json!({}),
         };
-        let answer = place.call(&offer.name, args).await;
+        let answer = fixture.call(&offer.name, args).await;
         match (&*offer.name, &answer) {
             ("get-tiny-image", Ok((_, attached))) => {
                 assert_eq!(attached, &["image/png"], "{answer:?}")
@@ -201,7 +202,7 @@ async fn everything(place: &Place) {
             ("get-structured-content", Ok((text, _))) => {
                 assert_eq!(text.matches("temperature").count(), 1, "{text}")
             }
-            // It can only be called as a task, which our client does not offer.
+            // This tool can only be called as a task, which this client does not support.
             ("simulate-research-query", answer) => {
                 assert!(
                     answer
@@ -219,20 +220,20 @@ async fn everything(place: &Place) {
 
 #[tokio::test]
 #[ignore = "needs real servers: .ci/mcp"]
-async fn everything_by_its_standard_streams() {
+async fn server_everything_over_its_standard_streams() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::program(
+    let fixture = Fixture::program(
         folder.path(),
         "node",
         &[&module("server-everything"), "stdio"],
     );
-    everything(&place).await;
-    soon(place.client.close()).await;
+    call_every_tool(&fixture).await;
+    within_a_minute(fixture.client.close()).await;
 }
 
 #[tokio::test]
 #[ignore = "needs real servers: .ci/mcp"]
-async fn everything_by_http() {
+async fn server_everything_over_http() {
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -242,7 +243,7 @@ async fn everything_by_http() {
     command
         .args([&module("server-everything"), "streamableHttp"])
         .env("PORT", port.to_string());
-    let running = Running(
+    let running = RunningServer(
         command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -257,23 +258,23 @@ async fn everything_by_http() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    soon(listens).await;
+    within_a_minute(listens).await;
     let folder = tempfile::tempdir().unwrap();
     let url = format!("http://127.0.0.1:{port}/mcp");
-    let place = Place::new(
+    let fixture = Fixture::new(
         folder.path(),
         Transport::Http {
             url,
             headers: Vec::new(),
         },
     );
-    everything(&place).await;
-    soon(place.client.close()).await;
+    call_every_tool(&fixture).await;
+    within_a_minute(fixture.client.close()).await;
     drop(running);
 }
 
-/// A file of so many bytes, in lines.
-fn large(folder: &Path, bytes: usize) -> PathBuf {
+/// Writes a file of `bytes` bytes in lines of 100 bytes, and returns its path.
+fn write_large_file(folder: &Path, bytes: usize) -> PathBuf {
     let path = std::fs::canonicalize(folder).unwrap().join("large.log");
     let text: String = (0..bytes / 100)
         .map(|line| format!("{line:>10} {}\n", "x".repeat(88)))
@@ -284,10 +285,10 @@ fn large(folder: &Path, bytes: usize) -> PathBuf {
 
 #[tokio::test]
 #[ignore = "needs real servers: .ci/mcp"]
-async fn a_file_of_twenty_megabytes_comes_whole_and_once() {
+async fn a_file_of_twenty_megabytes_is_returned_whole_and_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = large(folder.path(), 20_000_000);
-    let place = Place::program(
+    let path = write_large_file(folder.path(), 20_000_000);
+    let fixture = Fixture::program(
         folder.path(),
         "node",
         &[
@@ -295,12 +296,12 @@ async fn a_file_of_twenty_megabytes_comes_whole_and_once() {
             path.parent().unwrap().to_str().unwrap(),
         ],
     );
-    let (text, _) = place
+    let (text, _) = fixture
         .call("read_text_file", serde_json::json!({"path": path}))
         .await
         .unwrap();
     assert_eq!(text, std::fs::read_to_string(&path).unwrap());
-    let error = place
+    let error = fixture
         .call("read_text_file", serde_json::json!({"path": "/etc/passwd"}))
         .await
         .unwrap_err();
@@ -310,8 +311,8 @@ async fn a_file_of_twenty_megabytes_comes_whole_and_once() {
     );
 }
 
-/// A repository of so many commits.
-fn repository_of(commits: u32, path: &Path) {
+/// Creates a git repository with `commits` commits.
+fn create_repository(commits: u32, path: &Path) {
     let git = |args: &[&str]| {
         let who = ["-c", "user.name=n", "-c", "user.email=e"];
         let status = Command::new("git")
@@ -338,10 +339,10 @@ fn repository_of(commits: u32, path: &Path) {
 
 #[tokio::test]
 #[ignore = "needs real servers: .ci/mcp"]
-async fn memory_time_git_and_fetch_do_what_they_say() {
+async fn tools_of_the_servers_memory_time_git_and_fetch_work() {
     let folder = tempfile::tempdir().unwrap();
-    let mut memory = Place::program(folder.path(), "node", &[&module("server-memory")]);
-    // Its own folder is not one that it may write.
+    let mut memory = Fixture::program(folder.path(), "node", &[&module("server-memory")]);
+    // The server may not write its own folder, which is its default.
     let mut server = Server::clone(&memory.server);
     if let Transport::Stdio(command) = &mut server.transport {
         let file = folder.path().join("memory.jsonl").display().to_string();
@@ -362,7 +363,7 @@ async fn memory_time_git_and_fetch_do_what_they_say() {
             .contains("o1")
     );
 
-    let time = Place::program(
+    let time = Fixture::program(
         folder.path(),
         &python("mcp-server-time"),
         &["--local-timezone", "UTC"],
@@ -375,9 +376,9 @@ async fn memory_time_git_and_fetch_do_what_they_say() {
             .contains("UTC")
     );
 
-    repository_of(60, &folder.path().join("repository"));
+    create_repository(60, &folder.path().join("repository"));
     let repository = folder.path().join("repository").canonicalize().unwrap();
-    let git = Place::program(
+    let git = Fixture::program(
         &repository,
         &python("mcp-server-git"),
         &["--repository", repository.to_str().unwrap()],
@@ -392,7 +393,7 @@ async fn memory_time_git_and_fetch_do_what_they_say() {
         .0;
     assert_eq!(log.matches("number ").count(), 60, "{log}");
 
-    let fetch = Place::program(
+    let fetch = Fixture::program(
         folder.path(),
         &python("mcp-server-fetch"),
         &["--ignore-robots-txt"],
@@ -416,7 +417,7 @@ async fn memory_time_git_and_fetch_do_what_they_say() {
 
 #[tokio::test]
 #[ignore = "needs real servers: .ci/mcp"]
-async fn a_server_that_is_killed_in_a_call_is_begun_anew() {
+async fn a_server_that_is_killed_in_a_call_is_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let script = format!(
@@ -425,12 +426,12 @@ async fn a_server_that_is_killed_in_a_call_is_begun_anew() {
         module("server-everything")
     );
     let permissions = Permissions::none().allow_run("sh").allow_write(".");
-    let place = Place::program(folder.path(), "sh", &["-c", &script]);
-    let place = Place {
+    let fixture = Fixture::program(folder.path(), "sh", &["-c", &script]);
+    let fixture = Fixture {
         host: Arc::new(LocalHost::new(permissions, folder.path()).unwrap()),
-        ..place
+        ..fixture
     };
-    place
+    fixture
         .call("echo", serde_json::json!({"message": "here"}))
         .await
         .unwrap();
@@ -445,14 +446,14 @@ async fn a_server_that_is_killed_in_a_call_is_begun_anew() {
                 .success()
         );
     };
-    let call = place.call(
+    let call = fixture.call(
         "trigger-long-running-operation",
         serde_json::json!({"duration": 30, "steps": 3}),
     );
     let (answer, ()) = futures_util::future::join(call, kill).await;
     let error = answer.unwrap_err();
     assert!(error.contains("Effect unknown"), "{error}");
-    place
+    fixture
         .call("echo", serde_json::json!({"message": "again"}))
         .await
         .unwrap();
@@ -463,7 +464,7 @@ async fn a_server_that_is_killed_in_a_call_is_begun_anew() {
 #[ignore = "needs real servers: .ci/mcp"]
 async fn a_model_reads_pages_of_a_file_of_a_server() {
     let folder = tempfile::tempdir().unwrap();
-    let path = large(folder.path(), 18_000_000);
+    let path = write_large_file(folder.path(), 18_000_000);
     let servers = serde_json::json!({"mcpServers": {"fs": {"command": "node", "args": [module("server-filesystem"), path.parent()]}}});
     std::fs::write(folder.path().join("mcp.json"), servers.to_string()).unwrap();
     let program = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = \
@@ -496,7 +497,7 @@ async fn a_model_reads_pages_of_a_file_of_a_server() {
         .unwrap_or_else(|errors| panic!("{errors}"))
         .program;
     let process = kernel.start(program).input("go").await.unwrap();
-    let exit = soon(process.wait()).await.unwrap();
+    let exit = within_a_minute(process.wait()).await.unwrap();
     assert!(exit.message.contains("    179999 xxx"), "{}", exit.message);
-    soon(kernel.shutdown()).await.unwrap();
+    within_a_minute(kernel.shutdown()).await.unwrap();
 }

@@ -8,11 +8,11 @@
 
 use std::ops::ControlFlow;
 
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
-    Contents, InventoryReport, InventoryUpdate, OwnerToken, Progress, Purpose, Step, StoreError,
-    SweepReport, SweepRequest,
+    InventoryReport, InventoryUpdate, KeptContents, OwnerToken, Progress, Purpose, Step,
+    StoreError, SweepReport, SweepRequest,
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
@@ -39,7 +39,7 @@ impl<L: RecordLog> RecordStore<L> {
         let codec = self.codec()?;
         for (pid, record) in records {
             if (order.watch)() == ControlFlow::Break(()) {
-                report.progress = Progress::BrokenOff;
+                report.progress = Progress::Interrupted;
                 break;
             }
             let pid = Pid(pid);
@@ -125,7 +125,7 @@ impl<L: RecordLog> RecordStore<L> {
         let losses = sweep.inventory.losses(sweep.deletions);
         let is_kept = |name: &ContentHash| {
             let name = ShortName::of(&name.0);
-            sweep.contents == Contents::All || sweep.inventory.is_referred_to(name, &losses)
+            sweep.contents == KeptContents::All || sweep.inventory.is_referred_to(name, &losses)
         };
         let mut swept = SweepReport {
             parts: 1,
@@ -141,7 +141,7 @@ impl<L: RecordLog> RecordStore<L> {
         for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_TOGETHER)) {
             if sweep.purpose == Purpose::Free {
                 if (sweep.watch)(Step::Replace(group)) == ControlFlow::Break(()) {
-                    swept.progress = Progress::BrokenOff;
+                    swept.progress = Progress::Interrupted;
                     break;
                 }
                 self.delete_unpinned(owner, &sweep, contents, &mut swept)?;
@@ -205,15 +205,15 @@ fn add_references(
         }
     };
     let number = FactNumber(record.number);
-    let (need, piece) = match kind {
+    let (need, record) = match kind {
         StreamKind::Snapshot => {
             order.inventory.add_image(pid, number);
-            (Need::image(number), Piece::Image(&payload))
+            (Need::image(number), EncodedRecord::Image(&payload))
         }
-        StreamKind::Fact => (Need::fact(number), Piece::Fact(&payload)),
-        _ => (Need::ALWAYS, Piece::TempFile(&payload)),
+        StreamKind::Fact => (Need::fact(number), EncodedRecord::Fact(&payload)),
+        _ => (Need::ALWAYS, EncodedRecord::TempFile(&payload)),
     };
-    match (order.references)(piece) {
+    match (order.references)(record) {
         Ok(contents) => {
             let names = contents
                 .iter()

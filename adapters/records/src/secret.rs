@@ -152,7 +152,7 @@ impl Keys {
         match (secret, *check == NO_CHECK) {
             (None, true) => Ok(Self::plain(salt)),
             (None, false) => Err(KeyFault::Missing),
-            (Some(_), true) => Err(KeyFault::Needless),
+            (Some(_), true) => Err(KeyFault::NotEncrypted),
             (Some(secret), false) if check_of(secret, salt) != *check => Err(KeyFault::Wrong),
             (Some(secret), false) => Ok(Self::sealing(salt, secret)),
         }
@@ -332,7 +332,10 @@ mod tests {
             Some(KeyFault::Wrong)
         );
         assert_eq!(fault(&check, None), Some(KeyFault::Missing));
-        assert_eq!(fault(&NO_CHECK, Some(&secret)), Some(KeyFault::Needless));
+        assert_eq!(
+            fault(&NO_CHECK, Some(&secret)),
+            Some(KeyFault::NotEncrypted)
+        );
         assert_eq!(fault(&NO_CHECK, None), None);
     }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange, Written,
+    Batch, BlobReader, CommittedFacts, History, InventoryReport, InventoryUpdate, Journal, Listing,
+    MarkToken, OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -456,7 +456,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
             for fact in self.log.read(facts, kept.since.0 + 1..=u64::MAX)? {
                 add_to_groups(&mut written, &fact);
             }
-            Ok(History::whole(pid, written))
+            Ok(History::complete(pid, written))
         })
     }
 
@@ -514,7 +514,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
 }
 
 /// Adds a fact to the facts of the same commit, or starts a new group with it.
-fn add_to_groups(written: &mut Vec<Written>, fact: &Record) {
+fn add_to_groups(written: &mut Vec<CommittedFacts>, fact: &Record) {
     match written.last_mut() {
         // A creation is a group of its own.
         Some(last)
@@ -524,7 +524,7 @@ fn add_to_groups(written: &mut Vec<Written>, fact: &Record) {
         {
             last.count += 1;
         }
-        _ => written.push(Written {
+        _ => written.push(CommittedFacts {
             commit: fact.commit,
             at_ms: fact.at_ms,
             first: FactNumber(fact.number),

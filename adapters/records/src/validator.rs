@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_actors::ports::{Batch, OwnerToken, StoreError, WriteOp, Written};
+use dormouse_actors::ports::{Batch, CommittedFacts, OwnerToken, StoreError, WriteOp};
 use dormouse_proto::checkpoint::{Checkpoint, Member};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
@@ -117,7 +117,7 @@ pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), 
 }
 
 /// Removes facts before the start of a truncated history.
-pub fn clip(written: &mut Written, since: FactNumber) {
+pub fn clip(written: &mut CommittedFacts, since: FactNumber) {
     if since > FactNumber(0) && written.first <= since {
         let removed = since.0 + 1 - written.first.0;
         (written.first, written.count) = (since.plus(1), written.count.saturating_sub(removed));

@@ -214,7 +214,7 @@ fn a_wrong_key_is_refused_by_name_and_changes_nothing() {
     let cases = [
         (right, plain, KeyFault::Missing),
         (right, wrong, KeyFault::Wrong),
-        (plain, right, KeyFault::Needless),
+        (plain, right, KeyFault::NotEncrypted),
     ];
     for (made, opened, expected) in cases {
         let log = Arc::new(MemoryLog::default());

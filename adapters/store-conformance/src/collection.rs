@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, Contents, Deletions, InventoryUpdate, MarkToken, OwnerToken, Purpose, Step, Store,
+    Bounds, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Purpose, Step, Store,
     StoreError, SweepReport, SweepRequest, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
@@ -66,16 +66,16 @@ pub fn sweep_as(
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
     let inventory = &mut Inventory::default();
-    let references = &mut |_: Piece<'_>| Ok(live.0.clone().unwrap_or_default());
+    let references = &mut |_: EncodedRecord<'_>| Ok(live.0.clone().unwrap_or_default());
     store.update_inventory(InventoryUpdate {
         inventory,
         references,
         watch: &mut || ControlFlow::Continue(()),
     })?;
     let contents = if live.0.is_some() {
-        Contents::Referred
+        KeptContents::Referenced
     } else {
-        Contents::All
+        KeptContents::All
     };
     store.sweep(
         owner,

@@ -1,6 +1,6 @@
 //! Journals: images, facts and histories.
 
-use dormouse_actors::ports::{Batch, Store, StoreError, SyncLevel, WriteOp, Written};
+use dormouse_actors::ports::{Batch, CommittedFacts, Store, StoreError, SyncLevel, WriteOp};
 use dormouse_proto::id::{FactNumber, Pid};
 
 use crate::entries::*;
@@ -251,8 +251,8 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
 }
 
 /// Groups a history by commits: a store may report the facts of one commit in several parts.
-fn by_commit(history: &[Written]) -> Vec<Written> {
-    let mut commits: Vec<Written> = Vec::new();
+fn by_commit(history: &[CommittedFacts]) -> Vec<CommittedFacts> {
+    let mut commits: Vec<CommittedFacts> = Vec::new();
     for written in history {
         match commits.last_mut() {
             Some(last) if last.commit == written.commit => last.count += written.count,

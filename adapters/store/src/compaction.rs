@@ -26,7 +26,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::{Losses, PartUsage, ShortName};
 use dormouse_actors::ports::{
-    Contents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest, SyncLevel,
+    KeptContents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest,
+    SyncLevel,
 };
 
 use crate::error::io as io_error;
@@ -124,7 +125,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             Ok(end) => end,
             Err(Abort::Error(error)) => return Err(error),
             Err(Abort::Interrupted | Abort::Damaged) => {
-                self.report.progress = Progress::BrokenOff;
+                self.report.progress = Progress::Interrupted;
                 return Ok(());
             }
         };
@@ -140,7 +141,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
                 Err(Abort::Damaged) => self.report.damaged_parts.push(number),
                 Err(Abort::Error(error)) => return Err(error),
                 Err(Abort::Interrupted) => {
-                    self.report.progress = Progress::BrokenOff;
+                    self.report.progress = Progress::Interrupted;
                     break;
                 }
             }
@@ -217,8 +218,9 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// the inventory was taken count as live.
     fn known_usage(&self, number: u32, end: u64) -> Option<PartUsage> {
         let usage = self.order.inventory.usage(number, &self.losses)?;
-        let is_known =
-            self.order.contents == Contents::Referred && !usage.is_doubtful && usage.bytes <= end;
+        let is_known = self.order.contents == KeptContents::Referenced
+            && !usage.is_doubtful
+            && usage.bytes <= end;
         is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
     }
 
@@ -227,7 +229,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
         let usage = self.order.inventory.usage(number, &self.losses);
         let is_up_to_date = usage.is_some_and(|usage| usage.bytes == contents.bytes);
-        if self.order.contents == Contents::Referred
+        if self.order.contents == KeptContents::Referenced
             && self.order.deletions.is_empty()
             && is_up_to_date
         {

@@ -24,7 +24,7 @@ use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::{StoreError, SyncLevel};
 use dormouse_proto::id::Pid;
 
@@ -73,7 +73,7 @@ pub struct FsckReport {
 }
 
 /// Checks the store in `dir`, which is opened with `options`, and repairs it afterwards if `repair`
-/// says so. `visit` receives every readable piece of a journal, possibly more than once, so that a
+/// says so. `visit` receives every readable record of a journal, possibly more than once, so that a
 /// caller that can decode them learns which contents are referenced. Costs a pass over the whole
 /// log; a repair costs two or three.
 ///
@@ -89,7 +89,7 @@ pub fn fsck(
     dir: &Path,
     options: &Options,
     repair: Repair,
-    visit: &mut dyn FnMut(Pid, Piece<'_>),
+    visit: &mut dyn FnMut(Pid, EncodedRecord<'_>),
 ) -> Result<FsckReport, StoreError> {
     let log = dir.join("log");
     match log.metadata() {
@@ -168,7 +168,7 @@ enum SegmentAdded {
 fn inspect(
     dir: &Path,
     options: &Options,
-    visit: &mut dyn FnMut(Pid, Piece<'_>),
+    visit: &mut dyn FnMut(Pid, EncodedRecord<'_>),
 ) -> Result<Inspection, StoreError> {
     let secret = options.secret.as_ref();
     retry_beside_writer(|| {

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Need, ScanPosition, ShortName};
 use dormouse_actors::ports::{Deletions, InventoryReport, InventoryUpdate, Progress, StoreError};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
@@ -79,7 +79,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         while self.at < self.end.end {
             if (self.order.watch)().is_break() {
                 return Ok(InventoryReport {
-                    progress: Progress::BrokenOff,
+                    progress: Progress::Interrupted,
                     ..self.report
                 });
             }
@@ -288,25 +288,29 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let first = FactNumber(header.first);
         match header.kind {
             RecordKind::ProcessCreated => {
-                self.add_piece(
+                self.add_references(
                     pid,
                     Need::image(FactNumber(0)),
-                    Piece::Image(decode_created(payload)?.1),
+                    EncodedRecord::Image(decode_created(payload)?.1),
                 );
                 self.order.inventory.add_image(pid, FactNumber(0));
             }
             RecordKind::Snapshot => {
-                self.add_piece(pid, Need::image(first), Piece::Image(payload));
+                self.add_references(pid, Need::image(first), EncodedRecord::Image(payload));
                 self.order.inventory.add_image(pid, first);
             }
             RecordKind::TempFile => {
-                self.add_piece(pid, Need::ALWAYS, Piece::TempFile(payload));
+                self.add_references(pid, Need::ALWAYS, EncodedRecord::TempFile(payload));
                 self.order.inventory.add_temp_file(pid, header.first);
             }
             _ => {
                 let facts = decode_facts(payload)?;
                 for (number, fact) in (header.first..).zip(&facts) {
-                    self.add_piece(pid, Need::fact(FactNumber(number)), Piece::Fact(fact));
+                    self.add_references(
+                        pid,
+                        Need::fact(FactNumber(number)),
+                        EncodedRecord::Fact(fact),
+                    );
                 }
                 if facts.len() as u64 == header.count {
                     self.order.inventory.add_facts(pid, first, header.count);
@@ -316,9 +320,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         Ok(())
     }
 
-    fn add_piece(&mut self, pid: Pid, need: Need, piece: Piece<'_>) {
+    fn add_references(&mut self, pid: Pid, need: Need, record: EncodedRecord<'_>) {
         let keys = self.store.log.keys();
-        match (self.order.references)(piece) {
+        match (self.order.references)(record) {
             Ok(contents) => {
                 let names = contents
                     .into_iter()

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
@@ -63,8 +63,8 @@ pub(crate) struct ProcessRecords {
     pub(crate) temp_files: BTreeMap<u64, Health>,
 }
 
-/// Receives every readable piece of a journal.
-pub(crate) type PieceVisitor<'a> = &'a mut dyn FnMut(Pid, Piece<'_>);
+/// Receives every readable record of a journal.
+pub(crate) type EncodedRecordVisitor<'a> = &'a mut dyn FnMut(Pid, EncodedRecord<'_>);
 
 impl LogScan {
     /// Reads the whole log. Returns where it ends as well.
@@ -74,7 +74,7 @@ impl LogScan {
     pub(crate) fn read(
         log: &Log,
         head: LogPosition,
-        visit: PieceVisitor<'_>,
+        visit: EncodedRecordVisitor<'_>,
     ) -> Result<(Self, LogEnd), StoreError> {
         let mut scan = Self {
             records: 0,
@@ -108,7 +108,7 @@ impl LogScan {
         log: &Log,
         at: Location,
         header: &RecordHeader,
-        visit: PieceVisitor<'_>,
+        visit: EncodedRecordVisitor<'_>,
     ) -> Result<(), StoreError> {
         self.index
             .apply_to_table(at, header, &|| log.payload(at, header).map(Bytes::from))?;
@@ -123,7 +123,7 @@ impl LogScan {
         let first = FactNumber(header.first);
         let mut read = |kind: RecordKind| -> Result<(), StoreError> {
             if health == Health::Whole {
-                visit_pieces(pid, kind, &log.payload(at, header)?, visit)?;
+                visit_records(pid, kind, &log.payload(at, header)?, visit)?;
             }
             Ok(())
         };
@@ -192,19 +192,19 @@ impl LogScan {
     }
 }
 
-fn visit_pieces(
+fn visit_records(
     pid: Pid,
     kind: RecordKind,
     payload: &[u8],
-    visit: PieceVisitor<'_>,
+    visit: EncodedRecordVisitor<'_>,
 ) -> Result<(), StoreError> {
     match kind {
-        RecordKind::ProcessCreated => visit(pid, Piece::Image(decode_created(payload)?.1)),
-        RecordKind::Snapshot => visit(pid, Piece::Image(payload)),
-        RecordKind::TempFile => visit(pid, Piece::TempFile(payload)),
+        RecordKind::ProcessCreated => visit(pid, EncodedRecord::Image(decode_created(payload)?.1)),
+        RecordKind::Snapshot => visit(pid, EncodedRecord::Image(payload)),
+        RecordKind::TempFile => visit(pid, EncodedRecord::TempFile(payload)),
         RecordKind::Facts => decode_facts(payload)?
             .iter()
-            .for_each(|fact| visit(pid, Piece::Fact(fact))),
+            .for_each(|fact| visit(pid, EncodedRecord::Fact(fact))),
         _ => {}
     }
     Ok(())

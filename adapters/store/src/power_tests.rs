@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Contents, Deletions, OwnerToken, Purpose, Store, StoreError, SweepReport,
+    Batch, Bounds, Deletions, KeptContents, OwnerToken, Purpose, Store, StoreError, SweepReport,
     SweepRequest, SyncLevel, WriteOp,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
@@ -227,7 +227,7 @@ fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<SweepR
         step_bytes: 50_000,
         close_bytes,
     };
-    let contents = Contents::All;
+    let contents = KeptContents::All;
     let purpose = Purpose::Free;
     let watch = &mut |_| ControlFlow::Continue(());
     store.sweep(

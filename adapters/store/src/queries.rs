@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use dormouse_actors::ports::{History, Journal, LostHistory, StoreError, TempFileChange, Written};
+use dormouse_actors::ports::{
+    CommittedFacts, History, Journal, LostHistory, StoreError, TempFileChange,
+};
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
 
 use crate::error::damaged;
@@ -115,7 +117,7 @@ impl LogStore {
         });
         if let Some(known) = written
             .last()
-            .map(Written::last)
+            .map(CommittedFacts::last)
             .filter(|known| *known < last)
         {
             // A snapshot or an end names a fact whose record is lost.

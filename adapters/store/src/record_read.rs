@@ -1,7 +1,7 @@
 //! Reads records that the index points to. A record that is not where it should be is answered as
 //! damage.
 
-use dormouse_actors::ports::{StoreError, TempFileChange, Written};
+use dormouse_actors::ports::{CommittedFacts, StoreError, TempFileChange};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
 
 use crate::error::damaged;
@@ -55,7 +55,7 @@ pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, Store
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
+pub(crate) fn written(log: &Log, at: Location) -> Result<CommittedFacts, StoreError> {
     let RecordHeader {
         since,
         at_ms,
@@ -63,7 +63,7 @@ pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
         count,
         ..
     } = read_header(log, at)?;
-    Ok(Written {
+    Ok(CommittedFacts {
         commit: CommitNumber(since),
         at_ms,
         first: FactNumber(first),

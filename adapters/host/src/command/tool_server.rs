@@ -61,7 +61,7 @@ pub(crate) fn serve(
         stdin: Box::new(stdin),
         stdout: Box::new(stdout),
         stderr: Box::new(stderr),
-        held: Box::new(group),
+        process_guard: Box::new(group),
     })
 }
 
@@ -245,7 +245,7 @@ mod tests {
             .unwrap();
         let mut lines = BufReader::new(child.stdout).lines();
         assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("here"));
-        drop(child.held);
+        drop(child.process_guard);
         assert_eq!(lines.next_line().await.unwrap(), None);
     }
 }

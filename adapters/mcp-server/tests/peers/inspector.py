@@ -1,4 +1,4 @@
-"""Reads a file through `dormouse mcp` with the command line of MCP Inspector, which starts the server anew for each call: what the store keeps is what the next call finds. It sends numbers as strings."""
+"""Reads a file through `dormouse mcp` with the command line of MCP Inspector. The inspector starts the server anew for each call, so the next call finds only what the store keeps. It sends numbers as strings."""
 
 import json
 import subprocess
@@ -8,21 +8,21 @@ import xml.etree.ElementTree as ElementTree
 
 
 def main(inspector, path, server):
-    def ask(method, *arguments):
+    def request(method, *arguments):
         done = subprocess.run([*inspector, "--cli", *server, "--method", method, *arguments], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout)
 
     def call(tool, **arguments):
         pairs = [part for name, value in arguments.items() for part in ("--tool-arg", f"{name}={value}")]
-        answer = ask("tools/call", "--tool-name", tool, *pairs)
+        answer = request("tools/call", "--tool-name", tool, *pairs)
         assert not answer.get("isError"), answer["content"][0]["text"][:500]
         return ElementTree.fromstring(answer["content"][0]["text"])
 
     with open(path, encoding="utf-8", newline="") as file:
         original = file.read()
     started = time.monotonic()
-    names = [tool["name"] for tool in ask("tools/list")["tools"]]
+    names = [tool["name"] for tool in request("tools/list")["tools"]]
     assert {"read_text_file", "read_fd"} <= set(names), names
     preview = call("read_text_file", path=path)
     fd, pages = preview.get("fd"), int(preview.get("pages"))

@@ -1,4 +1,4 @@
-"""Reads a file through `dormouse mcp`, as the official Python client sees it: by a tool whose output becomes a descriptor, page by page, over a pipe or over HTTP."""
+"""Reads a file through `dormouse mcp`, with the official Python client, over a pipe or over HTTP: the output of a tool becomes a descriptor, which is read page by page."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-//! Sessions over HTTP, spoken to by a client that knows nothing of the protocol but its words.
+//! Tests of sessions over HTTP, with a client that sends raw messages of the protocol.
 
 use std::time::Duration;
 
@@ -10,21 +10,22 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::support::{hello, large, page_of, said, server, within};
+use super::support::{call_result, initialize_params, large, parse_page, server, within};
 
-/// Somebody who speaks to a server, by connections of its own.
+/// An HTTP client of a server, with its own connections.
 pub(super) struct Client {
     pub(super) url: String,
     http: reqwest::Client,
 }
 
-pub(super) struct Served {
+/// A server that runs in a task, and a client of it.
+pub(super) struct RunningServer {
     client: Client,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Result<(), ServeError>>,
 }
 
-impl std::ops::Deref for Served {
+impl std::ops::Deref for RunningServer {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -32,7 +33,7 @@ impl std::ops::Deref for Served {
     }
 }
 
-impl Served {
+impl RunningServer {
     async fn new(server: &McpServer, settings: HttpSettings) -> Self {
         Self::with_token(server, settings, "").await
     }
@@ -106,12 +107,15 @@ impl Client {
     }
 
     async fn begin(&self) -> Response {
-        within(self.post(None, 1, "initialize", hello("2025-11-25")).send())
-            .await
-            .unwrap()
+        within(
+            self.post(None, 1, "initialize", initialize_params("2025-11-25"))
+                .send(),
+        )
+        .await
+        .unwrap()
     }
 
-    /// A session that has begun.
+    /// Starts a session, and returns its id.
     pub(super) async fn session(&self) -> String {
         let begun = self.begin().await;
         assert_eq!(begun.status(), StatusCode::OK);
@@ -123,15 +127,15 @@ impl Client {
             message(begun, 1).await["result"]["serverInfo"]["name"],
             "dormouse"
         );
-        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        let told = within(
+        let notification = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let response = within(
             self.request(Method::POST, Some(&session))
-                .json(&told)
+                .json(&notification)
                 .send(),
         )
         .await
         .unwrap();
-        assert_eq!(told.status(), StatusCode::ACCEPTED);
+        assert_eq!(response.status(), StatusCode::ACCEPTED);
         session
     }
 
@@ -141,7 +145,7 @@ impl Client {
             .await
             .unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
-        said(&message(answer, 7).await)
+        call_result(&message(answer, 7).await)
     }
 
     pub(super) async fn status(&self, request: RequestBuilder) -> StatusCode {
@@ -149,7 +153,7 @@ impl Client {
     }
 }
 
-/// The answer to request `id` out of a stream of events.
+/// The answer to request `id` in a stream of events.
 pub(super) async fn message(response: Response, id: u64) -> Value {
     let text = within(response.text()).await.unwrap();
     let events = text
@@ -163,8 +167,8 @@ pub(super) async fn message(response: Response, id: u64) -> Value {
         .unwrap_or_else(|| panic!("no answer in {text}"))
 }
 
-/// How many processes live.
-async fn living(kernel: &Kernel) -> usize {
+/// The number of living processes.
+async fn count_living(kernel: &Kernel) -> usize {
     kernel
         .processes()
         .await
@@ -175,7 +179,7 @@ async fn living(kernel: &Kernel) -> usize {
 }
 
 /// Waits for the end of all processes.
-async fn all_ended(kernel: &Kernel) {
+async fn wait_until_all_ended(kernel: &Kernel) {
     for info in kernel.processes().await.unwrap() {
         within(kernel.process(info.row.pid).await.unwrap().wait())
             .await
@@ -184,9 +188,9 @@ async fn all_ended(kernel: &Kernel) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_begins_calls_reads_every_page_and_ends() {
+async fn a_session_can_call_tools_read_every_page_and_end() {
     let (server, kernel, _held) = server().await;
-    let served = Served::new(&server, HttpSettings::default()).await;
+    let served = RunningServer::new(&server, HttpSettings::default()).await;
     let session = served.session().await;
     let (preview, _) = served
         .call(&session, "large", json!({"bytes": 1_000_000}))
@@ -195,7 +199,7 @@ async fn a_session_begins_calls_reads_every_page_and_ends() {
         preview.starts_with("<fd_result fd=\"fd:1\""),
         "{preview:.300}"
     );
-    let (mut all, pages) = page_of(
+    let (mut all, pages) = parse_page(
         &served
             .call(&session, "read_fd", json!({"fd": "fd:1", "page": 1}))
             .await
@@ -203,7 +207,7 @@ async fn a_session_begins_calls_reads_every_page_and_ends() {
     );
     for page in 2..=pages {
         all.push_str(
-            &page_of(
+            &parse_page(
                 &served
                     .call(&session, "read_fd", json!({"fd": "fd:1", "page": page}))
                     .await
@@ -219,7 +223,7 @@ async fn a_session_begins_calls_reads_every_page_and_ends() {
             .await,
         StatusCode::NO_CONTENT
     );
-    all_ended(&kernel).await;
+    wait_until_all_ended(&kernel).await;
     let late = served.post(Some(&session), 2, "tools/list", json!({}));
     assert_eq!(served.status(late).await, StatusCode::NOT_FOUND);
     served.end().await;
@@ -228,7 +232,7 @@ async fn a_session_begins_calls_reads_every_page_and_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_share_no_descriptors_and_all_end_with_the_server() {
     let (server, kernel, _held) = server().await;
-    let served = Served::new(&server, HttpSettings::default()).await;
+    let served = RunningServer::new(&server, HttpSettings::default()).await;
     let (one, other) = (served.session().await, served.session().await);
     served.call(&one, "large", json!({"bytes": 20_000})).await;
     let (text, is_error) = served
@@ -237,14 +241,14 @@ async fn sessions_share_no_descriptors_and_all_end_with_the_server() {
     assert!(is_error && text.contains("not_found"), "{text}");
     served.end().await;
     server.end().await;
-    all_ended(&kernel).await;
-    assert_eq!(living(&kernel).await, 0);
+    wait_until_all_ended(&kernel).await;
+    assert_eq!(count_living(&kernel).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_over_http_is_cancelled_by_a_notification() {
     let (server, _kernel, held) = server().await;
-    let served = Served::new(&server, HttpSettings::default()).await;
+    let served = RunningServer::new(&server, HttpSettings::default()).await;
     let session = served.session().await;
     let call = served
         .post(
@@ -258,8 +262,8 @@ async fn a_call_over_http_is_cancelled_by_a_notification() {
     held.entered(1).await;
     let params = json!({"requestId": 9});
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-    let told = served.request(Method::POST, Some(&session)).json(&cancel);
-    assert_eq!(served.status(told).await, StatusCode::ACCEPTED);
+    let notification = served.request(Method::POST, Some(&session)).json(&cancel);
+    assert_eq!(served.status(notification).await, StatusCode::ACCEPTED);
     held.left(1).await;
     assert_eq!(
         served
@@ -273,14 +277,14 @@ async fn a_call_over_http_is_cancelled_by_a_notification() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
+async fn foreign_origins_and_host_names_are_refused() {
     let (server, kernel, _held) = server().await;
     let settings = HttpSettings {
         origins: vec!["https://app.example:443".to_owned()],
         ..HttpSettings::default()
     };
-    let served = Served::new(&server, settings).await;
-    let begin = || served.post(None, 1, "initialize", hello("2025-11-25"));
+    let served = RunningServer::new(&server, settings).await;
+    let begin = || served.post(None, 1, "initialize", initialize_params("2025-11-25"));
     for origin in [
         "https://evil.example",
         "null",
@@ -310,7 +314,7 @@ async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
     assert_eq!(
         served.status(two()).await,
         StatusCode::FORBIDDEN,
-        "each of them is looked at"
+        "each origin header is checked"
     );
     for host in ["evil.example", "127.0.0.1.evil.example:80"] {
         assert_eq!(
@@ -320,9 +324,9 @@ async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
         );
     }
     assert_eq!(
-        living(&kernel).await,
+        count_living(&kernel).await,
         0,
-        "nobody who is not let in gets a process"
+        "a refused request starts no process"
     );
     for origin in [
         "http://localhost:5173",
@@ -341,17 +345,17 @@ async fn pages_of_the_web_and_names_of_elsewhere_are_not_let_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_token_learns_nothing() {
+async fn requests_without_the_token_are_refused() {
     let (server, _kernel, _held) = server().await;
     let settings = HttpSettings {
         hosts: Hosts::Any,
         token: Some(Token::new("sesame")),
         ..HttpSettings::default()
     };
-    let served = Served::new(&server, settings).await;
+    let served = RunningServer::new(&server, settings).await;
     let begin = || {
         served
-            .post(None, 1, "initialize", hello("2025-11-25"))
+            .post(None, 1, "initialize", initialize_params("2025-11-25"))
             .header("host", "dormouse.example")
     };
     assert_eq!(served.status(begin()).await, StatusCode::UNAUTHORIZED);
@@ -376,9 +380,9 @@ async fn who_has_no_token_learns_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
+async fn sessions_over_the_limit_are_refused_until_one_ends() {
     let (server, kernel, _held) = server().await;
-    let served = Served::new(
+    let served = RunningServer::new(
         &server,
         HttpSettings {
             max_sessions: 3,
@@ -394,7 +398,7 @@ async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(refused.headers().contains_key("retry-after"));
     }
-    assert_eq!(living(&kernel).await, 3);
+    assert_eq!(count_living(&kernel).await, 3);
     assert_eq!(
         served.call(&first, "echo", json!({"text": "here"})).await.0,
         "here"
@@ -411,7 +415,7 @@ async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
         .unwrap();
     within(first.wait()).await.unwrap();
     within(async {
-        // The place is free a moment after its process has ended.
+        // The slot of the session is freed shortly after its process has ended.
         while served.begin().await.status() != StatusCode::OK {
             tokio::task::yield_now().await;
         }
@@ -421,19 +425,19 @@ async fn a_flood_of_sessions_is_refused_and_room_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_in_which_nothing_is_said_ends() {
+async fn an_idle_session_ends() {
     let (server, kernel, _held) = server().await;
     let settings = HttpSettings {
         idle: Duration::from_millis(200),
         ..HttpSettings::default()
     };
-    let served = Served::new(&server, settings).await;
-    // Nothing is said behind the first request, however long that takes here.
+    let served = RunningServer::new(&server, settings).await;
+    // The client sends nothing after the first request.
     let session = served.begin().await.headers()["mcp-session-id"]
         .to_str()
         .unwrap()
         .to_owned();
-    all_ended(&kernel).await;
+    wait_until_all_ended(&kernel).await;
     let late = || served.post(Some(&session), 2, "tools/list", json!({}));
     within(async {
         while served.status(late()).await != StatusCode::NOT_FOUND {
@@ -445,9 +449,9 @@ async fn a_session_in_which_nothing_is_said_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_request_is_refused_by_name() {
+async fn invalid_requests_are_refused_and_the_session_continues() {
     let (server, _kernel, _held) = server().await;
-    let served = Served::new(&server, HttpSettings::default()).await;
+    let served = RunningServer::new(&server, HttpSettings::default()).await;
     let session = served.session().await;
     let elsewhere = served.http.get(served.url.replace("/mcp", "/other"));
     assert_eq!(served.status(elsewhere).await, StatusCode::NOT_FOUND);
@@ -456,14 +460,17 @@ async fn what_is_no_request_is_refused_by_name() {
         .header("content-type", "application/json")
         .body("{");
     assert!(served.status(bad).await.is_client_error());
-    let stranger = served.post(Some("nobody"), 2, "tools/list", json!({}));
-    assert_eq!(served.status(stranger).await, StatusCode::NOT_FOUND);
-    let nameless = served.post(None, 2, "tools/list", json!({}));
-    assert!(served.status(nameless).await.is_client_error());
-    let odd = served
+    let unknown_session = served.post(Some("nobody"), 2, "tools/list", json!({}));
+    assert_eq!(served.status(unknown_session).await, StatusCode::NOT_FOUND);
+    let no_session = served.post(None, 2, "tools/list", json!({}));
+    assert!(served.status(no_session).await.is_client_error());
+    let unknown_version = served
         .post(Some(&session), 2, "tools/list", json!({}))
         .header("mcp-protocol-version", "1999-01-01");
-    assert_eq!(served.status(odd).await, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        served.status(unknown_version).await,
+        StatusCode::BAD_REQUEST
+    );
     assert_eq!(
         served
             .call(&session, "echo", json!({"text": "here"}))
@@ -475,9 +482,9 @@ async fn what_is_no_request_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_the_version_without_sessions_find_their_descriptors_again() {
+async fn clients_without_sessions_share_a_process_and_keep_their_descriptors() {
     let (server, kernel, _held) = server().await;
-    let served = Served::new(&server, HttpSettings::default()).await;
+    let served = RunningServer::new(&server, HttpSettings::default()).await;
     let call = |id, tool: &str, args: Value| {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -494,11 +501,11 @@ async fn clients_of_the_version_without_sessions_find_their_descriptors_again() 
         async move { message(within(request.send()).await.unwrap(), id).await }
     };
     let preview = call(1, "large", json!({"bytes": 20_000})).await;
-    assert!(said(&preview).0.contains("fd=\"fd:1\""), "{preview}");
+    assert!(call_result(&preview).0.contains("fd=\"fd:1\""), "{preview}");
     let page = call(2, "read_fd", json!({"fd": "fd:1", "page": 1})).await;
-    assert!(large(20_000).starts_with(&page_of(&said(&page).0).0));
-    assert_eq!(living(&kernel).await, 1);
+    assert!(large(20_000).starts_with(&parse_page(&call_result(&page).0).0));
+    assert_eq!(count_living(&kernel).await, 1);
     served.end().await;
     server.end().await;
-    assert_eq!(living(&kernel).await, 0);
+    assert_eq!(count_living(&kernel).await, 0);
 }

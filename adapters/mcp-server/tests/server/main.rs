@@ -1,8 +1,8 @@
-//! The server, by a pipe and by HTTP, spoken to in the words of the protocol.
+//! Tests of the server over a pipe and over HTTP, with raw messages of the protocol.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod crowd;
+mod half_open_connections;
 mod http;
 mod pipe;
 mod support;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{Host, NoHost, OutputSink};
 use dormouse_mcp_server::{
-    Files, Keeping, McpServer, ProxySettings, ServeError, Upstream, proxy_program,
+    FileExport, McpServer, ProcessLifetime, ProxySettings, ServeError, Upstream, proxy_program,
 };
 use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;
@@ -19,19 +19,19 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHal
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-/// How long anything may take that must happen. Debug builds on busy machines are slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every wait. Debug builds on busy machines are slow.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[track_caller]
 pub(super) fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let caller = Location::caller();
     async move {
-        let end = tokio::time::timeout(PATIENCE, future).await;
-        end.unwrap_or_else(|_| panic!("what {caller} waits for did not happen within {PATIENCE:?}"))
+        let end = tokio::time::timeout(TIMEOUT, future).await;
+        end.unwrap_or_else(|_| panic!("the wait at {caller} took longer than {TIMEOUT:?}"))
     }
 }
 
-/// A text that differs everywhere and needs escaping, of so many bytes.
+/// A text of at least `bytes` bytes with unique lines, which needs escaping in XML.
 pub(super) fn large(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 64);
     let mut number = 0_u64;
@@ -47,13 +47,13 @@ pub(super) fn large(bytes: usize) -> String {
 
 #[derive(Deserialize, JsonSchema)]
 struct Echo {
-    /// What is said back.
+    /// The text to return.
     text: String,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Large {
-    /// How many bytes.
+    /// The number of bytes.
     bytes: u32,
 }
 
@@ -63,41 +63,43 @@ struct Linger {}
 #[derive(Deserialize, JsonSchema)]
 struct Steps {}
 
-/// Calls of the tool `linger`: each is held until a permit comes, and counted when it is dropped.
+/// Blocks calls of the tool `linger`: each call waits for a permit of `open`. Counts the calls that
+/// began, that ended, and that run.
 #[derive(Clone)]
-pub(super) struct Held {
+pub(super) struct CallGate {
     pub(super) open: Arc<Semaphore>,
     pub(super) entered: Arc<Semaphore>,
     pub(super) left: Arc<Semaphore>,
     pub(super) running: Arc<AtomicUsize>,
 }
 
-struct Leaving(Held);
+/// Counts a call as ended when it is dropped.
+struct EndGuard(CallGate);
 
-impl Drop for Leaving {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::SeqCst);
         self.0.left.add_permits(1);
     }
 }
 
-impl Held {
+impl CallGate {
     fn new() -> Self {
-        let none = || Arc::new(Semaphore::new(0));
+        let no_permits = || Arc::new(Semaphore::new(0));
         Self {
-            open: none(),
-            entered: none(),
-            left: none(),
+            open: no_permits(),
+            entered: no_permits(),
+            left: no_permits(),
             running: Arc::default(),
         }
     }
 
     async fn pass(self) -> Result<&'static str, &'static str> {
         self.running.fetch_add(1, Ordering::SeqCst);
-        let leaving = Leaving(self.clone());
+        let end_guard = EndGuard(self.clone());
         self.entered.add_permits(1);
         self.open.acquire().await.map_err(|_| "closed")?.forget();
-        drop(leaving);
+        drop(end_guard);
         Ok("passed")
     }
 
@@ -117,12 +119,12 @@ impl Held {
 }
 
 /// A server of `echo`, `large`, `linger` and `steps`.
-pub(super) async fn server() -> (McpServer, Kernel, Held) {
-    server_on(NoHost, Files::Untouched).await
+pub(super) async fn server() -> (McpServer, Kernel, CallGate) {
+    server_on(NoHost, FileExport::Disabled).await
 }
 
-pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kernel, Held) {
-    let held = Held::new();
+pub(super) async fn server_on(host: impl Host, files: FileExport) -> (McpServer, Kernel, CallGate) {
+    let held = CallGate::new();
     let gate = held.clone();
     let kernel = Kernel::builder()
         .host(host)
@@ -147,12 +149,12 @@ pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kern
             "Says how far it is.",
             |Steps {}: Steps, out: OutputSink| async move {
                 for done in [1.0, 1.0, 2.0] {
-                    out.tell(Progress {
+                    out.report_progress(Progress {
                         done,
                         total: Some(2.0),
                         message: "".into(),
                     });
-                    // The latest is what counts, and each shall be that for a while.
+                    // Only the latest progress is forwarded, so each value stays for a while.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Ok::<_, String>(())
@@ -184,7 +186,7 @@ pub(super) async fn server_on(host: impl Host, files: Files) -> (McpServer, Kern
         .unwrap()
         .program;
     (
-        McpServer::new(kernel.clone(), program, Keeping::PerSession),
+        McpServer::new(kernel.clone(), program, ProcessLifetime::PerSession),
         kernel,
         held,
     )
@@ -195,39 +197,41 @@ pub(super) struct Client {
     lines: BufReader<ReadHalf<DuplexStream>>,
     input: Option<WriteHalf<DuplexStream>>,
     last: u64,
-    early: VecDeque<Value>,
+    kept: VecDeque<Value>,
     _stop: oneshot::Sender<()>,
     pub(super) served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Client {
-    /// One that has said nothing yet.
+    /// A client that has sent nothing yet.
     pub(super) fn new(server: &McpServer) -> Self {
-        let (here, there) = tokio::io::duplex(1 << 16);
-        let (there_in, there_out) = tokio::io::split(there);
+        let (client_end, server_end) = tokio::io::duplex(1 << 16);
+        let (server_input, server_output) = tokio::io::split(server_end);
         let (stop, stopped) = oneshot::channel();
         let server = server.clone();
         let served = tokio::spawn(async move {
             let until = async { drop(stopped.await) };
-            server.serve_pipe(there_in, there_out, until).await
+            server.serve_pipe(server_input, server_output, until).await
         });
-        let (lines, input) = tokio::io::split(here);
+        let (lines, input) = tokio::io::split(client_end);
         let lines = BufReader::new(lines);
         Self {
             lines,
             input: Some(input),
             last: 0,
-            early: VecDeque::new(),
+            kept: VecDeque::new(),
             _stop: stop,
             served,
         }
     }
 
-    /// One that has begun.
-    pub(super) async fn begun(server: &McpServer) -> Self {
+    /// A client after the handshake.
+    pub(super) async fn initialized(server: &McpServer) -> Self {
         let mut client = Self::new(server);
-        client.ask("initialize", hello("2025-11-25")).await;
-        client.tell("notifications/initialized", json!({})).await;
+        client
+            .request("initialize", initialize_params("2025-11-25"))
+            .await;
+        client.notify("notifications/initialized", json!({})).await;
         client
     }
 
@@ -238,12 +242,13 @@ impl Client {
             .unwrap();
     }
 
-    pub(super) async fn tell(&mut self, method: &str, params: Value) {
+    /// Sends a notification.
+    pub(super) async fn notify(&mut self, method: &str, params: Value) {
         self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string())
             .await;
     }
 
-    /// Sends a request, and says by which number it goes.
+    /// Sends a request, and returns its id.
     pub(super) async fn send(&mut self, method: &str, params: Value) -> u64 {
         self.last += 1;
         let id = self.last;
@@ -254,51 +259,55 @@ impl Client {
         id
     }
 
-    pub(super) async fn line(&mut self) -> Option<Value> {
+    /// Reads the next message; `None` at the end of the output.
+    pub(super) async fn read_message(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = within(self.lines.read_line(&mut line)).await.unwrap();
         (read > 0).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    /// What came for that number, whatever comes before it.
+    /// Waits for the answer to request `id`. Keeps the messages that arrive before it.
     pub(super) async fn answer(&mut self, id: u64) -> Value {
-        if let Some(at) = self.early.iter().position(|message| message["id"] == id) {
-            return self.early.remove(at).unwrap();
+        if let Some(at) = self.kept.iter().position(|message| message["id"] == id) {
+            return self.kept.remove(at).unwrap();
         }
         loop {
-            let message = self.line().await.unwrap();
+            let message = self.read_message().await.unwrap();
             if message["id"] == id {
                 return message;
             }
-            self.early.push_back(message);
+            self.kept.push_back(message);
         }
     }
 
-    pub(super) async fn ask(&mut self, method: &str, params: Value) -> Value {
+    /// Sends a request and waits for its answer.
+    pub(super) async fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params).await;
         self.answer(id).await
     }
 
-    /// The text of a call's answer, and whether it is an error.
+    /// Calls a tool. Returns the text of the answer, and whether it is an error.
     pub(super) async fn call(&mut self, tool: &str, args: Value) -> (String, bool) {
-        said(
+        call_result(
             &self
-                .ask("tools/call", json!({"name": tool, "arguments": args}))
+                .request("tools/call", json!({"name": tool, "arguments": args}))
                 .await,
         )
     }
 
-    /// The client has no more to say.
-    pub(super) async fn hang_up(&mut self) {
+    /// Closes the input of the server.
+    pub(super) async fn close_input(&mut self) {
         within(self.input.take().unwrap().shutdown()).await.unwrap();
     }
 }
 
-pub(super) fn hello(version: &str) -> Value {
+/// The parameters of an `initialize` request.
+pub(super) fn initialize_params(version: &str) -> Value {
     json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}})
 }
 
-pub(super) fn said(answer: &Value) -> (String, bool) {
+/// The text of an answer to a call, and whether it is an error.
+pub(super) fn call_result(answer: &Value) -> (String, bool) {
     let result = &answer["result"];
     let text = result["content"][0]["text"]
         .as_str()
@@ -306,8 +315,8 @@ pub(super) fn said(answer: &Value) -> (String, bool) {
     (text.to_owned(), result["isError"] == true)
 }
 
-/// The text of an `fd_content`, exactly, and how many pages there are.
-pub(super) fn page_of(xml: &str) -> (String, u64) {
+/// The exact text of an `fd_content` element, and the number of pages.
+pub(super) fn parse_page(xml: &str) -> (String, u64) {
     let parsed =
         roxmltree::Document::parse(xml).unwrap_or_else(|error| panic!("{error}: {xml:.300}"));
     let root = parsed.root_element();

@@ -1,12 +1,13 @@
-//! What this client tells a server about itself, and how texts of a server are shortened.
+//! The description of this client that a server receives, and the truncation of texts that a server
+//! sends.
 
 use rmcp::ClientHandler;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 
-/// The longest text of a server that is shown or logged, in characters.
-const SHOWN_CHARS: usize = 500;
+/// The most characters of a text of a server that an error or a log line holds.
+const MAX_TEXT_CHARS: usize = 500;
 
-/// The client in a session. It declares no capability, and receives only answers: see
+/// The client side of a session. It declares no capability, and receives only answers: see
 /// [`AnswersOnly`](super::unsolicited::AnswersOnly).
 pub(super) struct ClientInfo;
 
@@ -19,9 +20,15 @@ impl ClientHandler for ClientInfo {
 }
 
 /// The beginning of a text, with control characters replaced by spaces.
-pub(super) fn shortened(text: &str) -> String {
+pub(super) fn truncate_text(text: &str) -> String {
     text.chars()
-        .take(SHOWN_CHARS)
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MAX_TEXT_CHARS)
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
         .collect()
 }

@@ -16,11 +16,11 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 
 use super::session::Session;
 
-/// The pause before the second attempt. Each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The delay before the second attempt. Each further delay is twice as long.
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+const MAX_DELAY: Duration = Duration::from_secs(15);
 /// A session that lasted this long counts as a success: the next one starts without a pause.
-const LASTING: Duration = Duration::from_secs(60);
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 type SessionResult = Result<Arc<Session>, ToolError>;
 type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
@@ -68,12 +68,19 @@ impl Connection {
         let session = match current.clone().await {
             Ok(session) if session.is_alive().await => return Ok(session),
             Ok(session) => {
-                let lasted = session.began.elapsed() >= LASTING;
-                self.forget(&current, if lasted { Ended::Well } else { Ended::Badly });
+                let was_stable = session.began.elapsed() >= STABLE_AFTER;
+                self.discard(
+                    &current,
+                    if was_stable {
+                        AttemptEnd::Success
+                    } else {
+                        AttemptEnd::Failure
+                    },
+                );
                 session
             }
             Err(why) => {
-                self.forget(&current, Ended::Badly);
+                self.discard(&current, AttemptEnd::Failure);
                 return Err(why);
             }
         };
@@ -81,7 +88,7 @@ impl Connection {
         let current = self.current(host)?;
         let result = current.clone().await;
         if result.is_err() {
-            self.forget(&current, Ended::Badly);
+            self.discard(&current, AttemptEnd::Failure);
         }
         result
     }
@@ -108,7 +115,7 @@ impl Connection {
         if let Some(current) = &state.current {
             return Ok(current.clone());
         }
-        let pause = pause(state.failures);
+        let pause = retry_delay(state.failures);
         let server = self.server.clone();
         let host = host.clone();
         let max_bytes = self.max_bytes;
@@ -119,15 +126,15 @@ impl Connection {
             let result = Session::begin(&*host, &server, max_bytes)
                 .await
                 .map(Arc::new);
-            let is_wanted = connection
+            let is_open = connection
                 .upgrade()
                 .is_some_and(|connection| !connection.state().is_closed);
             match result {
-                Ok(session) if !is_wanted => {
+                Ok(session) if !is_open => {
                     session.end().await;
                     Err("the kernel is shutting down.".into())
                 }
-                pending => pending,
+                result => result,
             }
         });
         let pending = async move {
@@ -139,19 +146,19 @@ impl Connection {
         Ok(pending)
     }
 
-    /// Forgets a session or an attempt that has ended, unless another caller has replaced it
+    /// Discards a session or an attempt that has ended, unless another caller has replaced it
     /// already.
-    fn forget(&self, left: &PendingSession, ended: Ended) {
+    fn discard(&self, ended: &PendingSession, end: AttemptEnd) {
         let mut state = self.state();
         if state
             .current
             .as_ref()
-            .is_some_and(|current| current.ptr_eq(left))
+            .is_some_and(|current| current.ptr_eq(ended))
         {
             state.current = None;
-            state.failures = match ended {
-                Ended::Well => 0,
-                Ended::Badly => state.failures.saturating_add(1),
+            state.failures = match end {
+                AttemptEnd::Success => 0,
+                AttemptEnd::Failure => state.failures.saturating_add(1),
             };
         }
     }
@@ -171,24 +178,24 @@ impl std::fmt::Debug for Connection {
 
 /// How a session or an attempt ended.
 #[derive(Clone, Copy)]
-enum Ended {
-    Well,
-    Badly,
+enum AttemptEnd {
+    Success,
+    Failure,
 }
 
-/// The pause after a number of failures in a row: a random part, between half and all, of a time
-/// that doubles.
-fn pause(failures: u32) -> Duration {
+/// The delay after a number of failures in a row: exponential backoff, of which a random part
+/// between half and all is used.
+fn retry_delay(failures: u32) -> Duration {
     let Some(doublings) = failures.checked_sub(1) else {
         return Duration::ZERO;
     };
-    let longest = FIRST_PAUSE
+    let longest = FIRST_DELAY
         .saturating_mul(1 << doublings.min(16))
-        .min(LONGEST_PAUSE);
-    // Each `RandomState` has other keys, which is random enough for a pause.
-    let chance =
+        .min(MAX_DELAY);
+    // Each `RandomState` has different keys, which is random enough for a delay.
+    let permille =
         u32::try_from(RandomState::new().build_hasher().finish() % 1_000).unwrap_or_default();
-    longest / 2 + longest / 2 * chance / 1_000
+    longest / 2 + longest / 2 * permille / 1_000
 }
 
 #[cfg(test)]
@@ -196,8 +203,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound() {
-        assert_eq!(pause(0), Duration::ZERO);
+    fn retry_delays_grow_to_a_limit() {
+        assert_eq!(retry_delay(0), Duration::ZERO);
         for (failures, longest) in [
             (1, 250),
             (2, 500),
@@ -207,7 +214,7 @@ mod tests {
         ] {
             let longest = Duration::from_millis(longest);
             assert!(
-                (longest / 2..=longest).contains(&pause(failures)),
+                (longest / 2..=longest).contains(&retry_delay(failures)),
                 "{failures}"
             );
         }

@@ -13,11 +13,11 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 /// The most requests to one server at once. Further requests wait.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
 
-/// A transport to the machine at `url`.
+/// Creates a transport to the server at `url`.
 ///
 /// # Errors
-/// What is wrong with the declaration, or what is not permitted. The text shows no value of the
-/// declaration.
+/// A text that says what is wrong with the declaration, or what is not permitted. It shows no value
+/// of the declaration.
 pub(super) fn transport(
     host: &dyn Host,
     url: &str,
@@ -32,7 +32,7 @@ pub(super) fn transport(
         return Err("its url names no machine.".into());
     };
     host.connect(machine, port)?;
-    if !headers.is_empty() && dormouse_http::is_overheard(&parsed) {
+    if !headers.is_empty() && dormouse_http::is_unencrypted(&parsed) {
         return Err("its headers would travel in clear text: name an https:// address.".into());
     }
     let client = dormouse_http::client(&parsed)
@@ -47,6 +47,7 @@ pub(super) fn transport(
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
+/// Replaces the variables in the header values.
 fn fill_headers(
     host: &dyn Host,
     headers: &[(String, ServerValue)],
@@ -56,9 +57,9 @@ fn fill_headers(
         let value = value
             .filled(|variable| host.variable(variable))
             .map_err(|why| format!("its header {name}: {why}"))?;
-        let unfit = || format!("its header {name} is none that can be sent.");
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit())?;
-        let mut value = HeaderValue::from_str(&value).map_err(|_| unfit())?;
+        let invalid_header = || format!("its header {name} is none that can be sent.");
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid_header())?;
+        let mut value = HeaderValue::from_str(&value).map_err(|_| invalid_header())?;
         value.set_sensitive(true);
         filled.insert(name, value);
     }

@@ -1,4 +1,5 @@
-//! Lists what a server offers: its own tools, and this client's tools to read its resources.
+//! Lists the tools that a server offers: its own tools, and two tools of this client that list and
+//! read its resources.
 //!
 //! Lists are bounded. The server's `readOnlyHint` decides which access a process needs to call a
 //! tool, unless the program says otherwise. No hint makes a call repeatable after a restart.
@@ -29,7 +30,7 @@ const MAX_LISTING_BYTES: usize = 2 << 20;
 /// The largest output of a tool.
 const OUTPUT_CAP_BYTES: u64 = 64 << 20;
 
-/// What the server offers now.
+/// Lists the tools that the server offers now.
 ///
 /// # Errors
 /// Why the tools cannot be listed.
@@ -38,17 +39,17 @@ pub(super) async fn offers(
     host: &Arc<dyn Host>,
 ) -> Result<Vec<Offer>, ToolError> {
     let session = connection.session(host).await?;
-    let tools = tools(&session)
+    let tools = list_tools(&session)
         .await
         .map_err(|fault| format!("its tools cannot be listed: {fault}."))?;
     let server = session.server();
     let mut bytes_left = MAX_LISTING_BYTES;
     let mut offers: Vec<Offer> = Vec::new();
-    for offer in tools.iter().filter_map(|tool| offer(server, tool)) {
+    for offer in tools.iter().filter_map(|tool| to_offer(server, tool)) {
         match bytes_left
             .checked_sub(offer.name.len() + offer.description.len() + offer.schema.len())
         {
-            Some(rest) => bytes_left = rest,
+            Some(left) => bytes_left = left,
             None => {
                 tracing::warn!(
                     server = &*server.name,
@@ -60,17 +61,18 @@ pub(super) async fn offers(
         offers.push(offer);
     }
     if session.has_resources() {
-        let ours = resources::offers(server);
+        let resource_tools = resources::offers(server);
         offers.extend(
-            ours.into_iter()
-                .filter(|ours| !tools.iter().any(|tool| *tool.name == *ours.name)),
+            resource_tools
+                .into_iter()
+                .filter(|added| !tools.iter().any(|tool| *tool.name == *added.name)),
         );
     }
     Ok(offers)
 }
 
-/// The tools of the server, each name once.
-pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, RequestError> {
+/// Lists the tools of the server. Of several tools with one name, only the first is listed.
+pub(super) async fn list_tools(session: &Session) -> Result<Vec<Tool>, RequestError> {
     let mut tools = Vec::new();
     let mut names = BTreeSet::new();
     let mut cursor = None;
@@ -107,7 +109,8 @@ pub(super) async fn tools(session: &Session) -> Result<Vec<Tool>, RequestError> 
     Ok(tools)
 }
 
-fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
+/// Describes a tool as an offer; `None` if its name or schema is not usable.
+fn to_offer(server: &Server, tool: &Tool) -> Option<Offer> {
     let schema =
         serde_json::to_string(&*tool.input_schema).expect("what was read from JSON is JSON");
     let is_named =
@@ -120,8 +123,7 @@ fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
         return None;
     }
     let hints = tool.annotations.as_ref();
-    let says = |hint: Option<bool>| hint == Some(true);
-    let is_read_only = hints.is_some_and(|hints| says(hints.read_only_hint));
+    let is_read_only = hints.is_some_and(|hints| hints.read_only_hint == Some(true));
     let title = || {
         hints
             .and_then(|hints| hints.title.clone())
@@ -147,13 +149,13 @@ fn offer(server: &Server, tool: &Tool) -> Option<Offer> {
             .collect::<String>()
             .into(),
         schema: schema.into(),
-        policy: policy(server, access),
+        policy: tool_policy(server, access),
     })
 }
 
-/// How a tool of the server is run. A hint is not a promise: a call that was in flight when the
-/// kernel stopped is not repeated, whatever the server says about its tool (CALL-2).
-fn policy(server: &Server, access: Access) -> ToolPolicy {
+/// The policy of a tool of the server. A call that was in flight when the kernel stopped is not
+/// repeated, even if the server hints that it may be, since a hint is not a promise (CALL-2).
+fn tool_policy(server: &Server, access: Access) -> ToolPolicy {
     let output_cap_bytes = OUTPUT_CAP_BYTES;
     ToolPolicy {
         access,
@@ -163,10 +165,11 @@ fn policy(server: &Server, access: Access) -> ToolPolicy {
     }
 }
 
-/// How resources are read. By the protocol, reading changes nothing, so it may be repeated.
+/// The policy of the tools that read resources. By the protocol, reading changes nothing, so a call
+/// may be repeated.
 pub(super) fn reading_policy(server: &Server) -> ToolPolicy {
     ToolPolicy {
         idempotent: true,
-        ..policy(server, Access::Read)
+        ..tool_policy(server, Access::Read)
     }
 }

@@ -1,18 +1,19 @@
 //! Decides from the outcomes of calls whether a server can still be expected to answer. Uses no
 //! clock.
 //!
-//! A call that is cancelled, or whose answer got lost, raises doubt; any answer removes it. Calls
-//! that were sent before the doubt arose keep the session in use while they wait, since a server
-//! that works on a long call may answer nothing else until that call is done. Calls that are sent
-//! in doubt do not keep it. So a server that hangs is given up when the earlier calls have reached
-//! their deadlines, however many calls are sent meanwhile.
+//! A session is in doubt after a call was cancelled or its answer got lost, until the server
+//! answers any call. While calls wait that were sent before the doubt arose, the session stays in
+//! use: a server that works on a long call may answer nothing else until that call is done. Calls
+//! that are sent in doubt have no such effect. A session with a server that hangs therefore ends
+//! when the earlier calls have reached their deadlines, however many calls are sent in the
+//! meantime.
 
 use std::collections::BTreeSet;
 
 /// The number of a call within its session.
 pub(super) type CallNumber = u64;
 
-/// What the calls of a session say about its liveness.
+/// The state of a session that follows from the outcomes of its calls.
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
     next: CallNumber,
@@ -26,7 +27,7 @@ enum Doubt {
     None,
     /// This call and later ones were sent in doubt.
     From(CallNumber),
-    /// The server said that it does not know the session any more.
+    /// The server answered that it does not know the session any more.
     SessionExpired,
 }
 
@@ -35,7 +36,7 @@ enum Doubt {
 pub(super) enum CallEnd {
     /// The server answered, possibly with an error.
     Answered,
-    /// Its answer got lost.
+    /// The answer got lost.
     Broken,
     /// The caller does not wait for it any more.
     Cancelled,
@@ -50,7 +51,7 @@ pub(super) enum SessionHealth {
     Healthy,
     /// In doubt, and kept for calls that were sent before the doubt arose.
     InUse,
-    /// In doubt, and no earlier call waits: the server has to be pinged.
+    /// In doubt, and no earlier call waits: the server must be pinged.
     Doubtful,
     /// The session has ended.
     Expired,
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_wait_hold_a_session_in_doubt_and_those_asked_in_doubt_do_not() {
+    fn only_calls_from_before_the_doubt_keep_a_session_in_use() {
         let mut liveness = Liveness::default();
         let (long, short) = (liveness.begin_call(), liveness.begin_call());
         liveness.end_call(short, CallEnd::Cancelled);
@@ -103,18 +104,18 @@ mod tests {
         assert_eq!(
             liveness.health(),
             SessionHealth::Doubtful,
-            "however many ask meanwhile"
+            "a call that was sent in doubt does not keep the session in use"
         );
         liveness.end_call(late, CallEnd::Broken);
         assert_eq!(liveness.health(), SessionHealth::Doubtful);
     }
 
     #[test]
-    fn an_answer_lays_doubt_and_who_still_waits_holds_the_session_in_the_next() {
+    fn an_answer_ends_the_doubt_and_waiting_calls_keep_the_session_in_use_in_the_next_doubt() {
         let mut liveness = Liveness::default();
         let broken = liveness.begin_call();
         liveness.end_call(broken, CallEnd::Broken);
-        let (answered, waits, given_up) = (
+        let (answered, waiting, cancelled) = (
             liveness.begin_call(),
             liveness.begin_call(),
             liveness.begin_call(),
@@ -122,19 +123,19 @@ mod tests {
         assert_eq!(liveness.health(), SessionHealth::Doubtful);
         liveness.end_call(answered, CallEnd::Answered);
         assert_eq!(liveness.health(), SessionHealth::Healthy);
-        liveness.end_call(given_up, CallEnd::Cancelled);
+        liveness.end_call(cancelled, CallEnd::Cancelled);
         assert_eq!(liveness.health(), SessionHealth::InUse);
-        liveness.end_call(waits, CallEnd::Answered);
+        liveness.end_call(waiting, CallEnd::Answered);
         assert_eq!(liveness.health(), SessionHealth::Healthy);
     }
 
     #[test]
-    fn a_forgotten_session_is_lost_whoever_waits() {
+    fn an_expired_session_stays_expired_while_calls_wait() {
         let mut liveness = Liveness::default();
-        let (waits, forgotten) = (liveness.begin_call(), liveness.begin_call());
-        liveness.end_call(forgotten, CallEnd::SessionExpired);
+        let (waiting, expired) = (liveness.begin_call(), liveness.begin_call());
+        liveness.end_call(expired, CallEnd::SessionExpired);
         assert_eq!(liveness.health(), SessionHealth::Expired);
-        liveness.end_call(waits, CallEnd::Answered);
+        liveness.end_call(waiting, CallEnd::Answered);
         assert_eq!(liveness.health(), SessionHealth::Expired);
     }
 }

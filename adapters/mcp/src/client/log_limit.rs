@@ -1,4 +1,4 @@
-//! Bounds the log lines about one server, so that no server fills the log.
+//! Limits the number of log lines about one server, so that no server fills the log.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const MAX_LINES: usize = 200;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Counts the lines of a server since a point in time.
+/// The number of log lines about a server since the start of the current window.
 pub(super) struct LogLimit {
     since: Instant,
     lines: usize,

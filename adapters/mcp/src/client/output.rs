@@ -1,5 +1,5 @@
-//! Calls a tool, and turns its result into what a model reads: each text once, everything else as
-//! an attachment.
+//! Calls a tool, and converts its result for a model: each text appears once, and all other content
+//! becomes an attachment.
 
 use std::borrow::Cow;
 
@@ -28,17 +28,17 @@ pub(super) async fn call(
     args: &str,
     out: &OutputSink,
 ) -> Result<(), ToolError> {
-    let arguments = arguments(args).map_err(|why| format!("{tool}: {why}"))?;
+    let arguments = parse_arguments(args).map_err(|why| format!("{tool}: {why}"))?;
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    let of_call = |fault: RequestError| fault.of_call(&session.server().name, tool);
+    let call_error = |fault: RequestError| fault.call_error(&session.server().name, tool);
     match session
         .request_with_progress(request, out)
         .await
-        .map_err(of_call)?
+        .map_err(call_error)?
     {
         ServerResult::CallToolResult(result) => {
-            show(result, out).map_err(|error| format!("{tool}: {error}").into())
+            write_result(result, out).map_err(|error| format!("{tool}: {error}").into())
         }
         ServerResult::InputRequiredResult(_) => Err(format!(
             "{tool}: the server asks for input from a user, which is not supported. Nothing was \
@@ -46,14 +46,14 @@ pub(super) async fn call(
         )
         .into()),
         ServerResult::CustomResult(result) => {
-            show_unknown(&result.0, out).map_err(|error| format!("{tool}: {error}").into())
+            write_unknown_result(&result.0, out).map_err(|error| format!("{tool}: {error}").into())
         }
-        _ => Err(of_call(RequestError::UnexpectedResult)),
+        _ => Err(call_error(RequestError::UnexpectedResult)),
     }
 }
 
 /// Parses the arguments that a model wrote.
-pub(super) fn arguments(args: &str) -> Result<JsonObject, ToolError> {
+pub(super) fn parse_arguments(args: &str) -> Result<JsonObject, ToolError> {
     if args.trim().is_empty() {
         return Ok(JsonObject::new());
     }
@@ -64,9 +64,10 @@ pub(super) fn arguments(args: &str) -> Result<JsonObject, ToolError> {
     }
 }
 
-fn show(result: CallToolResult, out: &OutputSink) -> Result<(), ToolError> {
-    let mut shown = ShownResult::default();
-    let texts: Vec<&str> = result.content.iter().filter_map(text_of).collect();
+/// Writes a result to the output of the call.
+fn write_result(result: CallToolResult, out: &OutputSink) -> Result<(), ToolError> {
+    let mut shown = ModelResult::default();
+    let texts: Vec<&str> = result.content.iter().filter_map(block_text).collect();
     let structured = result
         .structured_content
         .as_ref()
@@ -84,9 +85,9 @@ fn show(result: CallToolResult, out: &OutputSink) -> Result<(), ToolError> {
     }
 }
 
-/// Shows a result of an unknown type: known parts as usual, all others as JSON.
-fn show_unknown(result: &Value, out: &OutputSink) -> Result<(), ToolError> {
-    let mut shown = ShownResult::default();
+/// Writes a result of an unknown type: known parts as usual, all others as JSON.
+fn write_unknown_result(result: &Value, out: &OutputSink) -> Result<(), ToolError> {
+    let mut shown = ModelResult::default();
     let parts = result.get("content").and_then(Value::as_array);
     for part in parts.into_iter().flatten() {
         match serde_json::from_value::<ContentBlock>(part.clone()) {
@@ -104,7 +105,7 @@ fn show_unknown(result: &Value, out: &OutputSink) -> Result<(), ToolError> {
     }
 }
 
-fn text_of(block: &ContentBlock) -> Option<&str> {
+fn block_text(block: &ContentBlock) -> Option<&str> {
     if let ContentBlock::Text(text) = block {
         Some(&text.text)
     } else {
@@ -112,50 +113,52 @@ fn text_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Whether the texts already contain the structured `value`. Servers repeat it in three ways: as
-/// JSON in a text, as the only value of an object, or as the items of its only list.
+/// Whether the texts already contain the structured `value`. Servers repeat a text in structured
+/// content in three ways: the content is the same JSON, or an object whose only value is the text,
+/// or an object whose only value is the list of the texts.
 fn is_in_texts(value: &Value, texts: &[&str]) -> bool {
     let is_json = |text: &str, value: &Value| {
         serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *value)
     };
-    let says = |text: &&str, value: &Value| match value {
+    let is_same = |text: &&str, value: &Value| match value {
         Value::String(string) => text == string || is_json(text, value),
         value => is_json(text, value),
     };
-    if texts.iter().any(|text| says(text, value)) {
+    if texts.iter().any(|text| is_same(text, value)) {
         return true;
     }
-    let only = value
+    let only_value = value
         .as_object()
         .filter(|object| object.len() == 1)
         .and_then(|object| object.values().next());
-    match only {
-        Some(Value::Array(items)) if items.len() == texts.len() => {
-            items.iter().zip(texts).all(|(item, text)| says(text, item))
-        }
-        Some(only) => texts.iter().any(|text| says(text, only)),
+    match only_value {
+        Some(Value::Array(items)) if items.len() == texts.len() => items
+            .iter()
+            .zip(texts)
+            .all(|(item, text)| is_same(text, item)),
+        Some(value) => texts.iter().any(|text| is_same(text, value)),
         None => false,
     }
 }
 
-/// The longest error that is reported as such. A longer text becomes output.
+/// The longest text that is reported as an error. A longer text is written as output.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// The parts of a result that a model gets.
+/// The parts of a result that a model reads.
 #[derive(Default)]
-pub(super) struct ShownResult {
+pub(super) struct ModelResult {
     texts: Vec<String>,
     attached: Vec<Attachment>,
 }
 
-impl ShownResult {
+impl ModelResult {
     fn add_block(&mut self, block: &ContentBlock) {
         match block {
             ContentBlock::Text(text) => self.texts.push(text.text.clone()),
             ContentBlock::Image(image) => self.attach(None, &image.mime_type, &image.data),
             ContentBlock::Audio(audio) => self.attach(None, &audio.mime_type, &audio.data),
             ContentBlock::Resource(resource) => self.add_resource(&resource.resource),
-            ContentBlock::ResourceLink(link) => self.texts.push(link_line(link)),
+            ContentBlock::ResourceLink(link) => self.texts.push(format_link(link)),
             // A later version of the library may know more types of content.
             other => self.texts.extend(serde_json::to_string(other).ok()),
         }
@@ -246,34 +249,34 @@ fn decode_base64(data: &str) -> Option<Vec<u8>> {
         Some((head, rest)) if is_data_url_head(head) => rest,
         _ => data,
     };
-    let data = match data.contains(|c: char| c.is_ascii_whitespace()) {
+    let data = match data.contains(|character: char| character.is_ascii_whitespace()) {
         true => Cow::Owned(data.split_ascii_whitespace().collect()),
         false => Cow::Borrowed(data),
     };
     BASE64.decode(&*data).ok()
 }
 
-/// Whether this is the part before the comma of a `data:` URL in base64.
+/// Whether `head` is the part before the comma of a `data:` URL in base64.
 fn is_data_url_head(head: &str) -> bool {
     let head = head.to_ascii_lowercase();
     head.starts_with("data:") && head.ends_with(";base64")
 }
 
-/// The line for a resource that the server links to.
-pub(super) fn link_line(link: &Resource) -> String {
+/// Formats a resource that the server links to as a line of text.
+pub(super) fn format_link(link: &Resource) -> String {
     let title = link.title.as_deref().unwrap_or(&link.name);
-    let about = [
+    let details = [
         link.description.clone(),
         link.mime_type.clone(),
         link.size.map(|size| format!("{size} bytes")),
     ];
-    let about: Vec<String> = about.into_iter().flatten().collect();
-    let about = if about.is_empty() {
+    let details: Vec<String> = details.into_iter().flatten().collect();
+    let details = if details.is_empty() {
         String::new()
     } else {
-        format!(": {}", about.join(", "))
+        format!(": {}", details.join(", "))
     };
-    format!("[resource {}] {title}{about}", link.uri)
+    format!("[resource {}] {title}{details}", link.uri)
 }
 
 #[cfg(test)]
@@ -282,18 +285,18 @@ mod tests {
 
     use super::*;
 
-    fn shown(result: Value) -> (String, Vec<Attachment>, Result<(), ToolError>) {
+    fn convert(result: Value) -> (String, Vec<Attachment>, Result<(), ToolError>) {
         let out = OutputSink::with_cap(1 << 20);
         let end = match serde_json::from_value::<CallToolResult>(result.clone()) {
-            Ok(result) => show(result, &out),
-            Err(_) => show_unknown(&result, &out),
+            Ok(result) => write_result(result, &out),
+            Err(_) => write_unknown_result(&result, &out),
         };
         let text = String::from_utf8(out.take().bytes.to_vec()).unwrap();
         (text, out.take_attached(), end)
     }
 
     #[test]
-    fn what_is_structured_is_said_once() {
+    fn structured_content_that_repeats_a_text_is_left_out() {
         let text = |text: &str| json!({"type": "text", "text": text});
         let cases = [
             (json!({"content": [text("a"), text("b")]}), "a\n\nb"),
@@ -327,7 +330,7 @@ mod tests {
             ),
         ];
         for (result, expected) in cases {
-            let (text, attached, end) = shown(result.clone());
+            let (text, attached, end) = convert(result.clone());
             assert_eq!(
                 (text.as_str(), attached.len(), end),
                 (expected, 0, Ok(())),
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_attached_and_what_is_elsewhere_is_named() {
+    fn media_are_attached_and_links_are_named() {
         let result = json!({"content": [
             {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
             {"type": "audio", "data": "AAEC", "mimeType": "audio/wav"},
@@ -346,7 +349,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "r://b", "blob": "AAEC", "mimeType": "a/b"}},
             {"type": "resource_link", "uri": "r://l", "name": "l", "description": "A link", "size": 9},
         ]});
-        let (text, attached, end) = shown(result);
+        let (text, attached, end) = convert(result);
         assert_eq!(
             text,
             "[image/gif: not shown, it is not base64]\n\n[r://t]\nwords\n\n[resource r://l] l: A \
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_taken_as_servers_write_it() {
+    fn base64_is_decoded_in_the_forms_that_servers_write() {
         for (data, expected) in [
             ("iVBORw==", Some("\u{fffd}PNG")),
             ("iVBORw", Some("\u{fffd}PNG")),
@@ -395,10 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one() {
-        let (text, _, end) =
-            shown(json!({"content": [{"type": "text", "text": "no such file"}], "isError": true}));
+    fn an_error_result_is_reported_as_an_error() {
+        let (text, _, end) = convert(
+            json!({"content": [{"type": "text", "text": "no such file"}], "isError": true}),
+        );
         assert_eq!((text.as_str(), end), ("", Err("no such file".into())));
-        assert!(shown(json!({"content": [], "isError": true})).2.is_err());
+        assert!(convert(json!({"content": [], "isError": true})).2.is_err());
     }
 }

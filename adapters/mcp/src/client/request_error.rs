@@ -1,5 +1,5 @@
-//! Why a request to a server fails, as texts for a model. The texts are bounded, and never show an
-//! address or a header.
+//! The errors of requests to a server, and their texts for a model. The texts are bounded, and
+//! never show an address or a header.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use rmcp::model::ErrorData;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-use super::client_info::shortened;
+use super::client_info::truncate_text;
 use super::liveness::CallEnd;
 use super::unsolicited::CloseReason;
 
@@ -21,8 +21,8 @@ pub(super) enum RequestError {
     /// The server closed the connection. Whether it executed the request is unknown.
     #[error("the server ended or closed its connection before it answered")]
     Disconnected,
-    /// This client closed the connection because of what the server did. Whether the server
-    /// executed the request is unknown.
+    /// This client closed the connection, for the reason in the error. Whether the server executed
+    /// the request is unknown.
     #[error("the connection was ended, since the server {0}")]
     Closed(&'static str),
     /// The request did not reach the server, or its answer got lost.
@@ -41,7 +41,7 @@ pub(super) enum RequestError {
 }
 
 impl RequestError {
-    /// What the error says about the liveness of the session.
+    /// The outcome of the call, for its effect on the liveness of the session.
     pub(super) fn call_end(&self) -> CallEnd {
         match self {
             Self::Refused(_) | Self::UnexpectedResult => CallEnd::Answered,
@@ -60,7 +60,7 @@ impl RequestError {
     }
 
     /// The text for the model whose call failed.
-    pub(super) fn of_call(&self, server: &str, tool: &str) -> ToolError {
+    pub(super) fn call_error(&self, server: &str, tool: &str) -> ToolError {
         let text = match self {
             Self::Refused(why) => {
                 format!("{tool}: the tool server `{server}` refused the call: {why}")
@@ -88,7 +88,7 @@ impl From<ErrorData> for RequestError {
     fn from(error: ErrorData) -> Self {
         Self::Refused(format!(
             "{} (code {})",
-            shortened(&error.message),
+            truncate_text(&error.message),
             error.code.0
         ))
     }
@@ -114,8 +114,11 @@ impl From<ServiceError> for RequestError {
     }
 }
 
-/// Why a session did not begin, as a text.
-pub(super) fn of_handshake(error: &ClientInitializeError, close_reason: &CloseReason) -> String {
+/// Describes why a session did not begin.
+pub(super) fn describe_handshake(
+    error: &ClientInitializeError,
+    close_reason: &CloseReason,
+) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) if close_reason.get().is_some() => {
             format!("{}.", RequestError::Disconnected.or_closed(close_reason))
@@ -127,7 +130,7 @@ pub(super) fn of_handshake(error: &ClientInitializeError, close_reason: &CloseRe
             format!("{}.", describe_transport(&*error.error))
         }
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-            of_handshake(fallback, close_reason)
+            describe_handshake(fallback, close_reason)
         }
         other => format!("{}.", error_chain(other)),
     }
@@ -147,8 +150,8 @@ fn describe_transport(error: &(dyn Error + Send + Sync + 'static)) -> String {
     match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(error)) => describe_http(error),
         Some(StreamableHttpError::UnexpectedServerResponse(text)) => match text.split_once(':') {
-            Some((status, _)) => shortened(status),
-            None => shortened(text),
+            Some((status, _)) => truncate_text(status),
+            None => truncate_text(text),
         },
         Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_)) => {
             "it asks for another authorization".to_owned()
@@ -162,15 +165,16 @@ fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next.filter(|_| messages.len() < 6) {
-        let words = without_addresses(&error.to_string());
-        if !messages.iter().any(|known| known.contains(&words)) {
-            messages.push(words);
+        let message = remove_addresses(&error.to_string());
+        if !messages.iter().any(|known| known.contains(&message)) {
+            messages.push(message);
         }
         next = error.source();
     }
-    shortened(&messages.join(": "))
+    truncate_text(&messages.join(": "))
 }
 
+/// Describes a failure of HTTP without the address.
 fn describe_http(error: &reqwest::Error) -> String {
     match error {
         error if error.is_connect() => "no connection could be made".to_owned(),
@@ -183,15 +187,15 @@ fn describe_http(error: &reqwest::Error) -> String {
 }
 
 /// The text with every address in it replaced.
-fn without_addresses(text: &str) -> String {
-    let word = |word: &str| {
+fn remove_addresses(text: &str) -> String {
+    let replace = |word: &str| {
         if word.contains("://") {
             "(its address)".to_owned()
         } else {
             word.to_owned()
         }
     };
-    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    text.split(' ').map(replace).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_address_is_not_shown() {
-        let shown = without_addresses(
+        let shown = remove_addresses(
             "error sending request for url (http://u:s3cret@h/mcp?key=s3cret) now",
         );
         assert_eq!(shown, "error sending request for url (its address) now");

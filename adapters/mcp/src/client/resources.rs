@@ -9,7 +9,7 @@ use rmcp::model::{
 };
 
 use super::listing::reading_policy;
-use super::output::{ShownResult, arguments, link_line};
+use super::output::{ModelResult, format_link, parse_arguments};
 use super::request_error::RequestError;
 use super::session::Session;
 
@@ -51,7 +51,7 @@ pub(super) fn offers(server: &Server) -> Vec<Offer> {
 
 impl ResourceTool {
     /// The tool of this name.
-    pub(super) fn of(tool: &str) -> Option<Self> {
+    pub(super) fn by_name(tool: &str) -> Option<Self> {
         [Self::List, Self::Read]
             .into_iter()
             .find(|known| known.name() == tool)
@@ -74,8 +74,8 @@ impl ResourceTool {
         args: &str,
         out: &OutputSink,
     ) -> Result<(), ToolError> {
-        let arguments = arguments(args)?;
-        let text = |key: &str| {
+        let arguments = parse_arguments(args)?;
+        let text_argument = |key: &str| {
             arguments
                 .get(key)
                 .and_then(|value| value.as_str())
@@ -83,20 +83,21 @@ impl ResourceTool {
         };
         let request = match self {
             Self::List => {
-                let params = PaginatedRequestParams::default().with_cursor(text("cursor"));
+                let params = PaginatedRequestParams::default().with_cursor(text_argument("cursor"));
                 ClientRequest::ListResourcesRequest(ListResourcesRequest::with_param(params))
             }
             Self::Read => {
-                let uri = text("uri")
+                let uri = text_argument("uri")
                     .ok_or("read_resource takes {\"uri\": \"…\"}: the address of a resource.")?;
                 ClientRequest::ReadResourceRequest(ReadResourceRequest::new(
                     ReadResourceRequestParams::new(uri),
                 ))
             }
         };
-        let of_call = |fault: RequestError| fault.of_call(&session.server().name, self.name());
-        let mut shown = ShownResult::default();
-        match session.request(request).await.map_err(of_call)? {
+        let call_error =
+            |fault: RequestError| fault.call_error(&session.server().name, self.name());
+        let mut shown = ModelResult::default();
+        match session.request(request).await.map_err(call_error)? {
             ServerResult::ReadResourceResult(read) => read
                 .contents
                 .iter()
@@ -104,7 +105,7 @@ impl ResourceTool {
             ServerResult::ListResourcesResult(list) => {
                 list.resources
                     .iter()
-                    .for_each(|resource| shown.add_text(link_line(resource)));
+                    .for_each(|resource| shown.add_text(format_link(resource)));
                 shown.add_text(match (list.next_cursor, list.resources.len()) {
                     (Some(cursor), _) => {
                         format!("There are more: list_resources with cursor {cursor:?}.")
@@ -113,7 +114,7 @@ impl ResourceTool {
                     (None, _) => "These are all.".to_owned(),
                 });
             }
-            _ => return Err(of_call(RequestError::UnexpectedResult)),
+            _ => return Err(call_error(RequestError::UnexpectedResult)),
         }
         shown.write_to(out)
     }

@@ -34,15 +34,16 @@ pub(super) struct Session {
     server: Arc<Server>,
     peer: Peer<RoleClient>,
     service: Mutex<Option<RunningService<RoleClient, ClientInfo>>>,
-    /// Keeps a server running that was started as a program; dropping it ends the server.
-    held: Mutex<Option<Box<dyn Send + Sync>>>,
+    /// Keeps the server running, if it was started as a program; dropping the guard ends the
+    /// server.
+    process_guard: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
     liveness: Mutex<Liveness>,
     changes: watch::Receiver<u64>,
     progress_sinks: ProgressSinks,
     close_reason: CloseReason,
     /// The names of the server's own tools, and the number of changes after which they were listed.
-    own: Mutex<Option<(u64, Arc<BTreeSet<String>>)>>,
+    own_tools: Mutex<Option<(u64, Arc<BTreeSet<String>>)>>,
 }
 
 /// Where the progress of each call is reported.
@@ -53,7 +54,7 @@ impl Session {
     /// most servers know. If the server refuses it, tries the newer protocol without a handshake.
     ///
     /// # Errors
-    /// What is not permitted, or what went wrong.
+    /// A text that says what is not permitted, or what went wrong.
     pub(super) async fn begin(
         host: &dyn Host,
         server: &Arc<Server>,
@@ -61,12 +62,12 @@ impl Session {
     ) -> Result<Self, ToolError> {
         let limit = Duration::from_millis(server.connect_ms);
         let handshake = timeout(limit, async {
-            match Self::begin_by(ClientLifecycleMode::Initialize, host, server, max_bytes).await {
+            match Self::begin_with(ClientLifecycleMode::Initialize, host, server, max_bytes).await {
                 Err(refusal @ (HandshakeError::Refused(_) | HandshakeError::Unknown(_))) => {
                     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
                     let discover = ClientLifecycleMode::Discover { preferred_versions };
-                    match Self::begin_by(discover, host, server, max_bytes).await {
-                        // The server knows neither, so the first refusal says more.
+                    match Self::begin_with(discover, host, server, max_bytes).await {
+                        // The server supports neither handshake, so the first refusal says more.
                         Err(HandshakeError::Unknown(_)) => Err(refusal),
                         handshake => handshake,
                     }
@@ -85,7 +86,8 @@ impl Session {
         }
     }
 
-    async fn begin_by(
+    /// Starts a session with one of the two handshakes.
+    async fn begin_with(
         lifecycle: ClientLifecycleMode,
         host: &dyn Host,
         server: &Arc<Server>,
@@ -93,17 +95,17 @@ impl Session {
     ) -> Result<Self, HandshakeError> {
         let (changes, changed) = watch::channel(0);
         let (progress_sinks, close_reason) = (ProgressSinks::default(), CloseReason::default());
-        let (service, held) = match &server.transport {
+        let (service, process_guard) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild {
                     stdin,
                     stdout,
                     stderr,
-                    held,
+                    process_guard,
                 } = host
                     .serve(command)
                     .map_err(|why| HandshakeError::Failed(why.to_string()))?;
-                let following = tokio::spawn(stderr::follow(server.name.clone(), stderr));
+                let stderr_task = tokio::spawn(stderr::log_lines(server.name.clone(), stderr));
                 let transport = StdioTransport::new(stdout, stdin, max_bytes, close_reason.clone());
                 let inbound = AnswersOnly::new(
                     transport,
@@ -115,11 +117,11 @@ impl Session {
                 let service = ClientInfo.serve_with_lifecycle(inbound, lifecycle).await;
                 if service.is_err() {
                     // Ends the server, so that its standard error ends too.
-                    drop(held);
-                    stderr::log_last_line(&server.name, following).await;
+                    drop(process_guard);
+                    stderr::log_last_line(&server.name, stderr_task).await;
                     (service, None)
                 } else {
-                    (service, Some(held))
+                    (service, Some(process_guard))
                 }
             }
             Transport::Http { url, headers } => {
@@ -143,25 +145,25 @@ impl Session {
             ClientInitializeError::JsonRpcError(ref refusal)
                 if refusal.code == ErrorCode::METHOD_NOT_FOUND =>
             {
-                HandshakeError::Unknown(request_error::of_handshake(&error, &close_reason))
+                HandshakeError::Unknown(request_error::describe_handshake(&error, &close_reason))
             }
             ClientInitializeError::JsonRpcError(_)
             | ClientInitializeError::ExpectedInitResult(_) => {
-                HandshakeError::Refused(request_error::of_handshake(&error, &close_reason))
+                HandshakeError::Refused(request_error::describe_handshake(&error, &close_reason))
             }
-            _ => HandshakeError::Failed(request_error::of_handshake(&error, &close_reason)),
+            _ => HandshakeError::Failed(request_error::describe_handshake(&error, &close_reason)),
         })?;
         Ok(Self {
             server: server.clone(),
             peer: service.peer().clone(),
             service: Mutex::new(Some(service)),
-            held: Mutex::new(held),
+            process_guard: Mutex::new(process_guard),
             began: Instant::now(),
             liveness: Mutex::default(),
             changes: changed,
             progress_sinks,
             close_reason,
-            own: Mutex::default(),
+            own_tools: Mutex::default(),
         })
     }
 
@@ -183,8 +185,8 @@ impl Session {
     }
 
     /// Whether the server can be expected to answer. If that is in doubt, pings the server, unless
-    /// calls wait that were sent earlier: ending the session would end them, and each of them has a
-    /// deadline.
+    /// calls wait that were sent before the doubt arose: ending the session would end them, and
+    /// each of them has a deadline.
     pub(super) async fn is_alive(&self) -> bool {
         if self.peer.is_transport_closed() {
             return false;
@@ -192,16 +194,16 @@ impl Session {
         let health = self.liveness().health();
         match health {
             SessionHealth::Healthy | SessionHealth::InUse => true,
-            SessionHealth::Doubtful => self.answers_ping().await,
+            SessionHealth::Doubtful => self.is_ping_answered().await,
             SessionHealth::Expired => false,
         }
     }
 
-    async fn answers_ping(&self) -> bool {
+    async fn is_ping_answered(&self) -> bool {
         let ping = ClientRequest::PingRequest(Default::default());
         let answer = timeout(PING_TIMEOUT, self.request(ping)).await;
-        // An answer of any kind is a sign of life.
-        answer.is_ok_and(|answer| end_of(&answer) == CallEnd::Answered)
+        // An error in the answer shows too that the server is alive.
+        answer.is_ok_and(|answer| call_end(&answer) == CallEnd::Answered)
     }
 
     /// Sends a request. Dropping the future notifies the server that the request is cancelled.
@@ -252,7 +254,7 @@ impl Session {
             .map_err(|_| RequestError::Disconnected)
             .and_then(|answer| answer.map_err(RequestError::from))
             .map_err(with_close_reason);
-        pending.end = end_of(&answer);
+        pending.end = call_end(&answer);
         answer
     }
 
@@ -271,15 +273,15 @@ impl Session {
     /// changed. A server that does not answer counts as one without tools.
     pub(super) async fn has_own_tool(&self, tool: &str) -> bool {
         let changes = *self.changes.borrow();
-        let known = self
-            .own
+        let listed = self
+            .own_tools
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let Some((_, own)) = known.filter(|(at, _)| *at == changes) {
+        if let Some((_, own)) = listed.filter(|(at, _)| *at == changes) {
             return own.contains(tool);
         }
-        listing::tools(self)
+        listing::list_tools(self)
             .await
             .is_ok_and(|tools| tools.iter().any(|own| own.name == tool))
     }
@@ -287,7 +289,10 @@ impl Session {
     /// Remembers the names of the server's own tools.
     pub(super) fn remember_own_tools(&self, names: BTreeSet<String>) {
         let changes = *self.changes.borrow();
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some((changes, Arc::new(names)));
+        *self
+            .own_tools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some((changes, Arc::new(names)));
     }
 
     fn liveness(&self) -> MutexGuard<'_, Liveness> {
@@ -312,7 +317,7 @@ impl Session {
             let _ = service.close_with_timeout(END_TIMEOUT).await;
         }
         drop(
-            self.held
+            self.process_guard
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
@@ -346,7 +351,8 @@ struct PendingRequest<'a> {
     end: CallEnd,
 }
 
-fn end_of(answer: &Result<ServerResult, RequestError>) -> CallEnd {
+/// The outcome of a call, for its effect on the liveness of the session.
+fn call_end(answer: &Result<ServerResult, RequestError>) -> CallEnd {
     answer
         .as_ref()
         .map_or_else(RequestError::call_end, |_| CallEnd::Answered)
@@ -362,7 +368,7 @@ impl Drop for PendingRequest<'_> {
             return;
         }
         let (peer, id) = (self.session.peer.clone(), self.handle.id.clone());
-        // Outside of a runtime the connection does not exist any more.
+        // Without a runtime, the connection has ended already.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };

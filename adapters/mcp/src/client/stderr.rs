@@ -1,5 +1,5 @@
-//! Logs what a server writes to its standard error, line by line, under the target
-//! `dormouse_mcp::stderr`. It is shown nowhere else.
+//! Logs the standard error of a server, line by line, under the target `dormouse_mcp::stderr`. It
+//! is shown nowhere else.
 //!
 //! Long lines are truncated, and [`LogLimit`] bounds the number of lines. If a server does not
 //! start, its last line is logged as an error, since that line usually says why.
@@ -11,17 +11,20 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::client_info::shortened;
+use super::client_info::truncate_text;
 use super::log_limit::LogLimit;
 
 /// The longest part of a line that is kept, in bytes.
-const LINE_BYTES: usize = 2 << 10;
+const MAX_LINE_BYTES: usize = 2 << 10;
 
 /// How long to wait for the end of the output of a server that did not start.
-const END: Duration = Duration::from_secs(1);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Logs every line until the stream ends, and returns the last line that is not empty.
-pub(super) async fn follow(server: Arc<str>, mut errors: impl AsyncRead + Unpin) -> Option<String> {
+pub(super) async fn log_lines(
+    server: Arc<str>,
+    mut errors: impl AsyncRead + Unpin,
+) -> Option<String> {
     let mut chunk = vec![0; 8 << 10];
     let mut line = Vec::new();
     let mut last = None;
@@ -29,19 +32,19 @@ pub(super) async fn follow(server: Arc<str>, mut errors: impl AsyncRead + Unpin)
     // A read error counts as the end of the stream.
     while let Ok(read @ 1..) = errors.read(&mut chunk).await {
         for part in chunk[..read].split_inclusive(|byte| *byte == b'\n') {
-            let room = LINE_BYTES.saturating_sub(line.len());
+            let room = MAX_LINE_BYTES.saturating_sub(line.len());
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
-                last = take_line(&server, &mut line, &mut log_limit).or(last);
+                last = log_line(&server, &mut line, &mut log_limit).or(last);
             }
         }
     }
-    take_line(&server, &mut line, &mut log_limit).or(last)
+    log_line(&server, &mut line, &mut log_limit).or(last)
 }
 
 /// Logs a line unless it is empty, and clears the buffer for the next one.
-fn take_line(server: &str, line: &mut Vec<u8>, log_limit: &mut LogLimit) -> Option<String> {
-    let text = shortened(String::from_utf8_lossy(line).trim_end());
+fn log_line(server: &str, line: &mut Vec<u8>, log_limit: &mut LogLimit) -> Option<String> {
+    let text = truncate_text(String::from_utf8_lossy(line).trim_end());
     line.clear();
     if text.is_empty() {
         return None;
@@ -53,8 +56,8 @@ fn take_line(server: &str, line: &mut Vec<u8>, log_limit: &mut LogLimit) -> Opti
 }
 
 /// Logs the last line of a server that did not start as an error.
-pub(super) async fn log_last_line(server: &str, following: JoinHandle<Option<String>>) {
-    if let Ok(Ok(Some(last))) = timeout(END, following).await {
+pub(super) async fn log_last_line(server: &str, stderr_task: JoinHandle<Option<String>>) {
+    if let Ok(Ok(Some(last))) = timeout(END_TIMEOUT, stderr_task).await {
         tracing::error!(
             server,
             "the server did not start; the last line that it wrote: {last}"
@@ -70,9 +73,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Traced(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Traced {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0
                 .lock()
@@ -86,8 +89,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_traced_by_server_and_cut() {
-        let (traced, last) = followed(&format!(
+    async fn lines_are_logged_with_their_server_and_truncated() {
+        let (traced, last) = log_of(&format!(
             "one\n\n\x1b[31mtwo\n{}\nlast",
             "long".repeat(10_000)
         ))
@@ -107,14 +110,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_writes_without_end_fills_no_log() {
-        let (traced, last) = followed(&("noise\n".repeat(5_000) + "last")).await;
+    async fn the_log_lines_of_a_server_are_limited() {
+        let (traced, last) = log_of(&("noise\n".repeat(5_000) + "last")).await;
         assert_eq!(last.as_deref(), Some("last"));
         let lines: Vec<&str> = traced.lines().collect();
         assert_eq!(
             lines.len(),
             201,
-            "200 of its lines, and that there were more"
+            "200 lines of the server, and a notice that more are left out"
         );
         assert!(
             lines[200].contains("further lines of this server are left out"),
@@ -123,9 +126,9 @@ mod tests {
         );
     }
 
-    /// What is traced of `written`, and the last line of it.
-    async fn followed(written: &str) -> (String, Option<String>) {
-        let traced = Traced::default();
+    /// The log of a server that writes `written`, and the last line.
+    async fn log_of(written: &str) -> (String, Option<String>) {
+        let traced = LogBuffer::default();
         let writer = traced.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
@@ -133,7 +136,7 @@ mod tests {
             .finish();
         let last = {
             let _here = tracing::subscriber::set_default(subscriber);
-            follow("s".into(), written.as_bytes()).await
+            log_lines("s".into(), written.as_bytes()).await
         };
         (
             String::from_utf8(traced.0.lock().expect("nobody panicked").clone())

@@ -32,7 +32,7 @@ pub(super) struct StdioTransport {
     output: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     line: CurrentLine,
     input: SharedWriter,
-    /// Dropped when the transport is closed, which cancels writes to a server that does not read.
+    /// Dropped when the transport is closed. That cancels writes to a server that does not read.
     open: Option<watch::Sender<()>>,
     close_reason: CloseReason,
     junk_lines: usize,
@@ -59,14 +59,14 @@ impl StdioTransport {
 
     /// The message of the complete line, or an error for the request that the line answers. None if
     /// the line is not a message.
-    fn message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+    fn take_message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let message = match &self.line.dropped {
             Some(ends) => {
                 let why = format!(
                     "its answer is longer than {} bytes, and was not kept",
                     self.line.max_bytes
                 );
-                ends.answered_request().map(|id| error_response(id, why))
+                ends.find_request_id().map(|id| error_response(id, why))
             }
             None => parse_message(&self.line.kept),
         };
@@ -92,12 +92,12 @@ fn parse_message(line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
         return Some(message);
     }
     let value: Value = serde_json::from_slice(line).ok()?;
-    let answers = value
+    let request_id = value
         .get("result")
         .or_else(|| value.get("error"))
         .and(value.get("id"))
         .and_then(Value::as_i64);
-    answers.map(|id| error_response(id, "its answer is none that the protocol knows".to_owned()))
+    request_id.map(|id| error_response(id, "its answer is none that the protocol knows".to_owned()))
 }
 
 fn error_response(id: i64, why: String) -> RxJsonRpcMessage<RoleClient> {
@@ -148,9 +148,9 @@ impl Transport<RoleClient> for StdioTransport {
                 Ok(_) | Err(_) => return None,
             };
             let end = memchr::memchr(b'\n', available);
-            let taken = end.map_or(available.len(), |end| end + 1);
-            self.line.push(&available[..taken]);
-            self.output.consume(taken);
+            let consumed = end.map_or(available.len(), |end| end + 1);
+            self.line.push(&available[..consumed]);
+            self.output.consume(consumed);
             if end.is_none() {
                 if self.line.bytes > self.line.max_bytes.saturating_mul(ENDLESS_FACTOR) {
                     self.close_reason.set("wrote a line without end");
@@ -162,7 +162,7 @@ impl Transport<RoleClient> for StdioTransport {
                 continue;
             }
             let is_dropped = self.line.dropped.is_some();
-            match self.message() {
+            match self.take_message() {
                 Some(message) => return Some(message),
                 None if is_dropped => {
                     self.close_reason
@@ -239,31 +239,36 @@ impl LineEnds {
             .drain(..self.tail.len().saturating_sub(LINE_END_BYTES));
     }
 
-    /// The id of the request that the line answers. It comes before or after the result.
-    fn answered_request(&self) -> Option<i64> {
+    /// Finds the id of the request that the line answers. The id comes before or after the result,
+    /// which may itself contain the text `"id"`.
+    fn find_request_id(&self) -> Option<i64> {
         let head = String::from_utf8_lossy(&self.head);
         let before = head.find("\"result\"").or_else(|| head.find("\"error\""))?;
-        if let Some((_, behind)) = head[..before].rsplit_once("\"id\"") {
-            return number(behind.trim_start().strip_prefix(':')?);
+        if let Some((_, after_id)) = head[..before].rsplit_once("\"id\"") {
+            return parse_number(after_id.trim_start().strip_prefix(':')?);
         }
         let tail = String::from_utf8_lossy(&self.tail);
-        let (inner, behind) = tail.trim_end().strip_suffix('}')?.rsplit_once("\"id\"")?;
-        let text = behind.trim_start().strip_prefix(':')?.trim();
+        let (before_id, after_id) = tail.trim_end().strip_suffix('}')?.rsplit_once("\"id\"")?;
+        let text = after_id.trim_start().strip_prefix(':')?.trim();
         let (digits, rest) = text.split_at(
-            text.find(|c: char| !c.is_ascii_digit())
+            text.find(|character: char| !character.is_ascii_digit())
                 .unwrap_or(text.len()),
         );
-        let rest: String = rest.chars().filter(|c| !c.is_whitespace()).collect();
-        let is_outermost =
-            inner.trim_end().ends_with([',', '{']) && matches!(&*rest, "" | ",\"jsonrpc\":\"2.0\"");
+        let rest: String = rest
+            .chars()
+            .filter(|character| !character.is_whitespace())
+            .collect();
+        let is_outermost = before_id.trim_end().ends_with([',', '{'])
+            && matches!(&*rest, "" | ",\"jsonrpc\":\"2.0\"");
         digits.parse().ok().filter(|_| is_outermost)
     }
 }
 
-fn number(text: &str) -> Option<i64> {
+/// Parses the decimal digits at the beginning of a text.
+fn parse_number(text: &str) -> Option<i64> {
     let text = text.trim_start();
     text[..text
-        .find(|c: char| !c.is_ascii_digit())
+        .find(|character: char| !character.is_ascii_digit())
         .unwrap_or(text.len())]
         .parse()
         .ok()
@@ -274,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_call_that_a_long_line_answers_is_found_at_its_ends() {
+    fn the_request_id_of_a_long_line_is_found_at_its_beginning_or_end() {
         let long = "x\\\"id\\\":9}".repeat(2_000);
         let cases = [
             (
@@ -310,11 +315,11 @@ mod tests {
             line.as_bytes()
                 .chunks(1_000)
                 .for_each(|part| ends.push(part));
-            assert_eq!(ends.answered_request(), expected, "{}…", &line[..60]);
+            assert_eq!(ends.find_request_id(), expected, "{}…", &line[..60]);
         }
     }
 
-    fn lines(written: &'static [u8], max_bytes: usize) -> StdioTransport {
+    fn transport(written: &'static [u8], max_bytes: usize) -> StdioTransport {
         StdioTransport::new(
             Box::new(written),
             Box::new(tokio::io::sink()),
@@ -324,10 +329,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_is_passed_over_and_what_is_too_long_answers_its_call() {
+    async fn other_lines_are_skipped_and_a_long_answer_is_an_error_for_its_request() {
         let written = b"Listening\n\n{\"a\":\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"a\":\"0123456789012345678901234567890123456789\"}}\n{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":7}\nno \
              end";
-        let mut lines = lines(written, 60);
+        let mut lines = transport(written, 60);
         assert!(matches!(
             lines.receive().await,
             Some(JsonRpcMessage::Response(_))
@@ -341,20 +346,20 @@ mod tests {
         }
         assert!(
             lines.receive().await.is_some(),
-            "a result of any kind is one"
+            "a result of any type is accepted"
         );
         assert!(lines.receive().await.is_none());
     }
 
     #[tokio::test]
-    async fn a_long_line_that_answers_nobody_ends_the_connection() {
+    async fn a_long_line_that_answers_no_request_closes_the_connection() {
         let written = b"01234567890123456789\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
-        assert!(lines(written, 10).receive().await.is_none());
+        assert!(transport(written, 10).receive().await.is_none());
     }
 
     #[tokio::test]
-    async fn a_flood_of_junk_ends_the_connection() {
+    async fn too_many_lines_that_are_not_messages_close_the_connection() {
         let written: &'static [u8] = "junk\n".repeat(MAX_JUNK_LINES + 2).leak().as_bytes();
-        assert!(lines(written, 100).receive().await.is_none());
+        assert!(transport(written, 100).receive().await.is_none());
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
-use super::client_info::shortened;
+use super::client_info::truncate_text;
 use super::log_limit::LogLimit;
 use super::session::{END_TIMEOUT, ProgressSinks};
 
@@ -44,7 +44,8 @@ const MAX_ID_BYTES: usize = 1 << 10;
 pub(super) struct CloseReason(Arc<OnceLock<&'static str>>);
 
 impl CloseReason {
-    /// Records what the server did. Only the first reason is kept.
+    /// Records the reason, as a verb phrase with the server as its subject. Only the first reason
+    /// is kept.
     pub(super) fn set(&self, why: &'static str) {
         let _ = self.0.set(why);
     }
@@ -105,8 +106,9 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
     /// Waits until another answer may be written.
     ///
     /// # Errors
-    /// What the server did, if the connection has to be closed.
-    async fn wait_for_room(&mut self) -> Result<(), &'static str> {
+    /// The reason, as a verb phrase with the server as its subject, if the connection must be
+    /// closed.
+    async fn wait_for_answer_slot(&mut self) -> Result<(), &'static str> {
         while self.answers.try_join_next().is_some() {}
         while self.answers.len() >= MAX_ANSWERS {
             // Stored outside of this future, which may be dropped and created again.
@@ -125,7 +127,8 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
     /// Counts an unsolicited message.
     ///
     /// # Errors
-    /// What the server did, if the connection has to be closed.
+    /// The reason, as a verb phrase with the server as its subject, if the connection must be
+    /// closed.
     fn count_message(&mut self) -> Result<(), &'static str> {
         if self.window.since.elapsed() >= WINDOW {
             self.window = MessageWindow {
@@ -141,6 +144,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
         Ok(())
     }
 
+    /// Answers a request of the server.
     fn answer(&mut self, id: RequestId, request: &ServerRequest) {
         if matches!(&id, NumberOrString::String(id) if id.len() > MAX_ID_BYTES) {
             self.log("a request with a long id is not answered");
@@ -149,7 +153,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
         let answer = match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
             request => {
-                let method = shortened(method(request));
+                let method = truncate_text(method_name(request));
                 JsonRpcMessage::error(
                     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
                     Some(id),
@@ -186,7 +190,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             message,
             ..
         } = progress;
-        let message = shortened(message.as_deref().unwrap_or_default());
+        let message = truncate_text(message.as_deref().unwrap_or_default());
         let out = self
             .progress_sinks
             .lock()
@@ -195,7 +199,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             .cloned();
         // The progress of a call that has ended is dropped.
         if let Some(out) = out {
-            out.tell(Progress {
+            out.report_progress(Progress {
                 done,
                 total,
                 message: message.into(),
@@ -219,7 +223,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
     }
 }
 
-fn method(request: &ServerRequest) -> &str {
+fn method_name(request: &ServerRequest) -> &str {
     match request {
         ServerRequest::PingRequest(request) => request.method.as_str(),
         ServerRequest::CreateMessageRequest(request) => request.method.as_str(),
@@ -247,7 +251,7 @@ impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for AnswersOnly<T
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            if let Err(why) = self.wait_for_room().await {
+            if let Err(why) = self.wait_for_answer_slot().await {
                 self.close_because(why);
                 return None;
             }
@@ -290,14 +294,14 @@ mod tests {
 
     use super::*;
 
-    /// Asks for a ping without end. No answer is ever written.
+    /// Requests a ping again and again. No answer is ever written.
     #[derive(Default)]
-    struct Asks {
+    struct EndlessPings {
         id: String,
         answers: Arc<AtomicUsize>,
     }
 
-    impl Transport<RoleClient> for Asks {
+    impl Transport<RoleClient> for EndlessPings {
         type Error = io::Error;
 
         fn send(
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_answers_wait_and_so_many_messages_are_read() {
+    async fn unwritten_answers_and_unsolicited_messages_are_limited() {
         for (id, expected_answers, expected_why) in [
             (
                 "1".to_owned(),
@@ -333,13 +337,13 @@ mod tests {
             ),
         ] {
             let (answers, close_reason) = (Arc::<AtomicUsize>::default(), CloseReason::default());
-            let asks = Asks {
+            let transport = EndlessPings {
                 id,
                 answers: answers.clone(),
             };
             let changes = watch::Sender::new(0);
             let mut inbound = AnswersOnly::new(
-                asks,
+                transport,
                 &"s".into(),
                 changes,
                 ProgressSinks::default(),

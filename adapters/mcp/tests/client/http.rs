@@ -1,4 +1,4 @@
-//! A server that is a machine.
+//! Tests with a server over HTTP.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,18 +9,18 @@ use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::server::{Server, ServerValue, Transport};
 
-use crate::support::{Place, host, script, server};
+use crate::support::{Fixture, host, script_path, server};
 
-/// `server.py` as a machine; it ends with this.
-struct Machine {
+/// `server.py` as an HTTP server. Dropping this kills it.
+struct HttpServer {
     child: Child,
     port: u16,
 }
 
-impl Machine {
-    fn begin() -> Self {
+impl HttpServer {
+    fn start() -> Self {
         let mut child = Command::new("python3")
-            .arg(script())
+            .arg(script_path())
             .arg("http")
             .stdout(Stdio::piped())
             .spawn()
@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    fn place(&self, path: &str, token: &str) -> Place {
+    fn fixture(&self, path: &str, token: &str) -> Fixture {
         let url = format!("http://127.0.0.1:{}/{path}", self.port);
         let headers = vec![(
             "Authorization".to_owned(),
@@ -46,7 +46,7 @@ impl Machine {
             ..server(Transport::Http { url, headers })
         };
         let folder = tempfile::tempdir().unwrap();
-        Place {
+        Fixture {
             client: McpClient::default(),
             host: host(folder.path()),
             server: Arc::new(server),
@@ -55,7 +55,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -63,124 +63,129 @@ impl Drop for Machine {
 }
 
 #[tokio::test]
-async fn tools_of_a_machine_are_offered_and_called() {
-    let machine = Machine::begin();
-    let place = machine.place("mcp", "s3cret");
-    let offers = place.offers().await.unwrap();
+async fn tools_of_an_http_server_are_offered_and_called() {
+    let http_server = HttpServer::start();
+    let fixture = http_server.fixture("mcp", "s3cret");
+    let offers = fixture.offers().await.unwrap();
     assert!(
         offers.iter().any(|offer| &*offer.name == "stuck"),
         "{offers:?}"
     );
-    assert_eq!(place.call("echo", "far").await.unwrap(), "echo: far");
+    assert_eq!(fixture.call("echo", "far").await.unwrap(), "echo: far");
     assert_eq!(
-        place.call("huge", "2000000").await.unwrap().len(),
+        fixture.call("huge", "2000000").await.unwrap().len(),
         2_000_000
     );
 }
 
 #[tokio::test]
-async fn what_a_machine_gets_wrong_is_an_answer_without_secrets() {
-    let machine = Machine::begin();
-    let place = machine.place("mcp", "s3cret");
+async fn a_fault_of_an_http_server_is_an_error_without_secrets() {
+    let http_server = HttpServer::start();
+    let fixture = http_server.fixture("mcp", "s3cret");
     for tool in ["die", "junk"] {
-        let error = place.call(tool, "").await.unwrap_err();
+        let error = fixture.call(tool, "").await.unwrap_err();
         assert!(error.contains("Effect unknown"), "{tool}: {error}");
         assert!(
             !error.contains("s3cret") && !error.contains("127.0.0.1"),
             "{tool}: {error}"
         );
         assert_eq!(
-            place.call("echo", tool).await.unwrap(),
+            fixture.call("echo", tool).await.unwrap(),
             format!("echo: {tool}")
         );
     }
-    let error = place.call("huge", "17000000").await.unwrap_err();
+    let error = fixture.call("huge", "17000000").await.unwrap_err();
     assert!(error.contains("exceeded"), "{error}");
-    let given_up = tokio::time::timeout(Duration::from_millis(200), place.call("never", "")).await;
-    assert!(given_up.is_err());
-    assert_eq!(place.call("echo", "after").await.unwrap(), "echo: after");
+    let cancelled =
+        tokio::time::timeout(Duration::from_millis(200), fixture.call("never", "")).await;
+    assert!(cancelled.is_err());
+    assert_eq!(fixture.call("echo", "after").await.unwrap(), "echo: after");
 }
 
 #[tokio::test]
-async fn a_machine_that_asks_or_tells_without_end_is_left_with_an_error_that_says_so() {
-    let machine = Machine::begin();
-    let place = machine.place("mcp", "s3cret");
-    for (said, expected) in [
+async fn a_flood_of_messages_from_an_http_server_ends_the_session_with_the_reason() {
+    let http_server = HttpServer::start();
+    let fixture = http_server.fixture("mcp", "s3cret");
+    for (message, expected) in [
         ("ping", "asked without reading its answers"),
         ("changed", "messages that nobody asked for"),
         ("progress", "messages that nobody asked for"),
     ] {
-        let error = place.call("endless", said).await.unwrap_err();
+        let error = fixture.call("endless", message).await.unwrap_err();
         assert!(
             error.contains(expected) && error.contains("Effect unknown"),
-            "{said}: {error}"
+            "{message}: {error}"
         );
-        assert_eq!(place.call("echo", "again").await.unwrap(), "echo: again");
+        assert_eq!(fixture.call("echo", "again").await.unwrap(), "echo: again");
     }
 }
 
 #[tokio::test]
-async fn a_machine_that_forgot_its_sessions_is_reached_in_a_new_one() {
-    let machine = Machine::begin();
-    let place = machine.place("mcp", "s3cret");
-    // By the protocol it says so, and then nothing was done; some say something else.
+async fn after_an_expired_session_the_next_call_uses_a_new_one() {
+    let http_server = HttpServer::start();
+    let fixture = http_server.fixture("mcp", "s3cret");
+    // By the protocol, a server answers 404 for an unknown session and executes nothing. Some
+    // servers answer with another status.
     for (unknown, expected) in [
         ("404", "did not carry out the call"),
         ("400", "Effect unknown"),
     ] {
         assert_eq!(
-            place.call("forget", unknown).await.unwrap(),
+            fixture.call("forget", unknown).await.unwrap(),
             format!("forget: {unknown}")
         );
-        let error = place.call("echo", "lost").await.unwrap_err();
+        let error = fixture.call("echo", "lost").await.unwrap_err();
         assert!(error.contains(expected), "{unknown}: {error}");
         assert_eq!(
-            place.call("echo", unknown).await.unwrap(),
+            fixture.call("echo", unknown).await.unwrap(),
             format!("echo: {unknown}")
         );
     }
 }
 
 #[tokio::test]
-async fn many_slow_calls_keep_their_session_when_one_is_given_up() {
-    let machine = Machine::begin();
-    let place = machine.place("mcp", "s3cret");
-    let slow = futures_util::future::join_all((0..40).map(|_| place.call("hold", "")));
+async fn many_slow_calls_keep_their_session_when_one_call_is_cancelled() {
+    let http_server = HttpServer::start();
+    let fixture = http_server.fixture("mcp", "s3cret");
+    let slow = futures_util::future::join_all((0..40).map(|_| fixture.call("hold", "")));
     let others = async {
-        let given_up =
-            tokio::time::timeout(Duration::from_millis(500), place.call("never", "")).await;
-        assert!(given_up.is_err());
-        assert_eq!(place.call("release", "all").await.unwrap(), "release: all");
+        let cancelled =
+            tokio::time::timeout(Duration::from_millis(500), fixture.call("never", "")).await;
+        assert!(cancelled.is_err());
+        assert_eq!(
+            fixture.call("release", "all").await.unwrap(),
+            "release: all"
+        );
     };
     let (slow, ()) = tokio::join!(slow, others);
     assert!(
-        slow.iter().all(|held| held.as_deref() == Ok("hold: ")),
+        slow.iter().all(|answer| answer.as_deref() == Ok("hold: ")),
         "{slow:?}"
     );
 }
 
 #[tokio::test]
-async fn a_machine_that_refuses_redirects_or_is_not_there_is_an_error() {
-    let machine = Machine::begin();
+async fn a_server_that_refuses_redirects_or_does_not_listen_is_an_error() {
+    let http_server = HttpServer::start();
     for (path, token) in [("mcp", "wr0ng"), ("elsewhere", "s3cret")] {
-        let error = machine.place(path, token).offers().await.unwrap_err();
+        let error = http_server.fixture(path, token).offers().await.unwrap_err();
         assert!(
             !error.contains(token) && !error.contains("127.0.0.1"),
             "{path}: {error}"
         );
     }
-    let place = machine.place("mcp", "s3cret");
-    let place = Place {
+    let fixture = http_server.fixture("mcp", "s3cret");
+    let fixture = Fixture {
         host: Arc::new(LocalHost::new(Permissions::none(), ".").unwrap()),
-        ..place
+        ..fixture
     };
-    let error = place.offers().await.unwrap_err();
+    let error = fixture.offers().await.unwrap_err();
     assert!(
-        error.contains(&format!("--allow-net=127.0.0.1:{}", machine.port)),
+        error.contains(&format!("--allow-net=127.0.0.1:{}", http_server.port)),
         "{error}"
     );
-    let place = machine.place("mcp", "s3cret");
-    drop(machine);
-    let error = place.offers().await.unwrap_err();
+    let fixture = http_server.fixture("mcp", "s3cret");
+    drop(http_server);
+    let error = fixture.offers().await.unwrap_err();
     assert!(error.contains("no connection could be made"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! A whole kernel whose model calls a tool of a server: its result becomes a descriptor, and its
-//! image another.
+//! Test of a whole kernel whose model calls tools of a server and reads a large result as a
+//! descriptor.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use dormouse::model::Request;
 use dormouse_mcp::McpClient;
 use dormouse_tests::{FnModel, Requests, asks, check_histories, results, says, within};
 
-use crate::support::script;
+use crate::support::script_path;
 
 fn program(kernel: &Kernel, folder: &Path, selection: &str) -> dormouse::program::Program {
-    let servers = serde_json::json!({"mcpServers": {"s": {"command": "python3", "args": [script()], "env": {"A": "${PATH}"}}}});
+    let servers = serde_json::json!({"mcpServers": {"s": {"command": "python3", "args": [script_path()], "env": {"A": "${PATH}"}}}});
     std::fs::write(folder.join("mcp.json"), servers.to_string()).unwrap();
     let text = format!(
         "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = \

@@ -1,5 +1,5 @@
-//! The client against a server that misbehaves as it is asked to (`server.py`), by its standard
-//! streams and by HTTP.
+//! Tests of the client against a server that misbehaves on request (`server.py`), over its standard
+//! streams and over HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,6 +1,6 @@
-"""A tool server that misbehaves as it is asked to. No packages: `server.py [mute|exit|flood|modern|refuses|http]`.
+"""A tool server that misbehaves on request. It needs no packages: `server.py [mute|exit|flood|modern|refuses|http]`.
 
-Over HTTP it prints its port, then answers each POST with JSON. It has one session at a time, and forgets it when it is asked to.
+Over HTTP it prints its port, then answers each POST with JSON. It has one session at a time. The tool `forget` ends the session.
 """
 
 import http.server
@@ -11,7 +11,7 @@ import threading
 import time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "good"
-LIVES = os.environ.get("LIVES")
+STARTS_FILE = os.environ.get("STARTS_FILE")
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
 TOOLS = {
     "echo": {"readOnlyHint": True},
@@ -23,7 +23,7 @@ TOOLS = {
 EXTRA = []
 CANCELLED = []
 WAITING = []
-ASKED = {}
+ANSWERS = {}
 SESSION = {"number": 1, "unknown": 404}
 RELEASED = threading.Event()
 OUT = threading.Lock()
@@ -35,12 +35,12 @@ def send(message):
         sys.stdout.flush()
 
 
-def text(said):
-    return {"content": [{"type": "text", "text": said}]}
+def text_result(text):
+    return {"content": [{"type": "text", "text": text}]}
 
 
 def tools(cursor):
-    """Pages of five."""
+    """A page of the list of tools: five tools each."""
     names = list(TOOLS) + EXTRA
     at = int(cursor or 0)
     page = [
@@ -74,25 +74,25 @@ def answer(method, params):
 
 
 def call(number, name, arguments, token=None):
-    said = arguments.get("text", "")
+    argument = arguments.get("text", "")
     if name == "never":
         return
     if name == "stuck":
         while True:
             time.sleep(1000)
     if name == "endless":
-        without_end(ENDLESS[said])
+        write_endlessly(ENDLESS[argument])
     if name == "busy":
-        time.sleep(float(said))
+        time.sleep(float(argument))
     if name == "die":
         os._exit(3)
     if name == "junk":
         with OUT:
-            sys.stdout.write("this is no message\n{\"half\": \n\n" * int(said))
+            sys.stdout.write("this is no message\n{\"half\": \n\n" * int(argument))
     if name == "huge":
-        return send({"id": number, "result": text("h" * int(said))})
+        return send({"id": number, "result": text_result("h" * int(argument))})
     if name == "wrong_id":
-        return send({"id": 987654, "result": text("for somebody else")})
+        return send({"id": 987654, "result": text_result("for somebody else")})
     if name == "wrong_json":
         return send({"id": number, "answer": 42})
     if name == "strange":
@@ -100,13 +100,13 @@ def call(number, name, arguments, token=None):
     if name == "fails":
         return send({"id": number, "error": {"code": -32000, "message": "it does not want to"}})
     if name == "ask":
-        ASKED[number] = {}
+        ANSWERS[number] = {}
         for method in ("ping", "roots/list", "sampling/createMessage", "elicitation/create"):
             send({"id": f"{number}/{method}", "method": method, "params": {"messages": [], "maxTokens": 1,
                   "message": "?", "requestedSchema": {"type": "object", "properties": {}}}})
         return
     if name == "change":
-        EXTRA.append(said)
+        EXTRA.append(argument)
         send({"method": "notifications/tools/list_changed"})
     if name == "steps":
         for step in (1, 2):
@@ -114,34 +114,34 @@ def call(number, name, arguments, token=None):
             send({"method": "notifications/progress", "params": about})
     if name == "cancelled":
         WAITING.append(number)
-        return tell_cancelled()
+        return report_cancelled()
     if name == "many":
         return send({"id": number, "result": {"content": [
             {"type": "text", "text": "{\"n\": 1}"},
             {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
             {"type": "resource_link", "uri": "note://1", "name": "one"},
         ], "structuredContent": {"n": 1}}})
-    send({"id": number, "result": text(f"{name}: {said}")})
+    send({"id": number, "result": text_result(f"{name}: {argument}")})
 
 
-def tell_cancelled():
+def report_cancelled():
     while WAITING and CANCELLED:
-        send({"id": WAITING.pop(0), "result": text(f"{len(CANCELLED)} cancelled: {CANCELLED[-1]}")})
+        send({"id": WAITING.pop(0), "result": text_result(f"{len(CANCELLED)} cancelled: {CANCELLED[-1]}")})
 
 
-def take(message):
+def handle(message):
     number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
     if method is None:
-        asked, _, which = str(number).partition("/")
-        heard = ASKED[int(asked)]
-        heard[which] = "answered" if "result" in message else message["error"]["code"]
-        if len(heard) == 4:
-            send({"id": int(asked), "result": text(json.dumps(heard, sort_keys=True))})
+        call_number, _, requested_method = str(number).partition("/")
+        answers = ANSWERS[int(call_number)]
+        answers[requested_method] = "answered" if "result" in message else message["error"]["code"]
+        if len(answers) == 4:
+            send({"id": int(call_number), "result": text_result(json.dumps(answers, sort_keys=True))})
     elif method == "tools/call":
         call(number, params["name"], params.get("arguments") or {}, (params.get("_meta") or {}).get("progressToken"))
     elif method == "notifications/cancelled":
         CANCELLED.append(params.get("reason"))
-        tell_cancelled()
+        report_cancelled()
     elif number is not None:
         if MODE == "refuses" and method == "initialize":
             return send({"id": number, "error": {"code": -32000, "message": "the API key is missing"}})
@@ -150,8 +150,8 @@ def take(message):
         send({"id": number, **(unknown if result is None else {"result": result})})
 
 
-def without_end(message):
-    """Says one thing over and over, and reads nothing."""
+def write_endlessly(message):
+    """Writes one message again and again, and reads nothing."""
     many = (json.dumps({"jsonrpc": "2.0", **message}) + "\n") * 200
     while True:
         sys.stdout.write(many)
@@ -174,10 +174,10 @@ def stdio():
     print(f"secret is {os.environ.get('SECRET')}", file=sys.stderr, flush=True)
     print("e" * 100_000, file=sys.stderr, flush=True)
     for line in sys.stdin:
-        take(json.loads(line))
+        handle(json.loads(line))
 
 
-class Machine(http.server.BaseHTTPRequestHandler):
+class HttpHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -209,11 +209,11 @@ class Machine(http.server.BaseHTTPRequestHandler):
         if number is None:
             return self.reply(202)
         if method is None:
-            # What it asked for is answered: it holds what it is told.
+            # An answer to a request of this server. The response is delayed until the tool `release` is called.
             RELEASED.wait()
             return self.reply(202)
         if method == "tools/call":
-            name, said = params["name"], (params.get("arguments") or {}).get("text", "")
+            name, argument = params["name"], (params.get("arguments") or {}).get("text", "")
             if name == "never":
                 time.sleep(1000)
             if name == "die":
@@ -232,7 +232,7 @@ class Machine(http.server.BaseHTTPRequestHandler):
                 self.send_header("Content-Type", "text/event-stream")
                 self.end_headers()
                 self.close_connection = True
-                many = "".join(["data: ", json.dumps({"jsonrpc": "2.0", **ENDLESS[said]}), "\n\n"] * 200).encode()
+                many = "".join(["data: ", json.dumps({"jsonrpc": "2.0", **ENDLESS[argument]}), "\n\n"] * 200).encode()
                 try:
                     while True:
                         self.wfile.write(many)
@@ -243,19 +243,19 @@ class Machine(http.server.BaseHTTPRequestHandler):
             if name == "release":
                 RELEASED.set()
             if name == "forget":
-                SESSION.update(number=SESSION["number"] + 1, unknown=int(said))
-            result = text("h" * int(said)) if name == "huge" else text(f"{name}: {said}")
+                SESSION.update(number=SESSION["number"] + 1, unknown=int(argument))
+            result = text_result("h" * int(argument)) if name == "huge" else text_result(f"{name}: {argument}")
         else:
             result = answer(method, params)
         unknown = {"error": {"code": -32601, "message": f"no method {method}"}}
-        said = {"jsonrpc": "2.0", "id": number, **(unknown if result is None else {"result": result})}
-        begun = session if method == "initialize" else []
-        self.reply(200, json.dumps(said).encode(), [("Content-Type", "application/json"), *begun])
+        response = {"jsonrpc": "2.0", "id": number, **(unknown if result is None else {"result": result})}
+        session_headers = session if method == "initialize" else []
+        self.reply(200, json.dumps(response).encode(), [("Content-Type", "application/json"), *session_headers])
 
 
-if LIVES:
-    with open(LIVES, "a") as lives:
-        lives.write("x")
+if STARTS_FILE:
+    with open(STARTS_FILE, "a") as starts:
+        starts.write("x")
 if MODE == "mute":
     time.sleep(1000)
 elif MODE == "exit":
@@ -264,8 +264,8 @@ elif MODE == "flood":
     while True:
         sys.stdout.write("junk " * 1000 + "\n")
 elif MODE == "http":
-    machine = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Machine)
-    print(machine.server_port, flush=True)
-    machine.serve_forever()
+    http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), HttpHandler)
+    print(http_server.server_port, flush=True)
+    http_server.serve_forever()
 else:
     stdio()

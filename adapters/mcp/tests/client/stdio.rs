@@ -1,4 +1,4 @@
-//! A server that is a program.
+//! Tests with a server over its standard streams.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use dormouse_proto::server::{ServerValue, Transport};
 use dormouse_proto::tool::{Access, Progress};
 use dormouse_tests::within;
 
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[tokio::test]
-async fn tools_are_offered_page_by_page_with_what_they_say_of_themselves() {
-    let place = Place::new(McpClient::default(), "good");
-    let offers = place.offers().await.unwrap();
-    let of = |name: &str| {
+async fn tools_of_all_pages_are_offered_with_their_hints() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    let offers = fixture.offers().await.unwrap();
+    let access = |name: &str| {
         let policy = offers
             .iter()
             .find(|offer| &*offer.name == name)
@@ -24,41 +24,47 @@ async fn tools_are_offered_page_by_page_with_what_they_say_of_themselves() {
             .policy;
         (policy.access, policy.idempotent)
     };
-    assert_eq!(of("echo"), (Access::Read, false), "a hint is no promise");
-    assert_eq!(of("write"), (Access::Write, false));
-    assert_eq!(of("set"), (Access::Write, false));
-    assert_eq!(of("stuck"), (Access::Write, false), "the last page");
     assert_eq!(
-        (of("read_resource"), of("list_resources")),
+        access("echo"),
+        (Access::Read, false),
+        "a hint is not a promise"
+    );
+    assert_eq!(access("write"), (Access::Write, false));
+    assert_eq!(access("set"), (Access::Write, false));
+    assert_eq!(access("stuck"), (Access::Write, false), "the last page");
+    assert_eq!(
+        (access("read_resource"), access("list_resources")),
         ((Access::Read, true), (Access::Read, true))
     );
-    assert_eq!(place.call("echo", "<é>").await.unwrap(), "echo: <é>");
+    assert_eq!(fixture.call("echo", "<é>").await.unwrap(), "echo: <é>");
     assert_eq!(
-        place.call("list_resources", "").await.unwrap(),
+        fixture.call("list_resources", "").await.unwrap(),
         "[resource note://1] one: A note\n\nThese are all."
     );
     let out = OutputSink::with_cap(1_000);
-    let read = place.client.call(
-        &place.host,
-        &place.server,
+    let read = fixture.client.call(
+        &fixture.host,
+        &fixture.server,
         "read_resource",
         r#"{"uri": "note://1"}"#.into(),
         out.clone(),
     );
     within(read).await.unwrap();
     assert_eq!(out.take().bytes, "[note://1]\nwhat note://1 says");
-    assert_eq!(place.lives(), 1, "all of it in one session");
+    assert_eq!(fixture.starts(), 1, "all calls used one session");
 }
 
 #[tokio::test]
-async fn a_result_of_many_kinds_is_told_once_each() {
-    let place = Place::new(McpClient::default(), "good");
+async fn each_part_of_a_mixed_result_is_returned_once() {
+    let fixture = Fixture::new(McpClient::default(), "good");
     let out = OutputSink::with_cap(1_000);
-    within(
-        place
-            .client
-            .call(&place.host, &place.server, "many", "{}".into(), out.clone()),
-    )
+    within(fixture.client.call(
+        &fixture.host,
+        &fixture.server,
+        "many",
+        "{}".into(),
+        out.clone(),
+    ))
     .await
     .unwrap();
     assert_eq!(out.take().bytes, "{\"n\": 1}\n\n[resource note://1] one");
@@ -74,16 +80,16 @@ async fn a_result_of_many_kinds_is_told_once_each() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_its_progress_is_told_to_who_watches() {
-    let place = Place::new(McpClient::default(), "good");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = told.clone();
+async fn the_progress_of_a_server_reaches_the_watcher() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let sink = reported.clone();
     let out = OutputSink::with_cap(1_000)
-        .watched_by(move |progress| heard.lock().unwrap().push(progress));
+        .with_progress_watcher(move |progress| sink.lock().unwrap().push(progress));
     within(
-        place
+        fixture
             .client
-            .call(&place.host, &place.server, "steps", "{}".into(), out),
+            .call(&fixture.host, &fixture.server, "steps", "{}".into(), out),
     )
     .await
     .unwrap();
@@ -92,29 +98,29 @@ async fn what_a_server_says_of_its_progress_is_told_to_who_watches() {
         total: Some(2.0),
         message: format!("step {done}").into(),
     };
-    assert_eq!(*told.lock().unwrap(), [step(1.0), step(2.0)]);
+    assert_eq!(*reported.lock().unwrap(), [step(1.0), step(2.0)]);
 }
 
 #[tokio::test]
-async fn a_server_that_dies_in_a_call_leaves_its_effect_unknown_and_is_begun_anew() {
-    let place = Place::new(McpClient::default(), "good");
-    let error = place.call("die", "").await.unwrap_err();
+async fn after_a_server_dies_in_a_call_the_effect_is_unknown_and_it_is_restarted() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    let error = fixture.call("die", "").await.unwrap_err();
     assert!(
         error.contains("Effect unknown") && error.contains("was not repeated"),
         "{error}"
     );
-    assert_eq!(place.call("echo", "again").await.unwrap(), "echo: again");
+    assert_eq!(fixture.call("echo", "again").await.unwrap(), "echo: again");
     assert_eq!(
-        place.lives(),
+        fixture.starts(),
         2,
         "the call that was in flight was not made again"
     );
 }
 
 #[tokio::test]
-async fn what_a_server_gets_wrong_is_an_answer() {
-    let place = Place::new(McpClient::default(), "good");
-    assert_eq!(place.call("echo", "here").await.unwrap(), "echo: here");
+async fn a_fault_of_a_server_does_not_end_the_session() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    assert_eq!(fixture.call("echo", "here").await.unwrap(), "echo: here");
     for (tool, text, expected) in [
         ("wrong_json", "", None),
         ("wrong_id", "", None),
@@ -123,49 +129,52 @@ async fn what_a_server_gets_wrong_is_an_answer() {
         ("junk", "2000", Some(Ok("junk: 2000"))),
         ("none", "", Some(Ok("none: "))),
     ] {
-        // What never comes is waited for a while.
-        let patience = Duration::from_millis(if expected.is_none() { 300 } else { 10_000 });
-        let answer = tokio::time::timeout(patience, place.call(tool, text)).await;
+        // An answer that never arrives is awaited for a short time.
+        let timeout = Duration::from_millis(if expected.is_none() { 300 } else { 10_000 });
+        let answer = tokio::time::timeout(timeout, fixture.call(tool, text)).await;
         match (answer, expected) {
             (Err(_), None) => {}
-            (Ok(Ok(said)), Some(Ok(part))) => assert!(said.contains(part), "{tool}: {said}"),
-            (Ok(Err(said)), Some(Err(part))) => assert!(said.contains(part), "{tool}: {said}"),
+            (Ok(Ok(text)), Some(Ok(part))) => assert!(text.contains(part), "{tool}: {text}"),
+            (Ok(Err(error)), Some(Err(part))) => {
+                assert!(error.contains(part), "{tool}: {error}")
+            }
             (answer, _) => panic!("{tool}: {answer:?}"),
         }
     }
-    assert_eq!(place.call("echo", "still").await.unwrap(), "echo: still");
-    assert_eq!(place.lives(), 1, "none of it ends the session");
+    assert_eq!(fixture.call("echo", "still").await.unwrap(), "echo: still");
+    assert_eq!(fixture.starts(), 1, "no fault ends the session");
 }
 
 #[tokio::test]
-async fn a_long_answer_comes_whole_and_one_that_is_too_long_is_an_error_of_its_call() {
-    let place = Place::new(McpClient::default(), "good");
+async fn a_long_answer_is_returned_whole_and_one_over_the_limit_is_an_error() {
+    let fixture = Fixture::new(McpClient::default(), "good");
     assert_eq!(
-        place.call("huge", "20000000").await.unwrap().len(),
+        fixture.call("huge", "20000000").await.unwrap().len(),
         20_000_000
     );
-    let place = Place::new(McpClient::default().max_message_bytes(1 << 20), "good");
-    let error = place.call("huge", "20000000").await.unwrap_err();
+    let fixture = Fixture::new(McpClient::default().max_message_bytes(1 << 20), "good");
+    let error = fixture.call("huge", "20000000").await.unwrap_err();
     assert!(error.contains("longer than 1048576 bytes"), "{error}");
-    assert_eq!(place.call("echo", "still").await.unwrap(), "echo: still");
-    assert_eq!(place.lives(), 1);
+    assert_eq!(fixture.call("echo", "still").await.unwrap(), "echo: still");
+    assert_eq!(fixture.starts(), 1);
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
-    let place = Place::new(McpClient::default(), "good");
-    assert_eq!(place.call("echo", "here").await.unwrap(), "echo: here");
-    let given_up = tokio::time::timeout(Duration::from_millis(50), place.call("never", "")).await;
-    assert!(given_up.is_err());
+async fn a_dropped_call_is_cancelled_at_the_server() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    assert_eq!(fixture.call("echo", "here").await.unwrap(), "echo: here");
+    let cancelled =
+        tokio::time::timeout(Duration::from_millis(50), fixture.call("never", "")).await;
+    assert!(cancelled.is_err());
     assert_eq!(
-        place.call("cancelled", "").await.unwrap(),
+        fixture.call("cancelled", "").await.unwrap(),
         "1 cancelled: the call was given up"
     );
 }
 
 #[tokio::test]
-async fn a_server_that_asks_or_tells_without_end_is_left_with_an_error_that_says_so() {
-    for (said, expected) in [
+async fn a_flood_of_messages_from_a_server_ends_the_session_with_the_reason() {
+    for (message, expected) in [
         ("ping", "asked without reading its answers"),
         ("roots", "asked without reading its answers"),
         ("sampling", "asked without reading its answers"),
@@ -175,81 +184,81 @@ async fn a_server_that_asks_or_tells_without_end_is_left_with_an_error_that_says
         ("cancelled", "messages that nobody asked for"),
         ("progress", "messages that nobody asked for"),
     ] {
-        let place = Place::new(McpClient::default(), "good");
-        let error = place.call("endless", said).await.unwrap_err();
+        let fixture = Fixture::new(McpClient::default(), "good");
+        let error = fixture.call("endless", message).await.unwrap_err();
         assert!(
             error.contains(expected) && error.contains("Effect unknown"),
-            "{said}: {error}"
+            "{message}: {error}"
         );
-        assert_eq!(place.call("echo", "again").await.unwrap(), "echo: again");
-        assert_eq!(place.lives(), 2);
+        assert_eq!(fixture.call("echo", "again").await.unwrap(), "echo: again");
+        assert_eq!(fixture.starts(), 2);
     }
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_left_and_begun_anew() {
-    let place = Place::new(McpClient::default(), "good");
-    let given_up = tokio::time::timeout(Duration::from_secs(2), place.call("stuck", "")).await;
-    assert!(given_up.is_err());
-    assert_eq!(place.call("echo", "again").await.unwrap(), "echo: again");
-    assert_eq!(place.lives(), 2);
+async fn a_server_that_hangs_is_restarted() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    let cancelled = tokio::time::timeout(Duration::from_secs(2), fixture.call("stuck", "")).await;
+    assert!(cancelled.is_err());
+    assert_eq!(fixture.call("echo", "again").await.unwrap(), "echo: again");
+    assert_eq!(fixture.starts(), 2);
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_with_a_long_call_stays_for_it() {
-    let place = Place::new(McpClient::default(), "good");
-    assert_eq!(place.call("echo", "here").await.unwrap(), "echo: here");
+async fn a_server_that_is_busy_with_a_long_call_is_not_restarted() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    assert_eq!(fixture.call("echo", "here").await.unwrap(), "echo: here");
     let others = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let given_up =
-            tokio::time::timeout(Duration::from_millis(100), place.call("echo", "first")).await;
-        assert!(given_up.is_err());
-        place.call("echo", "second").await
+        let cancelled =
+            tokio::time::timeout(Duration::from_millis(100), fixture.call("echo", "first")).await;
+        assert!(cancelled.is_err());
+        fixture.call("echo", "second").await
     };
-    // Longer than a sign of life is waited for.
-    let (long, second) = tokio::join!(place.call("busy", "6"), others);
+    // The call takes longer than the timeout of a ping.
+    let (long, second) = tokio::join!(fixture.call("busy", "6"), others);
     assert_eq!(
         (long.as_deref(), second.as_deref()),
         (Ok("busy: 6"), Ok("echo: second"))
     );
-    assert_eq!(place.lives(), 1);
+    assert_eq!(fixture.starts(), 1);
 }
 
 #[tokio::test]
-async fn a_ping_is_answered_and_everything_else_refused() {
-    let place = Place::new(McpClient::default(), "good");
-    let heard = place.call("ask", "").await.unwrap();
+async fn a_ping_of_the_server_is_answered_and_other_requests_are_refused() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    let answers = fixture.call("ask", "").await.unwrap();
     let expected = r#"{"elicitation/create": -32601, "ping": "answered", "roots/list": -32601, "sampling/createMessage": -32601}"#;
-    assert_eq!(heard, expected);
+    assert_eq!(answers, expected);
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_handshake_is_reached_without_one() {
-    let place = Place::new(McpClient::default(), "modern");
-    assert_eq!(place.offers().await.unwrap().len(), 17);
-    assert_eq!(place.call("echo", "young").await.unwrap(), "echo: young");
+async fn a_server_without_handshake_is_reached_by_the_newer_protocol() {
+    let fixture = Fixture::new(McpClient::default(), "modern");
+    assert_eq!(fixture.offers().await.unwrap().len(), 17);
+    assert_eq!(fixture.call("echo", "young").await.unwrap(), "echo: young");
 }
 
 #[tokio::test]
-async fn a_list_that_changed_is_told_to_whoever_asks_next() {
-    let place = Place::new(McpClient::default(), "good");
-    let before = place.offers().await.unwrap().len();
-    place.call("change", "new").await.unwrap();
-    let offers = place.offers().await.unwrap();
+async fn a_changed_list_of_tools_is_offered_from_then_on() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    let before = fixture.offers().await.unwrap().len();
+    fixture.call("change", "new").await.unwrap();
+    let offers = fixture.offers().await.unwrap();
     assert_eq!(offers.len(), before + 1);
     assert!(offers.iter().any(|offer| &*offer.name == "new"));
-    // A tool of the server's own goes before ours.
-    place.call("change", "read_resource").await.unwrap();
+    // A tool of the server takes precedence over a tool of this client with the same name.
+    fixture.call("change", "read_resource").await.unwrap();
     assert_eq!(
-        place.call("read_resource", "mine").await.unwrap(),
+        fixture.call("read_resource", "mine").await.unwrap(),
         "read_resource: mine"
     );
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_begin_is_an_error_with_its_cause() {
-    let impatient = |mode| {
-        Place::changed(McpClient::default(), mode, |server| {
+async fn a_server_that_does_not_start_is_an_error_with_its_cause() {
+    let with_short_timeout = |mode| {
+        Fixture::with_change(McpClient::default(), mode, |server| {
             server.connect_ms = 1_000
         })
     };
@@ -259,22 +268,22 @@ async fn a_server_that_does_not_begin_is_an_error_with_its_cause() {
         ("refuses", "the API key is missing"),
         ("flood", "the server wrote much that is no message"),
     ] {
-        let error = impatient(mode).offers().await.unwrap_err();
+        let error = with_short_timeout(mode).offers().await.unwrap_err();
         assert!(
             error.contains(expected) || (mode == "flood" && error.contains("not ready")),
             "{mode}: {error}"
         );
     }
-    let place = Place::new(McpClient::default(), "exit");
-    let error = place.call("echo", "").await.unwrap_err();
+    let fixture = Fixture::new(McpClient::default(), "exit");
+    let error = fixture.call("echo", "").await.unwrap_err();
     assert!(error.contains("The call was not made"), "{error}");
-    let _ = place.call("echo", "").await.unwrap_err();
-    assert_eq!(place.lives(), 2, "it is tried again with each call");
+    let _ = fixture.call("echo", "").await.unwrap_err();
+    assert_eq!(fixture.starts(), 2, "each call starts the server again");
 }
 
 #[tokio::test]
-async fn what_is_not_permitted_is_not_begun_and_no_secret_is_shown() {
-    let place = Place::changed(McpClient::default(), "good", |server| {
+async fn a_server_that_is_not_permitted_is_not_started_and_no_secret_is_shown() {
+    let fixture = Fixture::with_change(McpClient::default(), "good", |server| {
         let Transport::Stdio(command) = &mut server.transport else {
             panic!()
         };
@@ -282,38 +291,39 @@ async fn what_is_not_permitted_is_not_begun_and_no_secret_is_shown() {
             .env
             .push(("KEY".into(), ServerValue::new("s3cret-${PRIVATE_KEY}")));
     });
-    let error = place.offers().await.unwrap_err();
+    let error = fixture.offers().await.unwrap_err();
     assert!(
         error.contains("--allow-env=PRIVATE_KEY") && !error.contains("s3cret"),
         "{error}"
     );
-    assert!(!format!("{:?}", place.client).contains("s3cret"));
-    let place = Place {
+    assert!(!format!("{:?}", fixture.client).contains("s3cret"));
+    let fixture = Fixture {
         host: std::sync::Arc::new(LocalHost::new(Permissions::none(), ".").unwrap()),
-        ..Place::new(McpClient::default(), "good")
+        ..Fixture::new(McpClient::default(), "good")
     };
-    let error = place.offers().await.unwrap_err();
+    let error = fixture.offers().await.unwrap_err();
     assert!(error.contains("--allow-run=python3"), "{error}");
-    assert_eq!(place.lives(), 0);
+    assert_eq!(fixture.starts(), 0);
 }
 
 #[tokio::test]
-async fn one_session_serves_all_who_ask_at_once_and_ends_with_the_client() {
-    let place = Place::new(McpClient::default(), "good");
-    let asked = (0..20).map(|number| {
-        let (place, text) = (&place, number.to_string());
-        async move { place.call("echo", &text).await.unwrap() }
+async fn concurrent_calls_share_one_session_which_ends_with_the_client() {
+    let fixture = Fixture::new(McpClient::default(), "good");
+    let calls = (0..20).map(|number| {
+        let (fixture, text) = (&fixture, number.to_string());
+        async move { fixture.call("echo", &text).await.unwrap() }
     });
-    let said = futures_util::future::join_all(asked).await;
+    let answers = futures_util::future::join_all(calls).await;
     assert!(
-        said.iter()
+        answers
+            .iter()
             .enumerate()
-            .all(|(number, said)| *said == format!("echo: {number}")),
-        "{said:?}"
+            .all(|(number, answer)| *answer == format!("echo: {number}")),
+        "{answers:?}"
     );
-    assert_eq!(place.lives(), 1);
-    within(place.client.close()).await;
-    let error = place.call("echo", "").await.unwrap_err();
+    assert_eq!(fixture.starts(), 1);
+    within(fixture.client.close()).await;
+    let error = fixture.call("echo", "").await.unwrap_err();
     assert!(error.contains("shutting down"), "{error}");
-    assert_eq!(place.lives(), 1);
+    assert_eq!(fixture.starts(), 1);
 }

@@ -1,4 +1,4 @@
-//! A client, and the server in `server.py`.
+//! A client that is connected to the server in `server.py`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use dormouse_proto::command::CommandLimits;
 use dormouse_proto::server::{Offer, Server, ServerCommand, ServerValue, Transport};
 use dormouse_tests::within;
 
-/// Where `server.py` stands.
-pub(crate) fn script() -> PathBuf {
+/// The path of `server.py`.
+pub(crate) fn script_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client/server.py")
 }
 
@@ -25,9 +25,9 @@ pub(crate) fn server(transport: Transport) -> Server {
     }
 }
 
-/// The server as a program.
-pub(crate) fn program(mode: &str) -> ServerCommand {
-    let args = vec![script().display().to_string(), mode.to_owned()];
+/// The command that starts the server.
+pub(crate) fn server_command(mode: &str) -> ServerCommand {
+    let args = vec![script_path().display().to_string(), mode.to_owned()];
     ServerCommand {
         program: "python3".into(),
         args,
@@ -38,25 +38,31 @@ pub(crate) fn program(mode: &str) -> ServerCommand {
 }
 
 /// A client, its host, and one server.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) client: McpClient,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) server: Arc<Server>,
-    /// Each life of the server is a byte of the file in it.
+    /// The folder of the file `starts`, to which the server adds a byte at each start.
     pub(crate) folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn new(client: McpClient, mode: &str) -> Self {
-        Self::changed(client, mode, |_| ())
+        Self::with_change(client, mode, |_| ())
     }
 
-    /// The same, with its declaration changed.
-    pub(crate) fn changed(client: McpClient, mode: &str, change: impl FnOnce(&mut Server)) -> Self {
+    /// Like [`new`](Self::new), with a changed declaration of the server.
+    pub(crate) fn with_change(
+        client: McpClient,
+        mode: &str,
+        change: impl FnOnce(&mut Server),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = program(mode);
-        let lives = folder.path().join("lives").display().to_string();
-        command.env.push(("LIVES".into(), ServerValue::new(lives)));
+        let mut command = server_command(mode);
+        let starts = folder.path().join("starts").display().to_string();
+        command
+            .env
+            .push(("STARTS_FILE".into(), ServerValue::new(starts)));
         let mut server = server(Transport::Stdio(command));
         change(&mut server);
         Self {
@@ -71,7 +77,7 @@ impl Place {
         Ok(within(self.client.offers(&self.host, &self.server)).await?)
     }
 
-    /// What a tool says to `text`.
+    /// Calls a tool with the argument `text`, and returns its output.
     pub(crate) async fn call(&self, tool: &str, text: &str) -> Result<String, String> {
         let out = OutputSink::with_cap(64 << 20);
         let args = serde_json::json!({"text": text}).to_string();
@@ -83,9 +89,9 @@ impl Place {
         Ok(String::from_utf8(out.take().bytes.to_vec()).unwrap())
     }
 
-    /// How often the server was begun.
-    pub(crate) fn lives(&self) -> usize {
-        std::fs::read(self.folder.path().join("lives")).map_or(0, |lives| lives.len())
+    /// How often the server was started.
+    pub(crate) fn starts(&self) -> usize {
+        std::fs::read(self.folder.path().join("starts")).map_or(0, |starts| starts.len())
     }
 }
 
@@ -94,7 +100,7 @@ pub(crate) fn host(folder: &Path) -> Arc<dyn Host> {
         .allow_run("python3")
         .allow_env("PATH")
         .allow_net("127.0.0.1");
-    // It counts its lives.
+    // The server counts its starts in a file.
     let permissions = permissions.allow_write(".");
     Arc::new(LocalHost::new(permissions, folder).unwrap())
 }

@@ -160,7 +160,7 @@ impl<C: Codec> Builder<C> {
             Key::Missing if !dormouse_http::is_local(&url) => return Err(no_key::<C>()),
             Key::Missing | Key::NotNeeded => None,
         };
-        if key.is_some() && dormouse_http::is_overheard(&url) {
+        if key.is_some() && dormouse_http::is_unencrypted(&url) {
             return Err(invalid(
                 "the key would travel in clear text: name an https:// address",
             ));

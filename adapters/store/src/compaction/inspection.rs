@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use dormouse_actors::ports::inventory::{PartUsage, ShortName};
-use dormouse_actors::ports::{Contents, StoreError};
+use dormouse_actors::ports::{KeptContents, StoreError};
 
 use super::{Abort, Compaction, RECORDS_PER_QUERY};
 use crate::index::Index;
@@ -143,7 +143,7 @@ impl Compaction<'_, '_> {
                 .inventory
                 .is_referred_to(ShortName::of(&name), &self.losses)
         };
-        self.order.contents == Contents::All
+        self.order.contents == KeptContents::All
             || is_referred_to()
             || self.store.gc_pins.is_pinned(name)
     }

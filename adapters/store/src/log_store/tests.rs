@@ -2,7 +2,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
-use dormouse_actors::ports::{Bounds, Contents, Deletions, WriteOp};
+use dormouse_actors::ports::{Bounds, Deletions, KeptContents, WriteOp};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
@@ -329,7 +329,7 @@ fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
     let order = SweepRequest {
         mark,
         inventory,
-        contents: Contents::All,
+        contents: KeptContents::All,
         deletions,
         purpose: Purpose::Free,
         bounds,

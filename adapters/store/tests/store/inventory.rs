@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use dormouse_actors::garbage::Piece;
+use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
 use dormouse_actors::ports::{InventoryReport, InventoryUpdate, Progress, Store as _, WriteOp};
 use dormouse_store::LogStore;
@@ -20,10 +20,12 @@ fn open(folder: &Path) -> Result<LogStore, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Takes an inventory in a bounded number of parts. A piece references the content with its bytes.
+/// Takes an inventory in a bounded number of parts. A record references the content with its bytes.
 fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> InventoryReport {
-    let references = &mut |piece: Piece<'_>| {
-        let (Piece::Image(bytes) | Piece::Fact(bytes) | Piece::TempFile(bytes)) = piece;
+    let references = &mut |record: EncodedRecord<'_>| {
+        let (EncodedRecord::Image(bytes)
+        | EncodedRecord::Fact(bytes)
+        | EncodedRecord::TempFile(bytes)) = record;
         Ok(vec![hash(bytes)])
     };
     let watch = &mut || {
@@ -65,14 +67,14 @@ fn what_was_gone_through_is_not_read_again() {
     );
     commit(&store, owner, &[facts(2, 1..=1)]);
     assert_eq!(take(&store, &mut inventory, ALL).records, 2);
-    for piece in [
+    for record in [
         fact(1, 1),
         fact(1, 3),
         fact(2, 1),
         change(2, 1),
         b"image of 1".to_vec(),
     ] {
-        assert!(refers(&inventory, &piece), "{piece:?}");
+        assert!(refers(&inventory, &record), "{record:?}");
     }
     commit(&store, owner, &[snapshot(1, 2)]);
     commit(&store, owner, &[history_truncated(1, 2)]);
@@ -114,7 +116,7 @@ fn what_was_broken_off_goes_on_where_it_was() {
         let taken = take(&store, &mut inventory, 4);
         records += taken.records;
         match taken.progress {
-            Progress::BrokenOff => broken_off += 1,
+            Progress::Interrupted => broken_off += 1,
             Progress::Done => break,
         }
     }

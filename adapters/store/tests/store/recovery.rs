@@ -407,9 +407,9 @@ fn a_history_has_a_gap_where_a_record_is_damaged() {
             .unwrap()
             .history(Pid(1))
             .unwrap();
-        let known = [0, 1, 3].map(|number| history.at(FactNumber(number)).unwrap().first.0);
+        let known = [0, 1, 3].map(|number| history.commit_of(FactNumber(number)).unwrap().first.0);
         assert_eq!(known, [0, 1, 3], "with an index: {with_index}");
-        let lost = history.at(FactNumber(2)).unwrap_err();
+        let lost = history.commit_of(FactNumber(2)).unwrap_err();
         assert!(matches!(lost, StoreError::Damaged { .. }), "{lost}");
     }
 }

@@ -64,14 +64,20 @@ fn check_salvaged(folder: &Path) {
             (history.last(), history.lost.is_some()),
             (FactNumber(4), true)
         );
-        let written = history.at(FactNumber(4)).unwrap();
-        assert_eq!(history.by(written.commit).unwrap(), Some(FactNumber(4)));
+        let written = history.commit_of(FactNumber(4)).unwrap();
+        assert_eq!(
+            history.last_fact_by(written.commit).unwrap(),
+            Some(FactNumber(4))
+        );
         assert!(
-            matches!(history.at(FactNumber(5)), Err(StoreError::Damaged { .. })),
+            matches!(
+                history.commit_of(FactNumber(5)),
+                Err(StoreError::Damaged { .. })
+            ),
             "it is not said to be unknown"
         );
         assert!(matches!(
-            history.by(CommitNumber(u64::MAX)),
+            history.last_fact_by(CommitNumber(u64::MAX)),
             Err(StoreError::Damaged { .. })
         ));
         assert_eq!(store.temp_files_by(Pid(1), written.commit).unwrap(), []);
@@ -314,12 +320,12 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
             store.journal(pid, Some(number)).is_ok(),
             "{case}: {pid}@{number}: {said:?}"
         );
-        let written = history.at(number).unwrap();
-        match history.by(written.commit) {
+        let written = history.commit_of(number).unwrap();
+        match history.last_fact_by(written.commit) {
             Ok(last) => assert!(last >= Some(number), "{case}: {pid}@{number}: {said:?}"),
             // The rest of its commit may be lost.
             Err(error) => {
-                let is_last = history.at(last).unwrap().commit == written.commit;
+                let is_last = history.commit_of(last).unwrap().commit == written.commit;
                 assert!(
                     is_last && upto.is_some(),
                     "{case}: {pid}@{number}: {error}: {said:?}"

@@ -145,7 +145,7 @@ fn a_wrong_key_is_refused_by_name_and_leaves_no_trace() {
             LogStore::options().key(secret(2)),
             KeyFault::Wrong,
         ),
-        (LogStore::options(), encrypted(), KeyFault::Needless),
+        (LogStore::options(), encrypted(), KeyFault::NotEncrypted),
     ];
     for (made, opened, expected) in cases {
         let folder = tempdir();

@@ -1,5 +1,5 @@
-//! Connections that are held open and say nothing, or not enough, keep nobody out who has the
-//! token.
+//! Connections that stay open without a complete, admitted request do not keep out a client that
+//! has the token.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::http::{Client, Served, message};
-use super::support::{said, server, within};
+use super::http::{Client, RunningServer, message};
+use super::support::{call_result, server, within};
 
-const SECRET: &str = "open sesame, said Ali Baba";
+const SECRET: &str = "open sesame, call_result Ali Baba";
 
-/// What each of them says, in turn: nothing, a part of a head, a request that is refused; and a
-/// request that is refused before its body has come.
-const SAYINGS: [&str; 4] = [
+/// The bytes that such connections send: nothing; a part of the headers; a request that is refused;
+/// a request that is refused before its body has arrived.
+const PARTIAL_REQUESTS: [&str; 4] = [
     "",
     "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: aaaa",
     "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n",
@@ -33,13 +33,14 @@ fn settings() -> HttpSettings {
     }
 }
 
-async fn says(address: &str, text: &str) -> TcpStream {
+/// Opens a connection and sends `text`.
+async fn connect_and_send(address: &str, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();
     stream
 }
 
-/// Both ends of all connections are in this process.
+/// Raises the limit of open files, since both ends of all connections are in this process.
 fn allow_many_connections() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -53,8 +54,8 @@ fn allow_many_connections() {
     .unwrap();
 }
 
-/// How long it takes until a new client is served.
-async fn is_served(served: &Served) -> Duration {
+/// Measures how long it takes until a new client is served.
+async fn time_to_serve(served: &RunningServer) -> Duration {
     let began = Instant::now();
     let client = Client::new(served.url.clone(), SECRET);
     let session = client.session().await;
@@ -72,7 +73,7 @@ async fn is_served(served: &Served) -> Duration {
 async fn half_open_connections_delay_no_client_and_end_no_stream() {
     allow_many_connections();
     let (server, _kernel, held) = server().await;
-    let served = Served::with_token(&server, settings(), SECRET).await;
+    let served = RunningServer::with_token(&server, settings(), SECRET).await;
     let session = served.session().await;
     let mut stream = within(served.request(Method::GET, Some(&session)).send())
         .await
@@ -95,24 +96,25 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
         .strip_suffix("/mcp")
         .unwrap()
         .to_owned();
-    // A busy machine takes longer, crowd or not.
-    let patience = (is_served(&served).await * 10).max(Duration::from_secs(2));
-    let mut crowd = Vec::new();
+    // A busy machine takes longer, also without these connections.
+    let max_time = (time_to_serve(&served).await * 10).max(Duration::from_secs(2));
+    let mut connections_open = Vec::new();
     for connections in [600, 2_000] {
-        // The last of these is hung up on at once, and takes no place.
-        let sayings = SAYINGS[..3].iter().cycle().take(connections);
-        crowd.extend(join_all(sayings.map(|text| says(&address, text))).await);
-        let took = is_served(&served).await;
+        // A request of the last kind is left out: its connection is closed at once.
+        let requests = PARTIAL_REQUESTS[..3].iter().cycle().take(connections);
+        connections_open
+            .extend(join_all(requests.map(|text| connect_and_send(&address, text))).await);
+        let took = time_to_serve(&served).await;
         assert!(
-            took < patience,
+            took < max_time,
             "{connections} connections delayed a client by {took:?}"
         );
         eprintln!("{connections} half-open connections: a new client was served in {took:?}");
     }
     held.open.add_permits(1);
     let answer = within(call).await.unwrap().unwrap();
-    assert_eq!(said(&message(answer, 9).await).0, "passed");
-    // It may have said something at its beginning, and has not ended.
+    assert_eq!(call_result(&message(answer, 9).await).0, "passed");
+    // The stream may have sent events at its beginning, and has not ended.
     let quiet = async { while stream.next().await.expect("the stream has ended").is_ok() {} };
     assert!(
         tokio::time::timeout(Duration::from_millis(200), quiet)
@@ -120,14 +122,14 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
             .is_err(),
         "the stream was cut"
     );
-    drop(crowd);
+    drop(connections_open);
     served.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_too_little_is_not_waited_for() {
+async fn an_incomplete_request_is_closed_after_a_deadline() {
     let (server, _kernel, _held) = server().await;
-    let served = Served::with_token(&server, settings(), SECRET).await;
+    let served = RunningServer::with_token(&server, settings(), SECRET).await;
     let address = served
         .url
         .strip_prefix("http://")
@@ -138,12 +140,15 @@ async fn who_says_too_little_is_not_waited_for() {
     let head =
         format!("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {SECRET}\r\n");
     let slow = format!("{head}Content-Length: 100\r\n\r\n{{");
-    let ends = SAYINGS
+    let ends = PARTIAL_REQUESTS
         .into_iter()
         .chain([slow.as_str()])
         .map(|text| async {
-            let (mut stream, began, mut answer) =
-                (says(&address, text).await, Instant::now(), String::new());
+            let (mut stream, began, mut answer) = (
+                connect_and_send(&address, text).await,
+                Instant::now(),
+                String::new(),
+            );
             // Whether it is closed or reset does not matter.
             let _ = within(stream.read_to_string(&mut answer)).await;
             (began.elapsed(), answer)
