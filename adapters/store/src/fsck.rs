@@ -40,7 +40,7 @@ use crate::log_scan::{Health, LogScan, ProcessRecords, ScannedContent};
 use crate::log_store::LogStore;
 use crate::log_walk::LogEnd;
 use crate::options::Options;
-use crate::read_only::{open_consistent, retry_beside_writer};
+use crate::read_only::{open_consistent, retry_during_writes};
 use crate::record_builder::RecordBuilder;
 use crate::record_header::{HEADER_BYTES, RecordHeader};
 use crate::recovery::{check_log, check_secret, check_tail, is_truncated};
@@ -111,7 +111,7 @@ pub fn fsck(
         check_secret(&head, options.secret.as_ref(), dir)?;
     }
     let lock = match repair {
-        Repair::Yes => Some(StoreLock::take(dir)?),
+        Repair::Yes => Some(StoreLock::acquire(dir)?),
         Repair::No => None,
     };
     let inspection = inspect(dir, options, visit)?;
@@ -171,7 +171,7 @@ fn inspect(
     visit: &mut dyn FnMut(Pid, Piece<'_>),
 ) -> Result<Inspection, StoreError> {
     let secret = options.secret.as_ref();
-    retry_beside_writer(|| {
+    retry_during_writes(|| {
         let HeadFiles { best, faulty, .. } = read_head(dir)?;
         let (head, log) = match best {
             Some(_) => {
@@ -198,7 +198,8 @@ fn inspect(
                 (scan, end_of_log)
             }
         };
-        let is_doubtful = head.is_some() && scan.index.processes().has_loss_after(position.end);
+        let may_be_in_progress =
+            head.is_some() && scan.index.processes().has_loss_after(position.end);
         Ok((
             Inspection {
                 head,
@@ -207,7 +208,7 @@ fn inspect(
                 scan,
                 end_of_log,
             },
-            is_doubtful,
+            may_be_in_progress,
         ))
     })
 }
@@ -244,7 +245,7 @@ impl Inspection {
                     commits,
                 });
             }
-            Some(_) if !self.end_of_log.is_doubtful => {}
+            Some(_) if !self.end_of_log.is_end_unknown => {}
             _ => found.push(Issue::UnknownEnd {
                 end: whole.end,
                 commit: whole.commit,
@@ -272,7 +273,7 @@ impl Inspection {
             Some(head) if is_truncated(&self.log, head.position) => {
                 (head, Some(head.position.end.segment + 1))
             }
-            Some(head) if !self.end_of_log.is_doubtful => (head, None),
+            Some(head) if !self.end_of_log.is_end_unknown => (head, None),
             head => {
                 let head = match head {
                     Some(head) => head,
@@ -401,7 +402,7 @@ fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
     if records.snapshots.get(&records.since) != Some(&Health::Whole) {
         found.push(Issue::FirstSnapshot {
             pid,
-            readable_from: records.image_from(records.since),
+            readable_from: records.first_image_from(records.since),
         });
     }
     found.extend(
@@ -415,7 +416,7 @@ fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
         pid,
         first,
         last,
-        readable_from: records.image_from(last),
+        readable_from: records.first_image_from(last),
     }));
     let last = records
         .temp_files

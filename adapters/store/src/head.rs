@@ -56,7 +56,7 @@ impl Head {
     ///
     /// # Errors
     /// [`StoreError::Io`] if the operating system provides no randomness.
-    pub(crate) fn fresh(secret: Option<&StoreSecret>) -> Result<Self, StoreError> {
+    pub(crate) fn new_store(secret: Option<&StoreSecret>) -> Result<Self, StoreError> {
         let key = StoreKey(random_bytes().map_err(io_error("draw the key of a new store"))?);
         let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
         Ok(Self {
@@ -75,7 +75,7 @@ impl Head {
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, StoreError> {
         let files = Self::read_files(disk, dir)?;
         match files.best {
-            None if files.are_there => Err(damaged(format!(
+            None if files.has_any_file => Err(damaged(format!(
                 "{} contains no whole block of format version {VERSION}, and no other file does, so \
                  it is unknown whether the log is whole. Restore a copy of HEAD, HEAD2 and log \
                  together. dormouse fsck shows what can be done without one",
@@ -90,47 +90,47 @@ impl Head {
     /// # Errors
     /// [`StoreError::Newer`] if a later version wrote them, [`StoreError::Io`].
     pub(crate) fn read_files(disk: &dyn Disk, dir: &Path) -> Result<HeadFiles, StoreError> {
-        let first = Self::in_file(disk, &dir.join(HEAD))?;
-        let second = Self::in_file(disk, &dir.join(HEAD2))?;
+        let first = Self::read_file(disk, &dir.join(HEAD))?;
+        let second = Self::read_file(disk, &dir.join(HEAD2))?;
         let mut faulty = Vec::new();
-        if !matches!(first, InFile::Whole(_)) {
+        if !matches!(first, HeadFile::Whole(_)) {
             faulty.push(HEAD);
         }
         // Stores of older versions have no HEAD2, so its absence alone is no damage.
-        if matches!(second, InFile::Damaged)
-            || (matches!(second, InFile::Missing) && !faulty.is_empty())
+        if matches!(second, HeadFile::Damaged)
+            || (matches!(second, HeadFile::Missing) && !faulty.is_empty())
         {
             faulty.push(HEAD2);
         }
         let best = match (first.head(), second.head()) {
-            (Some(first), Some(second)) if first.key == second.key => Some(first.better(second)),
+            (Some(first), Some(second)) if first.key == second.key => Some(first.newer(second)),
             (Some(first), _) => Some(first),
             (None, second) => second,
         };
         let is_behind = first.head() != best;
-        let are_there = ![&first, &second]
+        let has_any_file = ![&first, &second]
             .iter()
-            .all(|file| matches!(file, InFile::Missing));
+            .all(|file| matches!(file, HeadFile::Missing));
         Ok(HeadFiles {
             best,
             faulty,
             is_behind,
-            are_there,
+            has_any_file,
         })
     }
 
-    fn in_file(disk: &dyn Disk, path: &Path) -> Result<InFile, StoreError> {
+    fn read_file(disk: &dyn Disk, path: &Path) -> Result<HeadFile, StoreError> {
         let bytes = read_whole(disk, path).map_err(io_error(format!("read {}", path.display())))?;
         let Some(bytes) = bytes else {
-            return Ok(InFile::Missing);
+            return Ok(HeadFile::Missing);
         };
         let version = bytes
             .strip_prefix(&MAGIC)
             .and_then(|rest| rest.first_chunk())
             .map(|it| u32::from_le_bytes(*it));
         let blocks = bytes.chunks(BLOCK_BYTES).take(2);
-        match blocks.filter_map(Self::from_block).reduce(Self::better) {
-            Some(head) => Ok(InFile::Whole(head)),
+        match blocks.filter_map(Self::from_block).reduce(Self::newer) {
+            Some(head) => Ok(HeadFile::Whole(head)),
             None if version
                 .is_some_and(|version| (VERSION + 1..VERSION + 256).contains(&version)) =>
             {
@@ -139,14 +139,14 @@ impl Head {
                     what: format!("format version {version} in {}", path.display()),
                 })
             }
-            None => Ok(InFile::Damaged),
+            None => Ok(HeadFile::Damaged),
         }
     }
 
     /// The one with the newer owner, then with the later commit; `self` if both are equal.
-    fn better(self, other: Self) -> Self {
-        let reach = |head: &Self| (head.epoch, head.position.commit);
-        if reach(&other) > reach(&self) {
+    fn newer(self, other: Self) -> Self {
+        let rank = |head: &Self| (head.epoch, head.position.commit);
+        if rank(&other) > rank(&self) {
             other
         } else {
             self
@@ -214,16 +214,16 @@ pub(crate) struct HeadFiles {
     /// Whether HEAD2 is better than HEAD.
     pub(crate) is_behind: bool,
     /// Whether either file exists, whole or damaged.
-    pub(crate) are_there: bool,
+    pub(crate) has_any_file: bool,
 }
 
-enum InFile {
+enum HeadFile {
     Missing,
     Damaged,
     Whole(Head),
 }
 
-impl InFile {
+impl HeadFile {
     fn head(&self) -> Option<Head> {
         match self {
             Self::Whole(head) => Some(*head),
@@ -259,7 +259,7 @@ impl SecondHead {
         // The better block must survive until the other one is written.
         let mut first = [0; BLOCK_BYTES];
         file.read_at(0, &mut first)?;
-        let best = Head::in_file(disk, &path)
+        let best = Head::read_file(disk, &path)
             .ok()
             .and_then(|found| found.head());
         let first_is_next = Head::from_block(&first).is_none_or(|first| Some(first) != best);
@@ -299,7 +299,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let head = Head {
             epoch: 4,
-            ..Head::fresh(None).unwrap()
+            ..Head::new_store(None).unwrap()
         };
         head.write(&OsDisk, dir.path()).unwrap();
         let good = fs::read(dir.path().join("HEAD")).unwrap();

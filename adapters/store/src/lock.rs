@@ -32,7 +32,7 @@ impl StoreLock {
     ///
     /// # Errors
     /// [`StoreError::InUse`] with the holder's process number, [`StoreError::Io`].
-    pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn acquire(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join("LOCK");
         let mut options = File::options();
         options
@@ -49,25 +49,25 @@ impl StoreLock {
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::InUse {
                     path: dir.display().to_string(),
-                    holder: holder(&mut file),
+                    holder: read_holder(&mut file),
                 });
             }
             Err(TryLockError::Error(source)) => {
                 return Err(io(format!("lock {}", path.display()))(source));
             }
         }
-        name_holder(&mut file).map_err(io(format!("write {}", path.display())))?;
+        write_holder(&mut file).map_err(io(format!("write {}", path.display())))?;
         Ok(Self { file })
     }
 }
 
-fn name_holder(file: &mut File) -> std::io::Result<()> {
+fn write_holder(file: &mut File) -> std::io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "process {}", std::process::id())
 }
 
-fn holder(file: &mut File) -> String {
+fn read_holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(64).read_to_string(&mut text);
     let name = text.trim();

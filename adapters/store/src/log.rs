@@ -45,7 +45,7 @@ impl CompactedSegments {
     }
 
     /// Whether this segment or a later one is compacted.
-    pub(crate) fn reach_to(&self, segment: u32) -> bool {
+    pub(crate) fn contains_any_from(&self, segment: u32) -> bool {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// The bytes after a location, to the log's end.
-    pub(crate) fn bytes_behind(&self, place: Location) -> u64 {
+    pub(crate) fn bytes_after(&self, place: Location) -> u64 {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         let behind = segments
             .range(place.segment..)
@@ -269,14 +269,14 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other.map_err(cannot_read(at))?,
         }
-        self.open_header(&bytes, at)
+        self.verify_header(&bytes, at)
     }
 
     /// Verifies the bytes of a header; `None` as for [`Log::header`].
     ///
     /// # Errors
     /// [`StoreError::Newer`].
-    pub(crate) fn open_header(
+    pub(crate) fn verify_header(
         &self,
         bytes: &[u8; HEADER_BYTES],
         at: Location,
@@ -324,12 +324,16 @@ impl Log {
             .read(payload_start(at), &mut bytes)
             .map_err(cannot_read(at))?;
         let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
-        let opened = whole.then(|| self.open_payload(header, bytes)).flatten();
+        let opened = whole.then(|| self.decrypt_payload(header, bytes)).flatten();
         opened.ok_or_else(|| hash_mismatch(at))
     }
 
     /// Decrypts the payload of a record other than a content; `None` if it does not open.
-    pub(crate) fn open_payload(&self, header: &RecordHeader, stored: Vec<u8>) -> Option<Vec<u8>> {
+    pub(crate) fn decrypt_payload(
+        &self,
+        header: &RecordHeader,
+        stored: Vec<u8>,
+    ) -> Option<Vec<u8>> {
         if header.encoding == Encoding::PLAIN {
             Some(stored)
         } else {

@@ -87,7 +87,7 @@ impl LogScan {
         };
         let reached = walk_all::<StoreError>(log, head, &mut |found| {
             match found {
-                WalkItem::Record(at, header) => scan.note(log, at, &header, visit)?,
+                WalkItem::Record(at, header) => scan.add_record(log, at, &header, visit)?,
                 WalkItem::LostRange(lost) => scan.index.add_lost_range(lost),
                 // The walk always reports HEAD's position. Only the log shows whether the commit is
                 // really there.
@@ -103,7 +103,7 @@ impl LogScan {
         Ok((scan, reached))
     }
 
-    fn note(
+    fn add_record(
         &mut self,
         log: &Log,
         at: Location,
@@ -121,7 +121,7 @@ impl LogScan {
         };
         let pid = Pid(header.subject);
         let first = FactNumber(header.first);
-        let mut read = |kind: RecordKind| -> Result<(), StoreError> {
+        let mut visit_payload = |kind: RecordKind| -> Result<(), StoreError> {
             if health == Health::Whole {
                 visit_pieces(pid, kind, &log.payload(at, header)?, visit)?;
             }
@@ -163,7 +163,7 @@ impl LogScan {
             | RecordKind::Facts
             | RecordKind::Snapshot
             | RecordKind::TempFile => {
-                read(header.kind)?;
+                visit_payload(header.kind)?;
                 let records = self.processes.entry(pid).or_default();
                 match header.kind {
                     RecordKind::Facts => drop(records.facts.insert(first, (header.count, health))),
@@ -215,7 +215,7 @@ impl ProcessRecords {
     pub(crate) fn lost_facts(&self) -> Vec<(FactNumber, FactNumber)> {
         let mut lost: Vec<(FactNumber, FactNumber)> = Vec::new();
         let mut next = self.since.plus(1);
-        let mut note = |from: FactNumber, to: FactNumber| match lost.last_mut() {
+        let mut add_lost = |from: FactNumber, to: FactNumber| match lost.last_mut() {
             Some(last) if last.1.plus(1) == from => last.1 = to,
             _ => lost.push((from, to)),
         };
@@ -225,10 +225,10 @@ impl ProcessRecords {
                 continue;
             }
             if *first > next {
-                note(next, FactNumber(first.0 - 1));
+                add_lost(next, FactNumber(first.0 - 1));
             }
             if *health == Health::Damaged {
-                note((*first).max(next), FactNumber(after.0 - 1));
+                add_lost((*first).max(next), FactNumber(after.0 - 1));
             }
             next = after;
         }
@@ -238,7 +238,7 @@ impl ProcessRecords {
             .last_key_value()
             .map_or(self.last_by_end, |(at, _)| self.last_by_end.max(*at));
         if last >= next {
-            note(next, last);
+            add_lost(next, last);
         }
         lost
     }
@@ -261,7 +261,7 @@ impl ProcessRecords {
     }
 
     /// The first readable image at or after a fact.
-    pub(crate) fn image_from(&self, fact: FactNumber) -> Option<FactNumber> {
+    pub(crate) fn first_image_from(&self, fact: FactNumber) -> Option<FactNumber> {
         self.snapshots
             .range(fact..)
             .find(|(_, health)| **health == Health::Whole)

@@ -93,7 +93,7 @@ pub(crate) struct LogEnd {
     /// The highest commit of which a record was found.
     pub(crate) commit: u64,
     /// Whether damage follows the last complete commit, so that the true end is unknown.
-    pub(crate) is_doubtful: bool,
+    pub(crate) is_end_unknown: bool,
 }
 
 /// Walks the whole log, wherever it ends.
@@ -110,7 +110,7 @@ pub(crate) fn walk_all<E: From<StoreError>>(
     Ok(LogEnd {
         last_good: walk.last_good,
         commit: walk.reached,
-        is_doubtful: walk.open_damage.is_some(),
+        is_end_unknown: walk.open_damage.is_some(),
     })
 }
 
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
         let at = from.end;
         let previous_end = from.end;
         let chain = Some(from.chain);
-        let window = HeaderWindow::on(log);
+        let window = HeaderWindow::new(log);
         let reached = from.commit;
         let pending = Vec::new();
         Self {
@@ -215,8 +215,8 @@ impl<'a> Walk<'a> {
         if self.at < self.head.end || self.last_good.end >= self.head.end {
             return Ok(());
         }
-        self.flush(visit)?;
-        visit(WalkItem::LostRange(self.lost(
+        self.report_pending(visit)?;
+        visit(WalkItem::LostRange(self.lost_range(
             self.previous_end,
             self.head.end,
             self.head.commit,
@@ -237,7 +237,7 @@ impl<'a> Walk<'a> {
         visit(WalkItem::Commit(self.head))
     }
 
-    fn lost(&self, from: Location, to: Location, upto: u64) -> LostRange {
+    fn lost_range(&self, from: Location, to: Location, upto: u64) -> LostRange {
         let has_begun = self.last_good.commit != self.reached;
         let since = if has_begun {
             self.reached
@@ -288,8 +288,8 @@ impl<'a> Walk<'a> {
 
     fn check_against_head(&self, checked: &CheckedHeader) -> Result<(), StoreError> {
         let end = record_end(self.at, &checked.header);
-        let another = end > self.head.end && end.segment == self.head.end.segment;
-        if another || (end == self.head.end && checked.hash != self.head.chain) {
+        let is_other_log = end > self.head.end && end.segment == self.head.end.segment;
+        if is_other_log || (end == self.head.end && checked.hash != self.head.chain) {
             return Err(damaged(format!(
                 "the log is not the one that HEAD belongs to: they differ at {}. Restore a copy of \
                  HEAD and log together",
@@ -321,8 +321,8 @@ impl<'a> Walk<'a> {
         let CheckedHeader { header, hash } = checked;
         if self.chain.is_some_and(|chain| chain != header.previous) {
             self.check_order(&header)?;
-            self.flush(visit)?;
-            visit(WalkItem::LostRange(self.lost(
+            self.report_pending(visit)?;
+            visit(WalkItem::LostRange(self.lost_range(
                 self.previous_end,
                 at,
                 header.commit,
@@ -336,16 +336,16 @@ impl<'a> Walk<'a> {
             .first()
             .is_some_and(|(_, first)| first.commit != header.commit)
         {
-            self.flush(visit)?;
+            self.report_pending(visit)?;
         }
         self.at = record_end(at, &header);
         self.previous_end = self.at;
         self.chain = Some(hash);
         self.reached = self.reached.max(header.commit);
-        let ends = (header.place == PlaceInCommit::Last).then_some(header.commit);
+        let ended_commit = (header.place == PlaceInCommit::Last).then_some(header.commit);
         self.pending.push((at, header));
-        if let Some(commit) = ends {
-            self.flush(visit)?;
+        if let Some(commit) = ended_commit {
+            self.report_pending(visit)?;
             self.last_good = LogPosition {
                 end: self.at,
                 last: at.offset,
@@ -365,7 +365,7 @@ impl<'a> Walk<'a> {
         header: RecordHeader,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.flush(visit)?;
+        self.report_pending(visit)?;
         let at = self.at;
         self.at = record_end(at, &header);
         self.chain = Some(header.payload);
@@ -374,7 +374,10 @@ impl<'a> Walk<'a> {
         visit(WalkItem::Record(at, header))
     }
 
-    fn flush<E>(&mut self, visit: &mut dyn FnMut(WalkItem) -> Result<(), E>) -> Result<(), E> {
+    fn report_pending<E>(
+        &mut self,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.pending
             .drain(..)
             .try_for_each(|(at, header)| visit(WalkItem::Record(at, header)))
@@ -387,8 +390,8 @@ impl<'a> Walk<'a> {
         upto: u64,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.flush(visit)?;
-        let lost = self.lost(self.at, to, upto);
+        self.report_pending(visit)?;
+        let lost = self.lost_range(self.at, to, upto);
         visit(WalkItem::LostRange(lost))?;
         self.at = to;
         self.previous_end = to;

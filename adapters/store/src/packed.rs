@@ -117,7 +117,7 @@ impl Packed {
         at: Location,
         header: &RecordHeader,
     ) -> Result<(Self, ContentHash, Chunks), StoreError> {
-        let seal = if header.encoding.is_encrypted() {
+        let tag_bytes = if header.encoding.is_encrypted() {
             SEAL_BYTES
         } else {
             0
@@ -125,7 +125,7 @@ impl Packed {
         let start = at.offset + HEADER_BYTES as u64;
         let chunks = header.count.div_ceil(CHUNK);
         let list = 32 * list_length(header.count);
-        let length = 32 + 4 * chunks + list + seal;
+        let length = 32 + 4 * chunks + list + tag_bytes;
         if length > header.length {
             return Err(hash_mismatch(at));
         }
@@ -137,7 +137,7 @@ impl Packed {
             index,
             starts: Vec::new(),
         };
-        let directory = packed.part(segment, start..index, PayloadPart::Directory, 0)?;
+        let directory = packed.read_part(segment, start..index, PayloadPart::Directory, 0)?;
         let (hash, rest) = directory
             .split_first_chunk::<32>()
             .ok_or_else(|| hash_mismatch(at))?;
@@ -148,17 +148,18 @@ impl Packed {
             + if header.first == 0 {
                 0
             } else {
-                32 + header.first + seal
+                32 + header.first + tag_bytes
             };
         packed.starts.push(next);
         for length in lengths.as_chunks().0 {
-            next += u64::from(u32::from_le_bytes(*length)) + seal;
+            next += u64::from(u32::from_le_bytes(*length)) + tag_bytes;
             packed.starts.push(next);
         }
         let hash = ContentHash(*hash);
         let list = Chunks::from_list(list, header.count);
-        let adds_up = next == start + header.length && log.keys().name(hash) == header.payload;
-        if !adds_up || (!list.is_empty() && list.name() != hash.0) {
+        let is_consistent =
+            next == start + header.length && log.keys().name(hash) == header.payload;
+        if !is_consistent || (!list.is_empty() && list.name() != hash.0) {
             return Err(hash_mismatch(at));
         }
         Ok((packed, hash, list))
@@ -172,7 +173,7 @@ impl Packed {
         let [start, end] = self.starts[chunk as usize..][..2] else {
             return Err(hash_mismatch(self.at));
         };
-        let packed = self.part(segment, start..end, PayloadPart::Chunk, chunk)?;
+        let packed = self.read_part(segment, start..end, PayloadPart::Chunk, chunk)?;
         let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
         if !self.header.encoding.is_compressed() {
             return Ok(packed);
@@ -188,23 +189,23 @@ impl Packed {
         if self.header.first == 0 {
             return Ok(None);
         }
-        self.part(segment, self.index..self.starts[0], PayloadPart::Index, 0)
+        self.read_part(segment, self.index..self.starts[0], PayloadPart::Index, 0)
             .map(Some)
     }
 
-    fn part(
+    fn read_part(
         &self,
         segment: &Segment,
-        place: std::ops::Range<u64>,
+        range: std::ops::Range<u64>,
         part: PayloadPart,
         number: u64,
     ) -> Result<Vec<u8>, StoreError> {
-        if place.start > place.end || place.end > segment.end() {
+        if range.start > range.end || range.end > segment.end() {
             return Err(hash_mismatch(self.at));
         }
-        let mut bytes = vec![0; (place.end - place.start) as usize];
+        let mut bytes = vec![0; (range.end - range.start) as usize];
         segment
-            .read(place.start, &mut bytes)
+            .read(range.start, &mut bytes)
             .map_err(cannot_read(self.at))?;
         if !self.header.encoding.is_encrypted() {
             return Ok(bytes);

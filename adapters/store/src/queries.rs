@@ -46,7 +46,7 @@ impl LogStore {
             row,
             base,
             image,
-            facts: record_read::facts(&self.log, pid, &fact_runs, first, upto)?,
+            facts: record_read::read_facts(&self.log, pid, &fact_runs, first, upto)?,
         })
     }
 
@@ -65,7 +65,7 @@ impl LogStore {
                 return Ok(Vec::new());
             }
             let fact_runs = self.fact_runs(pid, first, upto)?;
-            record_read::facts(&self.log, pid, &fact_runs, first, upto)
+            record_read::read_facts(&self.log, pid, &fact_runs, first, upto)
         })
     }
 
@@ -81,22 +81,22 @@ impl LogStore {
         if since == FactNumber(0) {
             locations.push(
                 entry
-                    .birth
+                    .creation_row
                     .as_ref()
-                    .map(|_| entry.born_at)
+                    .map(|_| entry.creation_at)
                     .ok_or_else(|| row_is_lost(pid))?,
             );
         }
         if since < last {
             locations.extend(
-                self.query_index(|index| index.known_facts(pid, since.plus(1), last))?
+                self.query_index(|index| index.facts_with_gaps(pid, since.plus(1), last))?
                     .iter()
                     .map(|run| run.at),
             );
         }
         let mut written = Vec::new();
         for at in locations {
-            match record_read::written(&self.log, at) {
+            match record_read::read_written(&self.log, at) {
                 // The index was built before the damage, so there is a gap.
                 Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
                 read => written.push(read?),
@@ -107,11 +107,13 @@ impl LogStore {
             .take(1)
             .for_each(|first| clip(first, since));
         let index = self.index();
-        let lost_since =
-            index.lost_since(entry.last_record, index.processes().may_continue_in(&entry));
+        let lost_since = index.lost_since(
+            entry.last_record,
+            index.processes().lost_ranges_after(&entry),
+        );
         let mut lost = lost_since.map(|since| LostHistory {
             since,
-            what: Self::may_go_on(&index, pid, &entry),
+            what: Self::describe_possible_end(&index, pid, &entry),
         });
         if let Some(known) = written
             .last()
@@ -207,11 +209,11 @@ impl LogStore {
                 "changes of the temporary files of process {root} are lost"
             ))
         })?;
-        let known = locations
+        let readable = locations
             .into_iter()
-            .map(|at| record_read::temp_file(&self.log, at));
-        let mut changes = known.collect::<Result<Vec<_>, _>>()?;
-        let known = changes.len();
+            .map(|at| record_read::read_temp_file_change(&self.log, at));
+        let mut changes = readable.collect::<Result<Vec<_>, _>>()?;
+        let readable = changes.len();
         changes.retain(|change| change.commit <= by);
         let index = self.index();
         let table = index.processes();
@@ -219,13 +221,13 @@ impl LogStore {
             table
                 .lost_ranges()
                 .iter()
-                .filter(|lost| reach.last_record.may_continue_in(lost))
+                .filter(|lost| reach.last_record.may_be_followed_in(lost))
         };
         let by = table.end_of_tree(root).map_or(by, |ended| ended.min(by));
         let lost_since = index
             .lost_since(reach.last_record, lost())
             .filter(|since| *since <= by);
-        if changes.len() == known && lost_since.is_some() {
+        if changes.len() == readable && lost_since.is_some() {
             return Err(damaged(format!(
                 "the temporary files of process {root} may continue after change {}: {}",
                 reach.last,
@@ -268,7 +270,7 @@ impl LogStore {
             });
         }
         let index = self.index();
-        let may_continue = index.processes().may_continue_in(entry).next().is_some();
+        let may_continue = index.processes().lost_ranges_after(entry).next().is_some();
         match (requested <= entry.last, may_continue) {
             (true, false) => Ok(requested),
             (true, true) if upto.is_some() => Ok(requested),
@@ -277,16 +279,16 @@ impl LogStore {
                 requested,
                 last: entry.last,
             }),
-            (_, true) => Err(damaged(Self::may_go_on(&index, pid, entry))),
+            (_, true) => Err(damaged(Self::describe_possible_end(&index, pid, entry))),
         }
     }
 
-    fn may_go_on(index: &Index, pid: Pid, entry: &ProcessEntry) -> String {
+    fn describe_possible_end(index: &Index, pid: Pid, entry: &ProcessEntry) -> String {
         format!(
             "the journal of process {pid} may continue after fact {}: {}. It can be read up to \
              that fact",
             entry.last,
-            describe_ranges(index.processes().may_continue_in(entry))
+            describe_ranges(index.processes().lost_ranges_after(entry))
         )
     }
 
@@ -318,7 +320,7 @@ impl LogStore {
             let Some((base, at)) = self.query_index(|index| index.image(pid, limit))? else {
                 break;
             };
-            match record_read::image(&self.log, at) {
+            match record_read::read_image(&self.log, at) {
                 Ok(image) => return Ok((base, image)),
                 Err(error @ StoreError::Damaged { .. }) => {
                     tracing::warn!(%pid, %base, %error, "an image is damaged; trying an earlier \

@@ -31,7 +31,7 @@ use crate::writer::Writer;
 /// A writer starts a segment now and then, so a consistent view is soon found.
 const ATTEMPTS: usize = 64;
 /// How often a look is repeated if it saw damage after HEAD's position.
-const DOUBTED: usize = 4;
+const DAMAGE_RETRIES: usize = 4;
 
 /// A store opened for reading.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct Opened {
 /// [`StoreError::Io`] of kind `NotFound` if there is none, [`StoreError::Key`],
 /// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
-    retry_beside_writer(|| {
+    retry_during_writes(|| {
         let (opened, head_end) = open_once(dir, options)?;
         let may_be_in_progress = opened.index.processes().has_loss_after(head_end);
         Ok((opened, may_be_in_progress))
@@ -60,17 +60,17 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> 
 ///
 /// # Errors
 /// As `look`.
-pub(crate) fn retry_beside_writer<T>(
-    mut look: impl FnMut() -> Result<(T, bool), StoreError>,
+pub(crate) fn retry_during_writes<T>(
+    mut read_store: impl FnMut() -> Result<(T, bool), StoreError>,
 ) -> Result<T, StoreError> {
     let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
-        match look() {
+        match read_store() {
             // The writer truncated reserved space at the end of a segment during the look.
             Err(StoreError::Io { source, .. })
                 if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
-            Ok((_, true)) if attempts > ATTEMPTS - DOUBTED => {}
+            Ok((_, true)) if attempts > ATTEMPTS - DAMAGE_RETRIES => {}
             seen => return seen.map(|(seen, _)| seen),
         }
     }

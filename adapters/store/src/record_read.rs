@@ -29,7 +29,7 @@ pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, Store
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn read_image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
     let header = read_header(log, at)?;
     let mut payload = log.payload(at, &header)?;
     if header.kind == RecordKind::ProcessCreated {
@@ -43,7 +43,7 @@ pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
+pub(crate) fn read_temp_file_change(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
     let header = read_header(log, at)?;
     Ok(TempFileChange {
         commit: CommitNumber(header.since),
@@ -55,7 +55,7 @@ pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, Store
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
+pub(crate) fn read_written(log: &Log, at: Location) -> Result<Written, StoreError> {
     let RecordHeader {
         since,
         at_ms,
@@ -75,7 +75,7 @@ pub(crate) fn written(log: &Log, at: Location) -> Result<Written, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn facts(
+pub(crate) fn read_facts(
     log: &Log,
     pid: Pid,
     runs: &[FactRun],

@@ -76,7 +76,7 @@ pub(crate) struct StoredContent {
     form: Form,
     length: u64,
     /// The content's hash.
-    name: Hash,
+    hash: Hash,
     /// The log's name of the content.
     log_name: Hash,
     /// The chunks of a content with more than one; empty otherwise.
@@ -100,13 +100,13 @@ impl StoredContent {
         let length = header.count;
         let log_name = header.payload;
         if header.encoding != Encoding::PLAIN {
-            let (packed, name, chunks) = Packed::open(log, &segment, at, header)?;
+            let (packed, hash, chunks) = Packed::open(log, &segment, at, header)?;
             return Ok(Self {
                 segment,
                 at,
                 form: Form::Packed(packed),
                 length,
-                name: name.0,
+                hash: hash.0,
                 log_name,
                 chunks,
                 corrupt_contents,
@@ -120,7 +120,7 @@ impl StoredContent {
             at,
             form,
             length,
-            name: log_name,
+            hash: log_name,
             log_name,
             chunks,
             corrupt_contents,
@@ -135,7 +135,7 @@ impl StoredContent {
 
     /// The content's hash.
     pub(crate) fn hash(&self) -> ContentHash {
-        ContentHash(self.name)
+        ContentHash(self.hash)
     }
 
     /// Whether all of the payload is undamaged, including its list of chunks. Costs a pass over it.
@@ -173,7 +173,7 @@ impl StoredContent {
             .read(layout.list, &mut list)
             .map_err(cannot_read(self.at))?;
         let chunks = Chunks::from_list(&list, self.length);
-        if chunks.name() == self.name {
+        if chunks.name() == self.hash {
             Ok(chunks)
         } else {
             Err(self.damaged())
@@ -188,7 +188,7 @@ impl StoredContent {
             self.read_chunk(chunk, &mut buffer)?;
             chunks.push(&buffer);
         }
-        if chunks.name() == self.name {
+        if chunks.name() == self.hash {
             Ok(chunks)
         } else {
             Err(self.damaged())
@@ -220,7 +220,7 @@ impl StoredContent {
             other => other?,
         }
         let whole = if self.chunks.is_empty() {
-            *blake3::hash(buffer).as_bytes() == self.name
+            *blake3::hash(buffer).as_bytes() == self.hash
         } else {
             self.chunks.fits(chunk, buffer)
         };
@@ -236,7 +236,7 @@ impl StoredContent {
         if range.start > range.end || range.end > self.length {
             return Err(damaged(format!(
                 "bytes {1} to {2} of the content {0} were requested, but it has {3}",
-                ContentHash(self.name),
+                ContentHash(self.hash),
                 range.start,
                 range.end,
                 self.length
@@ -286,7 +286,7 @@ impl StoredContent {
     fn damaged(&self) -> StoreError {
         damaged(format!(
             "the content {} at {} does not match its hash. Everything else can still be read",
-            ContentHash(self.name),
+            ContentHash(self.hash),
             self.at
         ))
     }
@@ -297,7 +297,7 @@ impl StoredContent {
             "bytes {} to {last} of the content {} are damaged on disk. Its other bytes can still \
              be read",
             chunk * CHUNK,
-            ContentHash(self.name)
+            ContentHash(self.hash)
         ))
     }
 

@@ -72,7 +72,7 @@ impl Compaction<'_, '_> {
                 last = Some(checked);
             }
             self.report.inspected += records.len() as u64;
-            self.judge(&records, &mut contents)?;
+            self.classify(&records, &mut contents)?;
         }
         contents.stub = first.zip(last).map(|(first, last)| RecordHeader {
             kind: RecordKind::SegmentCompacted,
@@ -90,7 +90,7 @@ impl Compaction<'_, '_> {
         Ok(contents)
     }
 
-    fn judge(
+    fn classify(
         &self,
         records: &[(Location, RecordHeader)],
         contents: &mut SegmentContents,
@@ -127,7 +127,7 @@ impl Compaction<'_, '_> {
         at: Location,
         header: &RecordHeader,
     ) -> Result<Liveness, IndexFault> {
-        Ok(if !is_live(index, self.order.deletions, at, header)? {
+        Ok(if !is_live(index, self.request.deletions, at, header)? {
             Liveness::Garbage
         } else if header.kind == RecordKind::Content && !self.is_retained(header.payload) {
             Liveness::Unreferenced
@@ -139,11 +139,11 @@ impl Compaction<'_, '_> {
     /// Whether a content must be kept.
     fn is_retained(&self, name: Hash) -> bool {
         let is_referred_to = || {
-            self.order
+            self.request
                 .inventory
                 .is_referred_to(ShortName::of(&name), &self.losses)
         };
-        self.order.contents == Contents::All
+        self.request.contents == Contents::All
             || is_referred_to()
             || self.store.gc_pins.is_pinned(name)
     }
