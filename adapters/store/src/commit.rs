@@ -14,7 +14,9 @@ use crate::process_table::{ProcessEntry, row_is_lost};
 use crate::record_builder::RecordBuilder;
 use crate::writer::{Writer, WrittenRecord};
 use dormouse_records::chunks::Chunks;
-use dormouse_records::validator::{StoredCheckpoints, check_name, check_ops, needed, no_image};
+use dormouse_records::validator::{
+    StoredCheckpoints, check_name, check_ops, earliest_needed_fact, no_image_error,
+};
 
 impl LogStore {
     /// Rebuilds the index if it is too incomplete to validate `ops`. Truncations, and references to
@@ -57,11 +59,12 @@ impl LogStore {
                 .checkpoint_entry(id)
                 .is_some_and(|entry| entry.is_held())
         };
-        let needs = |pid: Pid| needed(self.index().processes().checkpoints(), pid);
+        let earliest_needed =
+            |pid: Pid| earliest_needed_fact(self.index().processes().checkpoints(), pid);
         let checkpoints = StoredCheckpoints {
             last: self.index().processes().last_checkpoint(),
             is_held: &is_held,
-            needs: &needs,
+            earliest_needed: &earliest_needed,
         };
         let progress_of = |pid: Pid| {
             let index = self.index();
@@ -151,7 +154,7 @@ impl LogStore {
             .flatten()
             .is_none_or(|(at, _)| at != below)
         {
-            return Err(no_image(pid, below));
+            return Err(no_image_error(pid, below));
         }
         RecordBuilder::history_truncated(&entry.row().ok_or_else(|| row_is_lost(pid))?, below)
     }

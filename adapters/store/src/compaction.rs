@@ -1,19 +1,20 @@
-//! Compaction: frees the space of garbage, one segment at a time.
+//! Compaction frees the space of garbage, one segment at a time. It is the last step of a garbage
+//! collection.
 //!
 //! A segment with few live records is emptied: its live records are appended again at the log's
 //! end, synced and covered by HEAD; then the segment's file is replaced by a stub, one record of
 //! kind `RecordKind::SegmentCompacted`. The segment that contains HEAD's position, and every later
-//! one, is never compacted. If it has enough garbage, it is closed first, so that HEAD's position
-//! moves on.
+//! one, is never compacted. If that segment has enough garbage, it is closed first: a new segment
+//! is started, and HEAD's position moves into it.
 //!
-//! * The inventory says which segments may be worth compacting: those that gained garbage since the
-//!   last inspection. A segment that is left alone is not inspected again before that.
+//! * The inventory says which segments gained garbage since the last inspection. Only those are
+//!   inspected again.
 //! * The index decides which records are garbage, because it knows the location of every live
 //!   record; a second copy that an interrupted compaction left behind is garbage as well. The
 //!   inventory says which contents are referenced.
 //! * A commit may reference a content while its segment is being emptied. Therefore the last check,
 //!   and the replacement of the file, happen under the writer's lock.
-//! * A segment that contains an unreadable record is left alone, so that the damage can still be
+//! * A segment that contains an unreadable record is not changed, so that the damage can still be
 //!   examined.
 
 mod inspection;
@@ -42,7 +43,7 @@ use dormouse_records::validator::check_owner;
 
 use inspection::{Liveness, SegmentContents};
 
-/// How many records are judged under one lock of the index.
+/// How many records are looked up under one lock of the index.
 pub(crate) const RECORDS_PER_QUERY: usize = 256;
 
 /// If the quota is nearly used up, segments of which at least a tenth is garbage are compacted,
@@ -106,7 +107,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         })
     }
 
-    /// Considers every segment, and compacts those that are worth it.
+    /// Inspects every segment, and compacts those with enough garbage.
     ///
     /// # Errors
     /// As [`dormouse_actors::ports::Store::sweep`].
@@ -149,7 +150,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// The first segment that is not compacted: the one that contains HEAD's position, or the next
-    /// one if that segment is worth closing.
+    /// one if that segment has enough garbage to be closed.
     fn end_of_compactable(&mut self) -> Result<u32, Abort> {
         let position = match self.request.purpose {
             Purpose::Count => self.store.writer().position(),
@@ -158,7 +159,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         let number = position.end.segment;
         let at_ms = match self.time_if_closable(number) {
             Ok(Some(at_ms)) => at_ms,
-            // Damage is left alone.
+            // A damaged segment is not changed.
             Ok(None) | Err(Abort::Damaged) => return Ok(number),
             Err(abort) => return Err(abort),
         };
@@ -175,6 +176,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         Ok(self.synced_head(&mut writer)?.end.segment)
     }
 
+    /// Writes HEAD at the log's end, and returns its position.
     fn synced_head(&self, writer: &mut Writer) -> Result<LogPosition, Abort> {
         writer
             .sync_head()
@@ -182,7 +184,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         Ok(writer.head_position())
     }
 
-    /// The time of the last record in the active segment, if the segment is worth closing.
+    /// The time of the last record in the active segment, if the segment should be closed.
     fn time_if_closable(&mut self, number: u32) -> Result<Option<u64>, Abort> {
         let end = self
             .store
@@ -213,8 +215,9 @@ impl<'s, 'a> Compaction<'s, 'a> {
         self.should_compact(usage) && garbage_bytes(usage) >= self.request.bounds.close_bytes
     }
 
-    /// What the inventory knows of a segment without an inspection. Bytes that were appended since
-    /// the inventory was taken count as live.
+    /// The usage of a segment according to the inventory, without an inspection; `None` if the
+    /// inventory is not certain of it. Bytes that were appended since the inventory was updated
+    /// count as live.
     fn usage_from_inventory(&self, number: u32, end: u64) -> Option<PartUsage> {
         let usage = self.request.inventory.usage(number, &self.losses)?;
         let is_known =
@@ -222,8 +225,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
         is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
     }
 
-    /// Stores the result of an inspection in the inventory, unless the inspection counted
-    /// hypothetical deletions.
+    /// Stores the result of an inspection in the inventory, unless the inspection assumed deletions
+    /// that are not committed.
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
         let usage = self.request.inventory.usage(number, &self.losses);
         let is_up_to_date = usage.is_some_and(|usage| usage.bytes == contents.bytes);
@@ -235,7 +238,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         }
     }
 
-    /// Whether so little of a segment is live that it is worth compacting.
+    /// Whether the share of live bytes in a segment is small enough for a compaction.
     fn should_compact(&self, usage: PartUsage) -> bool {
         let live_percent = self.request.bounds.live_percent;
         let is_nearly_full = self.store.quota.is_nearly_full(self.report.bytes_before);
@@ -247,6 +250,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         u128::from(usage.live) * 100 <= u128::from(usage.bytes) * u128::from(percent)
     }
 
+    /// Inspects a segment, and compacts it if it has enough garbage.
     fn compact_segment(&mut self, number: u32) -> Result<(), Abort> {
         let end = self.open_segment(number)?.end();
         if let Some(usage) = self.usage_from_inventory(number, end)
@@ -263,8 +267,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
             lost.iter().any(|lost| lost.to == start)
         };
         if follows_lost_range {
-            // The first record of this segment is the evidence for the lost range before it, so it
-            // has to stay.
+            // The first record of this segment proves that a range before it is lost, so it must be
+            // kept.
             return Err(Abort::Damaged);
         }
         let mut contents = self.inspect(number)?;
@@ -317,6 +321,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         self.report.left_bytes += garbage_bytes(usage);
     }
 
+    /// Reports a step to the caller, who may interrupt the compaction.
     fn report_step(&mut self, step: Step) -> Result<(), Abort> {
         match (self.request.watch)(step) {
             ControlFlow::Continue(()) => Ok(()),
@@ -414,8 +419,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
         builders
     }
 
-    /// Writes all pending changes to the index, so that it can be queried while no commit can be
-    /// made.
+    /// Writes all pending changes to the index, so that it can be queried while the caller holds
+    /// the writer's lock.
     fn flush_index(&self, writer: &Writer) -> Result<(), StoreError> {
         match self.store.flush_index() {
             Ok(()) => Ok(()),
@@ -441,8 +446,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
         Ok((at, header, payload))
     }
 
-    /// Replaces a segment that was emptied by its stub. Holds the writer's lock, so that no commit
-    /// can reference what is dropped.
+    /// Replaces a segment by its stub after its live records were moved. Holds the writer's lock,
+    /// so that no commit can reference a dropped content.
     fn replace_by_stub(
         &mut self,
         number: u32,
@@ -469,8 +474,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .map_err(|error| io_abort(error, "write the stub of a compacted segment"))?;
         self.report_step(Step::Replace(number))?;
         log.replace(number).map_err(|error| {
-            // It is unknown which of the two files has the name now, so nothing about the segment
-            // can be trusted.
+            // It is unknown whether the segment or the stub has the name now, so the store must not
+            // be written until it is opened again.
             writer.poison(format!(
                 "segment {number:08} could not be replaced: {error}"
             ));

@@ -97,8 +97,8 @@ pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<
     rename_into_place(disk, path)
 }
 
-/// The first half of [`replace`]: writes the temporary file next to `path`, over what an earlier
-/// attempt left there.
+/// The first half of [`replace`]: writes the temporary file next to `path`. Replaces a temporary
+/// file of an earlier attempt.
 pub(crate) fn write_temp(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
     let file = disk.open(&temp_path(path), OpenMode::Truncated)?;
     file.write_at(0, &[bytes])?;

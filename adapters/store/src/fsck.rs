@@ -1,5 +1,5 @@
-//! Checks a store: every record with its payload, and the consequences of damage. Repairs what can
-//! be repaired.
+//! Checks a store: reads every record with its payload, and reports each damage with its
+//! consequences. A repair removes or acknowledges the damage.
 //!
 //! A check changes nothing, and builds the same process table as an opening does (`log_scan`). A
 //! repair never loses anything that can still be read:
@@ -12,10 +12,10 @@
 //!   the log continues in it. Its first record follows the commit that HEAD names, so that the
 //!   missing segments can still be restored later;
 //! * if both files of HEAD are lost, or damage follows the last whole commit, the end of the log is
-//!   unknown. The new segment then has no predecessor in the hash chain, which records permanently
-//!   that something may be missing before it;
-//! * every other loss is acknowledged: it is still answered as lost, but no longer reported to
-//!   callers that did not ask for it.
+//!   unknown. The new segment then has no predecessor in the hash chain, which shows permanently
+//!   that records may be missing before it;
+//! * every other loss is acknowledged: a query for a lost record still fails, but the loss is no
+//!   longer listed among the unacknowledged ones when the store is opened.
 //!
 //! Segments with damage are never changed, so that a copy can still be restored over them.
 
@@ -72,14 +72,14 @@ pub struct FsckReport {
     pub acknowledged: Vec<Issue>,
 }
 
-/// Checks the store in `dir`, which is opened with `options`, and repairs it afterwards if `repair`
-/// says so. `visit` receives every readable piece of a journal, possibly more than once, so that a
-/// caller that can decode them learns which contents are referenced. Costs a pass over the whole
-/// log; a repair costs two or three.
+/// Checks the store in `dir` with `options`, and repairs it afterwards if `repair` is
+/// [`Repair::Yes`]. `visit` receives every readable image, fact and change of temporary files,
+/// possibly more than once, so that the caller can decode which contents they reference. Costs a
+/// pass over the whole log; a repair costs two or three.
 ///
-/// Without a repair it takes no lock and changes no byte. It works on a read-only file system, and
-/// while another program writes the store, of which it sees one moment. A repair needs the store's
-/// lock, and acknowledges what it cannot repair.
+/// A check without a repair takes no lock and changes no byte. It works on a read-only file system.
+/// If another program writes the store, the check sees the store as it was at one moment. A repair
+/// takes the store's lock, and acknowledges the damage that it cannot repair.
 ///
 /// # Errors
 /// [`StoreError::InUse`] for a repair; [`StoreError::Key`] if the store is encrypted with another
@@ -147,7 +147,7 @@ fn read_head(dir: &Path) -> Result<HeadFiles, StoreError> {
     Head::read_files(&ReadOnlyDisk::default(), dir)
 }
 
-/// One consistent view of a store.
+/// The state of a store at one moment.
 struct Inspection {
     /// `None` if HEAD is lost.
     head: Option<Head>,
@@ -158,13 +158,14 @@ struct Inspection {
     end_of_log: LogEnd,
 }
 
-/// Whether a segment was started in place of a missing end.
+/// Whether a repair started a segment in place of the missing end of the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SegmentAdded {
     No,
     Yes,
 }
 
+/// Reads the whole store without changing it.
 fn inspect(
     dir: &Path,
     options: &Options,
@@ -223,7 +224,7 @@ impl Inspection {
         let head = self.faulty.iter().map(|file| Issue::Head {
             file: (*file).to_owned(),
         });
-        let issues = head.chain(self.end()).chain(rest).collect();
+        let issues = head.chain(self.end_issues()).chain(rest).collect();
         FsckReport {
             records: self.scan.records,
             bytes: self.log.bytes(),
@@ -233,7 +234,7 @@ impl Inspection {
     }
 
     /// Issues with the end of the log.
-    fn end(&self) -> Vec<Issue> {
+    fn end_issues(&self) -> Vec<Issue> {
         let whole = self.scan.last_whole;
         let mut found = Vec::new();
         match self.head {
@@ -312,8 +313,8 @@ impl Inspection {
 /// The most losses in one record.
 const LOSSES_PER_RECORD: usize = 1_000;
 
-/// Records what is lost, so that a query for it is answered at once and others are not told.
-/// Returns the issues found.
+/// Writes records that drop damaged snapshots, declare damaged contents lost, and acknowledge all
+/// other losses. Returns the issues found.
 fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError> {
     let store = options.clone().open(dir)?;
     let position = store.writer().position();
@@ -457,8 +458,9 @@ fn recover_head(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreE
             check,
         };
         let keys = check_secret(&head, secret, dir)?;
-        let opens = |bytes| matches!(RecordHeader::verify(bytes, keys.headers(), at), Ok(Some(_)));
-        if start.first_chunk().is_some_and(opens) {
+        let verifies =
+            |bytes| matches!(RecordHeader::verify(bytes, keys.headers(), at), Ok(Some(_)));
+        if start.first_chunk().is_some_and(verifies) {
             return Ok(head);
         }
     }

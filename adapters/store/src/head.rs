@@ -1,14 +1,16 @@
 //! HEAD: the store's key, a lower bound of the log's end, and the current owner.
 //!
-//! HEAD is separate from the log, so that an older or empty log in its place is detected. It has
-//! two files, either of which is enough:
-//! * `HEAD` is replaced now and then: written to a temporary file, synced, renamed, and the folder
-//!   synced. There is always one whole HEAD.
+//! HEAD is separate from the log, so that an older or empty log in place of the right one is
+//! detected. It has two files, either of which is enough:
+//! * `HEAD` is replaced at each claim, at each new segment, at closing, and after a number of
+//!   commits: written to a temporary file, synced, renamed, and the folder synced. There is always
+//!   one whole HEAD.
 //! * `HEAD2` is overwritten in place after each synced commit, its two blocks in turn, and is not
 //!   synced. It is up to date as long as the operating system runs, and some seconds behind after a
 //!   power loss. Older stores have none.
 //!
-//! The better file counts: the one of the newest owner, and of those the one that reaches further.
+//! The newer file counts: the one with the newer owner, or with the later position if the owners
+//! are the same.
 //!
 //! A file contains two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two
 //! zeros (8), version (4), key (32), epoch (8), position (60), the check of the secret or zeros
@@ -47,7 +49,7 @@ pub(crate) struct Head {
     pub(crate) epoch: u64,
     /// The log is good and synced at least up to here.
     pub(crate) position: LogPosition,
-    /// Recognises a secret; [`NO_CHECK`] if the store is not encrypted.
+    /// The value that a secret is compared with; [`NO_CHECK`] if the store is not encrypted.
     pub(crate) check: Hash,
 }
 
@@ -119,6 +121,7 @@ impl Head {
         })
     }
 
+    /// Reads one file of HEAD.
     fn read_file(disk: &dyn Disk, path: &Path) -> Result<HeadFile, StoreError> {
         let bytes = read_whole(disk, path).map_err(io_error(format!("read {}", path.display())))?;
         let Some(bytes) = bytes else {
@@ -143,7 +146,7 @@ impl Head {
         }
     }
 
-    /// The one with the newer owner, then with the later commit; `self` if both are equal.
+    /// The head with the newer owner, then with the later commit; `self` if both are equal.
     fn newer(self, other: Self) -> Self {
         let rank = |head: &Self| (head.epoch, head.position.commit);
         if rank(&other) > rank(&self) {
@@ -204,19 +207,20 @@ impl Head {
     }
 }
 
-/// What the files of HEAD contain.
+/// The state of both files of HEAD.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadFiles {
-    /// The better of the two; `None` if neither is whole.
+    /// The newer of the two; `None` if neither is whole.
     pub(crate) best: Option<Head>,
     /// The names of the files that are missing or damaged.
     pub(crate) faulty: Vec<&'static str>,
-    /// Whether HEAD2 is better than HEAD.
+    /// Whether HEAD is missing, damaged or older than HEAD2.
     pub(crate) is_behind: bool,
     /// Whether either file exists, whole or damaged.
     pub(crate) has_any_file: bool,
 }
 
+/// The content of one file of HEAD.
 enum HeadFile {
     Missing,
     Damaged,
@@ -256,7 +260,7 @@ impl SecondHead {
                 disk.open(&path, OpenMode::Existing)?
             }
         };
-        // The better block must survive until the other one is written.
+        // The older block is overwritten first, so that the newer one survives a torn write.
         let mut first = [0; BLOCK_BYTES];
         file.read_at(0, &mut first)?;
         let best = Head::read_file(disk, &path)
@@ -295,7 +299,7 @@ mod tests {
     use crate::disk::OsDisk;
 
     #[test]
-    fn any_one_damaged_byte_is_healed_by_the_other_block() {
+    fn head_is_readable_if_one_of_its_blocks_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let head = Head {
             epoch: 4,
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_to_both_blocks_is_refused_and_absence_is_not_damage() {
+    fn damage_to_both_blocks_is_an_error_and_a_missing_file_is_not() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Head::read(&OsDisk, dir.path()).unwrap(), None);
         for bad in [&b""[..], b"DMHEAD", &[0; 2 * BLOCK_BYTES]] {

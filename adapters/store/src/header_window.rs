@@ -14,7 +14,7 @@ use crate::log::Log;
 use crate::log_position::Location;
 use crate::record_header::{CheckedHeader, HEADER_BYTES};
 
-/// As cheap to read as a single header.
+/// The minimal length of a window. Reading it costs as much as reading a single header.
 const MIN_BYTES: usize = 1 << 10;
 const MAX_BYTES: usize = 64 << 10;
 /// The window grows if it served at least one header per this many bytes.
@@ -26,7 +26,7 @@ pub(crate) struct HeaderWindow<'l> {
     log: &'l Log,
     from: Location,
     bytes: Vec<u8>,
-    /// How many headers it has served.
+    /// How many headers the window has served since it was read.
     headers_served: usize,
 }
 
@@ -72,7 +72,7 @@ impl<'l> HeaderWindow<'l> {
         header.map_or(Ok(None), |header| self.log.verify_header(header, at))
     }
 
-    /// Reads the log from a location on.
+    /// Reads the window again, from a location on.
     fn move_to(&mut self, at: Location) {
         let is_dense = self.headers_served * DENSE_BYTES_PER_HEADER > self.bytes.len();
         let length = if is_dense {

@@ -257,7 +257,7 @@ impl Index {
         Ok((self, end))
     }
 
-    /// Records that all records up to `position` are applied. Flushes if enough changes are pending.
+    /// Sets the position up to which records are applied. Flushes if enough changes are pending.
     ///
     /// # Errors
     /// [`IndexFault`].

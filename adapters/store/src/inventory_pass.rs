@@ -1,14 +1,17 @@
 //! Updates an inventory by a pass over the log: adds the size of each record, the process that
 //! needs it, and the contents that it references.
 //!
-//! The pass reads the log in order, from where the last one ended. Only the record that the index
-//! points to is counted, so that several copies count once. A payload is decoded once, when the
-//! pass first reaches its record; a record that was only moved since is known already.
+//! The inventory says which process references which content, and how much of each segment is live.
+//! Garbage collection uses it.
 //!
-//! Missing records are never treated as absent references. At the end, every process of which a
-//! record was seen must be complete from its first image to its last fact; otherwise its references
-//! are unknown. Only records first written after the end of the pass may be missing: the GC mark
-//! began earlier and has pinned what they reference.
+//! The pass reads the log in order, from where the last pass ended. Of several copies of a record,
+//! only the one that the index points to is counted. A payload is decoded when a pass first reads
+//! its record, and not again after a compaction has moved the record.
+//!
+//! A missing record never counts as a record without references. At the end, every process of which
+//! a record was read must be complete from its first image to its last fact; otherwise its
+//! references are unknown. Only records first written after the end of the pass may be missing: the
+//! GC mark began earlier, and the contents that they reference are pinned.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +31,7 @@ use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
 use crate::record_read::read_header;
 use crate::search;
 
-/// A number that no other store opened by this program has, from 1.
+/// A number that identifies an open store within this program, from 1.
 pub(crate) fn next_store_instance() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -332,7 +335,8 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         }
     }
 
-    /// Checks that a process was seen from its first image to its last fact.
+    /// Checks that every record of a process was read, from its first image to its last fact.
+    /// Otherwise marks its references as unknown.
     fn check_complete(&mut self, pid: Pid) -> Result<(), StoreError> {
         let entry = self.store.index().processes().entry(pid);
         let Some(entry) = entry.filter(|entry| !entry.is_deleted()) else {

@@ -1,4 +1,4 @@
-//! Decides which records are live: those that an answer of the store depends on.
+//! Decides which records are live: a live record is one that the result of a query depends on.
 
 use dormouse_actors::ports::Deletions;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
@@ -67,7 +67,8 @@ pub(crate) fn is_live(
         RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::is_held)
             && !deletions.checkpoints.contains(&id)),
         RecordKind::CheckpointDropped => Ok(checkpoint.is_some()),
-        // Both copies of such a record count as live; moving them merges them.
+        // If there are two copies of such a record, both count as live: a compaction that moves
+        // them merges them.
         RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => Ok(true),
         RecordKind::LossAcknowledged => Ok(index
             .processes()

@@ -154,7 +154,10 @@ impl LocationIndex {
                 &mut |index_key, entry| {
                     table.add(
                         index_key,
-                        &self.keys.open_entry(entry, index_key).unwrap_or_default(),
+                        &self
+                            .keys
+                            .decrypt_entry(entry, index_key)
+                            .unwrap_or_default(),
                     );
                 },
             )?;
@@ -175,10 +178,10 @@ impl LocationIndex {
         applied: &IndexPosition,
     ) -> Result<(), IndexFault> {
         for (index_key, entry) in changes.entries {
-            let sealed = self.keys.seal_entry(entry, &index_key);
+            let encrypted = self.keys.encrypt_entry(entry, &index_key);
             changes.batch.insert(
                 &index_key,
-                sealed.map_err(|error| IndexFault(format!("cannot be sealed: {error}")))?,
+                encrypted.map_err(|error| IndexFault(format!("cannot be encrypted: {error}")))?,
             );
         }
         changes

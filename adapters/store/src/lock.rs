@@ -1,7 +1,7 @@
 //! The LOCK file: only one program at a time has the store open for writing.
 //!
-//! The operating system releases the lock when its holder ends, for whatever reason. The text in
-//! the file names the holder in error messages, and decides nothing.
+//! The operating system releases the lock when the program that holds it ends, even by a crash. The
+//! text in the file names that program, for error messages only.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -19,8 +19,8 @@ pub(crate) struct StoreLock {
 }
 
 impl Drop for StoreLock {
-    /// Closing the file is not enough: a child that this program is forking elsewhere holds a copy
-    /// of the file descriptor until it calls exec, and with it the lock.
+    /// Releases the lock. Closing the file would not be enough: a child process that another thread
+    /// is starting holds a copy of the file descriptor, and with it the lock, until it calls exec.
     fn drop(&mut self) {
         // If unlocking fails, closing the file releases the lock a moment later.
         let _ = self.file.unlock();

@@ -1,7 +1,7 @@
 //! All segments of a store, read as one log.
 //!
-//! Every read is checked. The log never writes into a segment, though it may replace one, and does
-//! not know what records mean.
+//! Every read is checked. This module creates and replaces segments; only the writer appends to
+//! them. It does not interpret payloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -146,8 +146,8 @@ impl Log {
         behind.saturating_sub(place.offset)
     }
 
-    /// Writes the stub of a segment to a temporary file next to it, durably, over what an earlier
-    /// attempt left there.
+    /// Writes the stub of a segment, durably, to a temporary file next to the segment. Replaces a
+    /// temporary file of an earlier attempt.
     ///
     /// # Errors
     /// As the operating system's; the segment is unchanged.
@@ -163,7 +163,7 @@ impl Log {
     /// segment can still read it. Locations in it are invalid from here on.
     ///
     /// # Errors
-    /// As the operating system's. Either file may have the name then.
+    /// As the operating system's. Then either the segment or the stub has the name.
     pub(crate) fn replace(&self, number: u32) -> io::Result<()> {
         rename_into_place(&*self.disk, &self.path_of(number))?;
         let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
@@ -226,7 +226,7 @@ impl Log {
     /// The segment that contains a location.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if the segment is gone.
+    /// [`StoreError::Damaged`] if the segment is missing.
     pub(crate) fn require_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
         self.segment(at.segment).ok_or_else(|| missing(at))
     }
@@ -300,11 +300,11 @@ impl Log {
     /// # Errors
     /// [`StoreError::Io`].
     pub(crate) fn contains_commit(&self, position: &LogPosition) -> Result<bool, StoreError> {
-        let same = |found: CheckedHeader| {
+        let is_same = |found: CheckedHeader| {
             found.hash == position.chain
                 && record_end(position.last_record(), &found.header) == position.end
         };
-        Ok(position.is_empty() || self.header(position.last_record())?.is_some_and(same))
+        Ok(position.is_empty() || self.header(position.last_record())?.is_some_and(is_same))
     }
 
     /// The payload of a record other than a content, checked. Costs one read and one hash, and a
@@ -328,7 +328,7 @@ impl Log {
         opened.ok_or_else(|| hash_mismatch(at))
     }
 
-    /// Decrypts the payload of a record other than a content; `None` if it does not open.
+    /// Decrypts the payload of a record other than a content; `None` if it is not authentic.
     pub(crate) fn decrypt_payload(
         &self,
         header: &RecordHeader,
@@ -338,7 +338,7 @@ impl Log {
             Some(stored)
         } else {
             self.keys
-                .open(&stored, &header.associated_data(PayloadPart::Whole, 0))
+                .decrypt(&stored, &header.associated_data(PayloadPart::Whole, 0))
         }
     }
 
@@ -372,7 +372,8 @@ fn payload_start(at: Location) -> u64 {
     at.offset + HEADER_BYTES as u64
 }
 
-/// A segment that is too short was damaged; any other error is the disk's and may be temporary.
+/// Converts an error of a read: a segment that is too short is damaged; any other error comes from
+/// the disk and may be temporary.
 pub(crate) fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError {
     move |error| match error.kind() {
         io::ErrorKind::UnexpectedEof => missing(at),
@@ -386,6 +387,7 @@ fn missing(at: Location) -> StoreError {
     ))
 }
 
+/// The error of a record whose payload does not match its hash.
 pub(crate) fn hash_mismatch(at: Location) -> StoreError {
     damaged(format!(
         "the record at {at} does not match its hash. Its content is lost; everything else can \

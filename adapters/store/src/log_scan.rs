@@ -1,6 +1,6 @@
-//! Reads a whole log, payloads included, and records which records are damaged.
+//! Reads a whole log, payloads included, and lists the damaged records.
 //!
-//! It uses no index on disk. It keeps numbers and hashes in memory, but no payload.
+//! The scan uses no index on disk. It keeps numbers and hashes in memory, but no payload.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ pub(crate) enum Health {
     Damaged,
 }
 
-/// What a log contains.
+/// The contents of a log, with the health of each record.
 #[derive(Debug)]
 pub(crate) struct LogScan {
     pub(crate) records: u64,
-    /// Built from headers, creations, ends and checkpoints, as when the store is opened.
+    /// The process table, built as when the store is opened.
     pub(crate) index: Index,
     pub(crate) processes: BTreeMap<Pid, ProcessRecords>,
     /// By the log's name of each content.
     pub(crate) contents: BTreeMap<Hash, ScannedContent>,
-    /// Segments whose first record is damaged.
+    /// The numbers of segments whose first record is damaged.
     pub(crate) damaged_starts: Vec<u32>,
     /// The last commit of which no record is missing.
     pub(crate) last_whole: LogPosition,
@@ -54,8 +54,9 @@ pub(crate) struct ScannedContent {
 /// The records of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessRecords {
+    /// The first fact that can be queried.
     pub(crate) since: FactNumber,
-    /// The last fact, as the end of the process records it.
+    /// The last fact, according to the end record of the process; 0 if there is none.
     pub(crate) last_by_end: FactNumber,
     pub(crate) snapshots: BTreeMap<FactNumber, Health>,
     /// By the first fact of each record: how many facts, and their health.
@@ -67,7 +68,7 @@ pub(crate) struct ProcessRecords {
 pub(crate) type PieceVisitor<'a> = &'a mut dyn FnMut(Pid, Piece<'_>);
 
 impl LogScan {
-    /// Reads the whole log. Returns where it ends as well.
+    /// Reads the whole log. Also returns where the log ends.
     ///
     /// # Errors
     /// As [`walk_all`].
@@ -89,8 +90,8 @@ impl LogScan {
             match found {
                 WalkItem::Record(at, header) => scan.add_record(log, at, &header, visit)?,
                 WalkItem::LostRange(lost) => scan.index.add_lost_range(lost),
-                // The walk always reports HEAD's position. Only the log shows whether the commit is
-                // really there.
+                // The walk always reports HEAD's position, so it is checked that the log contains
+                // that commit.
                 WalkItem::Commit(position)
                     if position == head && !log.contains_commit(&position)? => {}
                 WalkItem::Commit(position) => scan.last_whole = position,
@@ -260,7 +261,7 @@ impl ProcessRecords {
         damaged.map(|(at, _)| *at).collect()
     }
 
-    /// The first readable image at or after a fact.
+    /// The position of the first readable image at or after a fact.
     pub(crate) fn first_image_from(&self, fact: FactNumber) -> Option<FactNumber> {
         self.snapshots
             .range(fact..)

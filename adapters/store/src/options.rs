@@ -51,10 +51,11 @@ impl Options {
 
     /// The most bytes that the log may have; unlimited by default. A commit that would exceed the
     /// quota fails as [`StoreError::Full`], and nothing is lost: it can be retried once there is
-    /// space. A commit that ends or deletes a process may exceed the quota by 1/64. A compaction
-    /// may exceed it temporarily by the live bytes of one segment. If more than three quarters of
-    /// the quota are used, a compaction includes every segment of which at least a tenth is
-    /// garbage, whatever its bounds say. The index does not count, because it can be deleted.
+    /// space. A commit with the end of a process or a deletion may exceed the quota by 1/64. A
+    /// compaction may exceed it temporarily by the live bytes of one segment. If more than three
+    /// quarters of the quota are used, a compaction includes every segment of which at least a
+    /// tenth is garbage, whatever its bounds say. The index does not count, because it can be
+    /// deleted.
     #[must_use]
     pub fn quota_bytes(self, bytes: u64) -> Self {
         Self {

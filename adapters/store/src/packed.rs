@@ -1,8 +1,8 @@
-//! The payload of a content that is compressed or encrypted.
+//! The payload of a *packed* content: one that is compressed, encrypted or both.
 //!
 //! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The
-//! payload consists of a directory, the index if there is one, and the chunks. In an encrypted
-//! store, each of these is sealed on its own, under its part and its number.
+//! payload consists of a directory, the text index if there is one, and the chunks. In an encrypted
+//! store, each of these is encrypted on its own, and its kind and its number are authenticated.
 //!
 //! * Directory: the content's hash (32); for each chunk its stored length (4), which equals the
 //!   chunk's own length if it is not compressed; the chaining values (32 each) if there is more
@@ -27,7 +27,7 @@ use crate::record_header::{HEADER_BYTES, PayloadPart, RecordHeader};
 use crate::segment::Segment;
 use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 use dormouse_records::compression::unpack_chunk;
-use dormouse_records::secret::{Keys, SEAL_BYTES};
+use dormouse_records::secret::{ENCRYPTION_BYTES, Keys};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
@@ -54,8 +54,8 @@ impl Unpacked {
         vec![self.list, check, self.index, self.bytes]
     }
 
-    /// The payload under `header`, whose encoding it follows. `chunks` are already compressed if
-    /// the header says so.
+    /// The payload in the encoding that `header` names. `chunks` are already compressed if it is a
+    /// compressed one.
     ///
     /// # Errors
     /// If the operating system provides no randomness.
@@ -69,7 +69,7 @@ impl Unpacked {
             let encrypted = header.encoding.is_encrypted();
             if encrypted {
                 Ok(keys
-                    .seal(&bytes, &header.associated_data(part, number))?
+                    .encrypt(&bytes, &header.associated_data(part, number))?
                     .into())
             } else {
                 Ok(bytes)
@@ -101,12 +101,12 @@ pub(crate) struct Packed {
     keys: Keys,
     /// Where the index starts, from the start of the segment.
     index: u64,
-    /// Where each chunk starts, and the last one ends.
+    /// Where each chunk starts, and where the last one ends.
     starts: Vec<u64>,
 }
 
 impl Packed {
-    /// Opens the content whose record is at `at`. Returns its hash and list of chunks as well.
+    /// Opens the content whose record is at `at`. Also returns its hash and its list of chunks.
     /// Costs a read of the directory.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Packed {
         header: &RecordHeader,
     ) -> Result<(Self, ContentHash, Chunks), StoreError> {
         let tag_bytes = if header.encoding.is_encrypted() {
-            SEAL_BYTES
+            ENCRYPTION_BYTES
         } else {
             0
         };
@@ -193,6 +193,7 @@ impl Packed {
             .map(Some)
     }
 
+    /// Reads and decrypts a part of the payload.
     fn read_part(
         &self,
         segment: &Segment,
@@ -211,7 +212,7 @@ impl Packed {
             return Ok(bytes);
         }
         self.keys
-            .open(&bytes, &self.header.associated_data(part, number))
+            .decrypt(&bytes, &self.header.associated_data(part, number))
             .ok_or_else(|| hash_mismatch(self.at))
     }
 }

@@ -1,5 +1,5 @@
-//! Power losses and failed steps: every commit acknowledged as synced must survive, and what
-//! survives must be a prefix of the commits.
+//! Simulates power losses and failed disk operations. Every commit that was acknowledged as synced
+//! must survive, and the surviving commits must be a prefix of all commits.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -123,7 +123,8 @@ fn entries(number: u64) -> Vec<WriteOp> {
     entries
 }
 
-/// Contains only LOCK and the index, so it is kept in memory where possible.
+/// A folder for LOCK and the index, on a memory file system if there is one. The log and HEAD are
+/// on the simulated disk.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -140,7 +141,7 @@ fn open(disk: &VolatileDisk, folder: &Path) -> Result<(LogStore, OwnerToken), St
     Ok((store, owner))
 }
 
-/// How many commits the store contains. They must be whole, and the first ones.
+/// Checks that the store contains the first commits, completely. Returns how many there are.
 fn check(store: &LogStore, case: &str) -> u64 {
     let survived = match store.journal(Pid(1), None) {
         Err(StoreError::UnknownProcess(_)) => 0,
@@ -248,7 +249,7 @@ fn compact(
     )
 }
 
-/// Whether compactions run between commits.
+/// Whether compactions run now and then between commits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Compactions {
     Between,
@@ -296,7 +297,7 @@ fn make_commits(
 }
 
 #[test]
-fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
+fn a_power_loss_keeps_every_synced_commit_and_no_partial_commit() {
     let seed = seed();
     let trials = trial_count(1_000);
     std::thread::scope(|threads| {
@@ -356,7 +357,7 @@ fn lose_power(seed: u64, trials: &[u64]) {
 }
 
 #[test]
-fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
+fn a_failed_reservation_of_space_does_not_lengthen_the_log() {
     for last in 1..=COMMITS {
         let disk = VolatileDisk::default();
         let dir = folder();
@@ -376,7 +377,7 @@ fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
 }
 
 #[test]
-fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
+fn any_failed_disk_operation_is_reported_once_and_loses_no_synced_commit() {
     let steps = {
         let disk = VolatileDisk::default();
         let folder = folder();

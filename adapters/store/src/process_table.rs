@@ -1,8 +1,9 @@
 //! The process table, in memory: one entry per process, with its row and the last fact of its
 //! journal.
 //!
-//! The table holds each entry as its encoded bytes, about fifty, and decodes it at each query: there
-//! is an entry for every process that ever existed, and most of those hibernate or have ended.
+//! The table holds each entry as its encoded bytes, about fifty, and decodes it at each query,
+//! because there is an entry for every process that ever existed, and most of those hibernate or
+//! have ended.
 //!
 //! The index keeps a copy of the table on disk. A digest, a sum over all entries that does not
 //! depend on their order, shows whether that copy is complete: a missing or outdated entry changes

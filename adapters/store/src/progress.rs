@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_tenth_of_a_long_pass_is_told_once() {
+    fn each_tenth_of_a_long_pass_is_reported_once() {
         let reported = |total: u64, step: u64| {
             let mut progress = Progress::new(total);
             (0..total / step + 2)

@@ -1,6 +1,7 @@
 //! Answers queries: finds records by the index, and reads them from the log.
 //!
-//! An absence that may be a loss is answered as damage, never as absence.
+//! If a record is not found and may be lost, the query fails with [`StoreError::Damaged`]. It never
+//! reports a record that may be lost as one that never existed.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::log_walk::LostRange;
 use crate::process_table::{ProcessEntry, row_is_lost};
 use crate::record_read;
 use crate::stored_content::StoredContent;
-use dormouse_records::validator::{check_kept, clip};
+use dormouse_records::validator::{check_not_deleted, remove_deleted_facts};
 
 impl LogStore {
     pub(crate) fn read_journal(
@@ -60,7 +61,7 @@ impl LogStore {
             let entry = self.entry(pid)?;
             let first = first.max(FactNumber(1));
             let upto = self.check_upto(pid, &entry, Some(upto))?;
-            check_kept(pid, first, entry.since())?;
+            check_not_deleted(pid, first, entry.since())?;
             if first > upto {
                 return Ok(Vec::new());
             }
@@ -97,7 +98,7 @@ impl LogStore {
         let mut written = Vec::new();
         for at in locations {
             match record_read::read_written(&self.log, at) {
-                // The index was built before the damage, so there is a gap.
+                // The record was damaged after the index was built: the history has a gap here.
                 Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
                 read => written.push(read?),
             }
@@ -105,7 +106,7 @@ impl LogStore {
         written
             .iter_mut()
             .take(1)
-            .for_each(|first| clip(first, since));
+            .for_each(|first| remove_deleted_facts(first, since));
         let index = self.index();
         let lost_since = index.lost_since(
             entry.last_record,
@@ -133,7 +134,7 @@ impl LogStore {
         Ok(History { pid, written, lost })
     }
 
-    /// Answers damage as [`StoreError::Lost`] if the loss is acknowledged.
+    /// Returns damage as [`StoreError::Lost`] if the loss is acknowledged.
     fn with_acknowledged_losses<T>(
         &self,
         pid: Pid,
@@ -147,8 +148,8 @@ impl LogStore {
         }
     }
 
-    /// Whether the loss of a process is acknowledged. For an unknown process: whether every range
-    /// that it may be in is.
+    /// Whether the loss of records of a process is acknowledged. An unknown process may be in any
+    /// lost range, so its loss is acknowledged if all lost ranges are.
     fn is_acknowledged(&self, pid: Pid) -> bool {
         let index = self.index();
         let table = index.processes();
@@ -164,6 +165,7 @@ impl LogStore {
         })
     }
 
+    /// Opens a content for reading.
     pub(crate) fn open_content(&self, hash: ContentHash) -> Result<StoredContent, StoreError> {
         let name = self.log.keys().name(hash);
         let Some(entry) = self.query_index(|index| index.content(name))? else {
@@ -237,6 +239,7 @@ impl LogStore {
         Ok(changes)
     }
 
+    /// The entry of a process that is not deleted.
     pub(crate) fn entry(&self, pid: Pid) -> Result<ProcessEntry, StoreError> {
         let index = self.index();
         match (
@@ -253,7 +256,8 @@ impl LogStore {
         }
     }
 
-    /// The last fact of a requested journal, if it can be answered.
+    /// The last fact of a journal that was requested up to `upto`. Fails if the store does not have
+    /// that fact, or if it is unknown which fact is the last.
     fn check_upto(
         &self,
         pid: Pid,

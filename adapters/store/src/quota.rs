@@ -1,4 +1,4 @@
-//! Limits the size of the log. Compares numbers only.
+//! Limits the size of the log. This module only compares numbers; the caller measures the log.
 
 use dormouse_actors::ports::{StoreError, WriteOp};
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reserve_is_for_what_makes_room() {
+    fn only_ops_that_free_space_may_use_the_reserve() {
         let small = WriteOp::Facts {
             pid: Pid(1),
             first: Default::default(),

@@ -350,7 +350,7 @@ impl Body {
     ) -> std::io::Result<EncodedPayload> {
         match self {
             Self::Encoded(payload) => Ok(payload),
-            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => Ok(EncodedPayload {
+            Self::Whole(bytes) if bytes.is_empty() || !keys.is_encrypting() => Ok(EncodedPayload {
                 encoding: Encoding::PLAIN,
                 hash: *blake3::hash(&bytes).as_bytes(),
                 parts: vec![bytes],
@@ -360,12 +360,13 @@ impl Body {
                     encoding: Encoding::ENCRYPTED,
                     ..header.clone()
                 };
-                let sealed =
-                    Bytes::from(keys.seal(&bytes, &header.associated_data(PayloadPart::Whole, 0))?);
+                let encrypted = Bytes::from(
+                    keys.encrypt(&bytes, &header.associated_data(PayloadPart::Whole, 0))?,
+                );
                 Ok(EncodedPayload {
                     encoding: header.encoding,
-                    hash: *blake3::hash(&sealed).as_bytes(),
-                    parts: vec![sealed],
+                    hash: *blake3::hash(&encrypted).as_bytes(),
+                    parts: vec![encrypted],
                 })
             }
             Self::Content(content) => {
@@ -373,12 +374,12 @@ impl Body {
                 let compression = compressed
                     .as_ref()
                     .map_or(Encoding::PLAIN, |_| Encoding::COMPRESSED);
-                let sealing = if keys.are_sealing() {
+                let encryption = if keys.is_encrypting() {
                     Encoding::ENCRYPTED
                 } else {
                     Encoding::PLAIN
                 };
-                let encoding = compression.and(sealing);
+                let encoding = compression.and(encryption);
                 let hash = keys.name(content.hash);
                 if encoding == Encoding::PLAIN {
                     return Ok(EncodedPayload {

@@ -1,8 +1,8 @@
 //! Opens a store for writing.
 //!
-//! The order matters: the lock; HEAD, which says what the log must contain; the log, checked
-//! against HEAD; the index, checked against the log. Only then is a torn tail cut, the log synced,
-//! and HEAD moved to its end.
+//! The steps have to be in this order: take the lock; read HEAD, which says what the log must
+//! contain; check the log against HEAD; check the index against the log. Only then the torn tail is
+//! cut, the log is synced, and HEAD is moved to the end of the log.
 
 use std::io;
 use std::path::Path;
@@ -90,7 +90,7 @@ pub(crate) fn open(
     })
 }
 
-/// The keys of the store that HEAD belongs to, if the secret fits.
+/// Derives the keys of the store that HEAD belongs to from the secret, after checking the secret.
 ///
 /// # Errors
 /// [`StoreError::Key`].
@@ -125,7 +125,7 @@ fn create_head(
     Ok(head)
 }
 
-/// Refuses a log that is shorter than HEAD says, or a foreign one.
+/// Refuses a log that ends before HEAD's position, and the log of another store.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
@@ -167,8 +167,8 @@ pub(crate) fn is_truncated(log: &Log, head: LogPosition) -> bool {
             || (last_segment == head.end.segment && end < head.end.offset))
 }
 
-/// A torn tail can only be in the segment of the last commit, or in the one started after it.
-/// Anything further must not be cut.
+/// Refuses a log with segments that cannot be a torn tail. A torn tail can only be in the segment
+/// of the last commit, or in the one started after it. Later segments must not be cut.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -184,7 +184,8 @@ pub(crate) fn check_tail(log: &Log, position: LogPosition) -> Result<(), StoreEr
     )))
 }
 
-/// Cuts what follows the last commit, and syncs the commit itself before anyone reads it.
+/// Cuts the bytes after the last commit, and syncs the commit itself before it can be read. Returns
+/// the segment that the writer continues in.
 fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
     let last = log
         .numbers()

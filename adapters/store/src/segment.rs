@@ -111,8 +111,8 @@ impl Segment {
         self.file.sync()
     }
 
-    /// Reserves space if `bytes` more do not fit, also for the commits after them, but not past
-    /// `limit`. Reserving is best effort.
+    /// Reserves space if `bytes` more do not fit into the reserved space. Reserves more for later
+    /// commits, but not past `limit`. A failure is ignored, because reserving only saves time.
     pub(crate) fn reserve(&self, bytes: u64, limit: u64) {
         let wanted = self.end() + bytes;
         let length = limit.min(wanted + RESERVED_BYTES);

@@ -79,7 +79,7 @@ pub(crate) struct StoredContent {
     hash: Hash,
     /// The log's name of the content.
     log_name: Hash,
-    /// The chunks of a content with more than one; empty otherwise.
+    /// The hashes of the chunks; empty for a content of one chunk.
     chunks: Chunks,
     corrupt_contents: Arc<CorruptContents>,
 }
@@ -138,7 +138,7 @@ impl StoredContent {
         ContentHash(self.hash)
     }
 
-    /// Whether all of the payload is undamaged, including its list of chunks. Costs a pass over it.
+    /// Whether the whole payload is undamaged, including its list of chunks. Costs a pass over it.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -195,7 +195,7 @@ impl StoredContent {
         }
     }
 
-    /// Reads a chunk into `buffer`, and replaces what is there.
+    /// Reads a chunk into `buffer`, and replaces its previous bytes.
     fn read_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         match &self.form {
             Form::Packed(packed) => *buffer = packed.chunk(&self.segment, chunk)?,
@@ -213,7 +213,7 @@ impl StoredContent {
     /// Reads a chunk into `buffer`, and checks it.
     fn check_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         match self.read_chunk(chunk, buffer) {
-            // A damaged packed chunk fails to open; naming the chunk says more than that.
+            // The error of a packed chunk that cannot be unpacked does not name the chunk.
             Err(StoreError::Damaged { .. }) if matches!(self.form, Form::Packed(_)) => {
                 return Err(self.damaged_chunk(chunk));
             }

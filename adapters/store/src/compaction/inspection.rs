@@ -1,4 +1,5 @@
-//! Inspects a segment: which of its records are live, and which are garbage.
+//! Inspects a segment before a compaction: decides which of its records are live, and which are
+//! garbage.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::record_header::{
     CheckedHeader, Encoding, HEADER_BYTES, PlaceInCommit, RecordHeader, RecordKind,
 };
 
-/// What an inspection found in a segment.
+/// The result of the inspection of a segment.
 #[derive(Debug, Default)]
 pub(super) struct SegmentContents {
     /// Offsets of the live records.
@@ -46,7 +47,7 @@ impl SegmentContents {
 }
 
 impl Compaction<'_, '_> {
-    /// Reads the headers of a segment and judges its records.
+    /// Reads the headers of a segment, and classifies its records.
     pub(super) fn inspect(&mut self, number: u32) -> Result<SegmentContents, Abort> {
         let segment = self.open_segment(number)?;
         let mut contents = SegmentContents {

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_read_is_made_of_pieces_that_follow_each_other() {
+    fn a_read_longer_than_the_limit_is_split_and_complete() {
         let folder = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..5 * READ_BYTES / 2)
             .map(|at| (at / 7 % 251) as u8)

@@ -1,8 +1,8 @@
-//! A disk for tests, with a write cache: after a power loss, unsynced writes may be lost, torn or
-//! complete. It can also fail at a chosen step.
+//! A simulated disk for tests, with a write cache: after a power loss, unsynced writes may be lost,
+//! torn or complete. The disk can also fail at a chosen step.
 //!
-//! Writes survive by sectors, in any combination; lengths and names survive independently. That is
-//! harsher than most file systems.
+//! After a power loss, each sector of an unsynced write is kept or lost at random, and so are
+//! changes of lengths and names. Most file systems lose less.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,8 +77,8 @@ impl VolatileDisk {
         self.lock().has_failed
     }
 
-    /// Simulates a power loss: `random_below` decides which unsynced writes survive. Returns the disk that
-    /// the restarted machine finds.
+    /// Simulates a power loss: `random_below` decides which unsynced writes survive. Returns the
+    /// disk that the restarted machine finds.
     pub(crate) fn after_power_loss(&self, random_below: &mut impl FnMut(usize) -> usize) -> Self {
         let state = self.lock();
         let mut names = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The losses that can be derived from the process table, and the losses that a repair acknowledged.
-//! [`fsck`](crate::fsck()) and the opening of a store share these functions.
+//! The losses that can be derived from the process table, and the losses that a repair
+//! acknowledged. [`fsck`](crate::fsck()) and the opening of a store share these functions.
 
 use std::collections::BTreeSet;
 
