@@ -11,10 +11,10 @@
 //! });
 //! ```
 //!
-//! For a durable store, run the suite a second time with a [`Subject`] that reopens the store before
-//! each operation. Then every acknowledged commit must still be readable, and an owner's token stays
-//! valid until the next claim. The suite cannot simulate failures of a storage medium: write tests
-//! of your own that kill the writer, cut the power, or fill the disk.
+//! For a durable store, run the suite a second time with a [`Subject`] that reopens the store
+//! before each operation. Then every acknowledged commit must still be readable, and an owner's
+//! token stays valid until the next claim. The suite cannot simulate failures of a storage medium:
+//! write tests of your own that kill the writer, cut the power, or fill the disk.
 //!
 //! A failure panics with the expected and the actual answer. Tests of your own can use the
 //! operations in [`entries`] and the collections in [`collection`].
