@@ -52,8 +52,8 @@
 //! # }
 //! ```
 //!
-//! This crate re-exports the items that an embedder needs. ARCHITECTURE.md describes the crates that
-//! define them.
+//! This crate re-exports the items that an embedder needs. ARCHITECTURE.md describes the crates
+//! that define them.
 //!
 //! # Features
 //!

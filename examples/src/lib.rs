@@ -2,9 +2,10 @@
 //!
 //! * `audit/`: a process tree that audits the dependencies of a Rust workspace. The metadata from
 //!   cargo has more than a megabyte on one line. The auditor reads a few pages of it, forks workers
-//!   that count matches of searches, spawns an editor that composes their findings, and exports the
-//!   report. `auditor.toml` reads a metadata file, offline; `live.toml` calls cargo. Every figure in
-//!   the report is computed from tool output, and less than 2 % of that output enters a context.
+//!   that count matches of searches, spawns an editor that composes their findings, and exports
+//!   the report. `auditor.toml` reads a metadata file, offline; `live.toml` calls cargo. Every
+//!   figure in the report is computed from tool output, and less than 2 % of that output enters a
+//!   context.
 //!
 //! ```sh
 //! dormouse run examples/audit/auditor.toml --store target/audit --allow-read=examples/audit --allow-write=target/report

@@ -1,7 +1,7 @@
 //! Your own store: keeps the kernel's processes in a SQLite file.
 //!
-//! [`SqliteLog`] stores records by stream and number, and contents by name. [`RecordStore`] adds the
-//! rules that every store keeps, encryption ([`RecordStore::key`]) and compression
+//! [`SqliteLog`] stores records by stream and number, and contents by name. [`RecordStore`] adds
+//! the rules that every store keeps, encryption ([`RecordStore::key`]) and compression
 //! ([`RecordStore::compression`]). `tests/store.rs` runs the conformance suite, and kills a program
 //! that uses the store.
 

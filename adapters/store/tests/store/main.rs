@@ -1,5 +1,5 @@
-//! Tests of the public interface: what every store does, and what the durable one does after
-//! crashes and damage.
+//! Tests of the public interface of the durable store: the behaviour of every store, and recovery
+//! after crashes and damage.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
