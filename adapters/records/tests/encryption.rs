@@ -17,7 +17,7 @@ use dormouse_records::{
     Compression, MemoryLog, NewContent, Record, RecordBatch, RecordLog, RecordOp, RecordStore,
     StoreSecret, Stream, StreamKind,
 };
-use dormouse_store_conformance::collection::{only, sweep};
+use dormouse_store_conformance::collection::{keep_only, sweep};
 use dormouse_store_conformance::entries::*;
 
 const KINDS: [StreamKind; 7] = [
@@ -515,7 +515,7 @@ fn a_collection_frees_unreferenced_contents_of_an_encrypted_log() {
             owner,
             &[created(1), content(&kept), content(&dropped)],
         );
-        let swept = sweep(&store, owner, &only(&[&kept]));
+        let swept = sweep(&store, owner, &keep_only(&[&kept]));
         assert_eq!(swept.dropped_contents, 1);
         assert_eq!(read(&store, hash(&kept)).unwrap(), kept);
         let unknown = store.content(hash(&dropped)).err().unwrap();

@@ -23,9 +23,9 @@ pub const THOROUGH: Bounds = Bounds {
 
 /// The contents that journals reference. The default keeps all contents.
 #[derive(Clone, Debug, Default)]
-pub struct Live(Option<Vec<ContentHash>>);
+pub struct LiveContents(Option<Vec<ContentHash>>);
 
-impl Live {
+impl LiveContents {
     /// Whether a content is kept.
     #[must_use]
     pub fn contains(&self, hash: ContentHash) -> bool {
@@ -35,13 +35,13 @@ impl Live {
 
 /// Keeps only these contents: every record of a journal references each of them.
 #[must_use]
-pub fn only(contents: &[&Bytes]) -> Live {
-    Live(Some(contents.iter().map(|bytes| hash(bytes)).collect()))
+pub fn keep_only(contents: &[&Bytes]) -> LiveContents {
+    LiveContents(Some(contents.iter().map(|bytes| hash(bytes)).collect()))
 }
 
 /// The parameters of a collection.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct CollectionOptions {
     /// The mark of the collection.
     pub mark: MarkToken,
     /// Whether garbage is freed or only counted.
@@ -54,15 +54,15 @@ pub struct Order {
 ///
 /// # Errors
 /// Those of [`Store::update_inventory`] and [`Store::sweep`].
-pub fn sweep_as(
+pub fn sweep_with(
     store: &dyn Store,
     owner: OwnerToken,
-    live: &Live,
-    Order {
+    live: &LiveContents,
+    CollectionOptions {
         mark,
         purpose,
         bounds,
-    }: Order,
+    }: CollectionOptions,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
     let inventory = &mut Inventory::default();
@@ -94,27 +94,27 @@ pub fn sweep_as(
 /// Collects as thoroughly as possible, and calls `watch` before each step.
 ///
 /// # Errors
-/// Those of [`sweep_as`].
+/// Those of [`sweep_with`].
 pub fn sweep_watched(
     store: &dyn Store,
     owner: OwnerToken,
     mark: MarkToken,
-    live: &Live,
+    live: &LiveContents,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
-    let order = Order {
+    let options = CollectionOptions {
         mark,
         purpose: Purpose::Free,
         bounds: THOROUGH,
     };
-    sweep_as(store, owner, live, order, watch)
+    sweep_with(store, owner, live, options, watch)
 }
 
 /// Begins a mark and collects as thoroughly as possible.
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
+pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> SweepReport {
     let mark = store.begin_mark(owner).unwrap();
     sweep_watched(store, owner, mark, live, &mut continue_always).unwrap()
 }
@@ -123,13 +123,13 @@ pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
-    let order = Order {
+pub fn count_garbage(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> SweepReport {
+    let options = CollectionOptions {
         mark: MarkToken::default(),
         purpose: Purpose::Count,
         bounds: THOROUGH,
     };
-    sweep_as(store, owner, live, order, &mut continue_always).unwrap()
+    sweep_with(store, owner, live, options, &mut continue_always).unwrap()
 }
 
 fn continue_always(_: Step) -> ControlFlow<()> {
@@ -165,7 +165,7 @@ pub(crate) fn a_sweep_without_a_mark_is_refused(subject: &mut Subject) {
     let contents = fill(subject, owner);
     let error = query(subject, |store| {
         let none = MarkToken::default();
-        sweep_watched(store, owner, none, &only(&[]), &mut continue_always).unwrap_err()
+        sweep_watched(store, owner, none, &keep_only(&[]), &mut continue_always).unwrap_err()
     });
     assert!(
         matches!(error, StoreError::MarkSuperseded { .. }),
@@ -177,7 +177,7 @@ pub(crate) fn a_sweep_without_a_mark_is_refused(subject: &mut Subject) {
 pub(crate) fn a_sweep_deletes_unreferenced_contents(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
-    let live = only(&[&contents[3], &contents[8]]);
+    let live = keep_only(&[&contents[3], &contents[8]]);
     query(subject, |store| {
         // Facts and file changes follow the contents, so that the log may still be writing to its
         // last part.
@@ -202,7 +202,7 @@ pub(crate) fn counting_garbage_changes_nothing(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
     query(subject, |store| {
-        count(store, owner, &only(&[]));
+        count_garbage(store, owner, &keep_only(&[]));
     });
     assert_eq!(readable(subject, &contents).len(), 12);
 }
@@ -218,14 +218,14 @@ pub(crate) fn a_content_that_a_commit_references_survives_an_earlier_mark(subjec
         let second = store.begin_mark(owner).unwrap();
         // The first mark may have read this journal before it referenced the content.
         let refused =
-            sweep_watched(store, owner, first, &only(&[]), &mut continue_always).unwrap_err();
+            sweep_watched(store, owner, first, &keep_only(&[]), &mut continue_always).unwrap_err();
         assert!(
             matches!(refused, StoreError::MarkSuperseded { .. }),
             "{refused}"
         );
         store.end_mark(first);
         commit(store, owner, std::slice::from_ref(&held));
-        sweep_watched(store, owner, second, &only(&[]), &mut continue_always).unwrap();
+        sweep_watched(store, owner, second, &keep_only(&[]), &mut continue_always).unwrap();
         assert_eq!(read(store, hash(kept)).unwrap(), *kept);
     });
 }
@@ -237,7 +237,7 @@ pub(crate) fn only_the_newest_owner_sweeps(subject: &mut Subject) {
         let mark = store.begin_mark(old).unwrap();
         store.claim().unwrap();
         let refused =
-            sweep_watched(store, old, mark, &only(&[]), &mut continue_always).unwrap_err();
+            sweep_watched(store, old, mark, &keep_only(&[]), &mut continue_always).unwrap_err();
         assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");
         let refused = store.begin_mark(old).unwrap_err();
         assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");

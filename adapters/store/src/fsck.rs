@@ -217,10 +217,10 @@ fn inspect(
 impl Inspection {
     fn report(&self) -> FsckReport {
         let table = self.scan.index.processes();
-        let known = table.acknowledged();
+        let acknowledged = table.acknowledged();
         let (acknowledged, rest) = issues(&self.scan)
             .into_iter()
-            .partition(|issue| known.contains(&issue.clone().identity()));
+            .partition(|issue| acknowledged.contains(&issue.clone().identity()));
         let head = self.faulty.iter().map(|file| Issue::Head {
             file: (*file).to_owned(),
         });
@@ -235,21 +235,21 @@ impl Inspection {
 
     /// Issues with the end of the log.
     fn end_issues(&self) -> Vec<Issue> {
-        let whole = self.scan.last_whole;
+        let last_whole = self.scan.last_whole;
         let mut found = Vec::new();
         match self.head {
             Some(head) if is_truncated(&self.log, head.position) => {
-                let commits = head.position.commit.saturating_sub(whole.commit);
+                let commits = head.position.commit.saturating_sub(last_whole.commit);
                 found.push(Issue::LogTooShort {
-                    end: whole.end,
+                    end: last_whole.end,
                     head: head.position.end,
                     commits,
                 });
             }
             Some(_) if !self.end_of_log.is_end_unknown => {}
             _ => found.push(Issue::UnknownEnd {
-                end: whole.end,
-                commit: whole.commit,
+                end: last_whole.end,
+                commit: last_whole.commit,
             }),
         }
         if check_tail(&self.log, self.end_of_log.last_good).is_err() {
@@ -319,7 +319,7 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
     let store = options.clone().open(dir)?;
     let position = store.writer().position();
     let (scan, _) = LogScan::read(&store.log, position, &mut |_, _| {})?;
-    let known = scan.index.processes().acknowledged();
+    let acknowledged = scan.index.processes().acknowledged();
     let found = issues(&scan);
     let mut records = Vec::new();
     let mut losses = Vec::new();
@@ -328,7 +328,7 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
         match issue.clone().identity() {
             Issue::Snapshot { pid, at } => records.push(RecordBuilder::snapshot_dropped(pid, at)),
             Issue::Content { .. } => {}
-            loss if known.contains(&loss) => {}
+            loss if acknowledged.contains(&loss) => {}
             loss => losses.push(loss),
         }
     }

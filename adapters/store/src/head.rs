@@ -193,8 +193,8 @@ impl Head {
 
     fn from_block(block: &[u8]) -> Option<Self> {
         let (body, hash) = block.split_at_checked(BODY_BYTES)?;
-        let whole = blake3::hash(body).as_bytes()[..] == *hash;
-        if !whole || body[..8] != MAGIC || body[8..12] != VERSION.to_le_bytes() {
+        let is_whole = blake3::hash(body).as_bytes()[..] == *hash;
+        if !is_whole || body[..8] != MAGIC || body[8..12] != VERSION.to_le_bytes() {
             return None;
         }
         Some(Self {

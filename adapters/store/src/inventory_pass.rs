@@ -358,16 +358,16 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         missing
             .into_iter()
             .for_each(|what| self.update.inventory.note_unreadable(Some(pid), what));
-        let known = self.update.inventory.temp_files(pid);
+        let counted = self.update.inventory.temp_files(pid);
         let last = entry.temp_files.last;
-        if known < last {
+        if counted < last {
             let locations = self
                 .store
                 .query_index(|index| index.temp_files(pid, last))?;
             let locations =
-                locations.map(|locations| locations.into_iter().skip(known as usize).collect());
+                locations.map(|locations| locations.into_iter().skip(counted as usize).collect());
             if !self.are_new(locations)? {
-                let what = format!("changes of its temporary files after {known} are missing");
+                let what = format!("changes of its temporary files after {counted} are missing");
                 self.update.inventory.note_unreadable(Some(pid), what);
             }
         }

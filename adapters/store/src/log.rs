@@ -323,8 +323,10 @@ impl Log {
         segment
             .read(payload_start(at), &mut bytes)
             .map_err(cannot_read(at))?;
-        let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
-        let opened = whole.then(|| self.decrypt_payload(header, bytes)).flatten();
+        let is_whole = *blake3::hash(&bytes).as_bytes() == header.payload;
+        let opened = is_whole
+            .then(|| self.decrypt_payload(header, bytes))
+            .flatten();
         opened.ok_or_else(|| hash_mismatch(at))
     }
 

@@ -307,14 +307,14 @@ impl RecordHeader {
             return Err(UnknownFormat::Version(bytes[4]));
         }
         let kind = RecordKind::of(bytes[5]).ok_or(UnknownFormat::Kind(bytes[5]))?;
-        let known = ENDS_COMMIT
+        let known_flags = ENDS_COMMIT
             | ENCRYPTED
             | if kind == RecordKind::Content {
                 COMPRESSED
             } else {
                 0
             };
-        if bytes[6] & !known != 0 || bytes[7] != 0 {
+        if bytes[6] & !known_flags != 0 || bytes[7] != 0 {
             return Err(UnknownFormat::Flags(bytes[6], bytes[7]));
         }
         let header = Self {

@@ -147,7 +147,7 @@ impl StoredContent {
         at: Location,
         header: &RecordHeader,
     ) -> Result<bool, StoreError> {
-        let whole = || {
+        let check = || {
             let stored = Self::open(log, at, header, Arc::default())?;
             let stored_chunks = match &stored.form {
                 Form::Plain(layout) => {
@@ -160,7 +160,7 @@ impl StoredContent {
                 && stored.computed_chunks().is_ok()
                 && (header.first == 0 || stored.index_bytes()?.is_some()))
         };
-        match whole() {
+        match check() {
             Err(StoreError::Damaged { .. }) => Ok(false),
             other => other,
         }
@@ -219,12 +219,12 @@ impl StoredContent {
             }
             other => other?,
         }
-        let whole = if self.chunks.is_empty() {
+        let is_whole = if self.chunks.is_empty() {
             *blake3::hash(buffer).as_bytes() == self.hash
         } else {
             self.chunks.fits(chunk, buffer)
         };
-        if whole {
+        if is_whole {
             Ok(())
         } else {
             Err(self.damaged_chunk(chunk))
@@ -251,8 +251,11 @@ impl StoredContent {
             for chunk in chunks {
                 self.check_chunk(chunk, &mut buffer)?;
             }
-            let place = layout.bytes + range.start..layout.bytes + range.end;
-            return self.segment.slice(place).map_err(cannot_read(self.at));
+            let mapped_range = layout.bytes + range.start..layout.bytes + range.end;
+            return self
+                .segment
+                .slice(mapped_range)
+                .map_err(cannot_read(self.at));
         }
         let mut read = BytesMut::with_capacity((range.end - range.start) as usize);
         for chunk in chunks {
@@ -279,8 +282,8 @@ impl StoredContent {
             return Ok(None);
         }
         let index = Bytes::from(bytes);
-        let whole = index[..32] == *blake3::hash(&index[32..]).as_bytes();
-        Ok(whole.then(|| index.slice(32..)))
+        let is_whole = index[..32] == *blake3::hash(&index[32..]).as_bytes();
+        Ok(is_whole.then(|| index.slice(32..)))
     }
 
     fn damaged(&self) -> StoreError {

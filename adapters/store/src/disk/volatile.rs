@@ -92,12 +92,12 @@ impl VolatileDisk {
             let new = state.names.get(path);
             let old = state.durable_names.get(path);
             let is_same = matches!((new, old), (Some(new), Some(old)) if Arc::ptr_eq(new, old));
-            let kept = if is_same || random_below(2) == 0 {
+            let survivor = if is_same || random_below(2) == 0 {
                 new
             } else {
                 old
             };
-            if let Some(file) = kept {
+            if let Some(file) = survivor {
                 let found = file
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -195,8 +195,8 @@ impl FileBytes {
 
 impl Disk for VolatileDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let known = self.lock().names.get(path).cloned();
-        let file = match (mode, known) {
+        let existing = self.lock().names.get(path).cloned();
+        let file = match (mode, existing) {
             (OpenMode::Existing, None) => return Err(io::ErrorKind::NotFound.into()),
             (OpenMode::CreateNew, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
             (OpenMode::Existing, Some(file)) => file,

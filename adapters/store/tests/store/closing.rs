@@ -25,18 +25,18 @@ fn the_active_segment_is_closed_and_compacted() {
         let owner = store.claim().unwrap();
         let contents = fill(&store, owner);
         let before = answers(&store);
-        let live = only(&[&contents[2], &contents[7]]);
+        let live = keep_only(&[&contents[2], &contents[7]]);
         let bounds = Bounds {
             close_bytes: 5_000,
             ..CLOSE_WITH_ANY_GARBAGE
         };
         let ask = |mark, purpose| {
             let watch = &mut |_| ControlFlow::Continue(());
-            sweep_as(
+            sweep_with(
                 &store,
                 owner,
                 &live,
-                Order {
+                CollectionOptions {
                     mark,
                     purpose,
                     bounds,
@@ -84,7 +84,7 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let right = answers(&store);
-    let live = only(&[&contents[2], &contents[7]]);
+    let live = keep_only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();
     let mut crashes = Vec::new();
     let watch = &mut |step: Step| {
@@ -93,11 +93,11 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
         crashes.push((step, copy));
         ControlFlow::Continue(())
     };
-    sweep_as(
+    sweep_with(
         &store,
         owner,
         &live,
-        Order {
+        CollectionOptions {
             mark,
             purpose: Purpose::Free,
             bounds: CLOSE_WITH_ANY_GARBAGE,
@@ -117,11 +117,11 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
         let owner = store.claim().unwrap();
         let mark = store.begin_mark(owner).unwrap();
         let watch = &mut |_| ControlFlow::Continue(());
-        sweep_as(
+        sweep_with(
             &store,
             owner,
             &live,
-            Order {
+            CollectionOptions {
                 mark,
                 purpose: Purpose::Free,
                 bounds: CLOSE_WITH_ANY_GARBAGE,

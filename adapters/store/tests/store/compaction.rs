@@ -83,8 +83,8 @@ fn a_sweep_frees_unreferenced_contents_and_changes_no_other_answer() {
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let before = answers(&store);
-    let live = only(&[&contents[2], &contents[7], &bytes(99, 3_000)]);
-    let foreseen = count(&store, owner, &live);
+    let live = keep_only(&[&contents[2], &contents[7], &bytes(99, 3_000)]);
+    let foreseen = count_garbage(&store, owner, &live);
     assert_eq!(held(&store, &contents).len(), 12, "to count frees nothing");
     let swept = sweep(&store, owner, &live);
     assert_eq!(
@@ -149,7 +149,7 @@ fn the_file_of_a_compacted_segment_is_closed() {
     fill(&store, owner);
     let before = open_files();
     assert_eq!(before, lengths().count());
-    let swept = sweep(&store, owner, &only(&[]));
+    let swept = sweep(&store, owner, &keep_only(&[]));
     assert!(swept.freed_parts > 3, "{swept:?}");
     let live = lengths().filter(|length| *length > 168).count();
     assert_eq!(open_files(), live, "beside those that hold something");
@@ -177,7 +177,7 @@ fn a_second_sweep_finds_nothing_to_free() {
         owner,
         &[process_deleted(2), history_truncated(1, 6)],
     );
-    let live = only(&[&contents[7]]);
+    let live = keep_only(&[&contents[7]]);
     // Moved records follow the inspected segments, and are inspected by the next compaction.
     let sizes: Vec<_> = (0..6)
         .map(|_| sweep(&store, owner, &live).bytes_after)
@@ -232,14 +232,18 @@ fn deleted_pids_and_checkpoints_are_merged_and_stay_deleted() {
             close_bytes: 1,
             ..Bounds::default()
         };
-        let order = Order {
+        let options = CollectionOptions {
             mark,
             purpose: Purpose::Free,
             bounds,
         };
-        let swept = sweep_as(&store, owner, &Live::default(), order, &mut |_| {
-            ControlFlow::Continue(())
-        })
+        let swept = sweep_with(
+            &store,
+            owner,
+            &LiveContents::default(),
+            options,
+            &mut |_| ControlFlow::Continue(()),
+        )
         .unwrap();
         // Each segment that ever existed leaves one record of 168 bytes.
         sizes.push(swept.bytes_after - 168 * files(&folder.path().join("log")).len() as u64);
@@ -354,7 +358,7 @@ fn a_content_that_a_commit_references_after_the_mark_began_survives() {
             }
             ControlFlow::Continue(())
         };
-        sweep_watched(&store, owner, mark, &only(&[&contents[1]]), watch).unwrap();
+        sweep_watched(&store, owner, mark, &keep_only(&[&contents[1]]), watch).unwrap();
         assert_eq!(
             held(&store, &contents),
             [&contents[1], &contents[3], &contents[5]],
@@ -377,7 +381,7 @@ fn an_open_content_can_be_read_after_it_was_swept() {
         store.content(hash(&contents[1])).unwrap(),
         store.content(hash(&contents[2])).unwrap(),
     );
-    sweep(&store, owner, &only(&[&contents[1]]));
+    sweep(&store, owner, &keep_only(&[&contents[1]]));
     for (content, backing) in [(&contents[1], kept), (&contents[2], dropped)] {
         assert_eq!(backing.slice(0..600).unwrap(), *content);
     }
@@ -390,7 +394,7 @@ fn an_interrupted_sweep_changes_no_answer_and_can_be_repeated() {
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let before = answers(&store);
-    let live = only(&[&contents[2], &contents[7]]);
+    let live = keep_only(&[&contents[2], &contents[7]]);
     for steps in 0..40 {
         let mark = store.begin_mark(owner).unwrap();
         let mut left = steps;
@@ -430,7 +434,7 @@ fn a_crash_at_any_step_of_a_sweep_changes_no_answer() {
         &[process_deleted(2), history_truncated(1, 6)],
     );
     let expected_answers = answers(&store);
-    let live = only(&[&contents[2], &contents[7]]);
+    let live = keep_only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();
     let mut crashes = Vec::new();
     let watch = &mut |step: Step| {
@@ -508,7 +512,7 @@ fn a_damaged_segment_is_not_compacted() {
     fs::write(path(number), &damaged).unwrap();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
-    let swept = sweep(&store, owner, &only(&[&contents[2]]));
+    let swept = sweep(&store, owner, &keep_only(&[&contents[2]]));
     assert_eq!(swept.damaged_parts, [number]);
     assert!(swept.freed_parts > 1, "{swept:?}");
     assert_eq!(fs::read(path(number)).unwrap(), damaged);
@@ -533,7 +537,7 @@ fn an_older_owner_cannot_sweep() {
         Err(StoreError::Stale { .. })
     ));
     let mark = store.begin_mark(new).unwrap();
-    let refused = sweep_watched(&store, old, mark, &only(&[]), &mut |_| {
+    let refused = sweep_watched(&store, old, mark, &keep_only(&[]), &mut |_| {
         ControlFlow::Continue(())
     });
     assert!(
@@ -567,7 +571,7 @@ fn a_new_mark_ends_a_running_sweep_before_it_frees_more() {
         }
         ControlFlow::Continue(())
     };
-    let refused = sweep_watched(&store, owner, mark, &only(&[]), watch).unwrap_err();
+    let refused = sweep_watched(&store, owner, mark, &keep_only(&[]), watch).unwrap_err();
     assert!(refused.to_string().contains("once at a time"), "{refused}");
     assert_eq!(held(&store, &contents).len(), 12);
 }
@@ -578,7 +582,7 @@ fn a_commit_over_the_quota_is_refused_until_a_sweep_frees_space() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    let quota = count(&store, owner, &only(&[])).bytes_before + 3_000;
+    let quota = count_garbage(&store, owner, &keep_only(&[])).bytes_before + 3_000;
     drop(store);
     let store = LogStore::options()
         .segment_bytes(SEGMENT_BYTES)
@@ -608,7 +612,7 @@ fn a_commit_over_the_quota_is_refused_until_a_sweep_frees_space() {
         "nothing of it was written"
     );
     commit(&store, owner, &[ended(1)]);
-    sweep(&store, owner, &only(&[&contents[0]]));
+    sweep(&store, owner, &keep_only(&[&contents[0]]));
     commit(&store, owner, &[facts(1, 13..=13), content(&large)]);
     assert_eq!(read(&store, hash(&large)).unwrap(), large);
 }
@@ -712,7 +716,7 @@ fn random_operations_have_the_same_answers_with_and_without_sweeps() {
             if rng.below(6) == 0 {
                 let named: Vec<_> = contents.iter().filter(|_| rng.below(3) > 0).collect();
                 let live = if rng.below(3) == 0 {
-                    Live::default()
+                    LiveContents::default()
                 } else {
                     only(&named)
                 };

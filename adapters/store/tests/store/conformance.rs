@@ -102,7 +102,7 @@ fn the_log_store_conforms_if_it_is_swept_between_operations() {
                 let held = store.take().unwrap_or_else(open);
                 operation(&held);
                 if let Some(owner) = latest_owner(&held) {
-                    let swept = sweep(&held, owner, &Live::default());
+                    let swept = sweep(&held, owner, &LiveContents::default());
                     assert!(swept.damaged_parts.is_empty(), "{swept:?}");
                 }
                 if reopened {

@@ -111,18 +111,18 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
             .map(|(entry, _)| record_bytes(entry))
             .collect();
 
-        let live = only(&[&bytes(1, 2_000), &bytes(4, 2_000)]);
+        let live = keep_only(&[&bytes(1, 2_000), &bytes(4, 2_000)]);
         let bounds = Bounds {
             live_percent,
             step_bytes: 1 << 20,
             close_bytes: u64::MAX,
         };
         let ask = |mark, purpose| {
-            sweep_as(
+            sweep_with(
                 &store,
                 owner,
                 &live,
-                Order {
+                CollectionOptions {
                     mark,
                     purpose,
                     bounds,

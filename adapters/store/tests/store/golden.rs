@@ -137,7 +137,7 @@ fn write_golden_store(name: &str, options: &Options) {
     fill(&store, name);
     if name.starts_with("swept") {
         // Moved records are appended at the end, and each earlier segment becomes one record.
-        let swept = sweep(&store, store.claim().unwrap(), &Live::default());
+        let swept = sweep(&store, store.claim().unwrap(), &LiveContents::default());
         assert!(
             swept.freed_parts > 0 && swept.moved_bytes > 0,
             "{name}: {swept:?}"

@@ -667,7 +667,7 @@ fn an_index_whose_folder_cannot_be_written_is_kept_in_memory() {
         );
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(next));
         assert_eq!(read(&store, hash(&held)).unwrap(), held);
-        sweep(&store, owner, &only(&[&held]));
+        sweep(&store, owner, &keep_only(&[&held]));
         assert_eq!(
             read(&store, hash(&held)).unwrap(),
             held,

@@ -383,7 +383,7 @@ fn an_acknowledgement_survives_a_compaction() {
     let noted = files(&folder.path().join("log")).len() as u32;
     let owner = store.claim().unwrap();
     (11..=30).for_each(|number| commit(&store, owner, &[facts(2, number..=number)]));
-    sweep(&store, owner, &only(&[]));
+    sweep(&store, owner, &keep_only(&[]));
     let stub = fs::metadata(segment(folder.path(), noted)).unwrap().len();
     assert_eq!(stub, 168, "segment {noted}, which held the note, was swept");
     assert_eq!(issues(&store), before);

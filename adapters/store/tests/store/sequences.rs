@@ -291,7 +291,7 @@ impl Sequence {
         self.with_open_store("collect", |this, store| {
             if store.processes().unwrap().missing().next().is_none() {
                 let owner = store.claim().unwrap();
-                let swept = sweep(store, owner, &only(&[]));
+                let swept = sweep(store, owner, &keep_only(&[]));
                 this.story.push(format!("{swept:?}"));
             }
         });
