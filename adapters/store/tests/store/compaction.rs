@@ -718,7 +718,7 @@ fn random_operations_have_the_same_answers_with_and_without_sweeps() {
                 let live = if rng.below(3) == 0 {
                     LiveContents::default()
                 } else {
-                    only(&named)
+                    keep_only(&named)
                 };
                 let mut left = if rng.below(2) == 0 {
                     rng.below(20)
