@@ -138,7 +138,9 @@ impl RecordLog for SqliteLog {
         let sql = "SELECT number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 AND id = ?2 AND number <= ?3 ORDER BY number DESC LIMIT 1";
         let parameters = params![stream.kind as u8, key(stream.id), key(upto)];
-        Ok(self.query(sql, parameters, |row| read_record(row, 0))?.pop())
+        Ok(self
+            .query(sql, parameters, |row| read_record(row, 0))?
+            .pop())
     }
 
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError> {

@@ -25,7 +25,10 @@ text = 'This is turn {{ turn }} of our conversation.'
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let file: PathBuf = args.next().ok_or("usage: dormouse-own-store FILE TEXT")?.into();
+    let file: PathBuf = args
+        .next()
+        .ok_or("usage: dormouse-own-store FILE TEXT")?
+        .into();
     let text = args.next().ok_or("usage: dormouse-own-store FILE TEXT")?;
     let kernel = Kernel::open(SqliteLog::open(&file)?)
         .model("counts", Scripted::parse(SCRIPT, "counts")?)
