@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What durability costs: the figures of the binary `durability`, and LangGraph's SQLite saver on the same conversation. See
+"""Measures the cost of durability: runs the binary `durability`, and LangGraph's SQLite saver on the same conversation. See
 CONTRIBUTING.md."""
 
 import os
@@ -15,7 +15,7 @@ PEERS = ["langgraph==1.2.22", "langgraph-checkpoint-sqlite==3.1.2"]
 
 
 def measure(turns, message_bytes):
-    """What the saver leaves on the disk. Runs inside of its environment."""
+    """Measures the disk space that the saver uses. Runs inside of its environment."""
     from typing import Annotated, TypedDict
 
     from langchain_core.messages import AIMessage, HumanMessage
@@ -38,19 +38,19 @@ def measure(turns, message_bytes):
         app = graph.compile(checkpointer=SqliteSaver(connection))
         began = time.perf_counter()
         for turn in range(turns):
-            said = {"messages": [HumanMessage(content=text(2 * turn))]}
-            app.invoke(said, {"configurable": {"thread_id": "1"}})
+            user_message = {"messages": [HumanMessage(content=text(2 * turn))]}
+            app.invoke(user_message, {"configurable": {"thread_id": "1"}})
         took = time.perf_counter() - began
         connection.commit()
         connection.close()
         disk = sum(entry.stat().st_size for entry in Path(folder).iterdir())
-    spoken = 2 * turns * message_bytes
-    print(f"langgraph, {turns} turns of {2 * message_bytes} bytes: conversation {spoken} bytes, database {disk}")
-    print(f"database: {disk / spoken:.1f}x the conversation; {took:.1f} s")
+    conversation_bytes = 2 * turns * message_bytes
+    print(f"langgraph, {turns} turns of {2 * message_bytes} bytes: conversation {conversation_bytes} bytes, database {disk}")
+    print(f"database: {disk / conversation_bytes:.1f}x the conversation; {took:.1f} s")
 
 
 def peer_python():
-    """The interpreter of an environment that holds LangGraph; makes it in the first run."""
+    """The interpreter of an environment with LangGraph, which the first run creates."""
     cache = Path(os.environ.get("DORMOUSE_BENCH") or Path.home() / ".cache" / "dormouse-bench")
     python = cache / "langgraph" / "bin" / "python"
     if not python.exists():

@@ -30,7 +30,7 @@ def median_ns(runs, run):
 
 
 def measure(chars):
-    """What llmproc takes. Runs inside of its environment."""
+    """Measures llmproc. Runs inside of its environment."""
     from llmproc.file_descriptors import FileDescriptorManager
 
     text = LINE * (chars // len(LINE))
@@ -43,12 +43,12 @@ def measure(chars):
 
 
 async def measure_fork(holding):
-    """What llmproc takes to fork a process that holds so many descriptors of so many bytes."""
+    """Measures a fork of a process in llmproc. `holding` is the number of its descriptors and their size in bytes."""
     from llmproc import LLMProgram
     from llmproc.config.schema import FileDescriptorConfig
 
     count, size = map(int, holding.split("x"))
-    # Nothing is asked of a model: the key only has to be there.
+    # No model is called, but llmproc requires a key.
     os.environ["ANTHROPIC_API_KEY"] = "none"
     descriptors = FileDescriptorConfig(enabled=True)
     program = LLMProgram(
@@ -57,7 +57,7 @@ async def measure_fork(holding):
     process = await program.start()
     manager = process.fd_manager
     manager.create_fd_content((LINE * (size // len(LINE) + 1))[:size])
-    # What creating the others would give, without the minutes that it takes.
+    # Copies of one descriptor: creating each through the API would take minutes.
     entry = manager.file_descriptors["fd:1"]
     manager.file_descriptors = {f"fd:{number}": copy.deepcopy(entry) for number in range(1, count + 1)}
     taken = []
@@ -65,12 +65,12 @@ async def measure_fork(holding):
         start = time.perf_counter_ns()
         child = await process._fork_process()
         taken.append(time.perf_counter_ns() - start)
-        assert len(child.fd_manager.file_descriptors) == count, "the child has all that its parent holds"
+        assert len(child.fd_manager.file_descriptors) == count, "the child has all descriptors of its parent"
     return {"count": count, "bytes": size, "fork_ns": int(statistics.median(taken))}
 
 
 def peer_python():
-    """The interpreter of an environment that holds llmproc; makes it in the first run."""
+    """The interpreter of an environment with llmproc, which the first run creates."""
     cache = Path(os.environ.get("DORMOUSE_BENCH") or Path.home() / ".cache" / "dormouse-bench")
     python = cache / "venv" / "bin" / "python"
     if not python.exists():

@@ -2,7 +2,7 @@
 //!
 //! An agent is a process. It runs a [program], owns a table of file descriptors that hold what is
 //! too large for a model's context, forks, spawns, and is durable: kill the program at any moment,
-//! open its store again, and every process goes on where it was.
+//! open its store again, and every process continues where it was.
 //!
 #![cfg_attr(feature = "scripted", doc = "```")]
 #![cfg_attr(not(feature = "scripted"), doc = "```ignore")]
@@ -52,23 +52,23 @@
 //! # }
 //! ```
 //!
-//! This crate only gathers what an embedder needs; the crates behind it are described in
-//! ARCHITECTURE.md.
+//! This crate re-exports the items that an embedder needs. ARCHITECTURE.md describes the crates
+//! that define them.
 //!
 //! # Features
 //!
-//! All but `grammars` are on by default, `compression` by `store`. Each adds something and takes nothing away;
-//! `default-features = false` leaves the kernel, to which an embedder gives models, tools and a
-//! store of its own.
+//! All features except `grammars` are enabled by default; `store` enables `compression`. Each
+//! feature only adds items. With `default-features = false`, this crate contains only the kernel,
+//! and an embedder supplies models, tools and a store.
 //!
-//! | feature | what it adds | crates with it alone |
+//! | feature | adds | compiled crates with this feature alone |
 //! |---|---|---|
 //! | `scripted` | the scripted model, recordings of runs, the table of prices: [`models`], without HTTP | about 165 |
 //! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 205 |
 //! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP and TLS | about 210 |
 //! | `host` | commands and files of this machine under permissions, [`host`] | about 175 |
 //! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 180 |
-//! | `compression` | compression for a store of your own, [`records`]; `store` brings it: C code of zstd | about 165 |
+//! | `compression` | compression for a store of your own, [`records`]: C code of zstd; `store` enables it | about 165 |
 //! | `grammars` | functions and classes as units of source code: C parsers | about 170 |
 //!
 //! Without any of them about 160 crates are compiled, with all of them about 250.
@@ -97,13 +97,13 @@ pub use dormouse_content as content;
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, ReachedLimit};
 pub use dormouse_macros::tool;
-/// What differs between two points of processes.
+/// The differences between two positions of processes.
 pub mod diff {
     pub use dormouse_kernel::process::{
         DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair,
     };
 }
-/// Exports: processes as files that other stores can take in.
+/// Exports: processes as files that other stores can import.
 pub mod export {
     pub use dormouse_actors::handle::log_lines;
     pub use dormouse_actors::{Exported, read_export, scan_export};
@@ -124,14 +124,14 @@ pub use dormouse_proto::{
     checkpoint, command, descriptor, file, id, mail, message, model, process, record, server,
     shown, tool, user_input,
 };
-/// A store of one's own, above any log of records.
+/// Your own store, on top of any log of records.
 #[doc(inline)]
 pub use dormouse_records as records;
 #[cfg(feature = "store")]
 #[doc(inline)]
 pub use dormouse_store as store;
 
-/// The book and the README: their blocks of Rust are compiled and run as documentation tests.
+/// The README and chapters of the book, whose Rust code is run as documentation tests.
 #[cfg(all(
     doctest,
     feature = "host",

@@ -1,8 +1,8 @@
-//! Shared parts of the benchmarks: a model made from a closure, a bare actor, percentiles, and the
-//! memory of this process.
+//! Shared parts of the benchmarks: a model made from a closure, an actor without a kernel,
+//! percentiles, and the memory of this process.
 //!
-//! No benchmark passes or fails by a figure: each prints its figures next to others of the same
-//! run, for the reader to compare.
+//! No benchmark passes or fails by a figure: each prints its figures next to a baseline that was
+//! measured in the same run.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dormouse::model::{Delta, ModelError, Reply, Request};
 use dormouse::ports::Model;
 use dormouse::program::Program;
 use dormouse::{Kernel, KernelError};
-pub use dormouse_tests::says;
+pub use dormouse_tests::says as text_reply;
 use futures_util::future::{BoxFuture, FutureExt};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::Notify;
@@ -22,9 +22,9 @@ use tokio::sync::Notify;
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A model that answers each request with the result of a closure.
-pub struct Replies<F>(pub F);
+pub struct FnModel<F>(pub F);
 
-impl<F, R> Model for Replies<F>
+impl<F, R> Model for FnModel<F>
 where
     F: Fn(Request) -> R + Send + Sync + 'static,
     R: Future<Output = Reply> + Send + 'static,
@@ -40,7 +40,7 @@ where
 
 /// A reply that calls one tool.
 #[must_use]
-pub fn calls(tool: &str, args: &str) -> Reply {
+pub fn tool_call_reply(tool: &str, args: &str) -> Reply {
     dormouse_tests::asks(&[(tool, args)])
 }
 
@@ -69,13 +69,14 @@ pub fn program(kernel: &Kernel) -> Outcome<Program> {
     Ok(kernel.parse(TEXT)?.program)
 }
 
-/// A message of a [`Bare`] actor: a number that it passes on or counts.
+/// A message of a [`BareActor`]: a number that the actor passes on or counts.
 pub struct Token(pub u64);
 
-/// An actor that only calls a closure for each message.
-pub struct Bare<F>(pub F);
+/// An actor of the library `ractor` that only calls a closure for each message: the baseline for
+/// the processes of a kernel.
+pub struct BareActor<F>(pub F);
 
-impl<F: Fn(Token) + Send + Sync + 'static> Actor for Bare<F> {
+impl<F: Fn(Token) + Send + Sync + 'static> Actor for BareActor<F> {
     type Msg = Token;
     type State = ();
     type Arguments = ();
@@ -95,17 +96,17 @@ impl<F: Fn(Token) + Send + Sync + 'static> Actor for Bare<F> {
     }
 }
 
-/// Starts a [`Bare`] actor.
+/// Starts a [`BareActor`].
 ///
 /// # Errors
 /// If it cannot be started.
 pub async fn bare_actor(
     handle: impl Fn(Token) + Send + Sync + 'static,
 ) -> Outcome<ActorRef<Token>> {
-    Ok(Bare::spawn(None, Bare(handle), ()).await?.0)
+    Ok(BareActor::spawn(None, BareActor(handle), ()).await?.0)
 }
 
-/// Counts down, and wakes the waiter at zero.
+/// A counter that wakes its waiter when it reaches zero.
 #[derive(Default)]
 pub struct Countdown {
     left: AtomicUsize,
@@ -115,7 +116,7 @@ pub struct Countdown {
 impl Countdown {
     /// A countdown from `count`.
     #[must_use]
-    pub fn from(count: usize) -> Arc<Self> {
+    pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
             left: AtomicUsize::new(count),
             done: Notify::new(),
@@ -123,14 +124,14 @@ impl Countdown {
     }
 
     /// Counts down by one.
-    pub fn count(&self) {
+    pub fn count_down(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.done.notify_one();
         }
     }
 
     /// Waits for zero. Supports one waiter.
-    pub async fn ended(&self) {
+    pub async fn wait_for_zero(&self) {
         self.done.notified().await;
     }
 }
@@ -150,11 +151,11 @@ impl Percentiles {
     /// # Panics
     /// If there are none.
     #[must_use]
-    pub fn of(mut taken: Vec<Duration>) -> Self {
-        taken.sort_unstable();
+    pub fn of(mut durations: Vec<Duration>) -> Self {
+        durations.sort_unstable();
         Self {
-            median: taken[taken.len() / 2],
-            p99: taken[taken.len() * 99 / 100],
+            median: durations[durations.len() / 2],
+            p99: durations[durations.len() * 99 / 100],
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A checkpoint with two continuations: the process itself, and a branch, which does not contain
-//! anything that came after the checkpoint.
+//! A checkpoint with two continuations: the session itself, and a branch of it. The branch contains
+//! nothing that happened after the checkpoint.
 //!
 //! ```text
 //! the session: We spoke of owls, then of mice.
@@ -35,11 +35,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let session = kernel.start(program).session().without_input().await?;
     session.turn("Let us talk about owls.").await?;
     let checkpoint = session.checkpoint("after the owls").await?;
-    let here = session.turn("And about mice.").await?;
-    println!("the session: {}", here.message);
+    let in_session = session.turn("And about mice.").await?;
+    println!("the session: {}", in_session.message);
     let branch = kernel.branch(session.pid(), checkpoint.id).await?;
-    let there = branch.turn("And about bats.").await?;
-    println!("the branch:  {}", there.message);
+    let in_branch = branch.turn("And about bats.").await?;
+    println!("the branch:  {}", in_branch.message);
     kernel.shutdown().await?;
     Ok(())
 }

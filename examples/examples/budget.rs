@@ -28,7 +28,7 @@ impl Model for Endless {
         _deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         let call = self.0.fetch_add(1, Ordering::Relaxed);
-        let look = Block::ToolUse {
+        let tool_call = Block::ToolUse {
             id: format!("use_{call}").into(),
             name: "list_processes".into(),
             args: "{}".into(),
@@ -39,7 +39,7 @@ impl Model for Endless {
             ..Usage::default()
         };
         let reply = Reply {
-            blocks: vec![look],
+            blocks: vec![tool_call],
             stop: StopReason::ToolUse,
             usage,
         };

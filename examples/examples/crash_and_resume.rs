@@ -38,7 +38,7 @@ text = "the work is done"
 /// Does a step of the work. It is idempotent, so that the kernel may repeat it after a crash.
 #[dormouse::tool(idempotent)]
 async fn step(
-    /// Its number.
+    /// The number of the step.
     number: String,
 ) -> Result<String, String> {
     if number == "3" && std::env::var_os("CRASHES").is_some() {

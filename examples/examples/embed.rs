@@ -34,7 +34,7 @@ text = "In {{ prompt }} it is {{ last }}."
 
 /// The arguments of the tool. Their JSON schema, which the model sees, is derived from this type.
 #[derive(Deserialize, JsonSchema)]
-struct Place {
+struct TemperatureArgs {
     /// The city's name.
     city: String,
 }
@@ -43,7 +43,7 @@ async fn kernel(folder: &std::path::Path) -> Result<Kernel, Box<dyn std::error::
     let temperature = FnTool::new(
         "temperature",
         "Measures a city's temperature.",
-        |Place { city }: Place| async move {
+        |TemperatureArgs { city }: TemperatureArgs| async move {
             match city.as_str() {
                 "Oslo" => Ok("4 °C"),
                 "Rome" => Ok("19 °C"),

@@ -1,5 +1,5 @@
-//! `fork`: a process gives tasks to copies of itself, which have its whole conversation and its
-//! descriptors.
+//! The tool `fork`: a process gives tasks to copies of itself, which have its whole conversation
+//! and its descriptors.
 //!
 //! ```text
 //! 1 done: apples: 120, pears: 80

@@ -35,9 +35,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let kernel = Kernel::open(LogStore::open(folder.path())?)
         .model("sleeper", Scripted::parse(SCRIPT, "sleeper")?)
-        // A machine that loses power loses the turns of its last moment.
+        // A power loss may lose the turns of the last moment.
         .durability(Durability::Relaxed)
-        // At most so many are in memory; the others sleep, the longest idle first.
+        // At most 10 sessions are in memory; the others hibernate, the longest idle first.
         .max_awake(10)
         .build()
         .await?;

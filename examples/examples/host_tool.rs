@@ -1,5 +1,5 @@
 //! A function of yours as a tool. Its long output becomes a descriptor, of which the model reads
-//! what it needs.
+//! only one line.
 //!
 //! ```text
 //! The tools returned 110154 characters, and 4404 of them entered the context.
@@ -33,10 +33,10 @@ calls = [{ tool = "read_fd", args = { fd = "fd:1", mode = "line", start = 7777, 
 text = "{{ found.line }}"
 "#;
 
-/// Prints so many numbered lines.
+/// Prints numbered lines.
 #[dormouse::tool(access = "read", idempotent)]
 async fn numbers(
-    /// How many.
+    /// The number of lines.
     count: u32,
 ) -> Result<String, String> {
     Ok((1..=count)

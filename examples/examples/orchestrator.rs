@@ -1,5 +1,5 @@
 //! An orchestrator: jobs become processes, a few at a time, each with a budget. A failed
-//! job continues from the position before the failure instead of starting again.
+//! job continues from the position before the failure instead of starting retried.
 //!
 //! ```text
 //! job 1: sorted 3 letters
@@ -31,10 +31,10 @@ calls = [{ tool = "sort", args = { letters = 3 } }]
 text = "{{ last }}"
 "#;
 
-/// Does the work of a job.
+/// Sorts letters.
 #[dormouse::tool]
 async fn sort(
-    /// How many letters.
+    /// The number of letters.
     letters: u32,
 ) -> Result<String, String> {
     Ok(format!("sorted {letters} letters"))
@@ -65,7 +65,7 @@ impl Model for Unreliable {
     }
 }
 
-/// The result of a job, with retries.
+/// Waits for a job. If its model failed, continues it on a branch and waits for that.
 async fn run(kernel: &Kernel, process: Process) -> Result<String, KernelError> {
     let exit = process.wait().await?;
     if exit.status != ExitStatus::ModelFailed {
@@ -73,13 +73,17 @@ async fn run(kernel: &Kernel, process: Process) -> Result<String, KernelError> {
     }
     let facts = kernel.log(process.pid()).await?;
     let returned = facts.iter().rev().find(|fact| fact.name == "tool_returned");
-    let point = returned.map(|fact| fact.number).unwrap_or_default();
-    let again = kernel.branch(process.pid(), point).await?.wait().await?;
-    let worked = facts.iter().filter(|fact| fact.name.starts_with("tool_"));
-    let worked = worked.count();
+    let last_result = returned.map(|fact| fact.number).unwrap_or_default();
+    let retried = kernel
+        .branch(process.pid(), last_result)
+        .await?
+        .wait()
+        .await?;
+    let tool_facts = facts.iter().filter(|fact| fact.name.starts_with("tool_"));
+    let tool_facts = tool_facts.count();
     Ok(format!(
-        "failed after {worked} facts of work, continued from there: {}",
-        again.message
+        "failed after {tool_facts} facts of work, continued from there: {}",
+        retried.message
     ))
 }
 
@@ -95,8 +99,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .tool(sort())
         .build()
         .await?;
-    let written = ProgramBuilder::new("worker", Provider::Scripted).tools(["sort"]);
-    let program = kernel.parse(written)?.program;
+    let source = ProgramBuilder::new("worker", Provider::Scripted).tools(["sort"]);
+    let program = kernel.parse(source)?.program;
     let budget = Budget {
         processes: Some(4),
         ..Budget::default()

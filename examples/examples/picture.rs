@@ -1,5 +1,5 @@
-//! Draws the processes of a store as a picture: the tree, and how much of what the tools returned
-//! entered a context.
+//! Draws the processes of a store as an SVG picture: the process tree, the number of characters
+//! that the tools of each process returned, and how many of them entered a context.
 //!
 //! ```sh
 //! dormouse run examples/audit/auditor.toml --store target/audit --allow-read=examples/audit --allow-write=target/report
@@ -15,12 +15,12 @@ use dormouse::{Kernel, KernelError};
 const ROW: usize = 44;
 const INDENT: usize = 36;
 /// The width of the widest bar.
-const BAR: u64 = 240;
+const MAX_BAR_WIDTH: u64 = 240;
 
 /// A process in the picture.
 struct Row {
     depth: usize,
-    /// The row of its parent.
+    /// The index of the parent's row.
     parent: Option<usize>,
     name: String,
     descriptors: usize,
@@ -29,7 +29,7 @@ struct Row {
 }
 
 /// The processes of a store, parents before their children.
-async fn rows(kernel: &Kernel) -> Result<Vec<Row>, KernelError> {
+async fn read_rows(kernel: &Kernel) -> Result<Vec<Row>, KernelError> {
     let processes = kernel.processes().await?;
     let mut rows: Vec<Row> = Vec::new();
     let mut open: Vec<(usize, Option<usize>, Pid)> = processes
@@ -60,8 +60,8 @@ async fn rows(kernel: &Kernel) -> Result<Vec<Row>, KernelError> {
     Ok(rows)
 }
 
-/// A number with a comma at each thousand.
-fn grouped(number: u64) -> String {
+/// Formats a number with a comma at each thousand.
+fn format_number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -73,13 +73,14 @@ fn grouped(number: u64) -> String {
     text
 }
 
-fn picture(rows: &[Row]) -> Result<String, std::fmt::Error> {
+/// Draws the rows as SVG.
+fn draw_picture(rows: &[Row]) -> Result<String, std::fmt::Error> {
     let height = ROW * (rows.len() + 3);
     let middle = |row: usize| ROW * (row + 1) + ROW / 2;
     let most = rows.iter().map(|row| row.produced).max().unwrap_or(0);
     let width = |chars: u64| match chars {
         0 => 0,
-        chars => (BAR * chars / most.max(1)).max(1),
+        chars => (MAX_BAR_WIDTH * chars / most.max(1)).max(1),
     };
     let mut svg = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" font-family="sans-serif" font-size="14">
@@ -98,18 +99,18 @@ fn picture(rows: &[Row]) -> Result<String, std::fmt::Error> {
         }
         let (name, descriptors) = (&row.name, row.descriptors);
         let (text, top, bar, line) = (x + 10, y - 15, y - 7, y + 5);
-        let [produced, entered] = [row.produced, row.entered].map(grouped);
-        let [all, some] = [row.produced, row.entered].map(width);
+        let [produced, entered] = [row.produced, row.entered].map(format_number);
+        let [produced_width, entered_width] = [row.produced, row.entered].map(width);
         writeln!(
             svg,
             r##"<rect x="{x}" y="{top}" width="200" height="30" rx="5" fill="#eef2f7" stroke="#5b7a9d"/>
 <text x="{text}" y="{line}">{name} · {descriptors} fd</text>
 <text x="290" y="{line}">{produced}</text><text x="400" y="{line}">{entered}</text>
-<rect x="500" y="{bar}" width="{all}" height="14" fill="#c3cfdd"/><rect x="500" y="{bar}" width="{some}" height="14" fill="#b3541e"/>"##
+<rect x="500" y="{bar}" width="{produced_width}" height="14" fill="#c3cfdd"/><rect x="500" y="{bar}" width="{entered_width}" height="14" fill="#b3541e"/>"##
         )?;
     }
-    let produced = grouped(rows.iter().map(|row| row.produced).sum());
-    let entered = grouped(rows.iter().map(|row| row.entered).sum());
+    let produced = format_number(rows.iter().map(|row| row.produced).sum());
+    let entered = format_number(rows.iter().map(|row| row.entered).sum());
     let last = height - ROW / 2;
     writeln!(
         svg,
@@ -126,7 +127,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: picture STORE FILE.svg".into());
     };
     let kernel = Kernel::open(LogStore::read_only(store)?).build().await?;
-    std::fs::write(file, picture(&rows(&kernel).await?)?)?;
+    std::fs::write(file, draw_picture(&read_rows(&kernel).await?)?)?;
     kernel.shutdown().await?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Priorities: one model call at a time, and the process with the highest priority is served first.
+//! Priorities: the kernel makes one model call at a time, and the waiting process with the highest
+//! priority is first.
 //!
 //! ```text
 //! served: high, normal, low
@@ -18,27 +19,28 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
-/// Records the order of the calls. The first call waits until all others are queued.
-struct Line {
+/// A model that records the order of its calls. Its first call waits for a permit of the gate, so
+/// that all other calls are queued meanwhile.
+struct QueuedModel {
     served: Arc<Mutex<Vec<String>>>,
-    opens: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
 }
 
-impl Model for Line {
+impl Model for QueuedModel {
     fn call<'a>(
         &'a self,
         request: Request,
         _deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            let who = request.messages[0].text();
-            if who == "first" {
-                self.opens.acquire().await.ok();
+            let name = request.messages[0].text();
+            if name == "first" {
+                self.gate.acquire().await.ok();
             } else if let Ok(mut served) = self.served.lock() {
-                served.push(who.clone());
+                served.push(name.clone());
             }
             Ok(Reply {
-                blocks: vec![Block::text(who)],
+                blocks: vec![Block::text(name)],
                 stop: StopReason::EndTurn,
                 usage: Usage::default(),
             })
@@ -49,13 +51,13 @@ impl Model for Line {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (served, opens) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let line = Line {
+    let (served, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let model = QueuedModel {
         served: Arc::clone(&served),
-        opens: Arc::clone(&opens),
+        gate: Arc::clone(&gate),
     };
     let kernel = Kernel::builder()
-        .model("line", line)
+        .model("line", model)
         .model_calls(1)
         .build()
         .await?;
@@ -74,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     // Wait until all of them are queued.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    opens.add_permits(1);
+    gate.add_permits(1);
     for process in processes {
         process.wait().await?;
     }

@@ -1,5 +1,5 @@
-//! `spawn`: a process gives a task, and one of its descriptors, to a fresh process of another
-//! program.
+//! The tool `spawn`: a process gives a task, and one of its descriptors, to a new process of
+//! another program.
 //!
 //! ```text
 //! 1 buyer: The clerk says: 3 invoices are unpaid.

@@ -1,5 +1,5 @@
-//! A tool server of the Model Context Protocol, here a few lines of Python that the kernel starts:
-//! its tools are those of the program.
+//! A tool server of the Model Context Protocol: the kernel starts a few lines of Python, and a
+//! process calls the tool that they offer.
 //!
 //! ```text
 //! The server says: 42 backwards is 24.
@@ -47,7 +47,7 @@ text = "The server says: {{ last }}"
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // A system that cannot confine the server runs it without that.
+    // A system that cannot confine the server runs it unconfined.
     let permissions = Permissions::none()
         .allow_run("python3")
         .allow_without_confinement();

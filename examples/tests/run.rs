@@ -1,10 +1,10 @@
-//! Each example prints what its first comment says.
+//! Runs each example, and compares its output with the comment at the top of its file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The lines of the `text` block in the head of a source.
-fn promised(source: &str) -> Option<String> {
+/// The lines of the `text` block in the comment at the top of a file.
+fn documented_output(source: &str) -> Option<String> {
     let head = source.lines().map_while(|line| line.strip_prefix("//!"));
     let mut lines = head.map(|line| line.strip_prefix(' ').unwrap_or(line));
     lines.find(|line| *line == "```text")?;
@@ -16,25 +16,25 @@ fn promised(source: &str) -> Option<String> {
     )
 }
 
-/// Cargo builds the examples of a package next to its tests.
-fn program(name: &str) -> PathBuf {
+/// The path of a built example: cargo puts examples next to the folder of the tests.
+fn example_path(name: &str) -> PathBuf {
     let tests = std::env::current_exe().expect("a test has a path");
-    let built = tests.ancestors().nth(2).expect("it stands in deps");
+    let built = tests.ancestors().nth(2).expect("it is in the folder deps");
     built.join("examples").join(name)
 }
 
 #[test]
-fn an_example_prints_what_it_says() {
+fn each_example_prints_its_documented_output() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut ran = 0;
     for entry in std::fs::read_dir(folder).expect("there are examples") {
         let path = entry.expect("it can be listed").path();
         let source = std::fs::read_to_string(&path).expect("it can be read");
         let name = path.file_stem().and_then(|name| name.to_str());
-        let (Some(name), Some(promised)) = (name, promised(&source)) else {
+        let (Some(name), Some(expected)) = (name, documented_output(&source)) else {
             continue;
         };
-        let program = program(name);
+        let program = example_path(name);
         // Ten thousand sessions take a minute without optimisation.
         let output = Command::new(&program)
             .args((name == "hibernate").then_some("200"))
@@ -47,7 +47,7 @@ fn an_example_prints_what_it_says() {
         });
         let printed = String::from_utf8_lossy(&output.stdout);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(printed.trim_end(), promised, "{name}: {error}");
+        assert_eq!(printed.trim_end(), expected, "{name}: {error}");
         ran += 1;
     }
     assert!(ran > 8, "{ran} examples ran");

@@ -30,7 +30,7 @@ pub fn list_length(length: u64) -> u64 {
 #[derive(Debug, Default)]
 pub struct Chunks {
     list: Vec<ChainingValue>,
-    only: Option<Hash>,
+    single: Option<Hash>,
     offset: u64,
 }
 
@@ -44,17 +44,17 @@ impl Chunks {
         chunks
     }
 
-    /// A list as it was stored, for a content of this length. It is not verified: compare
-    /// [`Chunks::name`] with the content's hash.
+    /// The chunk hashes in a stored list, for a content of this length. They are not verified: the
+    /// caller compares [`Chunks::name`] with the content's hash.
     pub fn from_list(list: &[u8], length: u64) -> Self {
         Self {
             list: list.as_chunks().0.to_vec(),
-            only: None,
+            single: None,
             offset: length,
         }
     }
 
-    /// Whether the list is empty.
+    /// Whether the list of chunk hashes is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -67,15 +67,15 @@ impl Chunks {
                 .update(bytes)
                 .finalize_non_root()
         };
-        // BLAKE3 has no empty subtree, and none that is longer than its place.
-        let has_a_hash = !bytes.is_empty() && bytes.len() <= CHUNK_BYTES;
+        // A subtree of BLAKE3 is never empty, and here never longer than a chunk.
+        let is_chunk_length = !bytes.is_empty() && bytes.len() <= CHUNK_BYTES;
         let listed = self.list.get(chunk as usize);
-        has_a_hash && listed.is_some_and(|listed| *listed == hash())
+        is_chunk_length && listed.is_some_and(|listed| *listed == hash())
     }
 
     /// Adds the next chunk. All but the last are [`CHUNK_BYTES`] long.
     pub fn push(&mut self, chunk: &[u8]) {
-        self.only = (self.offset == 0).then(|| *blake3::hash(chunk).as_bytes());
+        self.single = (self.offset == 0).then(|| *blake3::hash(chunk).as_bytes());
         self.list.push(
             Hasher::new()
                 .set_input_offset(self.offset)
@@ -87,12 +87,12 @@ impl Chunks {
 
     /// The content's hash.
     pub fn name(&self) -> Hash {
-        match (self.only, &self.list[..]) {
+        match (self.single, &self.list[..]) {
             (Some(name), _) => name,
             (None, []) => *blake3::hash(b"").as_bytes(),
             (None, list) => {
                 let (left, right) = halves(list);
-                *merge_subtrees_root(&fold(left), &fold(right), Mode::Hash).as_bytes()
+                *merge_subtrees_root(&merge(left), &merge(right), Mode::Hash).as_bytes()
             }
         }
     }
@@ -107,18 +107,18 @@ impl Chunks {
     }
 }
 
-/// The left subtree of a BLAKE3 tree is the largest power of two that leaves something for the
-/// right.
+/// Splits the chunks into those of the left and the right subtree. The left subtree of BLAKE3 has
+/// the largest power of two of chunks that leaves at least one for the right.
 fn halves(list: &[ChainingValue]) -> (&[ChainingValue], &[ChainingValue]) {
     list.split_at(list.len().next_power_of_two() / 2)
 }
 
-fn fold(list: &[ChainingValue]) -> ChainingValue {
+fn merge(list: &[ChainingValue]) -> ChainingValue {
     match list {
         [one] => *one,
         more => {
             let (left, right) = halves(more);
-            merge_subtrees_non_root(&fold(left), &fold(right), Mode::Hash)
+            merge_subtrees_non_root(&merge(left), &merge(right), Mode::Hash)
         }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_chunk_do_not_fit() {
+    fn only_the_bytes_of_a_chunk_match_it() {
         let chunks = Chunks::of(&[7; 2 * CHUNK_BYTES]);
         assert!(chunks.fits(1, &[7; CHUNK_BYTES]));
         assert!(!chunks.fits(1, &[7; CHUNK_BYTES - 1]));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chunks_fold_to_the_hash_of_the_whole_at_every_shape() {
+    fn the_chunk_hashes_merge_to_the_hash_of_the_content_at_every_length() {
         let lengths = [
             0,
             1,

@@ -13,27 +13,30 @@ use crate::log::{NewContent, RecordBatch, RecordLog, RecordOp, Stream, StreamKin
 use crate::row::{KeptRow, StoredRow};
 use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, read_checkpoint, stream};
 use crate::validator::{
-    CheckedCommit, ProcessProgress, StoredCheckpoints, check_ops, needed, no_image,
+    CheckedCommit, ProcessProgress, StoredCheckpoints, check_ops, earliest_needed_fact,
+    no_image_error,
 };
 
-/// What is known of the stored records without a read, as long as no one else writes the store.
+/// Facts about the stored records that the validation of commits needs. Caching them is safe while
+/// this store is the only writer.
 #[derive(Debug, Default)]
 pub(crate) struct WriterCache {
     progress: HashMap<Pid, ProcessProgress>,
     /// `None` until a commit drops a checkpoint or deletes facts.
-    checkpoints: Option<KnownCheckpoints>,
+    checkpoints: Option<CachedCheckpoints>,
     /// The highest number that a checkpoint ever had. `None` until a commit creates one.
     last_checkpoint: Option<u64>,
 }
 
+/// All stored checkpoints.
 #[derive(Debug, Default)]
-struct KnownCheckpoints {
+struct CachedCheckpoints {
     readable: BTreeMap<CheckpointId, Checkpoint>,
-    /// What is wrong with the others. They can only be dropped.
+    /// The errors of unreadable checkpoints, which can only be dropped.
     damaged: BTreeMap<CheckpointId, String>,
 }
 
-impl KnownCheckpoints {
+impl CachedCheckpoints {
     fn contains(&self, id: CheckpointId) -> bool {
         self.readable.contains_key(&id) || self.damaged.contains_key(&id)
     }
@@ -75,7 +78,7 @@ impl<L: RecordLog> RecordStore<L> {
         self.load_cache(cache, batch.ops)?;
         let checked = self.check(cache, batch)?;
         let (codec, new_header) = self.codec_to_write(owner)?;
-        let mut changes = self.changes(&codec, batch, &checked.checkpoints)?;
+        let mut changes = self.record_changes(&codec, batch, &checked.checkpoints)?;
         if let Some(header) = new_header
             && !changes.is_empty()
         {
@@ -91,13 +94,13 @@ impl<L: RecordLog> RecordStore<L> {
             },
         )?;
         if !changes.is_empty() {
-            self.remember(codec);
+            self.remember_codec(codec);
         }
         update_cache(cache, batch.ops, checked, commit);
         Ok(())
     }
 
-    /// Loads what the validation of these ops needs into the cache.
+    /// Loads the records that the validation of these ops needs into the cache.
     fn load_cache(&self, cache: &mut WriterCache, ops: &[WriteOp]) -> Result<(), StoreError> {
         let pids = ops.iter().flat_map(|op| match op {
             WriteOp::ProcessCreated { row, .. } => vec![row.pid],
@@ -122,7 +125,7 @@ impl<L: RecordLog> RecordStore<L> {
         let needs_checkpoints =
             |op: &WriteOp| matches!(op, WriteOp::CheckpointDropped { .. }) || deletes_facts(op);
         if cache.checkpoints.is_none() && ops.iter().any(needs_checkpoints) {
-            cache.checkpoints = Some(self.known_checkpoints()?);
+            cache.checkpoints = Some(self.load_checkpoints()?);
         }
         let creates_checkpoint = |op: &WriteOp| matches!(op, WriteOp::Checkpoint { .. });
         if cache.last_checkpoint.is_none() && ops.iter().any(creates_checkpoint) {
@@ -131,8 +134,8 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(())
     }
 
-    fn known_checkpoints(&self) -> Result<KnownCheckpoints, StoreError> {
-        let mut known = KnownCheckpoints::default();
+    fn load_checkpoints(&self) -> Result<CachedCheckpoints, StoreError> {
+        let mut known = CachedCheckpoints::default();
         let records = self.log().read_kind(StreamKind::Checkpoint)?;
         let codec = self.codec()?;
         for (id, record) in records {
@@ -145,7 +148,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(known)
     }
 
-    /// How far the records of a process go; `None` for an unknown process.
+    /// The last numbers in the streams of a process; `None` for an unknown process.
     fn progress(&self, pid: Pid) -> Result<Option<ProcessProgress>, StoreError> {
         let Some(row) = self.row(pid)? else {
             return Ok(None);
@@ -166,19 +169,19 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     fn check(&self, cache: &WriterCache, batch: Batch<'_>) -> Result<CheckedCommit, StoreError> {
-        let none = KnownCheckpoints::default();
-        let known = cache.checkpoints.as_ref().unwrap_or(&none);
-        let is_held = |id: CheckpointId| known.contains(id);
-        let needs = |pid: Pid| needed(known.readable.values(), pid);
+        let none = CachedCheckpoints::default();
+        let stored = cache.checkpoints.as_ref().unwrap_or(&none);
+        let is_held = |id: CheckpointId| stored.contains(id);
+        let earliest_needed = |pid: Pid| earliest_needed_fact(stored.readable.values(), pid);
         let checkpoints = StoredCheckpoints {
             last: cache.last_checkpoint.unwrap_or_default(),
             is_held: &is_held,
-            needs: &needs,
+            earliest_needed: &earliest_needed,
         };
         let progress_of = |pid: Pid| cache.progress.get(&pid).copied();
         let checked = check_ops(batch, checkpoints, progress_of)?;
         if batch.ops.iter().any(deletes_facts) {
-            known.check_undamaged()?;
+            stored.check_undamaged()?;
         }
         for op in batch.ops {
             if let WriteOp::HistoryTruncated { pid, below } = op {
@@ -203,11 +206,12 @@ impl<L: RecordLog> RecordStore<L> {
             .latest(stream(StreamKind::Snapshot, pid), below.0)?
         {
             Some(image) if image.number == below.0 => Ok(()),
-            _ => Err(no_image(pid, below)),
+            _ => Err(no_image_error(pid, below)),
         }
     }
 
-    fn changes(
+    /// Encodes a valid batch as operations on records and contents.
+    fn record_changes(
         &self,
         codec: &Codec,
         Batch { ops, at_ms, .. }: Batch<'_>,
@@ -225,8 +229,8 @@ impl<L: RecordLog> RecordStore<L> {
             match op {
                 WriteOp::Content { hash, bytes, index } => {
                     self.pins().pin(codec.name(*hash).0);
-                    if added.insert(*hash) && !self.holds(codec, *hash)? {
-                        let content = content::to_store(codec, *hash, bytes, index)?;
+                    if added.insert(*hash) && !self.contains_content(codec, *hash)? {
+                        let content = content::encode_content(codec, *hash, bytes, index)?;
                         changes.contents.push(content);
                     }
                 }
@@ -240,7 +244,7 @@ impl<L: RecordLog> RecordStore<L> {
         for op in ops {
             if let WriteOp::ContentReferenced { hash } = op
                 && !added.contains(hash)
-                && !self.holds(codec, *hash)?
+                && !self.contains_content(codec, *hash)?
             {
                 return Err(StoreError::UnknownContent(*hash));
             }
@@ -252,11 +256,11 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Whether the log contains a content.
-    fn holds(&self, codec: &Codec, hash: ContentHash) -> Result<bool, StoreError> {
+    fn contains_content(&self, codec: &Codec, hash: ContentHash) -> Result<bool, StoreError> {
         Ok(self.log().content(codec.name(hash))?.is_some())
     }
 
-    /// The record operations of an op about one process.
+    /// Adds the record operations of an op about one process to `changes`.
     fn change_process(
         &self,
         codec: &Codec,
@@ -314,7 +318,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(())
     }
 
-    /// The row of a process that this commit changes.
+    /// The row of a process, to be changed by this commit.
     fn row_to_change<'a>(
         &self,
         changes: &'a mut Changes,
@@ -350,7 +354,7 @@ fn deletes_facts(op: &WriteOp) -> bool {
     )
 }
 
-/// Adds what was committed to the cache.
+/// Updates the cache after a commit.
 fn update_cache(
     cache: &mut WriterCache,
     ops: &[WriteOp],
@@ -361,7 +365,7 @@ fn update_cache(
     if let Some(checkpoint) = checked.checkpoints.last() {
         cache.last_checkpoint = Some(checkpoint.id.0);
     }
-    let Some(known) = &mut cache.checkpoints else {
+    let Some(stored) = &mut cache.checkpoints else {
         return;
     };
     for checkpoint in checked.checkpoints {
@@ -369,11 +373,11 @@ fn update_cache(
             commit,
             ..checkpoint
         };
-        known.readable.insert(checkpoint.id, checkpoint);
+        stored.readable.insert(checkpoint.id, checkpoint);
     }
     for op in ops {
         if let WriteOp::CheckpointDropped { id } = op {
-            known.remove(*id);
+            stored.remove(*id);
         }
     }
 }

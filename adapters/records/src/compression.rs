@@ -1,10 +1,10 @@
-//! zstd, for contents chunk by chunk, and for records as a whole.
+//! Compression by zstd: of contents chunk by chunk, and of records as a whole.
 //!
-//! Bytes are stored compressed only if that saves at least an eighth of them. A compressed chunk is
-//! recognised by its stored length, which is less than its own.
+//! Bytes are stored compressed only if that saves at least an eighth of them. A chunk whose stored
+//! length is less than its uncompressed length is compressed.
 //!
-//! Without the feature `compression`, nothing is compressed, and what is compressed is not damaged
-//! but cannot be read.
+//! Without the feature `compression`, nothing is compressed when it is written, and a read of
+//! compressed bytes fails with an error that names the feature.
 
 use std::io;
 #[cfg(feature = "compression")]
@@ -19,10 +19,11 @@ use dormouse_proto::record::codec::MAX_PAYLOAD_BYTES;
 
 use crate::chunks::CHUNK_BYTES;
 
-/// Whether this program can read what is compressed.
+/// Whether this program can read compressed bytes.
 pub(crate) const IS_BUILT_IN: bool = cfg!(feature = "compression");
 
-/// The lengths of records that are worth a try. Shorter ones hardly ever save an eighth.
+/// The lengths of records that are compressed. Compressing a shorter one hardly ever saves an
+/// eighth.
 #[cfg(feature = "compression")]
 const RECORD_BYTES: RangeInclusive<usize> = 128..=MAX_PAYLOAD_BYTES;
 
@@ -42,7 +43,7 @@ pub enum Compression {
 
 impl Compression {
     /// The compressed chunks of a content, each no longer than the chunk itself; `None` if they do
-    /// not save an eighth of the content. Stops as soon as that is certain.
+    /// not save an eighth of the content. Stops as soon as they cannot save it any more.
     ///
     /// # Errors
     /// As zstd's.
@@ -60,7 +61,7 @@ impl Compression {
         }
     }
 
-    /// A record compressed as a whole; `None` if that does not save an eighth of it.
+    /// Compresses a record as a whole; `None` if that does not save an eighth of it.
     ///
     /// # Errors
     /// As zstd's.
@@ -73,7 +74,7 @@ impl Compression {
             #[cfg(feature = "compression")]
             Self::Zstd(level) if RECORD_BYTES.contains(&bytes.len()) => {
                 let packed = zstd::bulk::compress(bytes, level)?;
-                Ok((packed.len() <= worth(bytes.len())).then_some(packed))
+                Ok((packed.len() <= max_compressed_bytes(bytes.len())).then_some(packed))
             }
             _ => Ok(None),
         }
@@ -82,7 +83,7 @@ impl Compression {
 
 #[cfg(feature = "compression")]
 fn compress_chunks(level: i32, content: &Bytes) -> io::Result<Option<Vec<Bytes>>> {
-    let worth = worth(content.len());
+    let max_compressed_bytes = max_compressed_bytes(content.len());
     let mut chunks = Vec::new();
     let mut length = 0;
     let mut zstd = zstd::bulk::Compressor::new(level)?;
@@ -94,7 +95,7 @@ fn compress_chunks(level: i32, content: &Bytes) -> io::Result<Option<Vec<Bytes>>
             chunk
         };
         length += packed.len() + 4;
-        if length > worth {
+        if length > max_compressed_bytes {
             return Ok(None);
         }
         chunks.push(packed);
@@ -102,7 +103,7 @@ fn compress_chunks(level: i32, content: &Bytes) -> io::Result<Option<Vec<Bytes>>
     Ok(Some(chunks))
 }
 
-/// The error of something compressed that this program cannot read.
+/// The error of reading compressed bytes without the feature `compression`.
 pub(crate) fn not_built_in(what: &str) -> StoreError {
     StoreError::Io {
         doing: format!("read {what}"),
@@ -115,7 +116,7 @@ pub(crate) fn not_built_in(what: &str) -> StoreError {
 
 #[cfg(feature = "compression")]
 /// The most bytes that may be left of `length` after compression.
-fn worth(length: usize) -> usize {
+fn max_compressed_bytes(length: usize) -> usize {
     length - length.div_ceil(8)
 }
 
@@ -126,7 +127,8 @@ pub fn split(content: &Bytes) -> impl Iterator<Item = Bytes> {
 }
 
 /// Reverses [`Compression::chunks`] for one chunk, which has `length` bytes when it is unpacked;
-/// `None` if it is no such chunk. Takes no more memory than `length`, whatever the frame claims.
+/// `None` if `packed` is no such chunk. Uses no more memory than `length`, whatever length the zstd
+/// frame claims.
 pub fn unpack_chunk(packed: Vec<u8>, length: usize) -> Option<Vec<u8>> {
     if packed.len() == length {
         return Some(packed);
@@ -144,8 +146,8 @@ fn decompress(_packed: &[u8], _length: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// Reverses [`Compression::record`]; `None` if that gives more than a record may have, or if the
-/// bytes are no frame.
+/// Reverses [`Compression::record`]; `None` if the result is longer than a record may be, or if the
+/// bytes are not a zstd frame.
 #[cfg(feature = "compression")]
 pub(crate) fn unpack_record(packed: &[u8]) -> Option<Vec<u8>> {
     let limit = MAX_PAYLOAD_BYTES as u64 + 1;

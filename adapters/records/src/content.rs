@@ -1,10 +1,10 @@
 //! Contents in a log of records: compressed and encrypted chunk by chunk, and checked by the
-//! hashes of their chunks, so that a part is read without the rest.
+//! hashes of their chunks, so that a part can be read without the rest.
 //!
 //! The log stores a content under its name: the hash of its bytes, or in an encrypted log the keyed
-//! hash of that (`secret`). What it stores as `bytes` are the chunks, one after another; each is 64
-//! KiB (the last is shorter), or one zstd frame, and is sealed on its own if the log is encrypted.
-//! What it stores as `index` consists of three parts:
+//! hash of that (`secret`). The stored `bytes` are the chunks, one after another. A chunk is 64 KiB
+//! long (the last one is shorter), or one zstd frame, and is encrypted on its own if the log is
+//! encrypted. The stored `index` consists of three parts:
 //!
 //! * the length of the directory (4);
 //! * the directory, as the module `frame` encodes a record: whether the chunks are compressed (1),
@@ -12,8 +12,9 @@
 //!   the hashes of the chunks (32 each) if there is more than one;
 //! * the text index, encoded in the same way, if there is one.
 //!
-//! The binding of each part is a zero, the part (1: directory 1, text index 2, chunk 3), the number
-//! of the chunk (8) and the content's name (32). No record begins its binding with a zero.
+//! Each part is authenticated together with its *binding*, so that it cannot be swapped for another
+//! part. The binding is a zero, the part (1: directory 1, text index 2, chunk 3), the number of the
+//! chunk (8) and the content's name (32). The binding of a record never begins with a zero.
 
 use std::io;
 use std::ops::Range;
@@ -28,7 +29,7 @@ use crate::compression::{self, split, unpack_chunk};
 use crate::error::damaged;
 use crate::frame::{Codec, cannot_encode};
 use crate::log::NewContent;
-use crate::secret::SEAL_BYTES;
+use crate::secret::ENCRYPTION_BYTES;
 use crate::validator::check_name;
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
@@ -44,17 +45,18 @@ enum Part {
     Chunk = 3,
 }
 
+/// The bytes that a part is authenticated with.
 fn binding(name: ContentHash, part: Part, number: u64) -> Vec<u8> {
     [&[0, part as u8], &number.to_le_bytes()[..], &name.0].concat()
 }
 
-/// Prepares a content for the log. Costs one pass over the bytes to hash them, one to compress them
-/// and one to encrypt them; shares them if they are neither compressed nor encrypted.
+/// Encodes a content for the log. Costs one pass over the bytes to hash them, one to compress them
+/// and one to encrypt them. Copies nothing if the bytes are neither compressed nor encrypted.
 ///
 /// # Errors
 /// [`StoreError::Refused`] if the bytes do not have this hash, and [`StoreError::Io`] if the
 /// operating system provides no randomness.
-pub(crate) fn to_store(
+pub(crate) fn encode_content(
     codec: &Codec,
     hash: ContentHash,
     bytes: &Bytes,
@@ -87,8 +89,8 @@ fn encode(
         stored.extend(codec.encode(index, &binding(name, Part::TextIndex, 0))?);
     }
     let bytes = match compressed {
-        None if !codec.keys.are_sealing() => bytes.clone(),
-        compressed => seal(
+        None if !codec.keys.is_encrypting() => bytes.clone(),
+        compressed => encrypt_chunks(
             codec,
             name,
             compressed.unwrap_or_else(|| split(bytes).collect()),
@@ -101,19 +103,19 @@ fn encode(
     })
 }
 
-fn seal(codec: &Codec, name: ContentHash, chunks: Vec<Bytes>) -> io::Result<Bytes> {
-    let mut sealed = Vec::new();
+fn encrypt_chunks(codec: &Codec, name: ContentHash, chunks: Vec<Bytes>) -> io::Result<Bytes> {
+    let mut encrypted = Vec::new();
     for (number, chunk) in (0..).zip(chunks) {
-        sealed.extend(
+        encrypted.extend(
             codec
                 .keys
-                .seal(&chunk, &binding(name, Part::Chunk, number))?,
+                .encrypt(&chunk, &binding(name, Part::Chunk, number))?,
         );
     }
-    Ok(sealed.into())
+    Ok(encrypted.into())
 }
 
-/// How a content is divided, and the hashes that its chunks are checked by.
+/// The lengths of the chunks of a content, and the hashes that the chunks are checked by.
 struct Directory {
     /// The length of the content.
     length: u64,
@@ -125,17 +127,17 @@ struct Directory {
     chunks: Chunks,
 }
 
-/// What the log stores as the bytes of a content.
+/// The form in which the log stores the bytes of a content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// The content.
+    /// The content as it is.
     Verbatim,
     /// Chunks that are compressed, encrypted or both.
     Packed,
 }
 
 impl Directory {
-    /// Decodes a directory; `None` if it is not the one that was written.
+    /// Decodes a directory; `None` if it is damaged.
     fn read(codec: &Codec, hash: ContentHash, stored: &Bytes) -> Option<Self> {
         let stored = codec.decode(stored, &binding(codec.name(hash), Part::Directory, 0))?;
         let (is_compressed, rest) = stored.split_first()?;
@@ -158,7 +160,7 @@ impl Directory {
             Some(compressed) => u32::from_le_bytes(*compressed).into(),
             None => chunk_length(length, chunk),
         };
-        let is_packed = is_compressed || codec.keys.are_sealing();
+        let is_packed = is_compressed || codec.keys.is_encrypting();
         Some(Self {
             length,
             is_compressed,
@@ -167,7 +169,7 @@ impl Directory {
             } else {
                 Form::Verbatim
             },
-            starts: starts(codec, length, stored_length),
+            starts: chunk_starts(codec, length, stored_length),
             chunks,
         })
     }
@@ -177,7 +179,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if they do not have the hash.
-    fn recount(
+    fn recompute(
         codec: &Codec,
         hash: ContentHash,
         stored: &dyn BlobReader,
@@ -187,7 +189,7 @@ impl Directory {
                 "the content {hash} does not match its hash. Everything else can still be read"
             ))
         };
-        if codec.keys.are_sealing() {
+        if codec.keys.is_encrypting() {
             return Err(damage());
         }
         let length = stored.length();
@@ -203,7 +205,7 @@ impl Directory {
             length,
             is_compressed: false,
             form: Form::Verbatim,
-            starts: starts(codec, length, |chunk| chunk_length(length, chunk)),
+            starts: chunk_starts(codec, length, |chunk| chunk_length(length, chunk)),
             chunks: Chunks::from_list(&chunks.list_bytes(), length),
         })
     }
@@ -215,14 +217,14 @@ fn chunk_length(length: u64, chunk: u64) -> u64 {
 }
 
 /// Where each chunk starts, and the last one ends.
-fn starts(codec: &Codec, length: u64, stored_length: impl Fn(u64) -> u64) -> Vec<u64> {
-    let seal = if codec.keys.are_sealing() {
-        SEAL_BYTES
+fn chunk_starts(codec: &Codec, length: u64, stored_length: impl Fn(u64) -> u64) -> Vec<u64> {
+    let tag_bytes = if codec.keys.is_encrypting() {
+        ENCRYPTION_BYTES
     } else {
         0
     };
     let ends = (0..length.div_ceil(CHUNK)).scan(0, |end, chunk| {
-        *end += stored_length(chunk) + seal;
+        *end += stored_length(chunk) + tag_bytes;
         Some(*end)
     });
     std::iter::once(0).chain(ends).collect()
@@ -257,7 +259,7 @@ impl StoredContent {
             split_index(stored.index().unwrap_or_default()).unwrap_or_default();
         let directory = match Directory::read(&codec, hash, &directory) {
             Some(directory) => directory,
-            None => Directory::recount(&codec, hash, &*stored)?,
+            None => Directory::recompute(&codec, hash, &*stored)?,
         };
         if directory.is_compressed && !compression::IS_BUILT_IN {
             return Err(compression::not_built_in(&format!("the content {hash}")));
@@ -271,12 +273,12 @@ impl StoredContent {
         })
     }
 
-    /// Unpacks a chunk, and checks it; `None` if it is not the one that was written.
+    /// Unpacks a chunk, and checks it; `None` if it is damaged.
     fn unpack(&self, chunk: u64, stored: &[u8]) -> Option<Vec<u8>> {
         let keys = &self.codec.keys;
-        let packed = if keys.are_sealing() {
+        let packed = if keys.is_encrypting() {
             let name = self.codec.name(self.hash);
-            keys.open(stored, &binding(name, Part::Chunk, chunk))?
+            keys.decrypt(stored, &binding(name, Part::Chunk, chunk))?
         } else {
             stored.to_vec()
         };
@@ -293,7 +295,7 @@ impl StoredContent {
         }
     }
 
-    /// What the log stores of these chunks; shorter if it lost the end.
+    /// The stored bytes of these chunks; shorter if the log lost the end of the content.
     fn stored_chunks(&self, chunks: Range<u64>) -> Result<Bytes, Unreadable> {
         let start = |chunk: u64| self.directory.starts[chunk as usize];
         let stored = start(chunks.start)..start(chunks.end).min(self.stored.length());
@@ -303,7 +305,7 @@ impl StoredContent {
         self.stored.slice(stored)
     }
 
-    /// These chunks of a content that is stored as it is. Copies nothing.
+    /// Reads chunks of a content that is stored as it is. Copies nothing.
     fn read_verbatim(&self, chunks: Range<u64>) -> Result<Bytes, Unreadable> {
         let read = self.stored_chunks(chunks.clone())?;
         let mut parts = read.chunks(CHUNK_BYTES);
@@ -316,15 +318,15 @@ impl StoredContent {
         Ok(read)
     }
 
-    /// These chunks of a packed content.
+    /// Reads chunks of a packed content.
     fn read_packed(&self, chunks: Range<u64>) -> Result<Bytes, Unreadable> {
         let mut read = BytesMut::new();
         for first in chunks.clone().step_by(CHUNKS_AT_ONCE as usize) {
             let group = first..chunks.end.min(first + CHUNKS_AT_ONCE);
             let mut stored = self.stored_chunks(group.clone())?;
             for chunk in group {
-                let place = &self.directory.starts[chunk as usize..][..2];
-                let length = ((place[1] - place[0]) as usize).min(stored.len());
+                let bounds = &self.directory.starts[chunk as usize..][..2];
+                let length = ((bounds[1] - bounds[0]) as usize).min(stored.len());
                 let unpacked = self.unpack(chunk, &stored.split_to(length));
                 read.extend_from_slice(&unpacked.ok_or_else(|| self.damaged_chunk(chunk))?);
             }

@@ -1,13 +1,13 @@
-//! Constructors for the port's errors.
+//! Constructors for variants of [`StoreError`], the error type of the store port.
 
 use dormouse_actors::ports::StoreError;
 
-/// What was read back is not what was written.
+/// The error for bytes that differ from those that were written, or are missing.
 pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::Damaged { what: what.into() }
 }
 
-/// The commit violates a rule. Nothing of it is written.
+/// The error for a commit that violates a rule. None of its records is written.
 pub(crate) fn refused(why: impl Into<String>) -> StoreError {
     StoreError::Refused { why: why.into() }
 }

@@ -1,18 +1,20 @@
-//! The bytes of a record: a payload, bound to its place.
+//! The bytes of a record: a payload with a checksum or an authentication tag, which also covers the
+//! stream and number of the record.
 //!
 //! | bytes | meaning |
 //! |---|---|
 //! | 0 | encoding: bit 1 compressed, bit 2 encrypted |
-//! | 1 | the payload: as it is, or one zstd frame; sealed if the log is encrypted |
+//! | 1 | the payload: as it is, or one zstd frame; encrypted if the log is |
 //! | the last 16 | only in a log that is not encrypted: the checksum |
 //!
 //! The *binding* of a record is its kind (1), and its id and number (8 each, little-endian). The
-//! checksum is 16 bytes of BLAKE3 over the encoding, the binding and the payload as stored. A seal
-//! has the encoding and the binding as its associated data. Therefore a record that the log
-//! changed, cut, or swapped for another is detected when it is read. What cannot be detected is an
-//! earlier record of the same place, since the log decides which one is the latest.
+//! checksum is 16 bytes of BLAKE3 over the encoding, the binding and the payload as stored.
+//! Encryption has the encoding and the binding as its associated data. Therefore a record that the
+//! log changed, cut, or swapped for another is detected when it is read. If the log returns an
+//! earlier version of a record with the same stream and number, that cannot be detected.
 //!
-//! A log is encrypted as a whole: a record that is not encrypted is damaged there, and the reverse.
+//! A log is encrypted as a whole: an unencrypted record in an encrypted log is damaged, and so is
+//! an encrypted record in an unencrypted log.
 
 use std::io;
 
@@ -35,9 +37,9 @@ const CHECKSUM_BYTES: usize = 16;
 /// How the records and contents of a log are encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Codec {
-    /// The keys that seal them.
+    /// The keys that records and contents are encrypted with.
     pub(crate) keys: Keys,
-    /// How they are compressed when they are written.
+    /// How records and contents are compressed when they are written.
     pub(crate) compression: Compression,
 }
 
@@ -47,7 +49,7 @@ impl Codec {
         ContentHash(self.keys.name(hash))
     }
 
-    /// The operation that writes a payload.
+    /// Encodes a payload, as the operation that writes it.
     ///
     /// # Errors
     /// [`StoreError::Io`] if the operating system provides no randomness.
@@ -65,7 +67,7 @@ impl Codec {
         })
     }
 
-    /// The operation that writes an encoded value.
+    /// Encodes a value, as the operation that writes it.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if the value cannot be encoded, and those of [`Codec::put`].
@@ -79,7 +81,7 @@ impl Codec {
         self.put(stream, number, &payload)
     }
 
-    /// The payload of a record, checked.
+    /// Checks and decodes the payload of a record.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], and [`StoreError::Io`] for a compressed record that this program
@@ -88,11 +90,11 @@ impl Codec {
         self.decode(&record.bytes, &binding(stream, record.number))
             .ok_or_else(|| {
                 if !compression::IS_BUILT_IN && is_compressed(&record.bytes) {
-                    return compression::not_built_in(&name(stream, record.number));
+                    return compression::not_built_in(&describe_record(stream, record.number));
                 }
                 damaged(format!(
                     "{} is not what was written. Everything else can still be read",
-                    name(stream, record.number)
+                    describe_record(stream, record.number)
                 ))
             })
     }
@@ -106,7 +108,7 @@ impl Codec {
         stream: Stream,
         record: &Record,
     ) -> Result<T, StoreError> {
-        let name = name(stream, record.number);
+        let name = describe_record(stream, record.number);
         codec::decode(&self.payload(stream, record)?).map_err(|error| match error {
             CodecError::Newer(version) => StoreError::Newer {
                 what: format!("{name} in version {version}"),
@@ -121,7 +123,7 @@ impl Codec {
     /// If the operating system provides no randomness, and those of zstd.
     pub(crate) fn encode(&self, payload: &[u8], binding: &[u8]) -> io::Result<Vec<u8>> {
         match self.compression.record(payload)? {
-            Some(packed) => self.seal(COMPRESSED, &packed, binding),
+            Some(packed) => self.encrypt_or_add_checksum(COMPRESSED, &packed, binding),
             None => self.encode_verbatim(payload, binding),
         }
     }
@@ -131,30 +133,40 @@ impl Codec {
     /// # Errors
     /// If the operating system provides no randomness.
     pub(crate) fn encode_verbatim(&self, payload: &[u8], binding: &[u8]) -> io::Result<Vec<u8>> {
-        self.seal(0, payload, binding)
+        self.encrypt_or_add_checksum(0, payload, binding)
     }
 
-    fn seal(&self, encoding: u8, payload: &[u8], binding: &[u8]) -> io::Result<Vec<u8>> {
-        if self.keys.are_sealing() {
+    fn encrypt_or_add_checksum(
+        &self,
+        encoding: u8,
+        payload: &[u8],
+        binding: &[u8],
+    ) -> io::Result<Vec<u8>> {
+        if self.keys.is_encrypting() {
             let encoding = encoding | ENCRYPTED;
-            let sealed = self.keys.seal(payload, &bound(encoding, binding))?;
-            return Ok([&[encoding], &sealed[..]].concat());
+            let encrypted = self
+                .keys
+                .encrypt(payload, &with_encoding(encoding, binding))?;
+            return Ok([&[encoding], &encrypted[..]].concat());
         }
         let checksum = checksum(encoding, binding, payload);
         Ok([&[encoding], payload, &checksum].concat())
     }
 
-    /// The payload of bytes that [`Codec::encode`] made for this binding; `None` for all others.
-    /// Shares the bytes of a payload that is neither compressed nor encrypted.
+    /// The reverse of [`Codec::encode`] for the same binding; `None` for any other bytes. Shares
+    /// the bytes of a payload that is neither compressed nor encrypted.
     pub(crate) fn decode(&self, bytes: &Bytes, binding: &[u8]) -> Option<Bytes> {
         let (encoding, stored) = bytes.split_first()?;
         if *encoding & !(COMPRESSED | ENCRYPTED) != 0
-            || (*encoding & ENCRYPTED != 0) != self.keys.are_sealing()
+            || (*encoding & ENCRYPTED != 0) != self.keys.is_encrypting()
         {
             return None;
         }
-        let packed = if self.keys.are_sealing() {
-            Bytes::from(self.keys.open(stored, &bound(*encoding, binding))?)
+        let packed = if self.keys.is_encrypting() {
+            Bytes::from(
+                self.keys
+                    .decrypt(stored, &with_encoding(*encoding, binding))?,
+            )
         } else {
             let (packed, stored_checksum) = stored.split_last_chunk()?;
             let is_whole = checksum(*encoding, binding, packed) == *stored_checksum;
@@ -173,8 +185,8 @@ fn is_compressed(bytes: &[u8]) -> bool {
         .is_some_and(|encoding| encoding & COMPRESSED != 0)
 }
 
-/// The name of a record in errors.
-pub(crate) fn name(stream: Stream, number: u64) -> String {
+/// Describes a record for an error message.
+pub(crate) fn describe_record(stream: Stream, number: u64) -> String {
     let id = stream.id;
     match stream.kind {
         StreamKind::Process => format!("the row of process {id}"),
@@ -197,6 +209,7 @@ pub(crate) fn cannot_encode(source: io::Error) -> StoreError {
     }
 }
 
+/// The bytes that a record is authenticated with: the stream and the number.
 fn binding(stream: Stream, number: u64) -> [u8; 17] {
     let mut binding = [stream.kind as u8; 17];
     binding[1..9].copy_from_slice(&stream.id.to_le_bytes());
@@ -204,7 +217,7 @@ fn binding(stream: Stream, number: u64) -> [u8; 17] {
     binding
 }
 
-fn bound(encoding: u8, binding: &[u8]) -> Vec<u8> {
+fn with_encoding(encoding: u8, binding: &[u8]) -> Vec<u8> {
     [&[encoding], binding].concat()
 }
 

@@ -1,10 +1,10 @@
 //! Garbage collection: finds the contents that journals reference, and deletes the others.
 //!
-//! Contents are compared by the log's names of them, here and in the pins: their hashes cannot be
-//! derived from the names that an encrypted log lists.
+//! Contents are compared by the names that the log has for them, because an encrypted log lists
+//! contents by keyed hashes.
 //!
-//! Records of deleted processes and truncated histories are deleted by the commit itself, so that
-//! only contents are left to collect.
+//! A commit that deletes a process or truncates a history deletes the records itself, so that only
+//! contents are left to collect.
 
 use std::ops::ControlFlow;
 
@@ -19,50 +19,50 @@ use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 use crate::frame::Codec;
 use crate::log::{Record, RecordLog, StreamKind};
 use crate::row::{KeptRow, StoredRow};
-use crate::store::{RecordStore, lost, missing, stream};
+use crate::store::{RecordStore, first_missing, lost_record, stream};
 
 /// How many contents are deleted at once; commits can run in between.
-const DELETED_TOGETHER: usize = 1_000;
+const DELETED_AT_ONCE: usize = 1_000;
 
 /// The records of a stream, and the first number that is missing between them.
 type ReadStream = (StreamKind, Vec<Record>, Option<u64>);
 
 impl<L: RecordLog> RecordStore<L> {
-    /// Takes the inventory by reading all journals, each time.
+    /// Builds the inventory again by reading all journals.
     pub(crate) fn run_inventory_update(
         &self,
-        mut order: InventoryUpdate<'_>,
+        mut update: InventoryUpdate<'_>,
     ) -> Result<InventoryReport, StoreError> {
-        *order.inventory = Inventory::default();
+        *update.inventory = Inventory::default();
         let mut report = InventoryReport::default();
         let records = self.log().read_kind(StreamKind::Process)?;
         let codec = self.codec()?;
         for (pid, record) in records {
-            if (order.watch)() == ControlFlow::Break(()) {
+            if (update.watch)() == ControlFlow::Break(()) {
                 report.progress = Progress::Interrupted;
                 break;
             }
             let pid = Pid(pid);
             match StoredRow::read(&codec, pid, &record) {
                 Ok(StoredRow::Kept(_)) => {
-                    report.records += self.update_inventory_of(&codec, pid, &mut order)?;
+                    report.records += self.update_inventory_of(&codec, pid, &mut update)?;
                 }
                 Ok(StoredRow::Deleted) => {}
-                Err(error) => order
+                Err(error) => update
                     .inventory
                     .note_unreadable(Some(pid), error.to_string()),
             }
         }
-        order.inventory.count_reports();
+        update.inventory.count_reports();
         Ok(report)
     }
 
-    /// Reads one journal. Returns how many records it has.
+    /// Adds the records of a process to the inventory. Returns how many records there are.
     fn update_inventory_of(
         &self,
         codec: &Codec,
         pid: Pid,
-        order: &mut InventoryUpdate<'_>,
+        update: &mut InventoryUpdate<'_>,
     ) -> Result<u64, StoreError> {
         let (ended_ms, streams) =
             match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
@@ -73,22 +73,22 @@ impl<L: RecordLog> RecordStore<L> {
         let mut count = 0;
         for (kind, records, missing) in streams {
             if let Some(number) = missing {
-                let what = lost(stream(kind, pid), number).to_string();
-                order.inventory.note_unreadable(Some(pid), what);
+                let what = lost_record(stream(kind, pid), number).to_string();
+                update.inventory.note_unreadable(Some(pid), what);
             }
             for record in &records {
-                add_references(codec, order, pid, kind, record);
+                add_references(codec, update, pid, kind, record);
                 count += 1;
             }
         }
         if let Some(ended_ms) = ended_ms {
-            order.inventory.set_ended(pid, ended_ms);
+            update.inventory.set_ended(pid, ended_ms);
         }
         Ok(count)
     }
 
-    /// All records of a journal, each stream with the first number that it lost, and the time at
-    /// which the process ended.
+    /// Reads all records of a process. Returns the time at which the process ended, and for each
+    /// stream its records and the first missing number.
     fn read_streams(
         &self,
         pid: Pid,
@@ -106,7 +106,7 @@ impl<L: RecordLog> RecordStore<L> {
                 StreamKind::Snapshot => first,
                 _ => records.last().map_or(0, |record| record.number),
             };
-            let missing = missing(&records, first, last);
+            let missing = first_missing(&records, first, last);
             streams.push((kind, records, missing));
         }
         Ok((kept.ended_ms, streams))
@@ -138,7 +138,7 @@ impl<L: RecordLog> RecordStore<L> {
                 unreferenced.push((name, bytes));
             }
         }
-        for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_TOGETHER)) {
+        for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_AT_ONCE)) {
             if sweep.purpose == Purpose::Free {
                 if (sweep.watch)(Step::Replace(group)) == ControlFlow::Break(()) {
                     swept.progress = Progress::Interrupted;
@@ -159,7 +159,7 @@ impl<L: RecordLog> RecordStore<L> {
         Ok(swept)
     }
 
-    /// Deletes contents, except those that a commit has pinned since they were judged.
+    /// Deletes contents, except those that a commit has pinned since they were found unreferenced.
     fn delete_unpinned(
         &self,
         owner: OwnerToken,
@@ -191,7 +191,7 @@ fn count_deleted(swept: &mut SweepReport, (_, bytes): &(ContentHash, u64)) {
 /// contents.
 fn add_references(
     codec: &Codec,
-    order: &mut InventoryUpdate<'_>,
+    update: &mut InventoryUpdate<'_>,
     pid: Pid,
     kind: StreamKind,
     record: &Record,
@@ -199,7 +199,7 @@ fn add_references(
     let payload = match codec.payload(stream(kind, pid), record) {
         Ok(payload) => payload,
         Err(error) => {
-            return order
+            return update
                 .inventory
                 .note_unreadable(Some(pid), error.to_string());
         }
@@ -207,20 +207,20 @@ fn add_references(
     let number = FactNumber(record.number);
     let (need, record) = match kind {
         StreamKind::Snapshot => {
-            order.inventory.add_image(pid, number);
+            update.inventory.add_image(pid, number);
             (Need::image(number), EncodedRecord::Image(&payload))
         }
         StreamKind::Fact => (Need::fact(number), EncodedRecord::Fact(&payload)),
         _ => (Need::ALWAYS, EncodedRecord::TempFile(&payload)),
     };
-    match (order.references)(record) {
+    match (update.references)(record) {
         Ok(contents) => {
             let names = contents
                 .iter()
                 .map(|hash| ShortName::of(&codec.name(*hash).0));
-            order.inventory.add_references(pid, need, names);
+            update.inventory.add_references(pid, need, names);
         }
-        Err(error) => order
+        Err(error) => update
             .inventory
             .note_unreadable(Some(pid), error.to_string()),
     }

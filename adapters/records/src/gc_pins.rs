@@ -2,8 +2,8 @@
 //!
 //! The marker reads journals while writers append to them. A writer may reference a content after
 //! the marker has passed that journal, so every content referenced by a commit during a mark is
-//! pinned, and survives the sweep. Only one mark runs at a time; a later one invalidates the one
-//! before it, because the pins of the earlier mark are no longer known.
+//! pinned, and survives the sweep. Only one mark runs at a time: a new mark discards the pins of
+//! the one before it, which becomes invalid.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ struct Mark {
 impl GcPins {
     /// Begins a mark, which supersedes any other.
     pub fn begin(&self) -> MarkToken {
-        self.with(|mark| {
+        self.with_mark(|mark| {
             *mark = Mark {
                 last: mark.last + 1,
                 pinned: Some(HashSet::new()),
@@ -39,19 +39,19 @@ impl GcPins {
 
     /// Ends a mark, unless it was superseded.
     pub fn end(&self, token: MarkToken) {
-        self.with(|mark| {
+        self.with_mark(|mark| {
             if mark.last == token.0 {
                 mark.pinned = None;
             }
         });
     }
 
-    /// Refuses a mark that ended or was superseded, because its pins are gone.
+    /// Refuses a mark that ended or was superseded, because its pins were discarded.
     ///
     /// # Errors
     /// [`StoreError::MarkSuperseded`].
     pub fn check(&self, token: MarkToken) -> Result<(), StoreError> {
-        self.with(|mark| match mark.pinned {
+        self.with_mark(|mark| match mark.pinned {
             Some(_) if mark.last == token.0 => Ok(()),
             Some(_) => Err(StoreError::MarkSuperseded {
                 why: "another mark was begun since",
@@ -64,19 +64,19 @@ impl GcPins {
 
     /// Pins a content that a commit references, if a mark runs.
     pub fn pin(&self, name: Name) {
-        self.with(|mark| mark.pinned.as_mut().is_some_and(|names| names.insert(name)));
+        self.with_mark(|mark| mark.pinned.as_mut().is_some_and(|names| names.insert(name)));
     }
 
     /// Whether a content is pinned.
     pub fn is_pinned(&self, name: Name) -> bool {
-        self.with(|mark| {
+        self.with_mark(|mark| {
             mark.pinned
                 .as_ref()
                 .is_some_and(|names| names.contains(&name))
         })
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Mark) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_mark<T>(&self, change: impl FnOnce(&mut Mark) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

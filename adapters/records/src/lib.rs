@@ -6,24 +6,26 @@
 //!
 //! * validation of commits ([`validator`]): journals without gaps, creations before facts, pids and
 //!   checkpoint numbers that are never reused;
-//! * the process table, checkpoints and their members, deletions, and what checkpoints still need;
+//! * the process table, checkpoints and their members, and deletions, which are refused for
+//!   processes and facts that a checkpoint needs;
 //! * garbage collection, with [`GcPins`] for contents that are committed during a collection;
 //! * a checksum for each record, and a hash for each 64 KiB of a content: changed bytes, and
-//!   missing records between others, are detected when they are read, and reported by name.
+//!   missing records between others, are detected when they are read, and the error names them;
+//! * encryption ([`RecordStore::key`]) and compression ([`RecordStore::compression`]). In an
+//!   encrypted log, neither the bytes nor the hashes of contents are visible. An implementation of
+//!   [`RecordLog`] has to do nothing for either.
 //!
-//! * encryption ([`RecordStore::key`]) and compression ([`RecordStore::compression`]). The log learns
-//!   neither bytes nor hashes of contents, and its implementation needs nothing for either.
-//!
-//! It cannot detect that a log loses the last records of a stream after it has acknowledged them, or
-//! that it returns an earlier version of a record that was rewritten (the row of a process, the
-//! header). Nor does a key authenticate which commit wrote a record, and when.
+//! A [`RecordStore`] cannot detect that a log loses the last records of a stream after it has
+//! acknowledged them, or that the log returns an earlier version of a record that was rewritten
+//! (the row of a process, the header). Encryption does not authenticate which commit wrote a
+//! record, and when.
 //!
 //! [`MemoryStore`] is such a store, on top of a [`MemoryLog`]. The crate
 //! `dormouse-store-conformance` contains the tests that every store passes.
 //!
-//! The store of the crate `dormouse-store` does not use this port: its log reports for damage which
-//! process lost which facts, which takes an index that knows processes. It shares the validation,
-//! the encryption ([`secret`]) and the compression ([`compression`]). `docs/format.md` describes the
+//! The store of the crate `dormouse-store` does not use this port. It reports which process lost
+//! which facts by a damage, and needs an index of processes for that. It shares the validation, the
+//! encryption ([`secret`]) and the compression ([`compression`]). `docs/format.md` describes the
 //! bytes that a log receives.
 //!
 //! ```
@@ -41,7 +43,8 @@
 //! # Ok::<(), dormouse_actors::ports::StoreError>(())
 //! ```
 //!
-//! The same store, encrypted and compressed. Another key, or none, is refused from then on:
+//! The same store, encrypted and compressed. After its first commit, it can be opened only with the
+//! same key:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -53,7 +56,7 @@
 //!
 //! let log = Arc::new(MemoryLog::default());
 //! let store = RecordStore::new_on(log.clone())
-//!     .key(StoreSecret::new([7; 32])) // of a secret store, and never of the source
+//!     .key(StoreSecret::new([7; 32])) // a real key comes from a secret manager, not from source
 //!     .compression(Compression::Zstd(3));
 //! # let row = ProcessRow::started(Pid(1), "auditor");
 //! # let born = WriteOp::ProcessCreated { row, image: b"image".to_vec() };

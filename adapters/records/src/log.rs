@@ -10,13 +10,15 @@ use dormouse_proto::id::{CommitNumber, ContentHash};
 
 /// A log of records, addressed by stream and number, and of contents, addressed by name.
 ///
-/// An implementation stores and finds bytes. It knows no process, decodes no record and checks no
-/// rule but the owner's: [`RecordStore`](crate::RecordStore) does the rest, compression and
-/// encryption included. It is called from threads that may block, by several of them at once.
+/// An implementation stores and finds bytes. It decodes no record, and the only rule that it checks
+/// is that the caller is the latest owner. [`RecordStore`](crate::RecordStore) does the rest,
+/// compression and encryption included. The methods may block, and several threads call them at
+/// once.
 ///
 /// The name of a content is 32 bytes that an implementation neither computes nor compares with the
-/// content: equal names are equal contents. It is the hash of the content, or in an encrypted log a
-/// keyed hash of that. What is stored as the content's bytes can be compressed or encrypted as well.
+/// content: contents with equal names are equal. The name is the hash of the content, or in an
+/// encrypted log a keyed hash of that. The stored bytes of the content may be compressed or
+/// encrypted.
 ///
 /// | operation | what it needs |
 /// |---|---|
@@ -39,12 +41,12 @@ pub trait RecordLog: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
-    /// Writes a batch, all or nothing, as one commit. When it returns, the batch is as durable as
-    /// `batch.until` asks for, and so is everything that was written before it. An empty batch
-    /// writes nothing, and is refused like any other if the owner is stale.
+    /// Writes a batch, all or nothing, as one commit. When it returns, the batch and everything
+    /// written before it are as durable as `batch.until` asks for. An empty batch writes nothing,
+    /// and is refused like any other if the owner is stale.
     ///
-    /// Returns the number of the commit, which is at least 1 and greater than that of every one
-    /// before it; for an empty batch that of the last commit, or 0 if there is none.
+    /// Returns the number of the commit, which is at least 1 and greater than that of every earlier
+    /// commit. For an empty batch, returns the number of the last commit, or 0 if there is none.
     ///
     /// The check of the owner and the write are one step: a writer that was superseded between
     /// them must not succeed.
@@ -79,9 +81,9 @@ pub trait RecordLog: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError>;
 
-    /// A content as it was written; `None` if the log does not contain it. The result is read in
-    /// parts, none of them empty. Should cost no pass over the bytes. The parts do not have to be
-    /// checked.
+    /// A content as it was written; `None` if the log does not contain it. The caller reads the
+    /// result in parts, none of them empty, and checks them. Opening a content should cost no pass
+    /// over its bytes.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -100,23 +102,23 @@ pub trait RecordLog: Send + Sync + 'static {
     fn delete_contents(&self, owner: OwnerToken, names: &[ContentHash]) -> Result<(), StoreError>;
 }
 
-/// Names a stream of records.
+/// The name of a stream: the records of one kind that belong to one process or checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
-    /// What the stream's records are.
+    /// The kind of the stream's records.
     pub kind: StreamKind,
     /// The pid of a process, or the number of a checkpoint.
     pub id: u64,
 }
 
-/// What the records of a stream are. The numbers are stored, and must never change.
+/// The kind of the records of a stream. The numbers are stored, and must never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum StreamKind {
     /// The row of a process: one record, number 0, rewritten when the process ends or is deleted.
     Process = 1,
-    /// Images of a process, numbered by the last fact in them; 0 is the one that it was created
-    /// with.
+    /// Images of a process, numbered by the last fact in them; the image that the process was
+    /// created with has the number 0.
     Snapshot = 2,
     /// Facts of a process, numbered from 1 without a gap.
     Fact = 3,
@@ -171,9 +173,9 @@ impl RecordBatch<'_> {
 pub struct NewContent {
     /// The name of the content, which is not always the hash of `bytes`.
     pub hash: ContentHash,
-    /// What is stored of the content.
+    /// The bytes to be stored.
     pub bytes: Bytes,
-    /// What [`BlobReader::index`] returns for it.
+    /// The bytes that [`BlobReader::index`] returns for the content.
     pub index: Bytes,
 }
 

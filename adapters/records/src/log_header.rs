@@ -1,9 +1,9 @@
-//! The first record of a log: whether the log is encrypted, and the salt of its keys.
+//! The header of a log: it says whether the log is encrypted, and contains the salt of its keys.
 //!
-//! The first commit writes it, and nothing changes it later. Its payload is the version of the
-//! encoding (1), the salt (32) and the check of the secret (32); both are zeros in a log that is
-//! not encrypted. It is not encrypted itself. Without it an encrypted log cannot be read: the salt
-//! is part of every key.
+//! The first commit writes the header as a record, which is never changed. Its payload is the
+//! version of the encoding (1), the salt (32) and the check value of the secret (32); both are
+//! zeros in a log that is not encrypted. The header itself is never encrypted. Without the header
+//! an encrypted log cannot be read, because every key is derived from the salt.
 
 use std::io;
 
@@ -67,7 +67,7 @@ impl LogHeader {
             }),
             _ => Err(damaged(format!(
                 "{} has {} bytes",
-                frame::name(LOG_HEADER, 0),
+                frame::describe_record(LOG_HEADER, 0),
                 payload.len()
             ))),
         }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_survives_its_record() {
+    fn a_header_decodes_from_the_record_that_stores_it() {
         for secret in [None, Some(StoreSecret::new([1; 32]))] {
             let header = LogHeader::new(secret.as_ref()).unwrap();
             let read = LogHeader::read(&record(header.put().unwrap())).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_a_later_version_is_no_damage_and_one_of_another_length_is() {
+    fn a_later_version_is_an_error_of_its_own_and_a_wrong_length_is_damage() {
         let read = |payload: &[u8]| {
             let op = unencrypted().put(LOG_HEADER, 0, payload).unwrap();
             LogHeader::read(&record(op)).unwrap_err()

@@ -1,4 +1,5 @@
-//! A log of records in memory, for tests and for embedders that want no files.
+//! A log of records in memory, and a store on top of it, for tests and for embedders that want no
+//! files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Range, RangeInclusive};
@@ -33,17 +34,17 @@ struct State {
     owner: u64,
     commit: u64,
     records: BTreeMap<(Stream, u64), Record>,
-    contents: HashMap<ContentHash, InMemory>,
+    contents: HashMap<ContentHash, MemoryContent>,
 }
 
 /// A content in memory, which cannot be damaged.
 #[derive(Clone, Debug)]
-struct InMemory {
+struct MemoryContent {
     bytes: Bytes,
     index: Bytes,
 }
 
-impl BlobReader for InMemory {
+impl BlobReader for MemoryContent {
     fn length(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -63,7 +64,7 @@ impl BlobReader for InMemory {
 }
 
 impl MemoryLog {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,10 +90,10 @@ impl State {
                 self.records.insert((*stream, *number), record);
             }
             RecordOp::Delete { stream, upto } => {
-                let places = self.records.range((*stream, 0)..=(*stream, *upto));
-                let places: Vec<_> = places.map(|(place, _)| *place).collect();
-                for place in places {
-                    self.records.remove(&place);
+                let keys = self.records.range((*stream, 0)..=(*stream, *upto));
+                let keys: Vec<_> = keys.map(|(key, _)| *key).collect();
+                for key in keys {
+                    self.records.remove(&key);
                 }
             }
         }
@@ -101,7 +102,7 @@ impl State {
 
 impl RecordLog for MemoryLog {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
-        let mut state = self.state();
+        let mut state = self.lock();
         state.owner += 1;
         Ok(OwnerToken(state.owner))
     }
@@ -111,13 +112,13 @@ impl RecordLog for MemoryLog {
         owner: OwnerToken,
         batch: &RecordBatch<'_>,
     ) -> Result<CommitNumber, StoreError> {
-        let mut state = self.state();
+        let mut state = self.lock();
         state.check_owner(owner)?;
         state.commit += u64::from(!batch.is_empty());
         for new in batch.contents {
             let bytes = new.bytes.clone();
             let index = new.index.clone();
-            let content = InMemory { bytes, index };
+            let content = MemoryContent { bytes, index };
             state.contents.entry(new.hash).or_insert(content);
         }
         for op in batch.ops {
@@ -134,14 +135,14 @@ impl RecordLog for MemoryLog {
         if numbers.is_empty() {
             return Ok(Vec::new());
         }
-        let state = self.state();
+        let state = self.lock();
         let range = (stream, *numbers.start())..=(stream, *numbers.end());
         let records = state.records.range(range);
         Ok(records.map(|(_, record)| record.clone()).collect())
     }
 
     fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
-        let state = self.state();
+        let state = self.lock();
         let latest = state
             .records
             .range((stream, 0)..=(stream, upto))
@@ -150,21 +151,21 @@ impl RecordLog for MemoryLog {
     }
 
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError> {
-        let state = self.state();
-        let place = |id, number| (Stream { kind, id }, number);
-        let records = state.records.range(place(0, 0)..=place(u64::MAX, u64::MAX));
+        let state = self.lock();
+        let key = |id, number| (Stream { kind, id }, number);
+        let records = state.records.range(key(0, 0)..=key(u64::MAX, u64::MAX));
         Ok(records
             .map(|((stream, _), record)| (stream.id, record.clone()))
             .collect())
     }
 
     fn content(&self, name: ContentHash) -> Result<Option<Arc<dyn BlobReader>>, StoreError> {
-        let content = self.state().contents.get(&name).cloned();
+        let content = self.lock().contents.get(&name).cloned();
         Ok(content.map(|content| Arc::new(content) as _))
     }
 
     fn contents(&self) -> Result<Vec<(ContentHash, u64)>, StoreError> {
-        let state = self.state();
+        let state = self.lock();
         let contents = state.contents.iter();
         Ok(contents
             .map(|(name, content)| (*name, content.length()))
@@ -172,7 +173,7 @@ impl RecordLog for MemoryLog {
     }
 
     fn delete_contents(&self, owner: OwnerToken, names: &[ContentHash]) -> Result<(), StoreError> {
-        let mut state = self.state();
+        let mut state = self.lock();
         state.check_owner(owner)?;
         for name in names {
             state.contents.remove(name);

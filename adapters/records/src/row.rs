@@ -11,7 +11,10 @@ use crate::log::{Record, RecordOp, Stream, StreamKind};
 use crate::validator::ProcessState;
 
 /// A row of the process table.
-#[expect(clippy::large_enum_variant, reason = "almost all are the large one")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "almost all rows are of the large variant"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StoredRow {
     /// A process whose journal is kept.

@@ -1,14 +1,14 @@
-//! The host's secret, and the keys that are derived from it.
+//! Encryption: the secret that the host supplies, and the keys that are derived from it.
 //!
-//! Secret and salt give four independent keys: for payloads, index entries, names of contents, and
-//! headers. The salt is random for each store, and stored in its head (HEAD in a folder, the log
-//! header in a log of records), so that two stores with one secret share no key. No key is ever
-//! written; the head contains a check value, which distinguishes a wrong secret from damage.
+//! Four independent keys are derived from the secret and a salt: for payloads, index entries, names
+//! of contents, and headers. The salt is random for each store, so that two stores with the same
+//! secret share no key. The salt is stored in HEAD or, in a log of records, in the log header. No
+//! key is ever written. A check value next to the salt distinguishes a wrong secret from damage.
 //!
-//! This is the only module that encrypts. The store of the crate `dormouse-store` uses it as
-//! [`RecordStore`](crate::RecordStore) does.
+//! This is the only module that encrypts. Both [`RecordStore`](crate::RecordStore) and the store of
+//! the crate `dormouse-store` use it.
 //!
-//! A sealed text is a random nonce (24), the text under XChaCha20-Poly1305, and the tag (16).
+//! An encrypted text is a random nonce (24), the text under XChaCha20-Poly1305, and the tag (16).
 
 use std::fmt;
 use std::io;
@@ -26,12 +26,12 @@ type Hash = [u8; 32];
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
-/// How many bytes sealing adds.
-pub const SEAL_BYTES: u64 = (NONCE_BYTES + TAG_BYTES) as u64;
+/// How many bytes encryption adds: the nonce and the tag.
+pub const ENCRYPTION_BYTES: u64 = (NONCE_BYTES + TAG_BYTES) as u64;
 /// The check value of a store that is not encrypted.
 pub const NO_CHECK: Hash = [0; 32];
 
-/// Distinguishes a store from all others: the salt of its keys, drawn when the store is created.
+/// The salt of a store's keys: random bytes that distinguish the store from all others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StoreKey(pub Hash);
 
@@ -61,13 +61,13 @@ impl StoreSecret {
     /// which are not random.
     pub fn read(text: Vec<u8>) -> Result<Self, InvalidSecret> {
         let text = Zeroizing::new(text);
-        let not_one = InvalidSecret { bytes: text.len() };
+        let invalid = InvalidSecret { bytes: text.len() };
         if let Ok(bytes) = <[u8; 32]>::try_from(&text[..]) {
             let is_text = bytes
                 .iter()
                 .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
             return if is_text {
-                Err(not_one)
+                Err(invalid)
             } else {
                 Ok(Self::new(bytes))
             };
@@ -75,7 +75,7 @@ impl StoreSecret {
         let digits = text.trim_ascii();
         let mut secret = Zeroizing::new([0; 32]);
         if digits.len() != 2 * secret.len() {
-            return Err(not_one);
+            return Err(invalid);
         }
         for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
             let digit = |at: usize| {
@@ -84,7 +84,7 @@ impl StoreSecret {
                     .and_then(|digit| u8::try_from(digit).ok())
             };
             let (Some(high), Some(low)) = (digit(0), digit(1)) else {
-                return Err(not_one);
+                return Err(invalid);
             };
             *byte = high << 4 | low;
         }
@@ -99,7 +99,7 @@ impl StoreSecret {
     }
 }
 
-/// The input is not a secret.
+/// The error of an input that is not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the {bytes} bytes given are not a key. A key is 32 random bytes, written as 64 hexadecimal \
@@ -154,7 +154,7 @@ impl Keys {
             (None, false) => Err(KeyFault::Missing),
             (Some(_), true) => Err(KeyFault::NotEncrypted),
             (Some(secret), false) if check_of(secret, salt) != *check => Err(KeyFault::Wrong),
-            (Some(secret), false) => Ok(Self::sealing(salt, secret)),
+            (Some(secret), false) => Ok(Self::encrypting(salt, secret)),
         }
     }
 
@@ -166,7 +166,7 @@ impl Keys {
         }
     }
 
-    fn sealing(StoreKey(salt): StoreKey, secret: &StoreSecret) -> Self {
+    fn encrypting(StoreKey(salt): StoreKey, secret: &StoreSecret) -> Self {
         let key = |purpose| secret.key(&salt, purpose);
         let cipher = |purpose| XChaCha20Poly1305::new((&*key(purpose)).into());
         let payloads = cipher("dormouse store 1, payloads");
@@ -189,7 +189,7 @@ impl Keys {
     }
 
     /// Whether the store is encrypted.
-    pub fn are_sealing(&self) -> bool {
+    pub fn is_encrypting(&self) -> bool {
         self.cipher.is_some()
     }
 
@@ -202,40 +202,43 @@ impl Keys {
         }
     }
 
-    /// Encrypts a payload, or a part of one. It opens only with the same `associated_data`.
+    /// Encrypts a payload, or a part of one. It can be decrypted only with the same
+    /// `associated_data`. Returns a copy of the text if the store is not encrypted.
     ///
     /// # Errors
     /// If the operating system provides no randomness.
-    pub fn seal(&self, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn encrypt(&self, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
             || Ok(text.to_vec()),
-            |cipher| seal(&cipher.payloads, text, associated_data),
+            |cipher| encrypt_with(&cipher.payloads, text, associated_data),
         )
     }
 
-    /// The reverse of [`Keys::seal`]; `None` if the text or the associated data differ.
-    pub fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
+    /// The reverse of [`Keys::encrypt`]; `None` if the text or the associated data were changed, or
+    /// the store is not encrypted.
+    pub fn decrypt(&self, encrypted: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
         self.cipher
             .as_ref()
-            .and_then(|cipher| open(&cipher.payloads, sealed, associated_data))
+            .and_then(|cipher| decrypt_with(&cipher.payloads, encrypted, associated_data))
     }
 
-    /// Encrypts an entry of the index under its key `name`.
+    /// Encrypts an entry of the index, with its index key `name` as associated data.
     ///
     /// # Errors
     /// If the operating system provides no randomness.
-    pub fn seal_entry(&self, entry: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn encrypt_entry(&self, entry: Vec<u8>, name: &[u8]) -> io::Result<Vec<u8>> {
         match &self.cipher {
             None => Ok(entry),
-            Some(cipher) => seal(&cipher.entries, &entry, name),
+            Some(cipher) => encrypt_with(&cipher.entries, &entry, name),
         }
     }
 
-    /// The reverse of [`Keys::seal_entry`]; `None` if the entry was written under another key.
-    pub fn open_entry(&self, entry: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    /// The reverse of [`Keys::encrypt_entry`]; `None` if the entry was changed, or was written
+    /// under another index key.
+    pub fn decrypt_entry(&self, entry: &[u8], name: &[u8]) -> Option<Vec<u8>> {
         self.cipher.as_ref().map_or_else(
             || Some(entry.to_vec()),
-            |cipher| open(&cipher.entries, entry, name),
+            |cipher| decrypt_with(&cipher.entries, entry, name),
         )
     }
 }
@@ -255,7 +258,11 @@ pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn seal(cipher: &XChaCha20Poly1305, text: &[u8], associated_data: &[u8]) -> io::Result<Vec<u8>> {
+fn encrypt_with(
+    cipher: &XChaCha20Poly1305,
+    text: &[u8],
+    associated_data: &[u8],
+) -> io::Result<Vec<u8>> {
     let nonce = random_bytes::<NONCE_BYTES>()?;
     let text = cipher.encrypt(
         &XNonce::from(nonce),
@@ -268,8 +275,12 @@ fn seal(cipher: &XChaCha20Poly1305, text: &[u8], associated_data: &[u8]) -> io::
     Ok([&nonce[..], &text].concat())
 }
 
-fn open(cipher: &XChaCha20Poly1305, sealed: &[u8], associated_data: &[u8]) -> Option<Vec<u8>> {
-    let (nonce, text) = sealed.split_first_chunk::<NONCE_BYTES>()?;
+fn decrypt_with(
+    cipher: &XChaCha20Poly1305,
+    encrypted: &[u8],
+    associated_data: &[u8],
+) -> Option<Vec<u8>> {
+    let (nonce, text) = encrypted.split_first_chunk::<NONCE_BYTES>()?;
     cipher
         .decrypt(
             &XNonce::from(*nonce),
@@ -288,17 +299,20 @@ mod tests {
     const SALT: StoreKey = StoreKey([3; 32]);
 
     fn keys(secret: u8, salt: StoreKey) -> Keys {
-        Keys::sealing(salt, &StoreSecret::new([secret; 32]))
+        Keys::encrypting(salt, &StoreSecret::new([secret; 32]))
     }
 
     #[test]
-    fn a_sealed_text_opens_with_its_key_and_what_it_is_bound_to() {
-        let sealed = keys(1, SALT).seal(b"text", b"bound").unwrap();
-        assert_eq!(sealed.len() as u64, 4 + SEAL_BYTES);
-        assert_eq!(keys(1, SALT).open(&sealed, b"bound").unwrap(), b"text");
+    fn a_text_decrypts_only_with_its_key_and_its_associated_data() {
+        let encrypted = keys(1, SALT).encrypt(b"text", b"bound").unwrap();
+        assert_eq!(encrypted.len() as u64, 4 + ENCRYPTION_BYTES);
+        assert_eq!(
+            keys(1, SALT).decrypt(&encrypted, b"bound").unwrap(),
+            b"text"
+        );
         assert_ne!(
-            keys(1, SALT).seal(b"text", b"bound").unwrap(),
-            sealed,
+            keys(1, SALT).encrypt(b"text", b"bound").unwrap(),
+            encrypted,
             "each has a nonce of its own"
         );
         let others = [
@@ -307,22 +321,22 @@ mod tests {
             (keys(1, SALT), b"other"),
         ];
         for (keys, associated_data) in others {
-            assert_eq!(keys.open(&sealed, associated_data), None);
+            assert_eq!(keys.decrypt(&encrypted, associated_data), None);
         }
-        for bit in 0..sealed.len() * 8 {
-            let mut flipped = sealed.clone();
+        for bit in 0..encrypted.len() * 8 {
+            let mut flipped = encrypted.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(keys(1, SALT).open(&flipped, b"bound"), None, "bit {bit}");
+            assert_eq!(keys(1, SALT).decrypt(&flipped, b"bound"), None, "bit {bit}");
         }
         assert_eq!(
-            keys(1, SALT).open_entry(&sealed, b"bound"),
+            keys(1, SALT).decrypt_entry(&encrypted, b"bound"),
             None,
             "entries have a key of their own"
         );
     }
 
     #[test]
-    fn a_secret_is_told_from_another_and_from_none() {
+    fn a_wrong_missing_or_needless_secret_is_refused() {
         let secret = StoreSecret::new([1; 32]);
         let check = check_of(&secret, SALT);
         let fault = |check, secret: Option<&StoreSecret>| Keys::of(SALT, check, secret).err();
@@ -340,12 +354,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_shows_a_secret() {
-        let shown = format!(
+    fn debug_output_hides_secrets() {
+        let debug_text = format!(
             "{:?} {:?} {SALT:?}",
             StoreSecret::new([77; 32]),
             keys(77, SALT)
         );
-        assert!(!shown.contains("77") && !shown.contains('3'), "{shown}");
+        assert!(
+            !debug_text.contains("77") && !debug_text.contains('3'),
+            "{debug_text}"
+        );
     }
 }

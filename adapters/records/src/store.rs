@@ -1,4 +1,4 @@
-//! The store: answers queries about processes from records.
+//! [`RecordStore`]: implements the store port on a log of records.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,7 +20,7 @@ use crate::log::{Record, RecordBatch, RecordLog, Stream, StreamKind};
 use crate::log_header::{LOG_HEADER, LogHeader};
 use crate::row::{self, KeptRow, StoredRow};
 use crate::secret::StoreSecret;
-use crate::validator::check_kept;
+use crate::validator::check_not_deleted;
 
 /// The stream of the highest checkpoint number.
 pub(crate) const LAST_CHECKPOINT: Stream = Stream {
@@ -43,20 +43,20 @@ pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
 
 /// A store on top of a log of records. Opening it reads nothing.
 ///
-/// The first operation reads the header of the log, which says whether the log is encrypted. A log
-/// whose key is missing or wrong refuses every operation as [`StoreError::Key`], and nothing is
-/// read or changed.
+/// The first operation reads the header of the log, which says whether the log is encrypted. If the
+/// key is missing or wrong, every operation fails as [`StoreError::Key`], and reads or changes
+/// nothing else.
 ///
 /// A commit costs one [`RecordLog::append`], and the reads that its validation needs: two for each
-/// process that this store did not write before. An answer costs the records that it consists of; a
-/// [history](Store::history) reads all facts of its process. An inventory reads all journals each
-/// time.
+/// process that this store did not write before. A query reads the records that it returns; a
+/// [history](Store::history) reads all facts of its process. An inventory update reads all journals
+/// each time.
 #[derive(Debug, Default)]
 pub struct RecordStore<L> {
     log: L,
     secret: Option<StoreSecret>,
     compression: Compression,
-    /// Empty until the log has a header, and an operation read it.
+    /// Empty until an operation has read or written the header of the log.
     codec: OnceLock<Codec>,
     /// Locked during a commit, so that the state that a commit was validated against cannot change
     /// before it is written.
@@ -80,10 +80,11 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// The key that an empty log is encrypted with, and an encrypted log is read with. A log stays
     /// encrypted or unencrypted as its first commit wrote it. Records, contents and their text
-    /// indexes are encrypted and bound to their places, and contents have keyed hashes for names;
-    /// without the key, only the kinds, numbers, times and lengths of records are visible, which
-    /// process each belongs to, and the lengths of contents. Costs a pass of XChaCha20-Poly1305
-    /// over everything written and read, and 40 bytes for each record and each 64 KiB of a content.
+    /// indexes are encrypted, and each is bound to its stream and number, or to its name. The name
+    /// of a content is a keyed hash. Without the key, only the kinds, numbers, times and lengths of
+    /// records are visible, which process each belongs to, and the lengths of contents. Costs a
+    /// pass of XChaCha20-Poly1305 over everything written and read, and 40 bytes for each record
+    /// and each 64 KiB of a content.
     #[must_use]
     pub fn key(self, secret: StoreSecret) -> Self {
         Self {
@@ -94,9 +95,10 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Whether records, contents and text indexes are compressed when they are written. May differ
-    /// between openings: what is stored stays as it is, and both forms can be read. A record is
+    /// between openings: existing records stay as they are, and both forms can be read. A record is
     /// compressed as a whole, a content for each 64 KiB on its own, and either only if that saves
-    /// an eighth. Compression before encryption lets lengths say how repetitive the bytes are.
+    /// an eighth. In an encrypted log, the lengths of compressed records reveal how repetitive they
+    /// are.
     #[must_use]
     pub fn compression(self, compression: Compression) -> Self {
         Self {
@@ -121,9 +123,9 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// How the log is encoded. Costs a read of the log's header, until the log has one.
     ///
-    /// Called after records were read, and never before: the first commit writes the header
-    /// together with records, and between two reads of an empty log it can come from another
-    /// program.
+    /// The caller must read its records before it calls this function. Another program may write
+    /// the first commit, with the header, between two reads of an empty log. Records that were read
+    /// after that commit need the codec of its header.
     ///
     /// # Errors
     /// [`StoreError::Key`] for a missing or wrong key, [`StoreError::Damaged`],
@@ -136,11 +138,11 @@ impl<L: RecordLog> RecordStore<L> {
         }
     }
 
-    /// How a commit is encoded, and the header that it must write if it is the first one.
+    /// How a commit is encoded, and the header that it must write if it is the first commit.
     ///
     /// # Errors
     /// Those of [`RecordStore::codec`], [`StoreError::Stale`], and [`StoreError::Damaged`] if the
-    /// log has commits and no header: an encrypted log must not go on unencrypted.
+    /// log has commits and no header: unencrypted records must not be added to an encrypted log.
     pub(crate) fn codec_to_write(
         &self,
         owner: OwnerToken,
@@ -158,11 +160,12 @@ impl<L: RecordLog> RecordStore<L> {
         Ok((codec, Some(header)))
     }
 
-    /// Keeps how the log is encoded, after its header was written.
-    pub(crate) fn remember(&self, codec: Codec) {
+    /// Keeps the codec for later operations, after the header of the log was read or written.
+    pub(crate) fn remember_codec(&self, codec: Codec) {
         self.codec.get_or_init(|| codec);
     }
 
+    /// The codec according to the header of the log; `None` if the log has no header.
     fn stored_codec(&self) -> Result<Option<Codec>, StoreError> {
         if let Some(codec) = self.codec.get() {
             return Ok(Some(codec.clone()));
@@ -171,10 +174,11 @@ impl<L: RecordLog> RecordStore<L> {
             return Ok(None);
         };
         let codec = self.codec_of(LogHeader::read(&record)?)?;
-        self.remember(codec.clone());
+        self.remember_codec(codec.clone());
         Ok(Some(codec))
     }
 
+    /// The codec and the header for an empty log.
     fn new_codec(&self) -> Result<(Codec, LogHeader), StoreError> {
         let header = LogHeader::new(self.secret.as_ref()).map_err(frame::cannot_encode)?;
         Ok((self.codec_of(header)?, header))
@@ -221,8 +225,8 @@ impl<L: RecordLog> RecordStore<L> {
         }
     }
 
-    /// Reads something of a process by several reads of the log. If a commit deleted records in
-    /// between, all reads are repeated.
+    /// Calls `read`, which reads records of a process from the log. If a commit deleted records of
+    /// the process meanwhile, calls `read` again.
     pub(crate) fn read_consistently<T>(
         &self,
         pid: Pid,
@@ -257,12 +261,13 @@ impl<L: RecordLog> RecordStore<L> {
     /// [`StoreError::Damaged`] if one of them is missing.
     fn read_all(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Record>, StoreError> {
         let records = self.log.read(stream, first..=upto)?;
-        match missing(&records, first, upto) {
+        match first_missing(&records, first, upto) {
             None => Ok(records),
-            Some(number) => Err(lost(stream, number)),
+            Some(number) => Err(lost_record(stream, number)),
         }
     }
 
+    /// Reads and decodes the payloads of a stream with these numbers.
     fn payloads(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Vec<u8>>, StoreError> {
         let records = self.read_all(stream, first, upto)?;
         let codec = self.codec()?;
@@ -277,11 +282,11 @@ impl<L: RecordLog> RecordStore<L> {
         let mut damage = None;
         loop {
             let Some(record) = self.log.latest(snapshots, upto)? else {
-                return Err(damage.unwrap_or_else(|| lost(snapshots, upto)));
+                return Err(damage.unwrap_or_else(|| lost_record(snapshots, upto)));
             };
             match self.codec()?.payload(snapshots, &record) {
                 Ok(image) => return Ok((FactNumber(record.number), image.into())),
-                // An earlier image leads to the same process by more facts.
+                // An earlier image and more facts give the same state.
                 Err(error) => match record.number.checked_sub(1) {
                     Some(before) => (upto, damage) = (before, damage.or(Some(error))),
                     None => return Err(damage.unwrap_or(error)),
@@ -303,7 +308,7 @@ impl<L: RecordLog> RecordStore<L> {
             let mut changes = Vec::new();
             for (number, record) in (1..).zip(&records) {
                 if record.number != number {
-                    return Err(lost(files, number));
+                    return Err(lost_record(files, number));
                 }
                 if record.commit > by {
                     break;
@@ -333,16 +338,17 @@ pub(crate) fn read_checkpoint(
 }
 
 /// The first number between `first` and `upto` that is missing.
-pub(crate) fn missing(records: &[Record], first: u64, upto: u64) -> Option<u64> {
+pub(crate) fn first_missing(records: &[Record], first: u64, upto: u64) -> Option<u64> {
     let mut numbers = first..=upto;
     let mut records = records.iter();
     numbers.find(|number| records.next().is_none_or(|record| record.number != *number))
 }
 
-pub(crate) fn lost(stream: Stream, number: u64) -> StoreError {
+/// The error of a record that the log no longer contains.
+pub(crate) fn lost_record(stream: Stream, number: u64) -> StoreError {
     damaged(format!(
         "{} is lost. Everything else can still be read",
-        frame::name(stream, number)
+        frame::describe_record(stream, number)
     ))
 }
 
@@ -379,7 +385,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         let mut cache = self.cache();
         // Another owner may have written since the cache was filled.
         *cache = WriterCache::default();
-        // A claim with a wrong key is refused before the other owner loses the log.
+        // The key is checked before the claim, because the claim takes the log from its owner.
         let header = self.stored_codec()?;
         let owner = self.log.claim()?;
         if header.is_none() {
@@ -438,7 +444,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.read_consistently(pid, |kept| {
             check_range(pid, upto, kept.since, self.last_fact(pid, kept)?)?;
             let first = first.max(FactNumber(1));
-            check_kept(pid, first, kept.since)?;
+            check_not_deleted(pid, first, kept.since)?;
             self.payloads(stream(StreamKind::Fact, pid), first.0, upto.0)
         })
     }
@@ -476,7 +482,8 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn content(&self, hash: ContentHash) -> Result<Arc<dyn BlobReader>, StoreError> {
-        // The name of a content takes the codec first: an empty log contains it by no name.
+        // Only the codec can compute the log's name of the content, so the codec is loaded before
+        // the content is read. That is safe: an empty log contains no content.
         let codec = self.codec()?;
         let stored = self.log.content(codec.name(hash))?;
         let stored = stored.ok_or(StoreError::UnknownContent(hash))?;

@@ -1,5 +1,5 @@
 //! The rules of a commit, the same for every store: journals without gaps, creations before facts,
-//! numbers that are never reused, and no deletion of what a checkpoint needs.
+//! numbers that are never reused, and no deletion of a process or fact that a checkpoint needs.
 //!
 //! A store validates a whole commit before it writes any of it.
 
@@ -17,21 +17,21 @@ use crate::error::refused;
 ///
 /// # Errors
 /// [`StoreError::Stale`].
-pub fn check_owner(shown: OwnerToken, newest: OwnerToken) -> Result<(), StoreError> {
-    if shown == newest {
+pub fn check_owner(given: OwnerToken, newest: OwnerToken) -> Result<(), StoreError> {
+    if given == newest {
         Ok(())
     } else {
         Err(StoreError::Stale {
-            stale: shown,
+            stale: given,
             newest,
         })
     }
 }
 
-/// How far the numbered records of a process go.
+/// The last numbers of the facts and temporary file changes of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessProgress {
-    /// Its last fact.
+    /// The last fact of the process.
     pub last: FactNumber,
     /// The last change of the temporary files of the tree with this root; 0 if there is none.
     pub temp_files: u64,
@@ -51,15 +51,15 @@ pub enum ProcessState {
 /// The result of a valid commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedCommit {
-    /// The checkpoints of the commit, in order. Their `commit` is 0, because only the write decides
-    /// it.
+    /// The checkpoints of the commit, in order. Their `commit` is 0, because the number of the
+    /// commit is assigned when it is written.
     pub checkpoints: Vec<Checkpoint>,
-    /// How far each process goes after the commit.
+    /// The progress of each changed process after the commit.
     pub progress: BTreeMap<Pid, ProcessProgress>,
 }
 
-/// Refuses a batch whose ops do not continue the journals. `progress_of` returns how far a process
-/// goes; `None` for an unknown process.
+/// Refuses a batch whose ops do not continue the journals. `progress_of` returns the progress of a
+/// process before the commit; `None` for an unknown process.
 ///
 /// # Errors
 /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`] for a snapshot of a fact that does
@@ -87,11 +87,11 @@ pub struct StoredCheckpoints<'a> {
     /// Whether a checkpoint with this number exists.
     pub is_held: &'a dyn Fn(CheckpointId) -> bool,
     /// The earliest position of a process in any checkpoint.
-    pub needs: &'a dyn Fn(Pid) -> Option<FactNumber>,
+    pub earliest_needed: &'a dyn Fn(Pid) -> Option<FactNumber>,
 }
 
-/// Computes [`StoredCheckpoints::needs`] for these checkpoints.
-pub fn needed<'a>(
+/// Computes [`StoredCheckpoints::earliest_needed`] for these checkpoints.
+pub fn earliest_needed_fact<'a>(
     checkpoints: impl Iterator<Item = &'a Checkpoint>,
     pid: Pid,
 ) -> Option<FactNumber> {
@@ -100,12 +100,12 @@ pub fn needed<'a>(
         .min()
 }
 
-/// Refuses to read a fact before the start of a truncated history. The fact at which the history
-/// starts is contained in its image, and is deleted itself.
+/// Refuses to read a fact before the start of a truncated history. A truncated history starts with
+/// an image at fact `since`, so the first fact that can be read is the one after it.
 ///
 /// # Errors
 /// [`StoreError::DeletedFact`].
-pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), StoreError> {
+pub fn check_not_deleted(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), StoreError> {
     if since == FactNumber(0) || first > since {
         return Ok(());
     }
@@ -117,7 +117,7 @@ pub fn check_kept(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), 
 }
 
 /// Removes facts before the start of a truncated history.
-pub fn clip(written: &mut CommittedFacts, since: FactNumber) {
+pub fn remove_deleted_facts(written: &mut CommittedFacts, since: FactNumber) {
     if since > FactNumber(0) && written.first <= since {
         let removed = since.0 + 1 - written.first.0;
         (written.first, written.count) = (since.plus(1), written.count.saturating_sub(removed));
@@ -138,6 +138,7 @@ pub fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), StoreError> 
     )))
 }
 
+/// Validates the ops of a commit in order.
 struct CommitValidator<'a> {
     progress_of: &'a dyn Fn(Pid) -> Option<ProcessProgress>,
     checkpoints: StoredCheckpoints<'a>,
@@ -186,7 +187,7 @@ impl CommitValidator<'_> {
         }
     }
 
-    /// Returns the members, each at its last fact.
+    /// Checks the number of a new checkpoint. Returns the members, each at its last fact.
     fn check_checkpoint(
         &mut self,
         id: CheckpointId,
@@ -214,6 +215,7 @@ impl CommitValidator<'_> {
         Ok(members)
     }
 
+    /// The progress of a process, including the ops of this commit so far.
     fn latest_progress(&self, pid: Pid) -> Option<ProcessProgress> {
         self.checked
             .progress
@@ -222,6 +224,7 @@ impl CommitValidator<'_> {
             .or_else(|| (self.progress_of)(pid))
     }
 
+    /// As [`CommitValidator::latest_progress`], of a process that is not deleted.
     fn progress(&self, pid: Pid) -> Result<ProcessProgress, StoreError> {
         self.latest_progress(pid)
             .filter(|progress| progress.state == ProcessState::Kept)
@@ -230,7 +233,7 @@ impl CommitValidator<'_> {
 
     fn check_deletion(&mut self, pid: Pid) -> Result<(), StoreError> {
         let progress = self.progress(pid)?;
-        if let Some(at) = (self.checkpoints.needs)(pid) {
+        if let Some(at) = (self.checkpoints.earliest_needed)(pid) {
             return Err(refused(format!(
                 "process {pid} is in a checkpoint, at fact {at}: drop the checkpoint first"
             )));
@@ -254,12 +257,12 @@ impl CommitValidator<'_> {
                 last,
             });
         }
-        if let Some(at) = (self.checkpoints.needs)(pid).filter(|at| *at < below) {
+        if let Some(at) = (self.checkpoints.earliest_needed)(pid).filter(|at| *at < below) {
             return Err(refused(format!(
                 "fact {at} of process {pid} is in a checkpoint: drop the checkpoint first"
             )));
         }
-        // What the same commit added has no location yet that the truncation could refer to.
+        // Records of the same commit have no location yet that the truncation could refer to.
         if self.checked.progress.contains_key(&pid) {
             return Err(refused(format!(
                 "the history of process {pid} cannot be truncated by a commit that continues it"
@@ -364,7 +367,7 @@ fn check_size(what: &str, bytes: &[u8]) -> Result<(), StoreError> {
 }
 
 /// The error of a truncation at a fact without an image.
-pub fn no_image(pid: Pid, below: FactNumber) -> StoreError {
+pub fn no_image_error(pid: Pid, below: FactNumber) -> StoreError {
     refused(format!(
         "the history of process {pid} cannot begin at fact {below}: it has no image there"
     ))

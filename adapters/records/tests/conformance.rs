@@ -1,4 +1,4 @@
-//! The conformance suite, on a log in memory, with each encoding.
+//! Runs the conformance suite on a log in memory, with and without encryption and compression.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn a_store_conforms_with_each_encoding() {
 }
 
 #[test]
-fn a_store_conforms_that_is_opened_anew_for_each_operation() {
+fn a_store_that_is_reopened_for_each_operation_conforms() {
     for encoding in ENCODINGS {
         check_store(|| {
             let log = Arc::new(MemoryLog::default());
@@ -52,7 +52,7 @@ fn a_store_conforms_that_is_opened_anew_for_each_operation() {
 }
 
 #[test]
-fn a_store_conforms_that_is_compressed_now_and_then() {
+fn a_store_with_changing_compression_conforms() {
     for secret in [None, Some([7; 32])] {
         check_store(|| {
             let log = Arc::new(MemoryLog::default());
@@ -60,7 +60,7 @@ fn a_store_conforms_that_is_compressed_now_and_then() {
                 .into_iter()
                 .cycle();
             Box::new(move |operation| {
-                let compression = levels.next().expect("the levels go on");
+                let compression = levels.next().expect("the iterator is endless");
                 operation(&open(log.clone(), (secret, compression)));
             })
         });

@@ -1,4 +1,4 @@
-//! How the store answers if its log changes, loses or half-writes records.
+//! How the store answers if its log changes, loses or swaps records, or loses acknowledgements.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,14 +31,14 @@ enum Fault {
 
 /// A log in memory whose answers can be wrong, and whose commits can fail after they were written.
 #[derive(Default)]
-struct Faulty {
+struct FaultyLog {
     log: MemoryLog,
     fault: Mutex<Option<(Stream, u64, Fault)>>,
     loses_acknowledgements: AtomicBool,
     changes_contents: AtomicBool,
 }
 
-impl Faulty {
+impl FaultyLog {
     /// Damages a record of process 1 or checkpoint 1.
     fn set_fault(&self, kind: StreamKind, number: u64, fault: Fault) {
         *self.fault.lock().unwrap() = Some((Stream { kind, id: 1 }, number, fault));
@@ -69,7 +69,7 @@ impl Faulty {
     }
 }
 
-impl RecordLog for Faulty {
+impl RecordLog for FaultyLog {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         self.log.claim()
     }
@@ -82,7 +82,7 @@ impl RecordLog for Faulty {
         let written = self.log.append(owner, batch);
         if self.loses_acknowledgements.load(Ordering::Relaxed) {
             return Err(StoreError::Io {
-                doing: "hear of a commit".to_owned(),
+                doing: "receive the acknowledgement of a commit".to_owned(),
                 source: std::io::Error::other("the connection is gone"),
             });
         }
@@ -148,9 +148,9 @@ impl BlobReader for Changed {
 }
 
 /// A store that is not encrypted, and one that is.
-fn stores() -> [RecordStore<Faulty>; 2] {
-    let plain = RecordStore::new_on(Faulty::default());
-    let sealed = RecordStore::new_on(Faulty::default());
+fn stores() -> [RecordStore<FaultyLog>; 2] {
+    let plain = RecordStore::new_on(FaultyLog::default());
+    let sealed = RecordStore::new_on(FaultyLog::default());
     let sealed = sealed.key(StoreSecret::new([7; 32]));
     [plain, sealed.compression(Compression::Zstd(3))]
 }
@@ -171,50 +171,55 @@ fn fill(store: &dyn Store) {
 
 /// Every answer about both processes, each under its query.
 fn answers(store: &dyn Store) -> Vec<(String, Result<String, StoreError>)> {
-    fn shown<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> Result<String, StoreError> {
+    fn format_answer<T: std::fmt::Debug>(
+        answer: Result<T, StoreError>,
+    ) -> Result<String, StoreError> {
         answer.map(|answer| format!("{answer:?}"))
     }
     let mut answers = vec![
-        ("table".to_owned(), shown(store.processes())),
-        ("checkpoints".to_owned(), shown(store.checkpoints())),
-        ("last".to_owned(), shown(store.last_checkpoint())),
+        ("table".to_owned(), format_answer(store.processes())),
+        ("checkpoints".to_owned(), format_answer(store.checkpoints())),
+        ("last".to_owned(), format_answer(store.last_checkpoint())),
     ];
     for pid in [1, 2].map(Pid) {
         for upto in (0..=6).map(FactNumber) {
             let question = format!("journal of {pid} up to {upto}");
-            answers.push((question, shown(store.journal(pid, Some(upto)))));
+            answers.push((question, format_answer(store.journal(pid, Some(upto)))));
             let question = format!("facts of {pid} up to {upto}");
-            answers.push((question, shown(store.facts(pid, FactNumber(1), upto))));
+            answers.push((
+                question,
+                format_answer(store.facts(pid, FactNumber(1), upto)),
+            ));
         }
         let files = store.temp_files(pid).map(records);
-        answers.push((format!("files of {pid}"), shown(files)));
+        answers.push((format!("files of {pid}"), format_answer(files)));
     }
     answers
 }
 
-fn places() -> Vec<(Stream, u64)> {
+fn stored_records() -> Vec<(Stream, u64)> {
     let place = |kind, number| (Stream { kind, id: 1 }, number);
-    let mut places = vec![
+    let mut stored_records = vec![
         place(StreamKind::Process, 0),
         place(StreamKind::Snapshot, 0),
         place(StreamKind::Checkpoint, 0),
     ];
     for number in 1..=6 {
-        places.push(place(StreamKind::Fact, number));
-        places.push(place(StreamKind::TempFile, number));
+        stored_records.push(place(StreamKind::Fact, number));
+        stored_records.push(place(StreamKind::TempFile, number));
     }
-    places
+    stored_records
 }
 
 #[test]
-fn an_answer_is_what_was_written_or_says_what_is_damaged() {
+fn a_query_returns_what_was_written_or_an_error_that_names_the_damaged_record() {
     stores().iter().for_each(check_answers);
 }
 
-fn check_answers(store: &RecordStore<Faulty>) {
+fn check_answers(store: &RecordStore<FaultyLog>) {
     fill(store);
     let whole = answers(store);
-    for (stream, number) in places() {
+    for (stream, number) in stored_records() {
         for fault in [Fault::Changed, Fault::Cut, Fault::Swapped] {
             let case = format!("{stream:?} {number} {fault:?}");
             *store.log().fault.lock().unwrap() = Some((stream, number, fault));
@@ -245,7 +250,7 @@ fn check_answers(store: &RecordStore<Faulty>) {
 }
 
 #[test]
-fn a_damaged_image_is_passed_over_for_an_earlier_one() {
+fn a_damaged_snapshot_is_skipped_for_an_earlier_one() {
     for store in stores() {
         fill(&store);
         for fault in [Fault::Changed, Fault::Cut, Fault::Swapped] {
@@ -257,8 +262,8 @@ fn a_damaged_image_is_passed_over_for_an_earlier_one() {
 }
 
 #[test]
-fn a_lost_record_between_others_is_noticed() {
-    let store = RecordStore::new_on(Faulty::default());
+fn a_missing_record_between_others_is_detected() {
+    let store = RecordStore::new_on(FaultyLog::default());
     fill(&store);
     let lost = |kind, number| store.log().set_fault(kind, number, Fault::Lost);
     lost(StreamKind::Fact, 3);
@@ -277,7 +282,7 @@ fn a_lost_record_between_others_is_noticed() {
 
 #[test]
 fn an_inventory_reports_the_records_that_are_lost() {
-    let store = RecordStore::new_on(Faulty::default());
+    let store = RecordStore::new_on(FaultyLog::default());
     fill(&store);
     let owner = store.claim().unwrap();
     assert_eq!(inventory(&store), [""; 0]);
@@ -326,7 +331,7 @@ fn inventory(store: &dyn Store) -> Vec<String> {
 #[test]
 fn a_damaged_checkpoint_blocks_only_the_deletion_of_facts() {
     for fault in [Fault::Changed, Fault::Cut] {
-        let store = RecordStore::new_on(Faulty::default());
+        let store = RecordStore::new_on(FaultyLog::default());
         fill(&store);
         let owner = store.claim().unwrap();
         store.log().set_fault(StreamKind::Checkpoint, 0, fault);
@@ -356,7 +361,7 @@ fn a_damaged_checkpoint_blocks_only_the_deletion_of_facts() {
 
 #[test]
 fn a_commit_that_was_written_and_not_acknowledged_is_neither_lost_nor_written_twice() {
-    let store = RecordStore::new_on(Faulty::default());
+    let store = RecordStore::new_on(FaultyLog::default());
     fill(&store);
     let owner = store.claim().unwrap();
     store
@@ -387,7 +392,7 @@ fn a_commit_that_was_written_and_not_acknowledged_is_neither_lost_nor_written_tw
 }
 
 #[test]
-fn the_parts_of_a_damaged_content_that_are_whole_can_be_read() {
+fn the_undamaged_chunks_of_a_damaged_content_can_be_read() {
     for store in stores() {
         let store = store.compression(Compression::None);
         let owner = store.claim().unwrap();
@@ -406,7 +411,7 @@ fn the_parts_of_a_damaged_content_that_are_whole_can_be_read() {
 }
 
 #[test]
-fn who_reads_while_a_history_is_shortened_meets_no_damage() {
+fn reads_during_a_truncation_report_no_damage() {
     let store = Arc::new(MemoryStore::new());
     let owner = store.claim().unwrap();
     commit(&*store, owner, &[created(1)]);

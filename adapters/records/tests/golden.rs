@@ -1,5 +1,6 @@
-//! Logs of today that every later version must read: `tests/golden/`. `UPDATE_GOLDEN=1` writes them
-//! anew, which breaks the logs of every user; a new version of the encoding gets new files.
+//! Every version must read the logs in `tests/golden/`, which this version wrote. `UPDATE_GOLDEN=1`
+//! overwrites them; do that only while no log of a user exists, because it hides that older logs
+//! cannot be read. A new version of the encoding gets new files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -150,7 +151,7 @@ fn golden(name: &str) -> PathBuf {
 
 #[cfg(not(feature = "compression"))]
 #[test]
-fn a_program_without_compression_says_so_of_what_is_compressed() {
+fn a_program_without_the_feature_compression_names_it_when_it_reads_compressed_bytes() {
     let log = |name| Arc::new(from_text(&std::fs::read_to_string(golden(name)).unwrap()));
     check(&plain(log("plain")));
     let store = packed(log("packed"));
@@ -178,7 +179,7 @@ fn logs_of_version_1_can_be_read_and_continued() {
 }
 
 #[test]
-fn a_log_that_is_not_encrypted_is_written_to_the_same_bytes() {
+fn an_unencrypted_log_has_the_bytes_of_the_golden_file() {
     let log = Arc::new(MemoryLog::default());
     fill(&plain(log.clone()));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Checkpoints: cuts through journals.
+//! Checkpoints: a checkpoint has the last fact of each of its processes at the time of its commit.
 
 use dormouse_actors::ports::{StoreError, WriteOp};
 use dormouse_proto::checkpoint::Checkpoint;
@@ -7,11 +7,11 @@ use dormouse_proto::id::{CheckpointId, Pid};
 use crate::entries::*;
 use crate::subject::*;
 
-pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) {
+pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subject) {
     let owner = claim(subject);
-    assert!(ask(subject, |store| store.checkpoints().unwrap()).is_empty());
-    write(subject, owner, &[created(1), created(2), facts(1, 1..=2)]);
-    write(
+    assert!(query(subject, |store| store.checkpoints().unwrap()).is_empty());
+    commit_ops(subject, owner, &[created(1), created(2), facts(1, 1..=2)]);
+    commit_ops(
         subject,
         owner,
         &[
@@ -21,8 +21,8 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
             facts(1, 3..=3),
         ],
     );
-    write(subject, owner, &[checkpoint(5, &[2])]);
-    let found = ask(subject, |store| store.checkpoints().unwrap());
+    commit_ops(subject, owner, &[checkpoint(5, &[2])]);
+    let found = query(subject, |store| store.checkpoints().unwrap());
     let members = |found: &Checkpoint| {
         found
             .members
@@ -35,21 +35,21 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
         .map(|found| (found.id.0, members(found)))
         .collect();
     assert_eq!(seen, [(1, vec![(1, 2), (2, 1)]), (5, vec![(2, 2)])]);
-    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
+    let history = query(subject, |store| store.history(Pid(1)).unwrap().written);
     assert_eq!(
         found[0].commit,
         history.last().unwrap().commit,
-        "it stands in the commit that it was made in"
+        "a checkpoint has the number of the commit that wrote it"
     );
     assert_eq!(
         (&*found[0].label, found[0].of, found[0].at_ms),
         ("before", Pid(1), NOW_MS)
     );
     for id in [0, 4, 5] {
-        let text = refused(subject, owner, &[checkpoint(id, &[1])]).to_string();
+        let text = expect_refusal(subject, owner, &[checkpoint(id, &[1])]).to_string();
         assert!(text.contains("the next checkpoint is cp:6"), "{text}");
     }
-    write(
+    commit_ops(
         subject,
         owner,
         &[WriteOp::CheckpointDropped {
@@ -57,10 +57,10 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
         }],
     );
     assert_eq!(
-        ask(subject, |store| store.checkpoints().unwrap()),
+        query(subject, |store| store.checkpoints().unwrap()),
         found[..1]
     );
-    let gone = refused(
+    let gone = expect_refusal(
         subject,
         owner,
         &[WriteOp::CheckpointDropped {
@@ -71,38 +71,38 @@ pub(crate) fn a_checkpoint_is_a_cut_through_the_journals(subject: &mut Subject) 
         matches!(gone, StoreError::UnknownCheckpoint(CheckpointId(5))),
         "{gone}"
     );
-    let text = refused(subject, owner, &[checkpoint(5, &[1])]).to_string();
+    let text = expect_refusal(subject, owner, &[checkpoint(5, &[1])]).to_string();
     assert!(
         text.contains("the next checkpoint is cp:6"),
         "a number is never reused: {text}"
     );
-    assert_eq!(ask(subject, |store| store.last_checkpoint().unwrap()), 5);
+    assert_eq!(query(subject, |store| store.last_checkpoint().unwrap()), 5);
 }
 
-pub(crate) fn what_a_checkpoint_needs_is_not_forgotten(subject: &mut Subject) {
+pub(crate) fn a_process_in_a_checkpoint_cannot_be_deleted(subject: &mut Subject) {
     let owner = claim(subject);
-    write(
+    commit_ops(
         subject,
         owner,
         &[created(1), facts(1, 1..=2), snapshot(1, 2)],
     );
-    write(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
-    write(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
+    commit_ops(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
+    commit_ops(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
     for entry in [process_deleted(1), history_truncated(1, 4)] {
-        let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
+        let text = expect_refusal(subject, owner, std::slice::from_ref(&entry)).to_string();
         assert!(
             text.contains("in a checkpoint") && text.contains("drop the checkpoint first"),
             "{entry:?}: {text}"
         );
     }
-    write(subject, owner, &[history_truncated(1, 2)]);
-    write(
+    commit_ops(subject, owner, &[history_truncated(1, 2)]);
+    commit_ops(
         subject,
         owner,
         &[WriteOp::CheckpointDropped {
             id: CheckpointId(1),
         }],
     );
-    write(subject, owner, &[history_truncated(1, 4)]);
-    write(subject, owner, &[process_deleted(1)]);
+    commit_ops(subject, owner, &[history_truncated(1, 4)]);
+    commit_ops(subject, owner, &[process_deleted(1)]);
 }

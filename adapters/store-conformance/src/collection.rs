@@ -1,4 +1,4 @@
-//! Garbage collection: what it deletes, and what it must never touch.
+//! Garbage collection: it deletes unreferenced contents, and must keep everything else.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use dormouse_proto::id::ContentHash;
 use crate::entries::*;
 use crate::subject::*;
 
-/// Collects from every part of the log with any garbage, in small steps.
+/// The bounds of a collection that frees every part of the log with any garbage, in small steps.
 pub const THOROUGH: Bounds = Bounds {
     live_percent: 99,
     step_bytes: 400,
@@ -23,9 +23,9 @@ pub const THOROUGH: Bounds = Bounds {
 
 /// The contents that journals reference. The default keeps all contents.
 #[derive(Clone, Debug, Default)]
-pub struct Live(Option<Vec<ContentHash>>);
+pub struct LiveContents(Option<Vec<ContentHash>>);
 
-impl Live {
+impl LiveContents {
     /// Whether a content is kept.
     #[must_use]
     pub fn contains(&self, hash: ContentHash) -> bool {
@@ -35,34 +35,34 @@ impl Live {
 
 /// Keeps only these contents: every record of a journal references each of them.
 #[must_use]
-pub fn only(contents: &[&Bytes]) -> Live {
-    Live(Some(contents.iter().map(|bytes| hash(bytes)).collect()))
+pub fn keep_only(contents: &[&Bytes]) -> LiveContents {
+    LiveContents(Some(contents.iter().map(|bytes| hash(bytes)).collect()))
 }
 
-/// How to collect.
+/// The parameters of a collection.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct CollectionOptions {
     /// The mark of the collection.
     pub mark: MarkToken,
-    /// Whether anything is freed.
+    /// Whether garbage is freed or only counted.
     pub purpose: Purpose,
-    /// How the work is divided.
+    /// How much garbage a part must have to be freed, and the size of a step.
     pub bounds: Bounds,
 }
 
-/// Takes an inventory and collects.
+/// Takes an inventory and collects garbage.
 ///
 /// # Errors
 /// Those of [`Store::update_inventory`] and [`Store::sweep`].
-pub fn sweep_as(
+pub fn sweep_with(
     store: &dyn Store,
     owner: OwnerToken,
-    live: &Live,
-    Order {
+    live: &LiveContents,
+    CollectionOptions {
         mark,
         purpose,
         bounds,
-    }: Order,
+    }: CollectionOptions,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
     let inventory = &mut Inventory::default();
@@ -94,42 +94,42 @@ pub fn sweep_as(
 /// Collects as thoroughly as possible, and calls `watch` before each step.
 ///
 /// # Errors
-/// Those of [`sweep_as`].
+/// Those of [`sweep_with`].
 pub fn sweep_watched(
     store: &dyn Store,
     owner: OwnerToken,
     mark: MarkToken,
-    live: &Live,
+    live: &LiveContents,
     watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
-    let order = Order {
+    let options = CollectionOptions {
         mark,
         purpose: Purpose::Free,
         bounds: THOROUGH,
     };
-    sweep_as(store, owner, live, order, watch)
+    sweep_with(store, owner, live, options, watch)
 }
 
 /// Begins a mark and collects as thoroughly as possible.
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
+pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> SweepReport {
     let mark = store.begin_mark(owner).unwrap();
     sweep_watched(store, owner, mark, live, &mut continue_always).unwrap()
 }
 
-/// What a collection would free.
+/// Counts the garbage that a collection would free.
 ///
 /// # Panics
 /// If the store refuses it.
-pub fn count(store: &dyn Store, owner: OwnerToken, live: &Live) -> SweepReport {
-    let order = Order {
+pub fn count_garbage(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> SweepReport {
+    let options = CollectionOptions {
         mark: MarkToken::default(),
         purpose: Purpose::Count,
         bounds: THOROUGH,
     };
-    sweep_as(store, owner, live, order, &mut continue_always).unwrap()
+    sweep_with(store, owner, live, options, &mut continue_always).unwrap()
 }
 
 fn continue_always(_: Step) -> ControlFlow<()> {
@@ -139,9 +139,9 @@ fn continue_always(_: Step) -> ControlFlow<()> {
 /// Commits two processes and twelve contents.
 fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
-    write(subject, owner, &[created(1), created(2)]);
+    commit_ops(subject, owner, &[created(1), created(2)]);
     for (number, bytes) in (1..).zip(&contents) {
-        write(
+        commit_ops(
             subject,
             owner,
             &[
@@ -154,18 +154,18 @@ fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
     contents
 }
 
-/// Those of the contents that are readable.
+/// The contents that are readable.
 fn readable<'a>(subject: &mut Subject, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
-    let is_read = |bytes: &&Bytes| ask(subject, |store| read(store, hash(bytes)).is_ok());
+    let is_read = |bytes: &&Bytes| query(subject, |store| read(store, hash(bytes)).is_ok());
     contents.iter().filter(is_read).collect()
 }
 
 pub(crate) fn a_sweep_without_a_mark_is_refused(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
-    let error = ask(subject, |store| {
+    let error = query(subject, |store| {
         let none = MarkToken::default();
-        sweep_watched(store, owner, none, &only(&[]), &mut continue_always).unwrap_err()
+        sweep_watched(store, owner, none, &keep_only(&[]), &mut continue_always).unwrap_err()
     });
     assert!(
         matches!(error, StoreError::MarkSuperseded { .. }),
@@ -174,58 +174,58 @@ pub(crate) fn a_sweep_without_a_mark_is_refused(subject: &mut Subject) {
     assert_eq!(readable(subject, &contents).len(), 12);
 }
 
-pub(crate) fn a_sweep_drops_what_nothing_refers_to(subject: &mut Subject) {
+pub(crate) fn a_sweep_deletes_unreferenced_contents(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
-    let live = only(&[&contents[3], &contents[8]]);
-    ask(subject, |store| {
+    let live = keep_only(&[&contents[3], &contents[8]]);
+    query(subject, |store| {
         // Facts and file changes follow the contents, so that the log may still be writing to its
         // last part.
         sweep(store, owner, &live);
     });
     for kept in [&contents[3], &contents[8]] {
-        let found = ask(subject, |store| read(store, hash(kept)).unwrap());
+        let found = query(subject, |store| read(store, hash(kept)).unwrap());
         assert_eq!(found, *kept);
     }
     check_journal(subject, 1, None, "image of 1", 0, 12);
-    let files = ask(subject, |store| {
+    let files = query(subject, |store| {
         store.temp_files(dormouse_proto::id::Pid(1)).unwrap().len()
     });
     assert_eq!(files, 12);
     // A deleted content can be committed again.
-    write(subject, owner, &[content(&contents[0])]);
-    let found = ask(subject, |store| read(store, hash(&contents[0])).unwrap());
+    commit_ops(subject, owner, &[content(&contents[0])]);
+    let found = query(subject, |store| read(store, hash(&contents[0])).unwrap());
     assert_eq!(found, contents[0]);
 }
 
-pub(crate) fn a_count_changes_nothing(subject: &mut Subject) {
+pub(crate) fn counting_garbage_changes_nothing(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
-    ask(subject, |store| {
-        count(store, owner, &only(&[]));
+    query(subject, |store| {
+        count_garbage(store, owner, &keep_only(&[]));
     });
     assert_eq!(readable(subject, &contents).len(), 12);
 }
 
-pub(crate) fn what_a_commit_named_is_kept_from_an_earlier_mark(subject: &mut Subject) {
+pub(crate) fn a_content_that_a_commit_references_survives_an_earlier_mark(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
     let kept = &contents[5];
     let held = WriteOp::ContentReferenced { hash: hash(kept) };
-    ask(subject, |store| {
+    query(subject, |store| {
         let first = store.begin_mark(owner).unwrap();
         commit(store, owner, &[held.clone(), facts(1, 13..=13)]);
         let second = store.begin_mark(owner).unwrap();
         // The first mark may have read this journal before it referenced the content.
         let refused =
-            sweep_watched(store, owner, first, &only(&[]), &mut continue_always).unwrap_err();
+            sweep_watched(store, owner, first, &keep_only(&[]), &mut continue_always).unwrap_err();
         assert!(
             matches!(refused, StoreError::MarkSuperseded { .. }),
             "{refused}"
         );
         store.end_mark(first);
         commit(store, owner, std::slice::from_ref(&held));
-        sweep_watched(store, owner, second, &only(&[]), &mut continue_always).unwrap();
+        sweep_watched(store, owner, second, &keep_only(&[]), &mut continue_always).unwrap();
         assert_eq!(read(store, hash(kept)).unwrap(), *kept);
     });
 }
@@ -233,11 +233,11 @@ pub(crate) fn what_a_commit_named_is_kept_from_an_earlier_mark(subject: &mut Sub
 pub(crate) fn only_the_newest_owner_sweeps(subject: &mut Subject) {
     let old = claim(subject);
     let contents = fill(subject, old);
-    ask(subject, |store| {
+    query(subject, |store| {
         let mark = store.begin_mark(old).unwrap();
         store.claim().unwrap();
         let refused =
-            sweep_watched(store, old, mark, &only(&[]), &mut continue_always).unwrap_err();
+            sweep_watched(store, old, mark, &keep_only(&[]), &mut continue_always).unwrap_err();
         assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");
         let refused = store.begin_mark(old).unwrap_err();
         assert!(matches!(refused, StoreError::Stale { .. }), "{refused}");

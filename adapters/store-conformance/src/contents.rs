@@ -6,34 +6,34 @@ use dormouse_actors::ports::{StoreError, WriteOp};
 use crate::entries::*;
 use crate::subject::*;
 
-pub(crate) fn contents_are_kept_by_hash(subject: &mut Subject) {
+pub(crate) fn contents_are_read_by_hash(subject: &mut Subject) {
     let owner = claim(subject);
     let lengths = [0, 1, 65_535, 65_536, 65_537, 200_000];
     let contents: Vec<_> = lengths.iter().map(|length| bytes(3, *length)).collect();
     let entries: Vec<_> = contents.iter().chain(&contents[..2]).map(content).collect();
-    write(subject, owner, &entries);
-    write(subject, owner, &entries[2..]);
+    commit_ops(subject, owner, &entries);
+    commit_ops(subject, owner, &entries[2..]);
     for expected in &contents {
-        let found = ask(subject, |store| read(store, hash(expected)).unwrap());
+        let found = query(subject, |store| read(store, hash(expected)).unwrap());
         assert!(
             found == expected,
-            "a content of {} bytes comes back otherwise",
+            "a content of {} bytes is read as it was written",
             expected.len()
         );
     }
-    let lie = WriteOp::Content {
+    let wrong_hash = WriteOp::Content {
         hash: hash(b"another"),
         bytes: contents[1].clone(),
         index: Bytes::new(),
     };
-    let error = refused(subject, owner, &[created(1), lie]);
+    let error = expect_refusal(subject, owner, &[created(1), wrong_hash]);
     assert!(
         error.to_string().contains("does not have this hash"),
         "{error}"
     );
 }
 
-pub(crate) fn contents_are_read_in_parts_and_bring_their_index(subject: &mut Subject) {
+pub(crate) fn contents_are_read_in_ranges_and_have_their_index(subject: &mut Subject) {
     let owner = claim(subject);
     for (length, index) in [
         (100, &b""[..]),
@@ -48,8 +48,8 @@ pub(crate) fn contents_are_read_in_parts_and_bring_their_index(subject: &mut Sub
             bytes: bytes.clone(),
             index: index.clone(),
         };
-        write(subject, owner, std::slice::from_ref(&entry));
-        let kept = ask(subject, |store| {
+        commit_ops(subject, owner, std::slice::from_ref(&entry));
+        let kept = query(subject, |store| {
             store.content(hash(&bytes)).unwrap().index()
         });
         assert_eq!(kept, (!index.is_empty()).then_some(index), "{length}");
@@ -65,7 +65,7 @@ pub(crate) fn contents_are_read_in_parts_and_bring_their_index(subject: &mut Sub
             60_000..200_000,
         ];
         for range in ranges {
-            let part = ask(subject, |store| {
+            let part = query(subject, |store| {
                 store.content(hash(&bytes)).unwrap().slice(range.clone())
             });
             let expected = (range.end <= length)
@@ -75,19 +75,19 @@ pub(crate) fn contents_are_read_in_parts_and_bring_their_index(subject: &mut Sub
     }
 }
 
-pub(crate) fn a_content_that_is_said_to_be_held_is(subject: &mut Subject) {
+pub(crate) fn a_reference_to_an_unknown_content_is_refused(subject: &mut Subject) {
     let owner = claim(subject);
     let one = bytes(1, 10);
     let two = bytes(2, 10);
     let held = |bytes: &Bytes| WriteOp::ContentReferenced { hash: hash(bytes) };
-    let unknown = refused(subject, owner, &[held(&one)]);
+    let unknown = expect_refusal(subject, owner, &[held(&one)]);
     assert!(
         matches!(unknown, StoreError::UnknownContent(_)),
         "{unknown}"
     );
-    write(subject, owner, &[content(&one), held(&one)]);
-    write(subject, owner, &[held(&one)]);
-    let unknown = refused(subject, owner, &[held(&one), held(&two)]);
+    commit_ops(subject, owner, &[content(&one), held(&one)]);
+    commit_ops(subject, owner, &[held(&one)]);
+    let unknown = expect_refusal(subject, owner, &[held(&one), held(&two)]);
     assert!(
         matches!(unknown, StoreError::UnknownContent(_)),
         "{unknown}"

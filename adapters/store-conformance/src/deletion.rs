@@ -6,9 +6,9 @@ use dormouse_proto::id::{FactNumber, Pid};
 use crate::entries::*;
 use crate::subject::*;
 
-pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
+pub(crate) fn a_deleted_process_is_unknown_and_its_pid_is_not_reused(subject: &mut Subject) {
     let owner = claim(subject);
-    write(
+    commit_ops(
         subject,
         owner,
         &[
@@ -20,24 +20,24 @@ pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
             ended(2),
         ],
     );
-    write(subject, owner, &[facts(1, 1..=2)]);
-    write(subject, owner, &[process_deleted(2)]);
-    write(subject, owner, &[facts(1, 3..=3)]);
-    let listing = ask(subject, |store| store.processes().unwrap());
+    commit_ops(subject, owner, &[facts(1, 1..=2)]);
+    commit_ops(subject, owner, &[process_deleted(2)]);
+    commit_ops(subject, owner, &[facts(1, 3..=3)]);
+    let listing = query(subject, |store| store.processes().unwrap());
     assert_eq!(
         (&listing.rows[..], listing.last, listing.lost),
         (&[row(1)][..], 2, vec![])
     );
     let unknown =
         |error: Option<StoreError>| matches!(error, Some(StoreError::UnknownProcess(Pid(2))));
-    assert!(unknown(ask(subject, |store| store
+    assert!(unknown(query(subject, |store| store
         .journal(Pid(2), None)
         .err())));
-    assert!(unknown(ask(subject, |store| store
+    assert!(unknown(query(subject, |store| store
         .journal(Pid(2), Some(FactNumber(0)))
         .err())));
-    assert!(unknown(ask(subject, |store| store.history(Pid(2)).err())));
-    assert!(unknown(ask(subject, |store| store
+    assert!(unknown(query(subject, |store| store.history(Pid(2)).err())));
+    assert!(unknown(query(subject, |store| store
         .temp_files(Pid(2))
         .err())));
     for entry in [
@@ -47,46 +47,46 @@ pub(crate) fn what_is_forgotten_leaves_its_number(subject: &mut Subject) {
         history_truncated(2, 2),
         temp_file(2, 2),
     ] {
-        let error = refused(subject, owner, std::slice::from_ref(&entry));
+        let error = expect_refusal(subject, owner, std::slice::from_ref(&entry));
         assert!(
             matches!(error, StoreError::UnknownProcess(Pid(2))),
             "{entry:?}: {error}"
         );
     }
-    let again = refused(subject, owner, &[created(2)]).to_string();
+    let again = expect_refusal(subject, owner, &[created(2)]).to_string();
     assert!(again.contains("a pid is never reused"), "{again}");
     check_journal(subject, 1, None, "image of 1", 0, 3);
-    write(subject, owner, &[process_deleted(1)]);
-    write(subject, owner, &[created(3)]);
-    let listing = ask(subject, |store| store.processes().unwrap());
+    commit_ops(subject, owner, &[process_deleted(1)]);
+    commit_ops(subject, owner, &[created(3)]);
+    let listing = query(subject, |store| store.processes().unwrap());
     assert_eq!((&listing.rows[..], listing.last), (&[row(3)][..], 3));
 }
 
-pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Subject) {
+pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {
     let owner = claim(subject);
-    write(
+    commit_ops(
         subject,
         owner,
         &[created(1), facts(1, 1..=3), snapshot(1, 3)],
     );
-    write(subject, owner, &[facts(1, 4..=6), ended(1)]);
-    write(subject, owner, &[facts(1, 7..=7), snapshot(1, 5)]);
-    write(subject, owner, &[facts(1, 8..=8)]);
-    let complaint = refused(subject, owner, &[history_truncated(1, 4)]).to_string();
+    commit_ops(subject, owner, &[facts(1, 4..=6), ended(1)]);
+    commit_ops(subject, owner, &[facts(1, 7..=7), snapshot(1, 5)]);
+    commit_ops(subject, owner, &[facts(1, 8..=8)]);
+    let complaint = expect_refusal(subject, owner, &[history_truncated(1, 4)]).to_string();
     assert!(complaint.contains("it has no image there"), "{complaint}");
-    let complaint = refused(subject, owner, &[history_truncated(1, 9)]);
+    let complaint = expect_refusal(subject, owner, &[history_truncated(1, 9)]);
     assert!(
         matches!(complaint, StoreError::UnknownFact { .. }),
         "{complaint}"
     );
-    write(subject, owner, &[history_truncated(1, 3)]);
+    commit_ops(subject, owner, &[history_truncated(1, 3)]);
     check_journal(subject, 1, Some(4), "image of 1 at 3", 3, 4);
-    write(subject, owner, &[history_truncated(1, 5)]);
-    write(subject, owner, &[facts(1, 9..=9)]);
+    commit_ops(subject, owner, &[history_truncated(1, 5)]);
+    commit_ops(subject, owner, &[facts(1, 9..=9)]);
     check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
     check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
     for requested in [0, 3, 4] {
-        let gone = ask(subject, |store| {
+        let gone = query(subject, |store| {
             store.journal(Pid(1), Some(FactNumber(requested)))
         });
         assert!(
@@ -100,7 +100,7 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
             "{gone:?}"
         );
     }
-    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
+    let history = query(subject, |store| store.history(Pid(1)).unwrap().written);
     let seen: Vec<_> = history
         .iter()
         .map(|written| (written.first.0, written.count))
@@ -109,23 +109,23 @@ pub(crate) fn a_history_that_is_shortened_begins_with_an_image(subject: &mut Sub
     let read = |first, upto| {
         move |store: &dyn Store| store.facts(Pid(1), FactNumber(first), FactNumber(upto))
     };
-    assert_eq!(ask(subject, read(6, 9)).unwrap().len(), 4);
+    assert_eq!(query(subject, read(6, 9)).unwrap().len(), 4);
     for (first, upto, since) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
-        match ask(subject, read(first, upto)) {
+        match query(subject, read(first, upto)) {
             Err(StoreError::DeletedFact {
-                since: FactNumber(told),
+                since: FactNumber(returned),
                 ..
-            }) => assert_eq!(told, since),
+            }) => assert_eq!(returned, since),
             other => panic!("{first} to {upto}: {other:?}"),
         }
     }
-    let mut over = row(1);
-    over.exit = Some(exit());
+    let mut ended_row = row(1);
+    ended_row.exit = Some(exit());
     assert_eq!(
-        ask(subject, |store| store.processes().unwrap()).rows,
-        [over]
+        query(subject, |store| store.processes().unwrap()).rows,
+        [ended_row]
     );
-    let backwards = refused(subject, owner, &[history_truncated(1, 3)]);
+    let backwards = expect_refusal(subject, owner, &[history_truncated(1, 3)]);
     assert!(
         matches!(
             backwards,

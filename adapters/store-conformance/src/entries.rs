@@ -1,5 +1,5 @@
-//! Operations to commit, and what is read back of them. For the suite, and for other tests of a
-//! store.
+//! Builds operations to commit, and the values that a store returns for them. For the suite, and
+//! for other tests of a store.
 
 use std::ops::RangeInclusive;
 
@@ -18,7 +18,7 @@ pub fn row(pid: u64) -> ProcessRow {
     ProcessRow::started(Pid(pid), "worker")
 }
 
-/// Creates a process.
+/// The operation that creates a process.
 #[must_use]
 pub fn created(pid: u64) -> WriteOp {
     WriteOp::ProcessCreated {
@@ -33,7 +33,7 @@ pub fn fact(pid: u64, number: u64) -> Vec<u8> {
     format!("fact {number} of {pid}").into_bytes()
 }
 
-/// The facts `numbers` of a process, in one operation.
+/// The operation that adds the facts `numbers` of a process.
 #[must_use]
 pub fn facts(pid: u64, numbers: RangeInclusive<u64>) -> WriteOp {
     let first = FactNumber(*numbers.start());
@@ -44,7 +44,7 @@ pub fn facts(pid: u64, numbers: RangeInclusive<u64>) -> WriteOp {
     }
 }
 
-/// An image of a process after a fact.
+/// The operation that adds an image of a process after a fact.
 #[must_use]
 pub fn snapshot(pid: u64, at: u64) -> WriteOp {
     WriteOp::Snapshot {
@@ -54,7 +54,7 @@ pub fn snapshot(pid: u64, at: u64) -> WriteOp {
     }
 }
 
-/// Ends a process.
+/// The operation that ends a process.
 #[must_use]
 pub fn ended(pid: u64) -> WriteOp {
     WriteOp::ProcessEnded {
@@ -69,7 +69,7 @@ pub fn change(root: u64, number: u64) -> Vec<u8> {
     format!("change {number} of the files of {root}").into_bytes()
 }
 
-/// A change of the temporary files of a tree.
+/// The operation that adds a change of the temporary files of a tree.
 #[must_use]
 pub fn temp_file(root: u64, number: u64) -> WriteOp {
     WriteOp::TempFile {
@@ -85,7 +85,7 @@ pub fn records(changes: Vec<TempFileChange>) -> Vec<Vec<u8>> {
     changes.into_iter().map(|change| change.record).collect()
 }
 
-/// A checkpoint of a tree that begins with process 1.
+/// The operation that creates a checkpoint of a tree whose root is process 1.
 #[must_use]
 pub fn checkpoint(id: u64, members: &[u64]) -> WriteOp {
     WriteOp::Checkpoint {
@@ -98,13 +98,13 @@ pub fn checkpoint(id: u64, members: &[u64]) -> WriteOp {
     }
 }
 
-/// How every process ends.
+/// The exit of every process that [`ended`] ends.
 #[must_use]
 pub fn exit() -> Exit {
     Exit::new(ExitStatus::Done, "all found")
 }
 
-/// A content that differs for each seed and length.
+/// The bytes of a content, which differ for each seed and length.
 #[must_use]
 pub fn bytes(seed: u8, length: usize) -> Bytes {
     (0..length)
@@ -118,7 +118,7 @@ pub fn hash(bytes: &[u8]) -> ContentHash {
     ContentHash(*blake3::hash(bytes).as_bytes())
 }
 
-/// A content without an index.
+/// The operation that adds a content without an index.
 #[must_use]
 pub fn content(bytes: &Bytes) -> WriteOp {
     WriteOp::Content {
@@ -128,14 +128,14 @@ pub fn content(bytes: &Bytes) -> WriteOp {
     }
 }
 
-/// All bytes of a content.
+/// Reads all bytes of a content.
 ///
 /// # Errors
 /// Those of [`Store::content`], and [`StoreError::Damaged`] if the bytes are unreadable.
 pub fn read(store: &dyn Store, hash: ContentHash) -> Result<Bytes, StoreError> {
-    let backing = store.content(hash)?;
-    backing
-        .slice(0..backing.length())
+    let content = store.content(hash)?;
+    content
+        .slice(0..content.length())
         .map_err(|error| StoreError::Damaged {
             what: error.to_string(),
         })
@@ -151,13 +151,13 @@ pub fn commit(store: &dyn Store, owner: OwnerToken, entries: &[WriteOp]) {
         .unwrap_or_else(|error| panic!("{entries:?} is refused: {error}"));
 }
 
-/// Deletes a process.
+/// The operation that deletes a process.
 #[must_use]
 pub fn process_deleted(pid: u64) -> WriteOp {
     WriteOp::ProcessDeleted { pid: Pid(pid) }
 }
 
-/// Deletes the history of a process before a fact.
+/// The operation that deletes the history of a process before a fact.
 #[must_use]
 pub fn history_truncated(pid: u64, below: u64) -> WriteOp {
     WriteOp::HistoryTruncated {

@@ -7,26 +7,26 @@ use crate::entries::*;
 use crate::subject::*;
 use crate::temp_files::check_temp_files;
 
-pub(crate) fn an_empty_store_knows_nothing(subject: &mut Subject) {
-    assert!(ask(subject, |store| store.processes().unwrap().rows).is_empty());
-    let journal = ask(subject, |store| store.journal(Pid(1), None));
+pub(crate) fn an_empty_store_contains_nothing(subject: &mut Subject) {
+    assert!(query(subject, |store| store.processes().unwrap().rows).is_empty());
+    let journal = query(subject, |store| store.journal(Pid(1), None));
     assert!(
         matches!(journal, Err(StoreError::UnknownProcess(Pid(1)))),
         "{journal:?}"
     );
-    let content = ask(subject, |store| read(store, hash(b"?")));
+    let content = query(subject, |store| read(store, hash(b"?")));
     assert!(
         matches!(content, Err(StoreError::UnknownContent(unknown)) if unknown == hash(b"?")),
         "{content:?}"
     );
 }
 
-pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subject) {
+pub(crate) fn a_journal_is_the_latest_image_and_the_facts_after_it(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[created(1)]);
+    commit_ops(subject, owner, &[created(1)]);
     check_journal(subject, 1, None, "image of 1", 0, 0);
-    write(subject, owner, &[facts(1, 1..=4), facts(1, 5..=5)]);
-    write(
+    commit_ops(subject, owner, &[facts(1, 1..=4), facts(1, 5..=5)]);
+    commit_ops(
         subject,
         owner,
         &[facts(1, 6..=9), snapshot(1, 7), snapshot(1, 3)],
@@ -44,7 +44,7 @@ pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subje
     for (upto, image, base, last) in cases {
         check_journal(subject, 1, upto, image, base, last);
     }
-    let beyond = ask(subject, |store| store.journal(Pid(1), Some(FactNumber(10))));
+    let beyond = query(subject, |store| store.journal(Pid(1), Some(FactNumber(10))));
     let expected = matches!(
         beyond,
         Err(StoreError::UnknownFact {
@@ -58,13 +58,13 @@ pub(crate) fn a_journal_is_the_latest_image_and_what_follows(subject: &mut Subje
 
 pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
     let owner = claim(subject);
-    let brought = bytes(1, 100);
-    write(subject, owner, &[created(1)]);
-    let error = refused(
+    let new_content = bytes(1, 100);
+    commit_ops(subject, owner, &[created(1)]);
+    let error = expect_refusal(
         subject,
         owner,
         &[
-            content(&brought),
+            content(&new_content),
             created(2),
             facts(1, 1..=3),
             facts(1, 5..=5),
@@ -78,12 +78,12 @@ pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
     );
     check_journal(subject, 1, None, "image of 1", 0, 0);
     assert_eq!(
-        ask(subject, |store| store.processes().unwrap().rows),
+        query(subject, |store| store.processes().unwrap().rows),
         [row(1)]
     );
-    assert!(ask(subject, |store| read(store, hash(&brought))).is_err());
-    write(subject, owner, &[]);
-    write(
+    assert!(query(subject, |store| read(store, hash(&new_content))).is_err());
+    commit_ops(subject, owner, &[]);
+    commit_ops(
         subject,
         owner,
         &[WriteOp::Facts {
@@ -96,7 +96,7 @@ pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
 
 pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[created(1), facts(1, 1..=2)]);
+    commit_ops(subject, owner, &[created(1), facts(1, 1..=2)]);
     let cases = [
         (facts(1, 4..=4), "the next is 3, but 4 was given"),
         (facts(1, 2..=2), "the next is 3, but 2 was given"),
@@ -111,11 +111,11 @@ pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
         ),
     ];
     for (entry, complaint) in cases {
-        let error = refused(subject, owner, std::slice::from_ref(&entry));
+        let error = expect_refusal(subject, owner, std::slice::from_ref(&entry));
         let text = format!("{error}");
         assert!(text.contains(complaint), "{entry:?}: {text}");
     }
-    write(
+    commit_ops(
         subject,
         owner,
         &[facts(1, 3..=3), created(2), facts(2, 1..=1), snapshot(2, 1)],
@@ -124,12 +124,12 @@ pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
     check_journal(subject, 2, None, "image of 2 at 1", 1, 1);
 }
 
-pub(crate) fn processes_do_not_mix(subject: &mut Subject) {
+pub(crate) fn each_process_has_its_own_facts(subject: &mut Subject) {
     let owner = claim(subject);
     let pids = [1, 2, 255, 256, 257, u64::MAX];
-    write(subject, owner, &pids.map(created));
+    commit_ops(subject, owner, &pids.map(created));
     for number in 1..=5 {
-        write(subject, owner, &pids.map(|pid| facts(pid, number..=number)));
+        commit_ops(subject, owner, &pids.map(|pid| facts(pid, number..=number)));
     }
     for pid in pids {
         check_journal(subject, pid, None, &format!("image of {pid}"), 0, 5);
@@ -137,16 +137,16 @@ pub(crate) fn processes_do_not_mix(subject: &mut Subject) {
     }
 }
 
-pub(crate) fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: &mut Subject) {
+pub(crate) fn facts_before_a_snapshot_can_still_be_read(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[created(1), facts(1, 1..=3)]);
-    write(
+    commit_ops(subject, owner, &[created(1), facts(1, 1..=3)]);
+    commit_ops(
         subject,
         owner,
         &[facts(1, 4..=6), snapshot(1, 5), facts(1, 7..=7)],
     );
     for (first, upto) in [(1, 7), (2, 3), (5, 5), (4, 6), (7, 7), (6, 5)] {
-        let found = ask(subject, |store| {
+        let found = query(subject, |store| {
             store
                 .facts(Pid(1), FactNumber(first), FactNumber(upto))
                 .unwrap()
@@ -154,7 +154,7 @@ pub(crate) fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: &mut 
         let expected: Vec<_> = (first..=upto).map(|number| fact(1, number)).collect();
         assert_eq!(found, expected, "facts {first} to {upto}");
     }
-    let beyond = ask(subject, |store| {
+    let beyond = query(subject, |store| {
         store.facts(Pid(1), FactNumber(1), FactNumber(8))
     });
     assert!(
@@ -167,7 +167,7 @@ pub(crate) fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: &mut 
         ),
         "{beyond:?}"
     );
-    let unknown = ask(subject, |store| {
+    let unknown = query(subject, |store| {
         store.facts(Pid(9), FactNumber(1), FactNumber(1))
     });
     assert!(
@@ -176,7 +176,7 @@ pub(crate) fn facts_are_read_where_a_snapshot_stands_for_them_too(subject: &mut 
     );
 }
 
-pub(crate) fn what_is_only_written_is_read_like_any_other(subject: &mut Subject) {
+pub(crate) fn unsynced_commits_are_readable(subject: &mut Subject) {
     let owner = claim(subject);
     let written = |entries: &[WriteOp]| {
         let entries = entries.to_vec();
@@ -193,19 +193,19 @@ pub(crate) fn what_is_only_written_is_read_like_any_other(subject: &mut Subject)
                 .unwrap();
         }
     };
-    ask(subject, written(&[created(1), facts(1, 1..=2)]));
-    ask(subject, written(&[facts(1, 3..=3), temp_file(1, 1)]));
+    query(subject, written(&[created(1), facts(1, 1..=2)]));
+    query(subject, written(&[facts(1, 3..=3), temp_file(1, 1)]));
     check_journal(subject, 1, None, "image of 1", 0, 3);
-    write(subject, owner, &[]);
-    write(subject, owner, &[facts(1, 4..=4)]);
-    ask(subject, written(&[facts(1, 5..=5)]));
+    commit_ops(subject, owner, &[]);
+    commit_ops(subject, owner, &[facts(1, 4..=4)]);
+    query(subject, written(&[facts(1, 5..=5)]));
     check_journal(subject, 1, None, "image of 1", 0, 5);
     check_temp_files(subject, 1, 1);
 }
 
 pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
     let owner = claim(subject);
-    let unknown = ask(subject, |store| store.history(Pid(1)));
+    let unknown = query(subject, |store| store.history(Pid(1)));
     assert!(
         matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
         "{unknown:?}"
@@ -225,21 +225,21 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
                 .unwrap();
         }
     };
-    ask(subject, at(10, &[created(2), created(1)]));
-    ask(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
-    ask(subject, at(30, &[facts(2, 1..=1)]));
-    ask(
+    query(subject, at(10, &[created(2), created(1)]));
+    query(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
+    query(subject, at(30, &[facts(2, 1..=1)]));
+    query(
         subject,
         at(25, &[facts(1, 4..=4), facts(1, 5..=6), temp_file(1, 1)]),
     );
-    let history = ask(subject, |store| store.history(Pid(1)).unwrap().written);
+    let history = query(subject, |store| store.history(Pid(1)).unwrap().written);
     let seen: Vec<_> = by_commit(&history)
         .iter()
         .map(|written| (written.at_ms, written.first.0, written.count))
         .collect();
     assert_eq!(seen, [(10, 0, 1), (20, 1, 3), (25, 4, 3)]);
-    let other = ask(subject, |store| store.history(Pid(2)).unwrap().written);
-    let change = ask(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
+    let other = query(subject, |store| store.history(Pid(2)).unwrap().written);
+    let change = query(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
     let commits = [
         history[0].commit,
         history[1].commit,

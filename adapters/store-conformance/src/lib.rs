@@ -11,13 +11,13 @@
 //! });
 //! ```
 //!
-//! A durable store runs the suite a second time, reopened for each operation: whatever was
-//! acknowledged must be there then, and an owner's token stays valid until the next claim. The
-//! suite cannot know how a storage medium fails: kill the writer, cut the power, fill the disk, and
-//! run it again.
+//! For a durable store, run the suite a second time with a [`Subject`] that reopens the store
+//! before each operation. Then every acknowledged commit must still be readable, and an owner's
+//! token stays valid until the next claim. The suite cannot simulate failures of a storage medium:
+//! write tests of your own that kill the writer, cut the power, or fill the disk.
 //!
-//! A failure panics, and shows the expected answer. [`entries`] and [`collection`] contain what the
-//! suite writes, for tests of your own.
+//! A failure panics with the expected and the actual answer. Tests of your own can use the
+//! operations in [`entries`] and the collections in [`collection`].
 
 #![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
 
@@ -44,28 +44,28 @@ pub fn check_store(mut open: impl FnMut() -> Subject) {
 }
 
 const CASES: [fn(&mut Subject); 24] = [
-    journals::an_empty_store_knows_nothing,
-    journals::a_journal_is_the_latest_image_and_what_follows,
+    journals::an_empty_store_contains_nothing,
+    journals::a_journal_is_the_latest_image_and_the_facts_after_it,
     journals::a_commit_is_all_or_nothing,
     journals::journals_have_no_gaps,
-    journals::processes_do_not_mix,
-    journals::facts_are_read_where_a_snapshot_stands_for_them_too,
-    journals::what_is_only_written_is_read_like_any_other,
+    journals::each_process_has_its_own_facts,
+    journals::facts_before_a_snapshot_can_still_be_read,
+    journals::unsynced_commits_are_readable,
     journals::a_history_says_when_each_fact_was_written,
     table::only_the_newest_owner_writes,
-    table::the_table_shows_births_and_ends,
-    contents::contents_are_kept_by_hash,
-    contents::contents_are_read_in_parts_and_bring_their_index,
-    contents::a_content_that_is_said_to_be_held_is,
-    temp_files::temporary_files_are_a_journal_of_their_own,
+    table::the_table_lists_created_and_ended_processes,
+    contents::contents_are_read_by_hash,
+    contents::contents_are_read_in_ranges_and_have_their_index,
+    contents::a_reference_to_an_unknown_content_is_refused,
+    temp_files::changes_of_temporary_files_are_kept_for_each_tree,
     temp_files::changes_of_temporary_files_have_no_gaps,
-    checkpoints::a_checkpoint_is_a_cut_through_the_journals,
-    checkpoints::what_a_checkpoint_needs_is_not_forgotten,
-    deletion::what_is_forgotten_leaves_its_number,
-    deletion::a_history_that_is_shortened_begins_with_an_image,
+    checkpoints::a_checkpoint_has_the_last_fact_of_each_member,
+    checkpoints::a_process_in_a_checkpoint_cannot_be_deleted,
+    deletion::a_deleted_process_is_unknown_and_its_pid_is_not_reused,
+    deletion::a_truncated_history_begins_with_an_image,
     collection::a_sweep_without_a_mark_is_refused,
-    collection::a_sweep_drops_what_nothing_refers_to,
-    collection::a_count_changes_nothing,
-    collection::what_a_commit_named_is_kept_from_an_earlier_mark,
+    collection::a_sweep_deletes_unreferenced_contents,
+    collection::counting_garbage_changes_nothing,
+    collection::a_content_that_a_commit_references_survives_an_earlier_mark,
     collection::only_the_newest_owner_sweeps,
 ];

@@ -5,26 +5,32 @@ use dormouse_proto::id::{FactNumber, Pid};
 
 use crate::entries::{NOW_MS, commit, fact};
 
-/// Runs one operation on the store under test. Between two operations, anything may be done that
-/// must not change an answer: closing and reopening the store, or reading it from another program.
+/// Runs one operation on the store under test. Between two operations, the subject may close and
+/// reopen the store, or read it from another program, because neither may change an answer.
 pub type Subject = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
-pub(crate) fn ask<T>(subject: &mut Subject, question: impl Fn(&dyn Store) -> T) -> T {
+/// Queries the store under test.
+pub(crate) fn query<T>(subject: &mut Subject, question: impl Fn(&dyn Store) -> T) -> T {
     let mut answer = None;
     subject(&mut |store| answer = Some(question(store)));
     answer.expect("the subject runs the operation")
 }
 
 pub(crate) fn claim(subject: &mut Subject) -> OwnerToken {
-    ask(subject, |store| store.claim().unwrap())
+    query(subject, |store| store.claim().unwrap())
 }
 
-pub(crate) fn write(subject: &mut Subject, owner: OwnerToken, entries: &[WriteOp]) {
-    ask(subject, |store| commit(store, owner, entries));
+pub(crate) fn commit_ops(subject: &mut Subject, owner: OwnerToken, entries: &[WriteOp]) {
+    query(subject, |store| commit(store, owner, entries));
 }
 
-pub(crate) fn refused(subject: &mut Subject, owner: OwnerToken, entries: &[WriteOp]) -> StoreError {
-    ask(subject, |store| {
+/// Commits operations that the store must refuse. Returns the error.
+pub(crate) fn expect_refusal(
+    subject: &mut Subject,
+    owner: OwnerToken,
+    entries: &[WriteOp],
+) -> StoreError {
+    query(subject, |store| {
         store
             .commit(owner, Batch::durable(entries, NOW_MS))
             .expect_err("the commit breaks a rule")
@@ -40,7 +46,7 @@ pub(crate) fn check_journal(
     base: u64,
     last: u64,
 ) {
-    let journal = ask(subject, |store| {
+    let journal = query(subject, |store| {
         store.journal(Pid(pid), upto.map(FactNumber)).unwrap()
     });
     let facts: Vec<_> = (base + 1..=last).map(|number| fact(pid, number)).collect();

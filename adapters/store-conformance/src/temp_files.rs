@@ -1,4 +1,5 @@
-//! Changes of temporary files: a journal of each process tree.
+//! Changes of temporary files: each process tree has a numbered series of them, separate from the
+//! journals.
 
 use dormouse_actors::ports::StoreError;
 use dormouse_proto::id::Pid;
@@ -7,40 +8,40 @@ use crate::entries::*;
 use crate::subject::*;
 
 pub(crate) fn check_temp_files(subject: &mut Subject, root: u64, last: u64) {
-    let found = ask(subject, |store| {
+    let found = query(subject, |store| {
         records(store.temp_files(Pid(root)).unwrap())
     });
     let expected: Vec<_> = (1..=last).map(|number| change(root, number)).collect();
     assert_eq!(found, expected, "the temporary files of process {root}");
 }
 
-pub(crate) fn temporary_files_are_a_journal_of_their_own(subject: &mut Subject) {
+pub(crate) fn changes_of_temporary_files_are_kept_for_each_tree(subject: &mut Subject) {
     let owner = claim(subject);
     let roots = [1, 2, 255, 256, u64::MAX];
-    let unknown = ask(subject, |store| store.temp_files(Pid(1)));
+    let unknown = query(subject, |store| store.temp_files(Pid(1)));
     assert!(
         matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
         "{unknown:?}"
     );
-    write(subject, owner, &roots.map(created));
+    commit_ops(subject, owner, &roots.map(created));
     roots
         .iter()
         .for_each(|root| check_temp_files(subject, *root, 0));
     let many: Vec<_> = (1..=300).map(|number| temp_file(256, number)).collect();
-    write(subject, owner, &many);
-    let brought = bytes(4, 90);
-    write(
+    commit_ops(subject, owner, &many);
+    let new_content = bytes(4, 90);
+    commit_ops(
         subject,
         owner,
         &[
-            content(&brought),
+            content(&new_content),
             temp_file(1, 1),
             facts(1, 1..=2),
             temp_file(1, 2),
             temp_file(2, 1),
         ],
     );
-    write(
+    commit_ops(
         subject,
         owner,
         &[
@@ -50,7 +51,7 @@ pub(crate) fn temporary_files_are_a_journal_of_their_own(subject: &mut Subject) 
             facts(2, 1..=1),
         ],
     );
-    write(subject, owner, &[temp_file(1, 3)]);
+    commit_ops(subject, owner, &[temp_file(1, 3)]);
     for (root, last) in [(1, 3), (2, 1), (255, 0), (256, 300), (u64::MAX, 1)] {
         check_temp_files(subject, root, last);
     }
@@ -58,14 +59,14 @@ pub(crate) fn temporary_files_are_a_journal_of_their_own(subject: &mut Subject) 
     check_journal(subject, 2, None, "image of 2", 0, 1);
     check_journal(subject, 256, None, "image of 256", 0, 0);
     assert_eq!(
-        ask(subject, |store| read(store, hash(&brought)).unwrap()),
-        brought
+        query(subject, |store| read(store, hash(&new_content)).unwrap()),
+        new_content
     );
 }
 
 pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
     let owner = claim(subject);
-    write(subject, owner, &[created(1), temp_file(1, 1)]);
+    commit_ops(subject, owner, &[created(1), temp_file(1, 1)]);
     let cases = [
         (
             temp_file(1, 1),
@@ -82,13 +83,13 @@ pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
         (temp_file(9, 1), "no process 9"),
     ];
     for (entry, complaint) in cases {
-        let text = refused(subject, owner, std::slice::from_ref(&entry)).to_string();
+        let text = expect_refusal(subject, owner, std::slice::from_ref(&entry)).to_string();
         assert!(text.contains(complaint), "{entry:?}: {text}");
     }
-    let text = refused(subject, owner, &[temp_file(1, 2), temp_file(1, 4)]).to_string();
+    let text = expect_refusal(subject, owner, &[temp_file(1, 2), temp_file(1, 4)]).to_string();
     assert!(text.contains("are at change 2: the next is 3"), "{text}");
     check_temp_files(subject, 1, 1);
-    write(
+    commit_ops(
         subject,
         owner,
         &[

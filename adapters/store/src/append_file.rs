@@ -1,4 +1,5 @@
-//! Appends bytes durably to a file, and classifies what is known when that fails.
+//! Appends bytes durably to a file. If that fails, the error says whether the file has its previous
+//! content again, or an unknown one.
 
 use std::io;
 
@@ -8,7 +9,7 @@ use bytes::Bytes;
 pub(crate) trait AppendFile {
     /// Writes `parts` from byte `at` on.
     fn append(&self, at: u64, parts: &[Bytes]) -> io::Result<()>;
-    /// Makes what was written durable.
+    /// Makes the written bytes durable.
     fn sync(&self) -> io::Result<()>;
     /// Drops the bytes past `end`.
     fn roll_back(&self, end: u64) -> io::Result<()>;
@@ -24,7 +25,7 @@ pub(crate) enum AppendError {
     Unknown(io::Error),
 }
 
-/// Appends `parts` at `end`, the end of the good bytes.
+/// Appends `parts` at `end`, the end of the acknowledged bytes.
 ///
 /// # Errors
 /// [`AppendError`]. The bytes are cut off again if possible.
@@ -36,7 +37,7 @@ pub(crate) fn append(file: &impl AppendFile, end: u64, parts: &[Bytes]) -> Resul
         })
 }
 
-/// Syncs what was appended.
+/// Syncs the appended bytes.
 ///
 /// A failed sync is never retried: the kernel may have dropped the dirty pages that it could not
 /// write, and a second fsync would then report success without them.
@@ -45,8 +46,8 @@ pub(crate) fn append(file: &impl AppendFile, end: u64, parts: &[Bytes]) -> Resul
 /// [`AppendError::Unknown`]. The bytes past `end` are cut off again if possible.
 pub(crate) fn sync(file: &impl AppendFile, end: u64) -> Result<(), AppendError> {
     file.sync().map_err(|error| {
-        // Cutting is best effort, so that the next opening finds a clean end. The error is the same
-        // either way.
+        // Cutting the bytes off saves the next opening from doing so. Whether it succeeds does not
+        // change the error.
         let _ = file.roll_back(end);
         AppendError::Unknown(error)
     })
@@ -67,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails the configured steps, and records which were taken.
+    /// Fails the configured steps, and lists the steps that were performed.
     struct Disk {
         failing: &'static [&'static str],
         steps: RefCell<Vec<&'static str>>,
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_undone_and_a_sync_is_final() {
+    fn a_failed_write_is_rolled_back_and_a_failed_sync_is_never_retried() {
         let cases: [(&[&str], &str, &[&str]); 5] = [
             (&[], "durable", &["append", "sync"]),
             (&["append"], "rolled back", &["append", "roll back"]),

@@ -14,19 +14,21 @@ use crate::process_table::{ProcessEntry, row_is_lost};
 use crate::record_builder::RecordBuilder;
 use crate::writer::{Writer, WrittenRecord};
 use dormouse_records::chunks::Chunks;
-use dormouse_records::validator::{StoredCheckpoints, check_name, check_ops, needed, no_image};
+use dormouse_records::validator::{
+    StoredCheckpoints, check_name, check_ops, earliest_needed_fact, no_image_error,
+};
 
 impl LogStore {
-    /// Truncations and references to unknown contents are checked against the index, which must be
-    /// complete for that. An index from disk may have lost keys, so it is rebuilt before a
-    /// reference is refused.
+    /// Rebuilds the index if it is too incomplete to validate `ops`. Truncations, and references to
+    /// contents that `ops` do not add, are checked against the index. An index from disk may have
+    /// lost keys, so it is rebuilt before a reference is refused.
     pub(crate) fn prepare_index(&self, writer: &Writer, ops: &[WriteOp]) -> Result<(), StoreError> {
-        let is_doubtful = |hash: &ContentHash| {
+        let may_be_unknown = |hash: &ContentHash| {
             !self.index().knows_content(self.log.keys().name(*hash)) && !adds_content(ops, *hash)
         };
         let depends_on_index = ops.iter().any(|op| match op {
             WriteOp::HistoryTruncated { .. } => true,
-            WriteOp::ContentReferenced { hash } => is_doubtful(hash),
+            WriteOp::ContentReferenced { hash } => may_be_unknown(hash),
             _ => false,
         });
         if !depends_on_index {
@@ -38,7 +40,7 @@ impl LogStore {
             must_rebuild = ops.iter().any(|op| match op {
                 WriteOp::ContentReferenced { hash } => {
                     let name = self.log.keys().name(*hash);
-                    is_doubtful(hash) && self.index().content(name).is_err()
+                    may_be_unknown(hash) && self.index().content(name).is_err()
                 }
                 _ => false,
             });
@@ -49,7 +51,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Builders for the records of a batch, after the whole batch has been validated.
+    /// Validates a batch, and returns the builders of its records.
     pub(crate) fn build_records(&self, batch: Batch<'_>) -> Result<Vec<RecordBuilder>, StoreError> {
         let is_held = |id: CheckpointId| {
             self.index()
@@ -57,11 +59,12 @@ impl LogStore {
                 .checkpoint_entry(id)
                 .is_some_and(|entry| entry.is_held())
         };
-        let needs = |pid: Pid| needed(self.index().processes().checkpoints(), pid);
+        let earliest_needed =
+            |pid: Pid| earliest_needed_fact(self.index().processes().checkpoints(), pid);
         let checkpoints = StoredCheckpoints {
             last: self.index().processes().last_checkpoint(),
             is_held: &is_held,
-            needs: &needs,
+            earliest_needed: &earliest_needed,
         };
         let progress_of = |pid: Pid| {
             let index = self.index();
@@ -86,7 +89,7 @@ impl LogStore {
                     // The end names the last fact, which this commit may add.
                     let last = match last_facts.get(pid) {
                         Some(last) => *last,
-                        None => progress_of(*pid).map_or(FactNumber(0), |known| known.last),
+                        None => progress_of(*pid).map_or(FactNumber(0), |progress| progress.last),
                     };
                     builders.push(RecordBuilder::ended(*pid, exit, last)?);
                 }
@@ -94,7 +97,8 @@ impl LogStore {
                     builders.extend(self.build_content(*hash, bytes, index, &mut new_contents)?);
                 }
                 WriteOp::Checkpoint { .. } => {
-                    // A reader takes the commit from the record's header.
+                    // The checkpoint's commit number is not encoded: a reader takes it from the
+                    // record's header.
                     if let Some(checkpoint) = checkpoints.next() {
                         builders.push(RecordBuilder::checkpoint(checkpoint)?);
                     }
@@ -132,8 +136,8 @@ impl LogStore {
         }
     }
 
-    /// Builds the record that truncates a history. It contains the row, because it takes the place
-    /// of the process's creation record.
+    /// Builds the record that truncates a history. The record contains the row of the process,
+    /// because the creation record, which contained it so far, becomes garbage.
     fn build_truncation(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
         let entry = self.entry(pid)?;
         if below < entry.since() {
@@ -150,7 +154,7 @@ impl LogStore {
             .flatten()
             .is_none_or(|(at, _)| at != below)
         {
-            return Err(no_image(pid, below));
+            return Err(no_image_error(pid, below));
         }
         RecordBuilder::history_truncated(&entry.row().ok_or_else(|| row_is_lost(pid))?, below)
     }
@@ -207,7 +211,7 @@ fn apply_records(
 ) -> Result<(), IndexError> {
     for record in written {
         let payload = || {
-            let opened = log.open_payload(&record.header, record.payload.concat());
+            let opened = log.decrypt_payload(&record.header, record.payload.concat());
             opened
                 .map(Bytes::from)
                 .ok_or_else(|| hash_mismatch(record.at))

@@ -1,19 +1,20 @@
-//! Compaction: frees the space of garbage, one segment at a time.
+//! Compaction frees the space of garbage, one segment at a time. It is the last step of a garbage
+//! collection.
 //!
 //! A segment with few live records is emptied: its live records are appended again at the log's
 //! end, synced and covered by HEAD; then the segment's file is replaced by a stub, one record of
 //! kind `RecordKind::SegmentCompacted`. The segment that contains HEAD's position, and every later
-//! one, is never compacted. If it has enough garbage, it is closed first, so that HEAD's position
-//! moves on.
+//! one, is never compacted. If that segment has enough garbage, it is closed first: a new segment
+//! is started, and HEAD's position moves into it.
 //!
-//! * The inventory says which segments may be worth compacting: those that gained garbage since the
-//!   last inspection. A segment that is left alone is not inspected again before that.
+//! * The inventory says which segments gained garbage since the last inspection. Only those are
+//!   inspected again.
 //! * The index decides which records are garbage, because it knows the location of every live
 //!   record; a second copy that an interrupted compaction left behind is garbage as well. The
 //!   inventory says which contents are referenced.
 //! * A commit may reference a content while its segment is being emptied. Therefore the last check,
 //!   and the replacement of the file, happen under the writer's lock.
-//! * A segment that contains an unreadable record is left alone, so that the damage can still be
+//! * A segment that contains an unreadable record is not changed, so that the damage can still be
 //!   examined.
 
 mod inspection;
@@ -43,18 +44,18 @@ use dormouse_records::validator::check_owner;
 
 use inspection::{Liveness, SegmentContents};
 
-/// How many records are judged under one lock of the index.
+/// How many records are looked up under one lock of the index.
 pub(crate) const RECORDS_PER_QUERY: usize = 256;
 
 /// If the quota is nearly used up, segments of which at least a tenth is garbage are compacted,
 /// whatever the configured bounds say.
-const TIGHT_PERCENT: u8 = 90;
+const NEARLY_FULL_PERCENT: u8 = 90;
 
 /// A compaction in progress.
 pub(crate) struct Compaction<'s, 'a> {
     store: &'s LogStore,
     owner: OwnerToken,
-    order: SweepRequest<'a>,
+    request: SweepRequest<'a>,
     losses: Losses,
     report: SweepReport,
 }
@@ -86,12 +87,12 @@ impl<'s, 'a> Compaction<'s, 'a> {
     pub(crate) fn new(
         store: &'s LogStore,
         owner: OwnerToken,
-        order: SweepRequest<'a>,
+        request: SweepRequest<'a>,
     ) -> Result<Self, StoreError> {
-        if order.purpose == Purpose::Free {
-            store.gc_pins.check(order.mark)?;
+        if request.purpose == Purpose::Free {
+            store.gc_pins.check(request.mark)?;
         }
-        let losses = order.inventory.losses(order.deletions);
+        let losses = request.inventory.losses(request.deletions);
         let bytes = store.log.bytes();
         let report = SweepReport {
             bytes_before: bytes,
@@ -101,27 +102,27 @@ impl<'s, 'a> Compaction<'s, 'a> {
         Ok(Self {
             store,
             owner,
-            order,
+            request,
             losses,
             report,
         })
     }
 
-    /// Considers every segment, and compacts those that are worth it.
+    /// Inspects every segment, and compacts those with enough garbage.
     ///
     /// # Errors
     /// As [`dormouse_actors::ports::Store::sweep`].
     pub(crate) fn run(mut self) -> Result<SweepReport, StoreError> {
         let outcome = self.compact_all();
-        if self.order.purpose == Purpose::Free {
+        if self.request.purpose == Purpose::Free {
             self.report.bytes_after = self.store.log.bytes();
-            self.store.gc_pins.end(self.order.mark);
+            self.store.gc_pins.end(self.request.mark);
         }
         outcome.map(|()| self.report)
     }
 
     fn compact_all(&mut self) -> Result<(), StoreError> {
-        let end = match self.first_excluded() {
+        let end = match self.end_of_compactable() {
             Ok(end) => end,
             Err(Abort::Error(error)) => return Err(error),
             Err(Abort::Interrupted | Abort::Damaged) => {
@@ -150,20 +151,20 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// The first segment that is not compacted: the one that contains HEAD's position, or the next
-    /// one if that segment is worth closing.
-    fn first_excluded(&mut self) -> Result<u32, Abort> {
-        let position = match self.order.purpose {
+    /// one if that segment has enough garbage to be closed.
+    fn end_of_compactable(&mut self) -> Result<u32, Abort> {
+        let position = match self.request.purpose {
             Purpose::Count => self.store.writer().position(),
             Purpose::Free => self.synced_head(&mut self.store.writer())?,
         };
         let number = position.end.segment;
-        let at_ms = match self.time_if_worth_closing(number) {
+        let at_ms = match self.time_if_closable(number) {
             Ok(Some(at_ms)) => at_ms,
-            // Damage is left alone.
+            // A damaged segment is not changed.
             Ok(None) | Err(Abort::Damaged) => return Ok(number),
             Err(abort) => return Err(abort),
         };
-        if self.order.purpose == Purpose::Count {
+        if self.request.purpose == Purpose::Count {
             return Ok(number + 1);
         }
         let mut writer = self.store.writer();
@@ -176,88 +177,91 @@ impl<'s, 'a> Compaction<'s, 'a> {
         Ok(self.synced_head(&mut writer)?.end.segment)
     }
 
+    /// Writes HEAD at the log's end, and returns its position.
     fn synced_head(&self, writer: &mut Writer) -> Result<LogPosition, Abort> {
         writer
             .sync_head()
-            .map_err(|error| abort(error, "write HEAD before a compaction"))?;
+            .map_err(|error| io_abort(error, "write HEAD before a compaction"))?;
         Ok(writer.head_position())
     }
 
-    /// The time of the last record in the active segment, if the segment is worth closing.
-    fn time_if_worth_closing(&mut self, number: u32) -> Result<Option<u64>, Abort> {
+    /// The time of the last record in the active segment, if the segment should be closed.
+    fn time_if_closable(&mut self, number: u32) -> Result<Option<u64>, Abort> {
         let end = self
             .store
             .log
             .segment(number)
             .map_or(0, |segment| segment.end());
-        if end == 0 || end < self.order.bounds.close_bytes {
+        if end == 0 || end < self.request.bounds.close_bytes {
             return Ok(None);
         }
-        if let Some(usage) = self.known_usage(number, end)
-            && !self.is_worth_closing(usage)
+        if let Some(usage) = self.usage_from_inventory(number, end)
+            && !self.should_close(usage)
         {
-            self.report.left_bytes += garbage(usage);
+            self.report.left_bytes += garbage_bytes(usage);
             return Ok(None);
         }
-        self.step(Step::Inspect(number))?;
+        self.report_step(Step::Inspect(number))?;
         let contents = self.inspect(number)?;
         self.update_inventory(number, &contents);
-        if !self.is_worth_closing(contents.usage()) {
-            self.report.left_bytes += garbage(contents.usage());
+        if !self.should_close(contents.usage()) {
+            self.report.left_bytes += garbage_bytes(contents.usage());
             return Ok(None);
         }
         Ok(contents.stub.map(|stub| stub.at_ms))
     }
 
     /// Whether the active segment has enough garbage to be closed and compacted.
-    fn is_worth_closing(&self, usage: PartUsage) -> bool {
-        self.is_worth_it(usage) && garbage(usage) >= self.order.bounds.close_bytes
+    fn should_close(&self, usage: PartUsage) -> bool {
+        self.should_compact(usage) && garbage_bytes(usage) >= self.request.bounds.close_bytes
     }
 
-    /// What the inventory knows of a segment without an inspection. Bytes that were appended since
-    /// the inventory was taken count as live.
-    fn known_usage(&self, number: u32, end: u64) -> Option<PartUsage> {
-        let usage = self.order.inventory.usage(number, &self.losses)?;
-        let is_known = self.order.contents == KeptContents::Referenced
+    /// The usage of a segment according to the inventory, without an inspection; `None` if the
+    /// inventory is not certain of it. Bytes that were appended since the inventory was updated
+    /// count as live.
+    fn usage_from_inventory(&self, number: u32, end: u64) -> Option<PartUsage> {
+        let usage = self.request.inventory.usage(number, &self.losses)?;
+        let is_known = self.request.contents == KeptContents::Referenced
             && !usage.is_doubtful
             && usage.bytes <= end;
         is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
     }
 
-    /// Stores the result of an inspection in the inventory, unless the inspection counted
-    /// hypothetical deletions.
+    /// Stores the result of an inspection in the inventory, unless the inspection assumed deletions
+    /// that are not committed.
     fn update_inventory(&mut self, number: u32, contents: &SegmentContents) {
-        let usage = self.order.inventory.usage(number, &self.losses);
+        let usage = self.request.inventory.usage(number, &self.losses);
         let is_up_to_date = usage.is_some_and(|usage| usage.bytes == contents.bytes);
-        if self.order.contents == KeptContents::Referenced
-            && self.order.deletions.is_empty()
+        if self.request.contents == KeptContents::Referenced
+            && self.request.deletions.is_empty()
             && is_up_to_date
         {
-            self.order.inventory.set_live(number, contents.live_bytes);
+            self.request.inventory.set_live(number, contents.live_bytes);
         }
     }
 
-    /// Whether so little of a segment is live that it is worth compacting.
-    fn is_worth_it(&self, usage: PartUsage) -> bool {
-        let live_percent = self.order.bounds.live_percent;
-        let is_tight = self.store.quota.is_tight(self.report.bytes_before);
-        let percent = if is_tight {
-            live_percent.max(TIGHT_PERCENT)
+    /// Whether the share of live bytes in a segment is small enough for a compaction.
+    fn should_compact(&self, usage: PartUsage) -> bool {
+        let live_percent = self.request.bounds.live_percent;
+        let is_nearly_full = self.store.quota.is_nearly_full(self.report.bytes_before);
+        let percent = if is_nearly_full {
+            live_percent.max(NEARLY_FULL_PERCENT)
         } else {
             live_percent
         };
         u128::from(usage.live) * 100 <= u128::from(usage.bytes) * u128::from(percent)
     }
 
+    /// Inspects a segment, and compacts it if it has enough garbage.
     fn compact_segment(&mut self, number: u32) -> Result<(), Abort> {
         let end = self.open_segment(number)?.end();
-        if let Some(usage) = self.known_usage(number, end)
-            && !self.is_worth_it(usage)
+        if let Some(usage) = self.usage_from_inventory(number, end)
+            && !self.should_compact(usage)
         {
-            self.count_left(usage);
+            self.count_uncompacted(usage);
             return Ok(());
         }
-        self.step(Step::Inspect(number))?;
+        self.report_step(Step::Inspect(number))?;
         let start = Location::start_of(number);
         let follows_lost_range = {
             let index = self.store.index();
@@ -265,8 +269,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
             lost.iter().any(|lost| lost.to == start)
         };
         if follows_lost_range {
-            // The first record of this segment is the evidence for the lost range before it, so it
-            // has to stay.
+            // The first record of this segment proves that a range before it is lost, so it must be
+            // kept.
             return Err(Abort::Damaged);
         }
         let mut contents = self.inspect(number)?;
@@ -274,20 +278,20 @@ impl<'s, 'a> Compaction<'s, 'a> {
             return Err(Abort::Damaged);
         };
         self.update_inventory(number, &contents);
-        if !self.is_worth_it(contents.usage()) {
-            self.count_left(contents.usage());
+        if !self.should_compact(contents.usage()) {
+            self.count_uncompacted(contents.usage());
             return Ok(());
         }
         self.report.parts += 1;
         self.report.live_bytes += contents.live_bytes;
-        if self.order.purpose == Purpose::Free {
+        if self.request.purpose == Purpose::Free {
             // An interruption from here on leaves copies of records that were moved already.
-            self.order.inventory.mark_doubtful(number);
+            self.request.inventory.mark_doubtful(number);
             self.move_live_records(number, &contents)?;
             self.replace_by_stub(number, &mut contents, stub)?;
-            self.order.inventory.drop_part(number);
+            self.request.inventory.drop_part(number);
             contents.unreferenced.keys().for_each(|name| {
-                self.order
+                self.request
                     .inventory
                     .remove_content(ShortName::of(name), number)
             });
@@ -305,22 +309,23 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .values()
             .map(|(_, bytes)| bytes)
             .sum::<u64>();
-        if self.order.purpose == Purpose::Free {
-            self.step(Step::Clean(number))?;
+        if self.request.purpose == Purpose::Free {
+            self.report_step(Step::Clean(number))?;
             self.remove_keys(&contents.garbage_keys);
         }
         Ok(())
     }
 
     /// Counts a segment that is left as it is.
-    fn count_left(&mut self, usage: PartUsage) {
+    fn count_uncompacted(&mut self, usage: PartUsage) {
         self.report.parts += 1;
         self.report.live_bytes += usage.live;
-        self.report.left_bytes += garbage(usage);
+        self.report.left_bytes += garbage_bytes(usage);
     }
 
-    fn step(&mut self, step: Step) -> Result<(), Abort> {
-        match (self.order.watch)(step) {
+    /// Reports a step to the caller, who may interrupt the compaction.
+    fn report_step(&mut self, step: Step) -> Result<(), Abort> {
+        match (self.request.watch)(step) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Abort::Interrupted),
         }
@@ -337,10 +342,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
             })
             .peekable();
         while locations.peek().is_some() {
-            self.step(Step::Move(number))?;
+            self.report_step(Step::Move(number))?;
             let mut records = Vec::new();
             let mut bytes = 0;
-            while bytes < self.order.bounds.step_bytes
+            while bytes < self.request.bounds.step_bytes
                 && let Some(at) = locations.next()
             {
                 let record = self.read_record(at)?;
@@ -416,8 +421,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
         builders
     }
 
-    /// Writes all pending changes to the index, so that it can be queried while no commit can be
-    /// made.
+    /// Writes all pending changes to the index, so that it can be queried while the caller holds
+    /// the writer's lock.
     fn flush_index(&self, writer: &Writer) -> Result<(), StoreError> {
         match self.store.flush_index() {
             Ok(()) => Ok(()),
@@ -439,12 +444,12 @@ impl<'s, 'a> Compaction<'s, 'a> {
         let segment = log.require_segment(at)?;
         let payload = segment
             .slice(start..start + header.length)
-            .map_err(|error| abort(error, "map a segment"))?;
+            .map_err(|error| io_abort(error, "map a segment"))?;
         Ok((at, header, payload))
     }
 
-    /// Replaces a segment that was emptied by its stub. Holds the writer's lock, so that no commit
-    /// can reference what is dropped.
+    /// Replaces a segment by its stub after its live records were moved. Holds the writer's lock,
+    /// so that no commit can reference a dropped content.
     fn replace_by_stub(
         &mut self,
         number: u32,
@@ -456,27 +461,27 @@ impl<'s, 'a> Compaction<'s, 'a> {
         let mut writer = self.store.writer();
         check_owner(self.owner, writer.owner())?;
         writer.check_writable()?;
-        self.store.gc_pins.check(self.order.mark)?;
+        self.store.gc_pins.check(self.request.mark)?;
         self.copy_pinned(&mut writer, number, contents)?;
-        self.step(Step::Sync(number))?;
+        self.report_step(Step::Sync(number))?;
         writer
             .sync_head()
-            .map_err(|error| abort(error, "sync the records that a compaction moved"))?;
+            .map_err(|error| io_abort(error, "sync the records that a compaction moved"))?;
         // Without this flush the index would still point at the old location of a moved record, and
         // the record would be answered as lost.
         self.flush_index(&writer)?;
-        self.step(Step::Write(number))?;
+        self.report_step(Step::Write(number))?;
         let (bytes, _) = stub.sign(log.key(), at);
         log.write_stub(number, &bytes)
-            .map_err(|error| abort(error, "write the stub of a compacted segment"))?;
-        self.step(Step::Replace(number))?;
+            .map_err(|error| io_abort(error, "write the stub of a compacted segment"))?;
+        self.report_step(Step::Replace(number))?;
         log.replace(number).map_err(|error| {
-            // It is unknown which of the two files has the name now, so nothing about the segment
-            // can be trusted.
+            // It is unknown whether the segment or the stub has the name now, so the store must not
+            // be written until it is opened again.
             writer.poison(format!(
                 "segment {number:08} could not be replaced: {error}"
             ));
-            abort(error, "replace a compacted segment")
+            io_abort(error, "replace a compacted segment")
         })
     }
 
@@ -520,10 +525,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 }
 
-fn garbage(usage: PartUsage) -> u64 {
+fn garbage_bytes(usage: PartUsage) -> u64 {
     usage.bytes.saturating_sub(usage.live)
 }
 
-fn abort(error: io::Error, doing: &str) -> Abort {
+fn io_abort(error: io::Error, doing: &str) -> Abort {
     Abort::Error(io_error(doing)(error))
 }

@@ -24,7 +24,7 @@ pub(crate) use read_only::ReadOnlyDisk;
 /// A file system. Every file is accessible to its owner only.
 pub(crate) trait Disk: Debug + Send + Sync {
     /// Opens a file for reading and writing.
-    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
     /// The file names in a folder; empty if the folder does not exist.
     fn names(&self, folder: &Path) -> io::Result<Vec<String>>;
@@ -45,9 +45,9 @@ pub(crate) enum OpenMode {
     /// The file must exist.
     Existing,
     /// The file must not exist. Its name is durable once the folder is synced.
-    New,
+    CreateNew,
     /// The file is created, or truncated if it exists.
-    Emptied,
+    Truncated,
 }
 
 /// An open file.
@@ -97,10 +97,10 @@ pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<
     rename_into_place(disk, path)
 }
 
-/// The first half of [`replace`]: writes the temporary file next to `path`, over what an earlier
-/// attempt left there.
+/// The first half of [`replace`]: writes the temporary file next to `path`. Replaces a temporary
+/// file of an earlier attempt.
 pub(crate) fn write_temp(disk: &dyn Disk, path: &Path, bytes: Bytes) -> io::Result<()> {
-    let file = disk.open(&temp_path(path), OpenMode::Emptied)?;
+    let file = disk.open(&temp_path(path), OpenMode::Truncated)?;
     file.write_at(0, &[bytes])?;
     file.sync()
 }

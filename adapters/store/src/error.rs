@@ -1,10 +1,11 @@
-//! Constructors for the port's errors.
+//! Constructors for variants of [`StoreError`], the error type of the store port.
 
 use std::io;
 
 use dormouse_actors::ports::StoreError;
 
-/// An operation that the operating system refused: `.map_err(io("sync the log"))`.
+/// Converts an error of the operating system. `doing` names the failed operation as a verb with its
+/// object: `.map_err(io("sync the log"))`.
 pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Io {
         doing: doing.into(),
@@ -12,12 +13,13 @@ pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> StoreErr
     }
 }
 
-/// What was read back is not what was written.
+/// The error for bytes that differ from those that were written, or are missing.
 pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::Damaged { what: what.into() }
 }
 
-/// A commit that violates the port's contract. Nothing of it is written.
+/// The error for a commit that violates the contract of the store port. None of its records is
+/// written.
 pub(crate) fn refused(why: impl Into<String>) -> StoreError {
     StoreError::Refused { why: why.into() }
 }

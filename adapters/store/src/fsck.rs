@@ -1,5 +1,5 @@
-//! Checks a store: every record with its payload, and the consequences of damage. Repairs what can
-//! be repaired.
+//! Checks a store: reads every record with its payload, and reports each damage with its
+//! consequences. A repair removes or acknowledges the damage.
 //!
 //! A check changes nothing, and builds the same process table as an opening does (`log_scan`). A
 //! repair never loses anything that can still be read:
@@ -12,10 +12,10 @@
 //!   the log continues in it. Its first record follows the commit that HEAD names, so that the
 //!   missing segments can still be restored later;
 //! * if both files of HEAD are lost, or damage follows the last whole commit, the end of the log is
-//!   unknown. The new segment then has no predecessor in the hash chain, which records permanently
-//!   that something may be missing before it;
-//! * every other loss is acknowledged: it is still answered as lost, but no longer reported to
-//!   callers that did not ask for it.
+//!   unknown. The new segment then has no predecessor in the hash chain, which shows permanently
+//!   that records may be missing before it;
+//! * every other loss is acknowledged: a query for a lost record still fails, but the loss is no
+//!   longer listed among the unacknowledged ones when the store is opened.
 //!
 //! Segments with damage are never changed, so that a copy can still be restored over them.
 
@@ -40,7 +40,7 @@ use crate::log_scan::{Health, LogScan, ProcessRecords, ScannedContent};
 use crate::log_store::LogStore;
 use crate::log_walk::LogEnd;
 use crate::options::Options;
-use crate::read_only::{open_consistent, retry_beside_writer};
+use crate::read_only::{open_consistent, retry_during_writes};
 use crate::record_builder::RecordBuilder;
 use crate::record_header::{HEADER_BYTES, RecordHeader};
 use crate::recovery::{check_log, check_secret, check_tail, is_truncated};
@@ -72,14 +72,14 @@ pub struct FsckReport {
     pub acknowledged: Vec<Issue>,
 }
 
-/// Checks the store in `dir`, which is opened with `options`, and repairs it afterwards if `repair`
-/// says so. `visit` receives every readable record of a journal, possibly more than once, so that a
-/// caller that can decode them learns which contents are referenced. Costs a pass over the whole
-/// log; a repair costs two or three.
+/// Checks the store in `dir` with `options`, and repairs it afterwards if `repair` is
+/// [`Repair::Yes`]. `visit` receives every readable image, fact and change of temporary files,
+/// possibly more than once, so that the caller can decode which contents they reference. Costs a
+/// pass over the whole log; a repair costs two or three.
 ///
-/// Without a repair it takes no lock and changes no byte. It works on a read-only file system, and
-/// while another program writes the store, of which it sees one moment. A repair needs the store's
-/// lock, and acknowledges what it cannot repair.
+/// A check without a repair takes no lock and changes no byte. It works on a read-only file system.
+/// If another program writes the store, the check sees the store as it was at one moment. A repair
+/// takes the store's lock, and acknowledges the damage that it cannot repair.
 ///
 /// # Errors
 /// [`StoreError::InUse`] for a repair; [`StoreError::Key`] if the store is encrypted with another
@@ -111,7 +111,7 @@ pub fn fsck(
         check_secret(&head, options.secret.as_ref(), dir)?;
     }
     let lock = match repair {
-        Repair::Yes => Some(StoreLock::take(dir)?),
+        Repair::Yes => Some(StoreLock::acquire(dir)?),
         Repair::No => None,
     };
     let inspection = inspect(dir, options, visit)?;
@@ -147,7 +147,7 @@ fn read_head(dir: &Path) -> Result<HeadFiles, StoreError> {
     Head::read_files(&ReadOnlyDisk::default(), dir)
 }
 
-/// One consistent view of a store.
+/// The state of a store at one moment.
 struct Inspection {
     /// `None` if HEAD is lost.
     head: Option<Head>,
@@ -158,20 +158,21 @@ struct Inspection {
     end_of_log: LogEnd,
 }
 
-/// Whether a segment was started in place of a missing end.
+/// Whether a repair started a segment in place of the missing end of the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SegmentAdded {
     No,
     Yes,
 }
 
+/// Reads the whole store without changing it.
 fn inspect(
     dir: &Path,
     options: &Options,
     visit: &mut dyn FnMut(Pid, EncodedRecord<'_>),
 ) -> Result<Inspection, StoreError> {
     let secret = options.secret.as_ref();
-    retry_beside_writer(|| {
+    retry_during_writes(|| {
         let HeadFiles { best, faulty, .. } = read_head(dir)?;
         let (head, log) = match best {
             Some(_) => {
@@ -198,7 +199,8 @@ fn inspect(
                 (scan, end_of_log)
             }
         };
-        let is_doubtful = head.is_some() && scan.index.processes().has_loss_after(position.end);
+        let may_be_in_progress =
+            head.is_some() && scan.index.processes().has_loss_after(position.end);
         Ok((
             Inspection {
                 head,
@@ -207,7 +209,7 @@ fn inspect(
                 scan,
                 end_of_log,
             },
-            is_doubtful,
+            may_be_in_progress,
         ))
     })
 }
@@ -215,14 +217,14 @@ fn inspect(
 impl Inspection {
     fn report(&self) -> FsckReport {
         let table = self.scan.index.processes();
-        let known = table.acknowledged();
+        let acknowledged = table.acknowledged();
         let (acknowledged, rest) = issues(&self.scan)
             .into_iter()
-            .partition(|issue| known.contains(&issue.clone().identity()));
+            .partition(|issue| acknowledged.contains(&issue.clone().identity()));
         let head = self.faulty.iter().map(|file| Issue::Head {
             file: (*file).to_owned(),
         });
-        let issues = head.chain(self.end()).chain(rest).collect();
+        let issues = head.chain(self.end_issues()).chain(rest).collect();
         FsckReport {
             records: self.scan.records,
             bytes: self.log.bytes(),
@@ -232,22 +234,22 @@ impl Inspection {
     }
 
     /// Issues with the end of the log.
-    fn end(&self) -> Vec<Issue> {
-        let whole = self.scan.last_whole;
+    fn end_issues(&self) -> Vec<Issue> {
+        let last_whole = self.scan.last_whole;
         let mut found = Vec::new();
         match self.head {
             Some(head) if is_truncated(&self.log, head.position) => {
-                let commits = head.position.commit.saturating_sub(whole.commit);
+                let commits = head.position.commit.saturating_sub(last_whole.commit);
                 found.push(Issue::LogTooShort {
-                    end: whole.end,
+                    end: last_whole.end,
                     head: head.position.end,
                     commits,
                 });
             }
-            Some(_) if !self.end_of_log.is_doubtful => {}
+            Some(_) if !self.end_of_log.is_end_unknown => {}
             _ => found.push(Issue::UnknownEnd {
-                end: whole.end,
-                commit: whole.commit,
+                end: last_whole.end,
+                commit: last_whole.commit,
             }),
         }
         if check_tail(&self.log, self.end_of_log.last_good).is_err() {
@@ -272,7 +274,7 @@ impl Inspection {
             Some(head) if is_truncated(&self.log, head.position) => {
                 (head, Some(head.position.end.segment + 1))
             }
-            Some(head) if !self.end_of_log.is_doubtful => (head, None),
+            Some(head) if !self.end_of_log.is_end_unknown => (head, None),
             head => {
                 let head = match head {
                     Some(head) => head,
@@ -311,13 +313,13 @@ impl Inspection {
 /// The most losses in one record.
 const LOSSES_PER_RECORD: usize = 1_000;
 
-/// Records what is lost, so that a query for it is answered at once and others are not told.
-/// Returns the issues found.
+/// Writes records that drop damaged snapshots, declare damaged contents lost, and acknowledge all
+/// other losses. Returns the issues found.
 fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError> {
     let store = options.clone().open(dir)?;
     let position = store.writer().position();
     let (scan, _) = LogScan::read(&store.log, position, &mut |_, _| {})?;
-    let known = scan.index.processes().acknowledged();
+    let acknowledged = scan.index.processes().acknowledged();
     let found = issues(&scan);
     let mut records = Vec::new();
     let mut losses = Vec::new();
@@ -326,7 +328,7 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
         match issue.clone().identity() {
             Issue::Snapshot { pid, at } => records.push(RecordBuilder::snapshot_dropped(pid, at)),
             Issue::Content { .. } => {}
-            loss if known.contains(&loss) => {}
+            loss if acknowledged.contains(&loss) => {}
             loss => losses.push(loss),
         }
     }
@@ -401,7 +403,7 @@ fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
     if records.snapshots.get(&records.since) != Some(&Health::Whole) {
         found.push(Issue::FirstSnapshot {
             pid,
-            readable_from: records.image_from(records.since),
+            readable_from: records.first_image_from(records.since),
         });
     }
     found.extend(
@@ -415,7 +417,7 @@ fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
         pid,
         first,
         last,
-        readable_from: records.image_from(last),
+        readable_from: records.first_image_from(last),
     }));
     let last = records
         .temp_files
@@ -456,8 +458,9 @@ fn recover_head(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreE
             check,
         };
         let keys = check_secret(&head, secret, dir)?;
-        let opens = |bytes| matches!(RecordHeader::verify(bytes, keys.headers(), at), Ok(Some(_)));
-        if start.first_chunk().is_some_and(opens) {
+        let verifies =
+            |bytes| matches!(RecordHeader::verify(bytes, keys.headers(), at), Ok(Some(_)));
+        if start.first_chunk().is_some_and(verifies) {
             return Ok(head);
         }
     }

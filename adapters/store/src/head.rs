@@ -1,14 +1,16 @@
 //! HEAD: the store's key, a lower bound of the log's end, and the current owner.
 //!
-//! HEAD is separate from the log, so that an older or empty log in its place is detected. It has
-//! two files, either of which is enough:
-//! * `HEAD` is replaced now and then: written to a temporary file, synced, renamed, and the folder
-//!   synced. There is always one whole HEAD.
+//! HEAD is separate from the log, so that an older or empty log in place of the right one is
+//! detected. It has two files, either of which is enough:
+//! * `HEAD` is replaced at each claim, at each new segment, at closing, and after a number of
+//!   commits: written to a temporary file, synced, renamed, and the folder synced. There is always
+//!   one whole HEAD.
 //! * `HEAD2` is overwritten in place after each synced commit, its two blocks in turn, and is not
 //!   synced. It is up to date as long as the operating system runs, and some seconds behind after a
 //!   power loss. Older stores have none.
 //!
-//! The better file counts: the one of the newest owner, and of those the one that reaches further.
+//! The newer file counts: the one with the newer owner, or with the later position if the owners
+//! are the same.
 //!
 //! A file contains two blocks of 176 bytes; one good block is enough. A block is `DMHEAD` and two
 //! zeros (8), version (4), key (32), epoch (8), position (60), the check of the secret or zeros
@@ -47,7 +49,7 @@ pub(crate) struct Head {
     pub(crate) epoch: u64,
     /// The log is good and synced at least up to here.
     pub(crate) position: LogPosition,
-    /// Recognises a secret; [`NO_CHECK`] if the store is not encrypted.
+    /// The value that a secret is compared with; [`NO_CHECK`] if the store is not encrypted.
     pub(crate) check: Hash,
 }
 
@@ -56,7 +58,7 @@ impl Head {
     ///
     /// # Errors
     /// [`StoreError::Io`] if the operating system provides no randomness.
-    pub(crate) fn fresh(secret: Option<&StoreSecret>) -> Result<Self, StoreError> {
+    pub(crate) fn new_store(secret: Option<&StoreSecret>) -> Result<Self, StoreError> {
         let key = StoreKey(random_bytes().map_err(io_error("draw the key of a new store"))?);
         let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
         Ok(Self {
@@ -75,7 +77,7 @@ impl Head {
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, StoreError> {
         let files = Self::read_files(disk, dir)?;
         match files.best {
-            None if files.are_there => Err(damaged(format!(
+            None if files.has_any_file => Err(damaged(format!(
                 "{} contains no whole block of format version {VERSION}, and no other file does, so \
                  it is unknown whether the log is whole. Restore a copy of HEAD, HEAD2 and log \
                  together. dormouse fsck shows what can be done without one",
@@ -90,47 +92,48 @@ impl Head {
     /// # Errors
     /// [`StoreError::Newer`] if a later version wrote them, [`StoreError::Io`].
     pub(crate) fn read_files(disk: &dyn Disk, dir: &Path) -> Result<HeadFiles, StoreError> {
-        let first = Self::in_file(disk, &dir.join(HEAD))?;
-        let second = Self::in_file(disk, &dir.join(HEAD2))?;
+        let first = Self::read_file(disk, &dir.join(HEAD))?;
+        let second = Self::read_file(disk, &dir.join(HEAD2))?;
         let mut faulty = Vec::new();
-        if !matches!(first, InFile::Whole(_)) {
+        if !matches!(first, HeadFile::Whole(_)) {
             faulty.push(HEAD);
         }
         // Stores of older versions have no HEAD2, so its absence alone is no damage.
-        if matches!(second, InFile::Damaged)
-            || (matches!(second, InFile::Missing) && !faulty.is_empty())
+        if matches!(second, HeadFile::Damaged)
+            || (matches!(second, HeadFile::Missing) && !faulty.is_empty())
         {
             faulty.push(HEAD2);
         }
         let best = match (first.head(), second.head()) {
-            (Some(first), Some(second)) if first.key == second.key => Some(first.better(second)),
+            (Some(first), Some(second)) if first.key == second.key => Some(first.newer(second)),
             (Some(first), _) => Some(first),
             (None, second) => second,
         };
         let is_behind = first.head() != best;
-        let are_there = ![&first, &second]
+        let has_any_file = ![&first, &second]
             .iter()
-            .all(|file| matches!(file, InFile::Missing));
+            .all(|file| matches!(file, HeadFile::Missing));
         Ok(HeadFiles {
             best,
             faulty,
             is_behind,
-            are_there,
+            has_any_file,
         })
     }
 
-    fn in_file(disk: &dyn Disk, path: &Path) -> Result<InFile, StoreError> {
+    /// Reads one file of HEAD.
+    fn read_file(disk: &dyn Disk, path: &Path) -> Result<HeadFile, StoreError> {
         let bytes = read_whole(disk, path).map_err(io_error(format!("read {}", path.display())))?;
         let Some(bytes) = bytes else {
-            return Ok(InFile::Missing);
+            return Ok(HeadFile::Missing);
         };
         let version = bytes
             .strip_prefix(&MAGIC)
             .and_then(|rest| rest.first_chunk())
             .map(|it| u32::from_le_bytes(*it));
         let blocks = bytes.chunks(BLOCK_BYTES).take(2);
-        match blocks.filter_map(Self::from_block).reduce(Self::better) {
-            Some(head) => Ok(InFile::Whole(head)),
+        match blocks.filter_map(Self::from_block).reduce(Self::newer) {
+            Some(head) => Ok(HeadFile::Whole(head)),
             None if version
                 .is_some_and(|version| (VERSION + 1..VERSION + 256).contains(&version)) =>
             {
@@ -139,14 +142,14 @@ impl Head {
                     what: format!("format version {version} in {}", path.display()),
                 })
             }
-            None => Ok(InFile::Damaged),
+            None => Ok(HeadFile::Damaged),
         }
     }
 
-    /// The one with the newer owner, then with the later commit; `self` if both are equal.
-    fn better(self, other: Self) -> Self {
-        let reach = |head: &Self| (head.epoch, head.position.commit);
-        if reach(&other) > reach(&self) {
+    /// The head with the newer owner, then with the later commit; `self` if both are equal.
+    fn newer(self, other: Self) -> Self {
+        let rank = |head: &Self| (head.epoch, head.position.commit);
+        if rank(&other) > rank(&self) {
             other
         } else {
             self
@@ -190,8 +193,8 @@ impl Head {
 
     fn from_block(block: &[u8]) -> Option<Self> {
         let (body, hash) = block.split_at_checked(BODY_BYTES)?;
-        let whole = blake3::hash(body).as_bytes()[..] == *hash;
-        if !whole || body[..8] != MAGIC || body[8..12] != VERSION.to_le_bytes() {
+        let is_whole = blake3::hash(body).as_bytes()[..] == *hash;
+        if !is_whole || body[..8] != MAGIC || body[8..12] != VERSION.to_le_bytes() {
             return None;
         }
         Some(Self {
@@ -204,26 +207,27 @@ impl Head {
     }
 }
 
-/// What the files of HEAD contain.
+/// The state of both files of HEAD.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadFiles {
-    /// The better of the two; `None` if neither is whole.
+    /// The newer of the two; `None` if neither is whole.
     pub(crate) best: Option<Head>,
     /// The names of the files that are missing or damaged.
     pub(crate) faulty: Vec<&'static str>,
-    /// Whether HEAD2 is better than HEAD.
+    /// Whether HEAD is missing, damaged or older than HEAD2.
     pub(crate) is_behind: bool,
     /// Whether either file exists, whole or damaged.
-    pub(crate) are_there: bool,
+    pub(crate) has_any_file: bool,
 }
 
-enum InFile {
+/// The content of one file of HEAD.
+enum HeadFile {
     Missing,
     Damaged,
     Whole(Head),
 }
 
-impl InFile {
+impl HeadFile {
     fn head(&self) -> Option<Head> {
         match self {
             Self::Whole(head) => Some(*head),
@@ -256,10 +260,10 @@ impl SecondHead {
                 disk.open(&path, OpenMode::Existing)?
             }
         };
-        // The better block must survive until the other one is written.
+        // The older block is overwritten first, so that the newer one survives a torn write.
         let mut first = [0; BLOCK_BYTES];
         file.read_at(0, &mut first)?;
-        let best = Head::in_file(disk, &path)
+        let best = Head::read_file(disk, &path)
             .ok()
             .and_then(|found| found.head());
         let first_is_next = Head::from_block(&first).is_none_or(|first| Some(first) != best);
@@ -295,11 +299,11 @@ mod tests {
     use crate::disk::OsDisk;
 
     #[test]
-    fn any_one_damaged_byte_is_healed_by_the_other_block() {
+    fn head_is_readable_if_one_of_its_blocks_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let head = Head {
             epoch: 4,
-            ..Head::fresh(None).unwrap()
+            ..Head::new_store(None).unwrap()
         };
         head.write(&OsDisk, dir.path()).unwrap();
         let good = fs::read(dir.path().join("HEAD")).unwrap();
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_to_both_blocks_is_refused_and_absence_is_not_damage() {
+    fn damage_to_both_blocks_is_an_error_and_a_missing_file_is_not() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Head::read(&OsDisk, dir.path()).unwrap(), None);
         for bad in [&b""[..], b"DMHEAD", &[0; 2 * BLOCK_BYTES]] {

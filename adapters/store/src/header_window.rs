@@ -14,11 +14,11 @@ use crate::log::Log;
 use crate::log_position::Location;
 use crate::record_header::{CheckedHeader, HEADER_BYTES};
 
-/// As cheap to read as a single header.
-const LEAST_BYTES: usize = 1 << 10;
-const MOST_BYTES: usize = 64 << 10;
+/// The minimal length of a window. Reading it costs as much as reading a single header.
+const MIN_BYTES: usize = 1 << 10;
+const MAX_BYTES: usize = 64 << 10;
 /// The window grows if it served at least one header per this many bytes.
-const BYTES_OF_A_HEADER: usize = 1 << 10;
+const DENSE_BYTES_PER_HEADER: usize = 1 << 10;
 
 /// A part of a segment, in memory.
 #[derive(Debug)]
@@ -26,18 +26,18 @@ pub(crate) struct HeaderWindow<'l> {
     log: &'l Log,
     from: Location,
     bytes: Vec<u8>,
-    /// How many headers it has served.
-    served: usize,
+    /// How many headers the window has served since it was read.
+    headers_served: usize,
 }
 
 impl<'l> HeaderWindow<'l> {
     /// A window that has read nothing yet.
-    pub(crate) fn on(log: &'l Log) -> Self {
+    pub(crate) fn new(log: &'l Log) -> Self {
         Self {
             log,
             from: Location::START,
             bytes: Vec::new(),
-            served: 0,
+            headers_served: 0,
         }
     }
 
@@ -46,14 +46,14 @@ impl<'l> HeaderWindow<'l> {
     /// # Errors
     /// As [`Log::header`].
     pub(crate) fn header(&mut self, at: Location) -> Result<Option<CheckedHeader>, StoreError> {
-        if let Some(checked) = self.cached(at)? {
-            self.served += 1;
+        if let Some(checked) = self.find_cached(at)? {
+            self.headers_served += 1;
             return Ok(Some(checked));
         }
         self.move_to(at);
-        match self.cached(at)? {
+        match self.find_cached(at)? {
             Some(checked) => {
-                self.served = 1;
+                self.headers_served = 1;
                 Ok(Some(checked))
             }
             // The disk may fail to read the whole window and still be able to read one header.
@@ -62,25 +62,25 @@ impl<'l> HeaderWindow<'l> {
     }
 
     /// The header at a location, if it is completely inside the window and verifies.
-    fn cached(&self, at: Location) -> Result<Option<CheckedHeader>, StoreError> {
+    fn find_cached(&self, at: Location) -> Result<Option<CheckedHeader>, StoreError> {
         let offset = at
             .offset
             .checked_sub(self.from.offset)
             .filter(|_| at.segment == self.from.segment);
         let start = offset.and_then(|offset| usize::try_from(offset).ok());
         let header = start.and_then(|start| self.bytes.get(start..)?.first_chunk::<HEADER_BYTES>());
-        header.map_or(Ok(None), |header| self.log.open_header(header, at))
+        header.map_or(Ok(None), |header| self.log.verify_header(header, at))
     }
 
-    /// Reads the log from a location on.
+    /// Reads the window again, from a location on.
     fn move_to(&mut self, at: Location) {
-        let is_dense = self.served * BYTES_OF_A_HEADER > self.bytes.len();
+        let is_dense = self.headers_served * DENSE_BYTES_PER_HEADER > self.bytes.len();
         let length = if is_dense {
-            (2 * self.bytes.len()).clamp(LEAST_BYTES, MOST_BYTES)
+            (2 * self.bytes.len()).clamp(MIN_BYTES, MAX_BYTES)
         } else {
-            LEAST_BYTES
+            MIN_BYTES
         };
-        (self.from, self.served) = (at, 0);
+        (self.from, self.headers_served) = (at, 0);
         let read = self.log.segment(at.segment).and_then(|segment| {
             let left = segment.end().saturating_sub(at.offset);
             self.bytes

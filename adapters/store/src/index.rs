@@ -1,8 +1,8 @@
-//! What the log contains: the process table in memory, and the locations of records on disk.
+//! The index of the log: the process table in memory, and the locations of records on disk.
 //!
 //! Live commits and recovery apply records by the same function, so that both lead to the same
-//! index. Changes are batched in memory and answered from there until they are flushed, so that no
-//! commit waits for sled.
+//! index. Changes are batched in memory, and queries see them there until they are flushed. That
+//! way no commit waits for sled, the database on disk.
 
 mod apply;
 mod backend;
@@ -30,7 +30,7 @@ use backend::{Backend, cannot_build};
 
 /// The most records by which the index on disk is behind.
 const MAX_PENDING_RECORDS: usize = 1024;
-/// The most process entries that are kept decoded if the index is in memory.
+/// The most process entries that are kept decoded if the whole index is in memory.
 const MAX_DECODED_ENTRIES: usize = 1 << 14;
 
 /// An error while the log is applied to the index.
@@ -59,7 +59,7 @@ pub(crate) struct Index {
     /// Whether the index was built from the whole log in this session. Only then does a missing key
     /// prove that a record does not exist: an index from disk may have lost keys.
     is_authoritative: bool,
-    /// Entries that point into these segments are ignored.
+    /// Index entries that point into these segments are ignored.
     compacted: Arc<CompactedSegments>,
 }
 
@@ -97,9 +97,9 @@ impl Index {
             .map_err(|error| cannot_build(&Backend::Memory, error))
     }
 
-    /// Rebuilds the index from the log, which ends at `head`; in memory if its folder cannot be
-    /// written. The process table is kept: it was right before, and contains records that may have
-    /// been damaged since.
+    /// Rebuilds the index from the log, which ends at `head`; in memory if the folder of the index
+    /// cannot be written. The process table is kept: it was complete, and contains records that may
+    /// have been damaged since.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Damaged`]. There is no index afterwards, and the next
@@ -137,13 +137,14 @@ impl Index {
         for (number, note) in self.processes.encoded_losses() {
             changes.put_losses(number, note.map_err(unencodable)?);
         }
-        let applied = self.applied(log);
+        let applied = self.index_position(log);
         self.locations
             .as_mut()
             .ok_or_else(|| IndexFault("was not built".to_owned()))?
             .apply(changes, &applied)
     }
 
+    /// Opens the index in `folder`, and applies the records that it lacks.
     fn catch_up(
         folder: &Path,
         log: &Log,
@@ -151,7 +152,7 @@ impl Index {
     ) -> Result<(Self, LogPosition), IndexError> {
         let locations = LocationIndex::open(folder, log.keys().clone())?;
         let applied = locations
-            .applied()?
+            .indexed_position()?
             .ok_or_else(|| IndexFault("is new, or of another store".to_owned()))?;
         if applied.position != head && !log.contains_commit(&applied.position)? {
             return Err(
@@ -184,7 +185,7 @@ impl Index {
             is_authoritative: false,
             compacted,
         };
-        index.follow(log, head)
+        index.apply_log(log, head)
     }
 
     /// Builds an index from the log; in memory if its folder cannot be written, so that a store
@@ -204,6 +205,7 @@ impl Index {
         }
     }
 
+    /// Builds an index from the whole log.
     fn build(
         backend: &Backend,
         log: &Log,
@@ -224,11 +226,16 @@ impl Index {
             is_authoritative: true,
             compacted,
         }
-        .follow(log, head)
+        .apply_log(log, head)
     }
 
-    fn follow(mut self, log: &Log, head: LogPosition) -> Result<(Self, LogPosition), IndexError> {
-        let mut progress = Progress::new(log.bytes_behind(self.position.end));
+    /// Applies all records after the index's position. Returns the position of the last commit.
+    fn apply_log(
+        mut self,
+        log: &Log,
+        head: LogPosition,
+    ) -> Result<(Self, LogPosition), IndexError> {
+        let mut progress = Progress::new(log.bytes_after(self.position.end));
         let end = walk::<IndexError>(log, self.position, head, &mut |found| {
             match found {
                 WalkItem::Record(at, header) => {
@@ -250,7 +257,7 @@ impl Index {
         Ok((self, end))
     }
 
-    /// All records up to `position` are applied. Flushes when enough changes are pending.
+    /// Sets the position up to which records are applied. Flushes if enough changes are pending.
     ///
     /// # Errors
     /// [`IndexFault`].
@@ -260,13 +267,17 @@ impl Index {
         log: &Log,
     ) -> Result<(), IndexFault> {
         self.position = position;
-        let is_enough = match self.backend {
+        let is_flush_due = match self.backend {
             Backend::Folder(_) => {
                 self.pending.records().max(self.processes.changed_entries()) >= MAX_PENDING_RECORDS
             }
             Backend::Memory => self.processes.changed_entries() >= MAX_DECODED_ENTRIES,
         };
-        if is_enough { self.flush(log) } else { Ok(()) }
+        if is_flush_due {
+            self.flush(log)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether the index can be queried while changes are pending. A pending removal has to be
@@ -298,7 +309,7 @@ impl Index {
             return Ok(());
         }
         let mut changes = std::mem::take(&mut self.pending);
-        let applied = self.applied(log);
+        let applied = self.index_position(log);
         entries
             .into_iter()
             .for_each(|(pid, entry)| changes.put_process(pid, entry));
@@ -320,7 +331,8 @@ impl Index {
         self.is_authoritative
     }
 
-    fn applied(&self, log: &Log) -> IndexPosition {
+    /// The position of the index and the digest of the process table, to be stored with changes.
+    fn index_position(&self, log: &Log) -> IndexPosition {
         let position = self.position;
         let digest = self.processes.digest();
         let lost = self.processes.lost_ranges().last().copied();
@@ -343,7 +355,8 @@ impl Index {
         &self.processes
     }
 
-    /// Whether the log is known to contain a content. A wrong `false` costs a second copy.
+    /// Whether the log is known to contain a content. `false` may be wrong, which costs the space
+    /// of a second copy.
     pub(crate) fn holds_content(&self, hash: Hash) -> bool {
         if self.pending.adds_content(hash) {
             return true;
@@ -381,10 +394,14 @@ impl Index {
     ///
     /// # Errors
     /// [`IndexFault`].
-    pub(crate) fn points_to(&self, name: &RecordKey, at: Location) -> Result<bool, IndexFault> {
+    pub(crate) fn points_to(
+        &self,
+        index_key: &RecordKey,
+        at: Location,
+    ) -> Result<bool, IndexFault> {
         Ok(self
             .locations()?
-            .get(name, &self.pending)?
+            .get(index_key, &self.pending)?
             .is_some_and(|entry| entry.at == at))
     }
 
@@ -392,8 +409,8 @@ impl Index {
     ///
     /// # Errors
     /// [`IndexFault`].
-    pub(crate) fn contains_key(&self, name: &RecordKey) -> Result<bool, IndexFault> {
-        Ok(self.locations()?.get(name, &self.pending)?.is_some())
+    pub(crate) fn contains_key(&self, index_key: &RecordKey) -> Result<bool, IndexFault> {
+        Ok(self.locations()?.get(index_key, &self.pending)?.is_some())
     }
 
     /// Removes these keys if they point into compacted segments. The removal is written by the next
@@ -403,17 +420,17 @@ impl Index {
     /// [`IndexFault`].
     pub(crate) fn remove_compacted(
         &mut self,
-        names: &[RecordKey],
+        index_keys: &[RecordKey],
         log: &Log,
     ) -> Result<(), IndexFault> {
         self.flush(log)?;
-        for name in names {
+        for index_key in index_keys {
             if self
                 .locations()?
-                .get(name, &self.pending)?
+                .get(index_key, &self.pending)?
                 .is_some_and(|entry| self.compacted.contains(entry.at.segment))
             {
-                self.pending.remove(&name.to_bytes());
+                self.pending.remove(&index_key.to_bytes());
             }
         }
         Ok(())
@@ -447,8 +464,8 @@ impl Index {
         first: FactNumber,
         upto: FactNumber,
     ) -> Result<Option<Vec<FactRun>>, IndexFault> {
-        let runs = self.known_facts(pid, first, upto)?;
-        Ok(losses::are_whole(&runs, first, upto).then_some(runs))
+        let runs = self.facts_with_gaps(pid, first, upto)?;
+        Ok(losses::cover_all_facts(&runs, first, upto).then_some(runs))
     }
 
     /// The locations of the changes of a tree's temporary files, up to number `last`; `None` if
@@ -470,10 +487,10 @@ impl Index {
         self.check_absence(locations.is_some()).map(|()| locations)
     }
 
-    /// Absence is authoritative only in an index that was built in this session; an index from disk
-    /// may have lost keys.
-    fn check_absence(&self, known: bool) -> Result<(), IndexFault> {
-        if known || self.is_authoritative {
+    /// Fails if a record was not found in an index that was not built in this session: an index
+    /// from disk may have lost keys.
+    fn check_absence(&self, is_found: bool) -> Result<(), IndexFault> {
+        if is_found || self.is_authoritative {
             Ok(())
         } else {
             Err(IndexFault("may have lost something".to_owned()))

@@ -1,14 +1,17 @@
 //! Updates an inventory by a pass over the log: adds the size of each record, the process that
 //! needs it, and the contents that it references.
 //!
-//! The pass reads the log in order, from where the last one ended. Only the record that the index
-//! points to is counted, so that several copies count once. A payload is decoded once, when the
-//! pass first reaches its record; a record that was only moved since is known already.
+//! The inventory says which process references which content, and how much of each segment is live.
+//! Garbage collection uses it.
 //!
-//! Missing records are never treated as absent references. At the end, every process of which a
-//! record was seen must be complete from its first image to its last fact; otherwise its references
-//! are unknown. Only records first written after the end of the pass may be missing: the GC mark
-//! began earlier and has pinned what they reference.
+//! The pass reads the log in order, from where the last pass ended. Of several copies of a record,
+//! only the one that the index points to is counted. A payload is decoded when a pass first reads
+//! its record, and not again after a compaction has moved the record.
+//!
+//! A missing record never counts as a record without references. At the end, every process of which
+//! a record was read must be complete from its first image to its last fact; otherwise its
+//! references are unknown. Only records first written after the end of the pass may be missing: the
+//! GC mark began earlier, and the contents that they reference are pinned.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +31,7 @@ use crate::record_header::{HEADER_BYTES, RecordHeader, RecordKind};
 use crate::record_read::read_header;
 use crate::search;
 
-/// A number that no other store opened by this program has, from 1.
+/// A number that identifies an open store within this program, from 1.
 pub(crate) fn next_store_instance() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -37,25 +40,25 @@ pub(crate) fn next_store_instance() -> u64 {
 /// A pass in progress.
 pub(crate) struct InventoryPass<'s, 'a> {
     store: &'s LogStore,
-    order: InventoryUpdate<'a>,
+    update: InventoryUpdate<'a>,
     /// Where the pass ends.
     end: LogPosition,
     /// Records first written up to this commit were decoded by an earlier pass.
-    known: u64,
+    decoded_upto: u64,
     at: Location,
     report: InventoryReport,
 }
 
 impl<'s, 'a> InventoryPass<'s, 'a> {
     /// Prepares a pass from where the inventory ends to the end of the log.
-    pub(crate) fn new(store: &'s LogStore, order: InventoryUpdate<'a>) -> Self {
+    pub(crate) fn new(store: &'s LogStore, update: InventoryUpdate<'a>) -> Self {
         let end = store.writer().position();
-        order.inventory.attach_to(store.instance);
+        update.inventory.attach_to(store.instance);
         let ScanPosition {
             part,
             offset,
             commit,
-        } = order.inventory.scan_position();
+        } = update.inventory.scan_position();
         let at = Location {
             segment: part,
             offset,
@@ -63,9 +66,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         .max(Location::START);
         Self {
             store,
-            order,
+            update,
             end,
-            known: commit,
+            decoded_upto: commit,
             at,
             report: InventoryReport::default(),
         }
@@ -77,25 +80,25 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     /// As [`dormouse_actors::ports::Store::update_inventory`].
     pub(crate) fn run(mut self) -> Result<InventoryReport, StoreError> {
         while self.at < self.end.end {
-            if (self.order.watch)().is_break() {
+            if (self.update.watch)().is_break() {
                 return Ok(InventoryReport {
                     progress: Progress::Interrupted,
                     ..self.report
                 });
             }
-            self.read_chunk()?;
+            self.read_records()?;
             let Location {
                 segment: part,
                 offset,
             } = self.at;
-            self.order.inventory.set_scan_position(ScanPosition {
+            self.update.inventory.set_scan_position(ScanPosition {
                 part,
                 offset,
-                commit: self.known,
+                commit: self.decoded_upto,
             });
         }
-        let touched = self.order.inventory.count_reports();
-        let is_first = self.known == 0;
+        let touched = self.update.inventory.count_reports();
+        let is_first = self.decoded_upto == 0;
         let pids = if is_first {
             self.all_pids()
         } else {
@@ -108,7 +111,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             segment: part,
             offset,
         } = self.at;
-        self.order.inventory.set_scan_position(ScanPosition {
+        self.update.inventory.set_scan_position(ScanPosition {
             part,
             offset,
             commit: self.end.commit,
@@ -128,7 +131,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     }
 
     /// Reads a bounded number of records of one segment.
-    fn read_chunk(&mut self) -> Result<(), StoreError> {
+    fn read_records(&mut self) -> Result<(), StoreError> {
         let log = &self.store.log;
         let number = self.at.segment;
         let limit = if number == self.end.end.segment {
@@ -156,9 +159,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             records.iter().map(is_live).collect::<Result<Vec<_>, _>>()
         })?;
         for ((at, header), is_live) in records.into_iter().zip(live) {
-            self.order
+            self.update
                 .inventory
-                .add_scanned_bytes(at.segment, bytes_of(&header));
+                .add_scanned_bytes(at.segment, record_bytes(&header));
             if is_live {
                 self.add_record(at, &header)?;
             } else {
@@ -177,7 +180,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             offset: limit,
             ..from
         });
-        self.order.inventory.note_unreadable(
+        self.update.inventory.note_unreadable(
             None,
             format!("no record is recognisable from {from} to {}", self.at),
         );
@@ -189,7 +192,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     fn apply_deletion(&mut self, header: &RecordHeader) {
         let pid = Pid(header.subject);
         let first = FactNumber(header.first);
-        let inventory = &mut self.order.inventory;
+        let inventory = &mut self.update.inventory;
         match header.kind {
             RecordKind::ProcessDeleted => inventory.delete_process(pid),
             RecordKind::HistoryTruncated => inventory.truncate_history(pid, first),
@@ -206,8 +209,8 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         self.apply_deletion(header);
         let pid = Pid(header.subject);
         let first = FactNumber(header.first);
-        let bytes = bytes_of(header);
-        let inventory = &mut self.order.inventory;
+        let bytes = record_bytes(header);
+        let inventory = &mut self.update.inventory;
         let need = match header.kind {
             RecordKind::SegmentOpened | RecordKind::SegmentCompacted => return Ok(()),
             RecordKind::Content => {
@@ -241,7 +244,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             }
         };
         inventory.add_record(pid, need, at.segment, bytes);
-        if header.since > self.known || self.known == 0 {
+        if header.since > self.decoded_upto || self.decoded_upto == 0 {
             self.decode_references(at, header)?;
         }
         Ok(())
@@ -272,7 +275,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 Ok(())
             }
             Err(StoreError::Damaged { what }) => {
-                self.order.inventory.note_unreadable(Some(pid), what);
+                self.update.inventory.note_unreadable(Some(pid), what);
                 Ok(())
             }
             other => other,
@@ -293,15 +296,15 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                     Need::image(FactNumber(0)),
                     EncodedRecord::Image(decode_created(payload)?.1),
                 );
-                self.order.inventory.add_image(pid, FactNumber(0));
+                self.update.inventory.add_image(pid, FactNumber(0));
             }
             RecordKind::Snapshot => {
                 self.add_references(pid, Need::image(first), EncodedRecord::Image(payload));
-                self.order.inventory.add_image(pid, first);
+                self.update.inventory.add_image(pid, first);
             }
             RecordKind::TempFile => {
                 self.add_references(pid, Need::ALWAYS, EncodedRecord::TempFile(payload));
-                self.order.inventory.add_temp_file(pid, header.first);
+                self.update.inventory.add_temp_file(pid, header.first);
             }
             _ => {
                 let facts = decode_facts(payload)?;
@@ -313,7 +316,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                     );
                 }
                 if facts.len() as u64 == header.count {
-                    self.order.inventory.add_facts(pid, first, header.count);
+                    self.update.inventory.add_facts(pid, first, header.count);
                 }
             }
         }
@@ -322,27 +325,28 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
 
     fn add_references(&mut self, pid: Pid, need: Need, record: EncodedRecord<'_>) {
         let keys = self.store.log.keys();
-        match (self.order.references)(record) {
+        match (self.update.references)(record) {
             Ok(contents) => {
                 let names = contents
                     .into_iter()
                     .map(|hash| ShortName::of(&keys.name(hash)));
-                self.order.inventory.add_references(pid, need, names);
+                self.update.inventory.add_references(pid, need, names);
             }
             Err(error) => self
-                .order
+                .update
                 .inventory
                 .note_unreadable(Some(pid), error.to_string()),
         }
     }
 
-    /// Checks that a process was seen from its first image to its last fact.
+    /// Checks that every record of a process was read, from its first image to its last fact.
+    /// Otherwise marks its references as unknown.
     fn check_complete(&mut self, pid: Pid) -> Result<(), StoreError> {
         let entry = self.store.index().processes().entry(pid);
         let Some(entry) = entry.filter(|entry| !entry.is_deleted()) else {
             return Ok(());
         };
-        let missing = match self.order.inventory.covers(pid, entry.since(), entry.last) {
+        let missing = match self.update.inventory.covers(pid, entry.since(), entry.last) {
             Ok(()) => None,
             Err(None) if self.history_is_new(pid, &entry)? => return Ok(()),
             Err(None) => Some(format!("its image after fact {} is missing", entry.since())),
@@ -357,18 +361,18 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         };
         missing
             .into_iter()
-            .for_each(|what| self.order.inventory.note_unreadable(Some(pid), what));
-        let known = self.order.inventory.temp_files(pid);
+            .for_each(|what| self.update.inventory.note_unreadable(Some(pid), what));
+        let counted = self.update.inventory.temp_files(pid);
         let last = entry.temp_files.last;
-        if known < last {
+        if counted < last {
             let locations = self
                 .store
                 .query_index(|index| index.temp_files(pid, last))?;
             let locations =
-                locations.map(|locations| locations.into_iter().skip(known as usize).collect());
+                locations.map(|locations| locations.into_iter().skip(counted as usize).collect());
             if !self.are_new(locations)? {
-                let what = format!("changes of its temporary files after {known} are missing");
-                self.order.inventory.note_unreadable(Some(pid), what);
+                let what = format!("changes of its temporary files after {counted} are missing");
+                self.update.inventory.note_unreadable(Some(pid), what);
             }
         }
         Ok(())
@@ -402,6 +406,6 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     }
 }
 
-fn bytes_of(header: &RecordHeader) -> u64 {
+fn record_bytes(header: &RecordHeader) -> u64 {
     HEADER_BYTES as u64 + header.length
 }

@@ -1,4 +1,5 @@
-//! The kinds of damage that a check can find. Acknowledged damage is recognised by the same values.
+//! The kinds of damage that [`fsck`](crate::fsck()) can find. The log stores acknowledged damage as
+//! values of the same type.
 
 use std::fmt;
 
@@ -103,7 +104,7 @@ pub enum Issue {
         /// How many commits are missing.
         commits: u64,
     },
-    /// Nothing shows whether more commits followed the last whole one.
+    /// It is unknown whether more commits followed the last whole one.
     UnknownEnd {
         /// Where the last whole commit ends.
         end: Location,
@@ -125,8 +126,8 @@ impl Issue {
         matches!(self, Self::StraySegment { .. })
     }
 
-    /// The part of the issue that stays the same each time it is found, by which an acknowledged
-    /// issue is recognised.
+    /// The issue without the fields that can differ the next time it is found. An acknowledged
+    /// issue is recognised by its identity.
     pub(crate) fn identity(self) -> Self {
         match self {
             Self::Facts {
@@ -223,7 +224,7 @@ impl fmt::Display for Issue {
                 f,
                 "log: it ends at {end}, before HEAD's position, {head}. Missing commits: \
                  {commits}. Restore {}, if there is a copy",
-                files(end.segment, head.segment)
+                describe_files(end.segment, head.segment)
             ),
             Self::UnknownEnd { end, commit } => write!(
                 f,
@@ -243,12 +244,17 @@ fn write_lost_range(f: &mut fmt::Formatter<'_>, from: Location, to: Location) ->
         from.segment + 1
     };
     if first < to.segment {
-        write!(f, ". {} may be missing", files(first, to.segment - 1))?;
+        write!(
+            f,
+            ". {} may be missing",
+            describe_files(first, to.segment - 1)
+        )?;
     }
     Ok(())
 }
 
-fn files(first: u32, last: u32) -> String {
+/// The names of the segment files from `first` to `last`, for a message.
+fn describe_files(first: u32, last: u32) -> String {
     match last <= first {
         true => Segment::file_name(first),
         false => format!(

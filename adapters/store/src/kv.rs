@@ -1,5 +1,5 @@
-//! The key-value backend of the index: sled in a folder, or nothing, in which case all changes stay
-//! pending in memory. The only module that uses sled.
+//! The key-value backend of the index. It is either a sled database in a folder, or nothing: then
+//! all changes stay pending in memory. The only module that uses sled.
 //!
 //! sled is no longer maintained, does not sync what it flushes, and may panic or silently lose keys
 //! if its files are damaged. Therefore every call runs under `catch_unwind`, and the callers verify
@@ -45,7 +45,7 @@ pub(crate) enum KvStore {
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    removes: bool,
+    has_removals: bool,
 }
 
 impl Batch {
@@ -57,13 +57,13 @@ impl Batch {
     /// Removes a key.
     pub(crate) fn remove(&mut self, key: &[u8]) {
         self.changes.insert(key.to_vec(), None);
-        self.removes = true;
+        self.has_removals = true;
     }
 
-    /// Whether any key is removed. Range queries do not see pending removals, so these must be
-    /// applied before the next query.
-    pub(crate) fn removes(&self) -> bool {
-        self.removes
+    /// Whether any key is removed. Range queries ignore pending removals, so a batch with removals
+    /// must be applied before the next query.
+    pub(crate) fn has_removals(&self) -> bool {
+        self.has_removals
     }
 
     fn between<'b>(
@@ -110,7 +110,7 @@ impl KvStore {
         pending: &Batch,
     ) -> Result<Option<Pair>, IndexFault> {
         let set = pending.between(first, last).next_back();
-        let kept = match self {
+        let stored = match self {
             Self::Sled(sled) => guard(|| {
                 Ok(sled
                     .db()
@@ -122,7 +122,7 @@ impl KvStore {
             Self::Nothing => None,
         };
         // For the same key, the pending value is the newer one.
-        Ok(kept
+        Ok(stored
             .into_iter()
             .chain(set)
             .max_by(|one, other| one.0.cmp(&other.0)))
@@ -138,7 +138,7 @@ impl KvStore {
         last: &[u8],
         pending: &Batch,
     ) -> Result<Vec<Pair>, IndexFault> {
-        let mut kept: Vec<Pair> = match self {
+        let mut stored: Vec<Pair> = match self {
             Self::Sled(sled) => guard(|| {
                 sled.db()
                     .range(first..=last)
@@ -147,30 +147,30 @@ impl KvStore {
             })?,
             Self::Nothing => return Ok(pending.between(first, last).collect()),
         };
-        let kept_pairs = kept.len();
-        kept.extend(pending.between(first, last));
-        if kept.len() > kept_pairs {
-            let merged: BTreeMap<_, _> = kept.into_iter().collect();
-            kept = merged.into_iter().collect();
+        let stored_pairs = stored.len();
+        stored.extend(pending.between(first, last));
+        if stored.len() > stored_pairs {
+            let merged: BTreeMap<_, _> = stored.into_iter().collect();
+            stored = merged.into_iter().collect();
         }
-        Ok(kept)
+        Ok(stored)
     }
 
-    /// Passes all stored pairs in `first..=last` to `show`, in order, without collecting them.
+    /// Passes all stored pairs in `first..=last` to `visit`, in order, without collecting them.
     ///
     /// # Errors
-    /// [`IndexFault`]. Some pairs may have been passed by then.
-    pub(crate) fn each(
+    /// [`IndexFault`]. `visit` may have received some of the pairs by then.
+    pub(crate) fn for_each(
         &self,
         first: &[u8],
         last: &[u8],
-        show: &mut dyn FnMut(&[u8], &[u8]),
+        visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), IndexFault> {
         match self {
             Self::Sled(sled) => guard(|| {
                 for entry in sled.db().range(first..=last) {
                     let (key, value) = entry?;
-                    show(&key, &value);
+                    visit(&key, &value);
                 }
                 Ok(())
             }),
@@ -178,7 +178,8 @@ impl KvStore {
         }
     }
 
-    /// Applies changes atomically. They are not durable, and do not have to be: the log is.
+    /// Applies changes atomically. The changes are not durable, and need not be: the index can be
+    /// rebuilt from the log.
     ///
     /// # Errors
     /// [`IndexFault`].
@@ -215,23 +216,24 @@ impl SledStore {
             .make_folder(folder)
             .map_err(|error| IndexFault(format!("has no folder: {error}")))?;
         let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
-        let db = guard(|| open_when_closed(&config))?;
+        let db = guard(|| open_when_unlocked(&config))?;
         let opened = Self {
             db: Some(db),
             folder: folder.to_owned(),
         };
-        opened.close_to_others();
+        opened.restrict_files();
         Ok(opened)
     }
 
     fn db(&self) -> &sled::Db {
         self.db
             .as_ref()
-            .expect("sled is there until the value is dropped")
+            .expect("the database is open until the value is dropped")
     }
 
-    fn close_to_others(&self) {
-        if let Err(error) = owner_only(&self.folder) {
+    /// Makes the files of the database accessible to their owner only.
+    fn restrict_files(&self) {
+        if let Err(error) = restrict_to_owner(&self.folder) {
             tracing::debug!(%error, "cannot change the modes of the index's files; their folder is \
              accessible to its owner only");
         }
@@ -246,11 +248,12 @@ impl Drop for SledStore {
             tracing::warn!(%fault, "cannot flush sled; the index will be caught up or rebuilt from \
              the log");
         }
-        self.close_to_others();
+        self.restrict_files();
     }
 }
 
-fn open_when_closed(config: &sled::Config) -> sled::Result<sled::Db> {
+/// Opens a database. Waits while threads of a closed handle hold its lock.
+fn open_when_unlocked(config: &sled::Config) -> sled::Result<sled::Db> {
     let until = Instant::now() + WAIT_FOR_CLOSING;
     loop {
         match config.open() {
@@ -265,12 +268,12 @@ fn open_when_closed(config: &sled::Config) -> sled::Result<sled::Db> {
     }
 }
 
-fn owner_only(folder: &Path) -> io::Result<()> {
+fn restrict_to_owner(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o700))?;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            owner_only(&entry.path())?;
+            restrict_to_owner(&entry.path())?;
         } else {
             fs::set_permissions(entry.path(), Permissions::from_mode(0o600))?;
         }
@@ -302,9 +305,9 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The threads that sled starts. sled catches panics of the first kind itself, and stops using the
-/// second.
-const THREADS_OF_SLED: [&str; 2] = ["sled-io-", "log flusher"];
+/// Prefixes of the names of sled's threads. sled catches panics of the `sled-io-` threads itself,
+/// and works on without its `log flusher` if that panics.
+const SLED_THREADS: [&str; 2] = ["sled-io-", "log flusher"];
 
 /// Whether a panic on this thread, now, comes from the index. The store catches such a panic and
 /// rebuilds the index from the log, or keeps it in memory. A program with a panic hook of its own
@@ -313,14 +316,13 @@ const THREADS_OF_SLED: [&str; 2] = ["sled-io-", "log flusher"];
 #[must_use]
 pub fn catches_panic_here() -> bool {
     let thread = thread::current();
-    let is_of_sled = thread.name().is_some_and(|name| {
-        THREADS_OF_SLED
-            .iter()
-            .any(|of_sled| name.starts_with(of_sled))
-    });
-    is_of_sled || IS_GUARDED.get()
+    let is_sled_thread = thread
+        .name()
+        .is_some_and(|name| SLED_THREADS.iter().any(|prefix| name.starts_with(prefix)));
+    is_sled_thread || IS_GUARDED.get()
 }
 
+/// Calls sled, and turns its errors and panics into an [`IndexFault`].
 fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault> {
     let was_guarded = IS_GUARDED.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(call));
@@ -328,11 +330,11 @@ fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault> {
     match outcome {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(IndexFault(format!("failed: {error}"))),
-        Err(panic) => Err(IndexFault(format!("panicked: {}", text_of(&*panic)))),
+        Err(panic) => Err(IndexFault(format!("panicked: {}", panic_message(&*panic)))),
     }
 }
 
-fn text_of(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("nothing was said")
@@ -345,27 +347,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_that_is_still_being_closed_is_waited_for() {
+    fn opening_waits_for_a_database_that_is_still_being_closed() {
         let folder = tempfile::tempdir().unwrap();
-        let mut shelf = KvStore::open(folder.path()).unwrap();
+        let mut kv = KvStore::open(folder.path()).unwrap();
         let mut batch = Batch::default();
         batch.insert(b"key", vec![1]);
-        shelf.apply(batch).unwrap();
-        drop(shelf);
-        // A late sled thread holds the same lock.
-        let late = File::open(folder.path().join("db")).unwrap();
-        late.lock().unwrap();
+        kv.apply(batch).unwrap();
+        drop(kv);
+        // A holder sled thread holds the same lock.
+        let holder = File::open(folder.path().join("db")).unwrap();
+        holder.lock().unwrap();
         let closing = thread::spawn(move || {
             thread::sleep(Duration::from_millis(100));
-            drop(late);
+            drop(holder);
         });
-        let shelf = KvStore::open(folder.path()).unwrap();
-        assert_eq!(shelf.get(b"key", &Batch::default()).unwrap(), Some(vec![1]));
+        let kv = KvStore::open(folder.path()).unwrap();
+        assert_eq!(kv.get(b"key", &Batch::default()).unwrap(), Some(vec![1]));
         closing.join().unwrap();
     }
 
     #[test]
-    fn a_panic_of_sled_is_a_fault_that_hooks_can_tell_from_others() {
+    fn a_panic_of_sled_becomes_a_fault_that_panic_hooks_can_recognise() {
         let fault = guard(|| -> sled::Result<()> {
             assert!(guard(|| Ok(catches_panic_here())).unwrap());
             assert!(catches_panic_here(), "behind a call within a call");
@@ -376,7 +378,7 @@ mod tests {
             "the index panicked: a page is gone"
         );
         assert!(!catches_panic_here());
-        for (name, is_of_sled) in [
+        for (name, is_sled_thread) in [
             ("sled-io-3", true),
             ("log flusher", true),
             ("worker", false),
@@ -385,7 +387,7 @@ mod tests {
                 .name(name.to_owned())
                 .spawn(catches_panic_here)
                 .unwrap();
-            assert_eq!(thread.join().unwrap(), is_of_sled, "{name}");
+            assert_eq!(thread.join().unwrap(), is_sled_thread, "{name}");
         }
     }
 }

@@ -1,27 +1,28 @@
 //! The durable store of the kernel: an append-only log, and an index that can be rebuilt from it.
 //!
 //! ```text
-//! DIR/LOCK              who has the store open (one writer, by file lock)
+//! DIR/LOCK              locked by the one program that has the store open for writing
 //! DIR/HEAD, DIR/HEAD2   the store's key, a lower bound of the log's end, the current owner
 //! DIR/log/00000001.seg  records, chained by hash; a segment is only appended to, or replaced by a stub when it is compacted
-//! DIR/index/            the locations of records (sled): derived, verified, rebuilt if in doubt
+//! DIR/index/            the locations of records (sled): derived from the log, rebuilt if damaged
 //! ```
 //!
 //! * **LOG-1** a commit is in the log, and synced if the caller asked for that, before it is
 //!   acknowledged.
-//! * **LOG-2** after a crash, a commit is there completely or not at all.
-//! * **LOG-3** what HEAD covers is never cut from the log: damage there is reported by name.
+//! * **LOG-2** after a crash, the log contains a commit completely or not at all.
+//! * **LOG-3** records before the position in HEAD are never cut from the log: damage there is
+//!   reported as a list of [`Issue`]s.
 //! * **INDEX-1** the index contains nothing that the log lacks. Deleting it between any two
 //!   operations changes no answer.
-//! * **READ-1** an answer is what was written, or an error: every byte is checked against its hash
-//!   before it is returned.
+//! * **READ-1** a query returns the bytes that were written, or an error: every byte is checked
+//!   against its hash before it is returned.
 //! * **SWEEP-1** a compaction changes no answer, except that unreferenced contents become unknown.
 //!   A crash at any moment leaves each segment either unchanged or compacted, and at least one copy
 //!   of each live record.
 //! * **SEAL-1** without the secret, the folder of an encrypted store reveals only kinds, numbers,
 //!   times and lengths of records.
-//! * **LOOK-1** opening a store for reading changes nothing in its folder, and a write in progress
-//!   is never taken for damage.
+//! * **LOOK-1** opening a store for reading changes nothing in its folder, and never reports a
+//!   write in progress as damage.
 //!
 //! This crate never decodes a fact or an image, never reads a clock, and starts no thread of its
 //! own (sled has one). A panic of sled is caught, and the index is rebuilt, in memory if its folder

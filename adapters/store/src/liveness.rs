@@ -1,4 +1,4 @@
-//! Decides which records are live: those that an answer of the store depends on.
+//! Decides which records are live: a live record is one that the result of a query depends on.
 
 use dormouse_actors::ports::Deletions;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
@@ -19,7 +19,8 @@ pub(crate) fn is_live(
 ) -> Result<bool, IndexFault> {
     let pid = Pid(header.subject);
     let id = CheckpointId(header.subject);
-    let leads_here = || record_key(header).map_or(Ok(false), |name| index.points_to(&name, at));
+    let is_indexed_here =
+        || record_key(header).map_or(Ok(false), |name| index.points_to(&name, at));
     let entry = index
         .processes()
         .entry(pid)
@@ -39,16 +40,16 @@ pub(crate) fn is_live(
         .filter(|entry| entry.at == at);
     match header.kind {
         RecordKind::SegmentOpened | RecordKind::SegmentCompacted => Ok(false),
-        RecordKind::Content | RecordKind::ContentLost => leads_here(),
+        RecordKind::Content | RecordKind::ContentLost => is_indexed_here(),
         RecordKind::ProcessCreated => {
-            Ok(since == Some(FactNumber(0)) && entry.is_some_and(|entry| entry.born_at == at))
+            Ok(since == Some(FactNumber(0)) && entry.is_some_and(|entry| entry.creation_at == at))
         }
         RecordKind::Facts => match since {
-            Some(since) if header.first + header.count > since.0 + 1 => leads_here(),
+            Some(since) if header.first + header.count > since.0 + 1 => is_indexed_here(),
             _ => Ok(false),
         },
         RecordKind::Snapshot => match since {
-            Some(since) if header.first >= since.0 => leads_here(),
+            Some(since) if header.first >= since.0 => is_indexed_here(),
             _ => Ok(false),
         },
         RecordKind::SnapshotDropped => {
@@ -61,24 +62,25 @@ pub(crate) fn is_live(
         RecordKind::ProcessEnded => Ok(entry
             .and_then(|entry| entry.end.as_ref())
             .is_some_and(|end| end.at == at)),
-        RecordKind::TempFile if entry.is_some() => leads_here(),
+        RecordKind::TempFile if entry.is_some() => is_indexed_here(),
         RecordKind::TempFile => Ok(false),
         RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::is_held)
             && !deletions.checkpoints.contains(&id)),
         RecordKind::CheckpointDropped => Ok(checkpoint.is_some()),
-        // Both copies of such a record count as live; moving them merges them.
+        // If there are two copies of such a record, both count as live: a compaction that moves
+        // them merges them.
         RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => Ok(true),
         RecordKind::LossAcknowledged => Ok(index
             .processes()
             .acknowledged_in(header.since)
-            .is_some_and(|note| note.at == at)),
+            .is_some_and(|losses| losses.at == at)),
         RecordKind::HistoryTruncated => Ok(entry.is_some_and(
-            |entry| matches!(entry.retained, Retained::From(_, place) if place == at),
+            |entry| matches!(entry.retained, Retained::From(_, record_at) if record_at == at),
         )),
         RecordKind::ProcessDeleted => {
             let entry = index.processes().entry(pid);
             Ok(entry.is_some_and(
-                |entry| matches!(entry.retained, Retained::Deleted(place) if place == at),
+                |entry| matches!(entry.retained, Retained::Deleted(record_at) if record_at == at),
             ))
         }
     }

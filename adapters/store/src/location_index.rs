@@ -1,16 +1,25 @@
 //! Maps keys to the locations of records in the log.
 //!
-//! The backend may silently lose keys or change values. Therefore the index contains only what the
-//! log contains as well (INDEX-1), and every answer is verified: locations and the position carry
-//! keyed hashes, the process table a digest. That a key is missing is trusted only in an index that
-//! was built in this session.
+//! The key-value database, sled, may silently lose keys or change values. Therefore the index
+//! contains only data that the log contains as well (INDEX-1), and every value is verified:
+//! locations and the position carry keyed hashes, the process table a digest. A missing key proves
+//! that a record is missing only in an index that was built in this session.
 //!
-//! Keys, with big-endian numbers: `f` pid first-fact, `s` pid fact (snapshots and creations), `t`
-//! pid number (temporary files of the tree with that root), `c` hash: each to a location and a
-//! count. `p` pid: to an entry of the process table. `k` number: to an entry of a checkpoint. `l`
-//! commit: to acknowledged losses. `m`: to the position up to which the log is indexed, and the
-//! table's digest. In an encrypted store, entries are sealed together with their keys, and a
-//! content's key is the log's name of it.
+//! A key is one letter and numbers in big-endian order:
+//!
+//! | key | value |
+//! |---|---|
+//! | `f` pid first-fact | location and count of a record of facts |
+//! | `s` pid fact | location of a snapshot, or of the creation (fact 0) |
+//! | `t` pid number | location of a change of temporary files, by the tree's root |
+//! | `c` hash | location of a content |
+//! | `p` pid | entry of the process table |
+//! | `k` number | entry of a checkpoint |
+//! | `l` commit | acknowledged losses |
+//! | `m` | the position up to which the log is indexed, and the table's digest |
+//!
+//! In an encrypted store, entries are encrypted and bound to their keys, and a content's key is the
+//! log's name of the content.
 
 mod changes;
 
@@ -28,16 +37,17 @@ use dormouse_records::secret::Keys;
 use dormouse_records::secret::StoreKey;
 
 pub(crate) use self::changes::{IndexChanges, RecordKey, checkpoint_key, losses_key, process_key};
-use self::changes::{counted, numbered};
+use self::changes::{number_key, pid_key};
 
-const APPLIED: &[u8] = b"m";
+const POSITION_KEY: &[u8] = b"m";
 
 /// The index cannot answer, or its answer is wrong. It has to be rebuilt.
 #[derive(Debug, thiserror::Error)]
 #[error("the index {0}")]
 pub(crate) struct IndexFault(pub(crate) String);
 
-/// How far the log is indexed.
+/// The position up to which the log is indexed, and hashes that detect an index that does not match
+/// the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexPosition {
     /// The log is indexed up to here.
@@ -51,7 +61,7 @@ pub(crate) struct IndexPosition {
     pub(crate) lost: Option<LostRange>,
 }
 
-/// Where a key points to.
+/// The value of a key that points to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexEntry {
     /// The record's location.
@@ -116,12 +126,13 @@ impl LocationIndex {
         }
     }
 
-    /// How far the log is indexed; `None` if the index is new, or belongs to another store.
+    /// The position up to which the log is indexed; `None` if the index is new, or belongs to
+    /// another store.
     ///
     /// # Errors
     /// [`IndexFault`].
-    pub(crate) fn applied(&self) -> Result<Option<IndexPosition>, IndexFault> {
-        let value = self.kv.get(APPLIED, &Batch::default())?;
+    pub(crate) fn indexed_position(&self) -> Result<Option<IndexPosition>, IndexFault> {
+        let value = self.kv.get(POSITION_KEY, &Batch::default())?;
         Ok(value.and_then(|bytes| IndexPosition::from_bytes(&bytes, self.keys.headers())))
     }
 
@@ -135,12 +146,19 @@ impl LocationIndex {
     ) -> Result<ProcessTable, IndexFault> {
         let mut table = ProcessTable::load(*self.keys.headers(), applied);
         for kind in [b'p', b'k', b'l'] {
-            // An entry that does not open is empty here, which makes the loader reject the table.
-            self.kv.each(
-                &counted(kind, 0),
-                &counted(kind, u64::MAX),
-                &mut |name, entry| {
-                    table.add(name, &self.keys.open_entry(entry, name).unwrap_or_default());
+            // An entry that cannot be decrypted becomes empty, so that the loader rejects the
+            // table.
+            self.kv.for_each(
+                &number_key(kind, 0),
+                &number_key(kind, u64::MAX),
+                &mut |index_key, entry| {
+                    table.add(
+                        index_key,
+                        &self
+                            .keys
+                            .decrypt_entry(entry, index_key)
+                            .unwrap_or_default(),
+                    );
                 },
             )?;
         }
@@ -149,8 +167,8 @@ impl LocationIndex {
             .ok_or_else(|| IndexFault("has a process table that is not whole".to_owned()))
     }
 
-    /// Applies `changes` together with the position that they lead to, atomically. They are not
-    /// durable, and do not have to be: the log is.
+    /// Applies `changes` together with the position that they lead to, atomically. The changes are
+    /// not durable, and need not be: the index can be rebuilt from the log.
     ///
     /// # Errors
     /// [`IndexFault`].
@@ -159,16 +177,16 @@ impl LocationIndex {
         mut changes: IndexChanges,
         applied: &IndexPosition,
     ) -> Result<(), IndexFault> {
-        for (name, entry) in changes.entries {
-            let sealed = self.keys.seal_entry(entry, &name);
+        for (index_key, entry) in changes.entries {
+            let encrypted = self.keys.encrypt_entry(entry, &index_key);
             changes.batch.insert(
-                &name,
-                sealed.map_err(|error| IndexFault(format!("cannot be sealed: {error}")))?,
+                &index_key,
+                encrypted.map_err(|error| IndexFault(format!("cannot be encrypted: {error}")))?,
             );
         }
         changes
             .batch
-            .insert(APPLIED, applied.to_bytes(self.keys.headers()));
+            .insert(POSITION_KEY, applied.to_bytes(self.keys.headers()));
         self.kv.apply(changes.batch)
     }
 
@@ -178,14 +196,14 @@ impl LocationIndex {
     /// [`IndexFault`].
     pub(crate) fn get(
         &self,
-        name: &RecordKey,
+        index_key: &RecordKey,
         pending: &IndexChanges,
     ) -> Result<Option<IndexEntry>, IndexFault> {
-        let name = name.to_bytes();
-        let value = self.kv.get(&name, &pending.batch)?;
+        let index_key = index_key.to_bytes();
+        let value = self.kv.get(&index_key, &pending.batch)?;
         value
             .map(|value| {
-                self.place(&name, &value)
+                self.decode_location(&index_key, &value)
                     .map(|(at, count)| IndexEntry { at, count })
             })
             .transpose()
@@ -201,12 +219,17 @@ impl LocationIndex {
         upto: FactNumber,
         pending: &IndexChanges,
     ) -> Result<Option<(FactNumber, Location)>, IndexFault> {
-        let name = |number| numbered(b's', pid, number);
+        let index_key = |number| pid_key(b's', pid, number);
         let entry = self
             .kv
-            .last(&name(FactNumber(0)), &name(upto), &pending.batch)?;
+            .last(&index_key(FactNumber(0)), &index_key(upto), &pending.batch)?;
         entry
-            .map(|(name, value)| Ok((number_of(&name)?, self.place(&name, &value)?.0)))
+            .map(|(index_key, value)| {
+                Ok((
+                    number_in_key(&index_key)?,
+                    self.decode_location(&index_key, &value)?.0,
+                ))
+            })
             .transpose()
     }
 
@@ -222,15 +245,17 @@ impl LocationIndex {
         upto: FactNumber,
         pending: &IndexChanges,
     ) -> Result<Vec<FactRun>, IndexFault> {
-        let name = |number| numbered(b'f', pid, number);
-        let covering = self
+        let index_key = |number| pid_key(b'f', pid, number);
+        let run_before =
+            self.kv
+                .last(&index_key(FactNumber(0)), &index_key(first), &pending.batch)?;
+        let start = run_before.map_or(Ok(first), |(index_key, _)| number_in_key(&index_key))?;
+        let found = self
             .kv
-            .last(&name(FactNumber(0)), &name(first), &pending.batch)?;
-        let start = covering.map_or(Ok(first), |(name, _)| number_of(&name))?;
-        let found = self.kv.range(&name(start), &name(upto), &pending.batch)?;
+            .range(&index_key(start), &index_key(upto), &pending.batch)?;
         found
             .iter()
-            .map(|(name, value)| self.run(name, value))
+            .map(|(index_key, value)| self.decode_fact_run(index_key, value))
             .collect()
     }
 
@@ -245,15 +270,17 @@ impl LocationIndex {
         last: u64,
         pending: &IndexChanges,
     ) -> Result<Option<Vec<Location>>, IndexFault> {
-        let name = |number| numbered(b't', root, FactNumber(number));
-        let found = self.kv.range(&name(1), &name(last), &pending.batch)?;
+        let index_key = |number| pid_key(b't', root, FactNumber(number));
+        let found = self
+            .kv
+            .range(&index_key(1), &index_key(last), &pending.batch)?;
         // Keys are unique, so `last` many keys between 1 and `last` leave no gap.
         if found.len() as u64 != last {
             return Ok(None);
         }
         found
             .iter()
-            .map(|(name, value)| Ok(self.place(name, value)?.0))
+            .map(|(index_key, value)| Ok(self.decode_location(index_key, value)?.0))
             .collect::<Result<_, _>>()
             .map(Some)
     }
@@ -271,9 +298,10 @@ impl LocationIndex {
         self.kv.apply(batch).expect("it can be changed");
     }
 
-    fn run(&self, name: &[u8], value: &[u8]) -> Result<FactRun, IndexFault> {
-        let (at, count) = self.place(name, value)?;
-        let first = number_of(name)?;
+    /// Decodes the key and value of a record of facts.
+    fn decode_fact_run(&self, index_key: &[u8], value: &[u8]) -> Result<FactRun, IndexFault> {
+        let (at, count) = self.decode_location(index_key, value)?;
+        let first = number_in_key(index_key)?;
         let count = usize::try_from(count)
             .ok()
             .filter(|_| count <= MAX_NUMBER && first.0 <= MAX_NUMBER);
@@ -281,15 +309,19 @@ impl LocationIndex {
         Ok(FactRun { first, count, at })
     }
 
-    /// A value is location (12), count (8), and the first 8 bytes of a keyed hash over the key and
-    /// both.
-    fn place(&self, name: &[u8], value: &[u8]) -> Result<(Location, u64), IndexFault> {
+    /// Decodes a value: location (12), count (8), and the first 8 bytes of a keyed hash over the
+    /// key and both.
+    fn decode_location(
+        &self,
+        index_key: &[u8],
+        value: &[u8],
+    ) -> Result<(Location, u64), IndexFault> {
         let read = || {
             let (place, check) = value.split_last_chunk::<8>()?;
             let (at, count) = place.split_last_chunk::<8>()?;
-            let whole = check_of(name, place, self.keys.headers()) == *check;
+            let is_whole = keyed_check(index_key, place, self.keys.headers()) == *check;
             Location::from_bytes(at)
-                .filter(|_| whole)
+                .filter(|_| is_whole)
                 .map(|at| (at, u64::from_le_bytes(*count)))
         };
         read().ok_or_else(|| IndexFault("holds a value that does not match its hash".to_owned()))
@@ -350,15 +382,16 @@ impl IndexPosition {
     }
 }
 
-fn number_of(key: &[u8]) -> Result<FactNumber, IndexFault> {
+fn number_in_key(key: &[u8]) -> Result<FactNumber, IndexFault> {
     let number = key
         .split_last_chunk::<8>()
         .map(|(_, bytes)| FactNumber(u64::from_be_bytes(*bytes)));
     number.ok_or_else(|| IndexFault("holds a key of the wrong length".to_owned()))
 }
 
-fn check_of(name: &[u8], value: &[u8], key: &StoreKey) -> [u8; 8] {
+/// The first 8 bytes of a keyed hash over a key and its value.
+fn keyed_check(index_key: &[u8], value: &[u8], key: &StoreKey) -> [u8; 8] {
     let mut hasher = blake3::Hasher::new_keyed(&key.0);
-    let hash = hasher.update(name).update(value).finalize();
+    let hash = hasher.update(index_key).update(value).finalize();
     *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
 }

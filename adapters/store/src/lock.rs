@@ -1,7 +1,7 @@
 //! The LOCK file: only one program at a time has the store open for writing.
 //!
-//! The operating system releases the lock when its holder ends, for whatever reason. The text in
-//! the file names the holder in error messages, and decides nothing.
+//! The operating system releases the lock when the program that holds it ends, even by a crash. The
+//! text in the file names that program, for error messages only.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -19,8 +19,8 @@ pub(crate) struct StoreLock {
 }
 
 impl Drop for StoreLock {
-    /// Closing the file is not enough: a child that this program is forking elsewhere holds a copy
-    /// of the file descriptor until it calls exec, and with it the lock.
+    /// Releases the lock. Closing the file would not be enough: a child process that another thread
+    /// is starting holds a copy of the file descriptor, and with it the lock, until it calls exec.
     fn drop(&mut self) {
         // If unlocking fails, closing the file releases the lock a moment later.
         let _ = self.file.unlock();
@@ -32,7 +32,7 @@ impl StoreLock {
     ///
     /// # Errors
     /// [`StoreError::InUse`] with the holder's process number, [`StoreError::Io`].
-    pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn acquire(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join("LOCK");
         let mut options = File::options();
         options
@@ -49,25 +49,25 @@ impl StoreLock {
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::InUse {
                     path: dir.display().to_string(),
-                    holder: holder(&mut file),
+                    holder: read_holder(&mut file),
                 });
             }
             Err(TryLockError::Error(source)) => {
                 return Err(io(format!("lock {}", path.display()))(source));
             }
         }
-        name_holder(&mut file).map_err(io(format!("write {}", path.display())))?;
+        write_holder(&mut file).map_err(io(format!("write {}", path.display())))?;
         Ok(Self { file })
     }
 }
 
-fn name_holder(file: &mut File) -> std::io::Result<()> {
+fn write_holder(file: &mut File) -> std::io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "process {}", std::process::id())
 }
 
-fn holder(file: &mut File) -> String {
+fn read_holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(64).read_to_string(&mut text);
     let name = text.trim();

@@ -1,7 +1,7 @@
 //! All segments of a store, read as one log.
 //!
-//! Every read is checked. The log never writes into a segment, though it may replace one, and does
-//! not know what records mean.
+//! Every read is checked. This module creates and replaces segments; only the writer appends to
+//! them. It does not interpret payloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -45,7 +45,7 @@ impl CompactedSegments {
     }
 
     /// Whether this segment or a later one is compacted.
-    pub(crate) fn reach_to(&self, segment: u32) -> bool {
+    pub(crate) fn contains_any_from(&self, segment: u32) -> bool {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// The bytes after a location, to the log's end.
-    pub(crate) fn bytes_behind(&self, place: Location) -> u64 {
+    pub(crate) fn bytes_after(&self, place: Location) -> u64 {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         let behind = segments
             .range(place.segment..)
@@ -146,8 +146,8 @@ impl Log {
         behind.saturating_sub(place.offset)
     }
 
-    /// Writes the stub of a segment to a temporary file next to it, durably, over what an earlier
-    /// attempt left there.
+    /// Writes the stub of a segment, durably, to a temporary file next to the segment. Replaces a
+    /// temporary file of an earlier attempt.
     ///
     /// # Errors
     /// As the operating system's; the segment is unchanged.
@@ -163,7 +163,7 @@ impl Log {
     /// segment can still read it. Locations in it are invalid from here on.
     ///
     /// # Errors
-    /// As the operating system's. Either file may have the name then.
+    /// As the operating system's. Then either the segment or the stub has the name.
     pub(crate) fn replace(&self, number: u32) -> io::Result<()> {
         rename_into_place(&*self.disk, &self.path_of(number))?;
         let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
@@ -226,7 +226,7 @@ impl Log {
     /// The segment that contains a location.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if the segment is gone.
+    /// [`StoreError::Damaged`] if the segment is missing.
     pub(crate) fn require_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
         self.segment(at.segment).ok_or_else(|| missing(at))
     }
@@ -269,14 +269,14 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             other => other.map_err(cannot_read(at))?,
         }
-        self.open_header(&bytes, at)
+        self.verify_header(&bytes, at)
     }
 
     /// Verifies the bytes of a header; `None` as for [`Log::header`].
     ///
     /// # Errors
     /// [`StoreError::Newer`].
-    pub(crate) fn open_header(
+    pub(crate) fn verify_header(
         &self,
         bytes: &[u8; HEADER_BYTES],
         at: Location,
@@ -300,11 +300,11 @@ impl Log {
     /// # Errors
     /// [`StoreError::Io`].
     pub(crate) fn contains_commit(&self, position: &LogPosition) -> Result<bool, StoreError> {
-        let same = |found: CheckedHeader| {
+        let is_same = |found: CheckedHeader| {
             found.hash == position.chain
                 && record_end(position.last_record(), &found.header) == position.end
         };
-        Ok(position.is_empty() || self.header(position.last_record())?.is_some_and(same))
+        Ok(position.is_empty() || self.header(position.last_record())?.is_some_and(is_same))
     }
 
     /// The payload of a record other than a content, checked. Costs one read and one hash, and a
@@ -323,18 +323,24 @@ impl Log {
         segment
             .read(payload_start(at), &mut bytes)
             .map_err(cannot_read(at))?;
-        let whole = *blake3::hash(&bytes).as_bytes() == header.payload;
-        let opened = whole.then(|| self.open_payload(header, bytes)).flatten();
+        let is_whole = *blake3::hash(&bytes).as_bytes() == header.payload;
+        let opened = is_whole
+            .then(|| self.decrypt_payload(header, bytes))
+            .flatten();
         opened.ok_or_else(|| hash_mismatch(at))
     }
 
-    /// Decrypts the payload of a record other than a content; `None` if it does not open.
-    pub(crate) fn open_payload(&self, header: &RecordHeader, stored: Vec<u8>) -> Option<Vec<u8>> {
+    /// Decrypts the payload of a record other than a content; `None` if it is not authentic.
+    pub(crate) fn decrypt_payload(
+        &self,
+        header: &RecordHeader,
+        stored: Vec<u8>,
+    ) -> Option<Vec<u8>> {
         if header.encoding == Encoding::PLAIN {
             Some(stored)
         } else {
             self.keys
-                .open(&stored, &header.associated_data(PayloadPart::Whole, 0))
+                .decrypt(&stored, &header.associated_data(PayloadPart::Whole, 0))
         }
     }
 
@@ -368,7 +374,8 @@ fn payload_start(at: Location) -> u64 {
     at.offset + HEADER_BYTES as u64
 }
 
-/// A segment that is too short was damaged; any other error is the disk's and may be temporary.
+/// Converts an error of a read: a segment that is too short is damaged; any other error comes from
+/// the disk and may be temporary.
 pub(crate) fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError {
     move |error| match error.kind() {
         io::ErrorKind::UnexpectedEof => missing(at),
@@ -382,6 +389,7 @@ fn missing(at: Location) -> StoreError {
     ))
 }
 
+/// The error of a record whose payload does not match its hash.
 pub(crate) fn hash_mismatch(at: Location) -> StoreError {
     damaged(format!(
         "the record at {at} does not match its hash. Its content is lost; everything else can \

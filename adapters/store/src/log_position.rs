@@ -1,4 +1,4 @@
-//! Positions in the log: where a record starts, and up to where the log is known to be good.
+//! Positions in the log: [`Location`] is where a record starts, `LogPosition` the end of a commit.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub(crate) type Hash = [u8; 32];
 /// The highest number that a record or HEAD may contain: the sum of two of them does not overflow.
 pub(crate) const MAX_NUMBER: u64 = 1 << 62;
 
-/// Where a record starts. Ordered as the log is.
+/// Where a record starts. The order of locations is the order of records in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Location {
     /// The number of the segment, from 1.
@@ -59,7 +59,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// The end of a commit: up to where the log is good, and how to recognise that commit.
+/// The end of a commit: the log is undamaged up to here. The hash identifies the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPosition {
     /// The first byte after the commit.
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_survive_their_bytes_and_other_lengths_are_refused() {
+    fn a_position_decodes_from_its_bytes_and_from_no_other_length() {
         let position = LogPosition {
             end: Location {
                 segment: 3,

@@ -1,6 +1,6 @@
-//! Reads a whole log, payloads included, and records which records are damaged.
+//! Reads a whole log, payloads included, and lists the damaged records.
 //!
-//! It uses no index on disk. It keeps numbers and hashes in memory, but no payload.
+//! The scan uses no index on disk. It keeps numbers and hashes in memory, but no payload.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ pub(crate) enum Health {
     Damaged,
 }
 
-/// What a log contains.
+/// The contents of a log, with the health of each record.
 #[derive(Debug)]
 pub(crate) struct LogScan {
     pub(crate) records: u64,
-    /// Built from headers, creations, ends and checkpoints, as when the store is opened.
+    /// The process table, built as when the store is opened.
     pub(crate) index: Index,
     pub(crate) processes: BTreeMap<Pid, ProcessRecords>,
     /// By the log's name of each content.
     pub(crate) contents: BTreeMap<Hash, ScannedContent>,
-    /// Segments whose first record is damaged.
+    /// The numbers of segments whose first record is damaged.
     pub(crate) damaged_starts: Vec<u32>,
     /// The last commit of which no record is missing.
     pub(crate) last_whole: LogPosition,
@@ -54,8 +54,9 @@ pub(crate) struct ScannedContent {
 /// The records of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessRecords {
+    /// The first fact that can be queried.
     pub(crate) since: FactNumber,
-    /// The last fact, as the end of the process records it.
+    /// The last fact, according to the end record of the process; 0 if there is none.
     pub(crate) last_by_end: FactNumber,
     pub(crate) snapshots: BTreeMap<FactNumber, Health>,
     /// By the first fact of each record: how many facts, and their health.
@@ -67,7 +68,7 @@ pub(crate) struct ProcessRecords {
 pub(crate) type EncodedRecordVisitor<'a> = &'a mut dyn FnMut(Pid, EncodedRecord<'_>);
 
 impl LogScan {
-    /// Reads the whole log. Returns where it ends as well.
+    /// Reads the whole log. Also returns where the log ends.
     ///
     /// # Errors
     /// As [`walk_all`].
@@ -87,10 +88,10 @@ impl LogScan {
         };
         let reached = walk_all::<StoreError>(log, head, &mut |found| {
             match found {
-                WalkItem::Record(at, header) => scan.note(log, at, &header, visit)?,
+                WalkItem::Record(at, header) => scan.add_record(log, at, &header, visit)?,
                 WalkItem::LostRange(lost) => scan.index.add_lost_range(lost),
-                // The walk always reports HEAD's position. Only the log shows whether the commit is
-                // really there.
+                // The walk always reports HEAD's position, so it is checked that the log contains
+                // that commit.
                 WalkItem::Commit(position)
                     if position == head && !log.contains_commit(&position)? => {}
                 WalkItem::Commit(position) => scan.last_whole = position,
@@ -103,7 +104,7 @@ impl LogScan {
         Ok((scan, reached))
     }
 
-    fn note(
+    fn add_record(
         &mut self,
         log: &Log,
         at: Location,
@@ -121,7 +122,7 @@ impl LogScan {
         };
         let pid = Pid(header.subject);
         let first = FactNumber(header.first);
-        let mut read = |kind: RecordKind| -> Result<(), StoreError> {
+        let mut visit_payload = |kind: RecordKind| -> Result<(), StoreError> {
             if health == Health::Whole {
                 visit_records(pid, kind, &log.payload(at, header)?, visit)?;
             }
@@ -163,7 +164,7 @@ impl LogScan {
             | RecordKind::Facts
             | RecordKind::Snapshot
             | RecordKind::TempFile => {
-                read(header.kind)?;
+                visit_payload(header.kind)?;
                 let records = self.processes.entry(pid).or_default();
                 match header.kind {
                     RecordKind::Facts => drop(records.facts.insert(first, (header.count, health))),
@@ -215,7 +216,7 @@ impl ProcessRecords {
     pub(crate) fn lost_facts(&self) -> Vec<(FactNumber, FactNumber)> {
         let mut lost: Vec<(FactNumber, FactNumber)> = Vec::new();
         let mut next = self.since.plus(1);
-        let mut note = |from: FactNumber, to: FactNumber| match lost.last_mut() {
+        let mut add_lost = |from: FactNumber, to: FactNumber| match lost.last_mut() {
             Some(last) if last.1.plus(1) == from => last.1 = to,
             _ => lost.push((from, to)),
         };
@@ -225,10 +226,10 @@ impl ProcessRecords {
                 continue;
             }
             if *first > next {
-                note(next, FactNumber(first.0 - 1));
+                add_lost(next, FactNumber(first.0 - 1));
             }
             if *health == Health::Damaged {
-                note((*first).max(next), FactNumber(after.0 - 1));
+                add_lost((*first).max(next), FactNumber(after.0 - 1));
             }
             next = after;
         }
@@ -238,7 +239,7 @@ impl ProcessRecords {
             .last_key_value()
             .map_or(self.last_by_end, |(at, _)| self.last_by_end.max(*at));
         if last >= next {
-            note(next, last);
+            add_lost(next, last);
         }
         lost
     }
@@ -260,8 +261,8 @@ impl ProcessRecords {
         damaged.map(|(at, _)| *at).collect()
     }
 
-    /// The first readable image at or after a fact.
-    pub(crate) fn image_from(&self, fact: FactNumber) -> Option<FactNumber> {
+    /// The position of the first readable image at or after a fact.
+    pub(crate) fn first_image_from(&self, fact: FactNumber) -> Option<FactNumber> {
         self.snapshots
             .range(fact..)
             .find(|(_, health)| **health == Health::Whole)

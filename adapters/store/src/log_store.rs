@@ -1,4 +1,4 @@
-//! The store on disk: implements the port with a writer, an index and the log.
+//! The store on disk: implements the port [`Store`] with a writer, an index and the log.
 //!
 //! Commits are serialised by the writer's lock. Reads do not take that lock, and wait only while
 //! the index is updated in memory. No lock is held while contents or facts are read.
@@ -65,8 +65,8 @@ impl LogStore {
     }
 
     /// Opens the store in `dir` for reading, whether or not another program writes it. Takes no
-    /// lock and writes nothing. Answers show the moment of opening: the log up to its last whole
-    /// commit, synced or not. Claims and commits fail as [`StoreError::ReadOnly`].
+    /// lock and writes nothing. Queries see the log as it was when it was opened, up to its last
+    /// whole commit, synced or not. Claims and commits fail as [`StoreError::ReadOnly`].
     ///
     /// Costs a pass over all headers of the log: 1 to 2 microseconds and about 150 bytes of memory
     /// per record. A segment that is compacted in the meantime stays readable here, and occupies
@@ -103,6 +103,7 @@ impl LogStore {
         Ok(store)
     }
 
+    /// A store whose parts have been opened. `lock` is `None` for a read-only store.
     pub(crate) fn of(
         dir: &Path,
         log: Arc<Log>,
@@ -131,8 +132,8 @@ impl LogStore {
     }
 
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic during a write leaves the writer poisoned, which is all that the next caller
-        // needs to know.
+        // The poison of the mutex is ignored: a panic during a write leaves the `Writer` itself
+        // poisoned, and it refuses the next write.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +164,7 @@ impl LogStore {
         query(&index).map_err(|fault| io("query its index")(std::io::Error::other(fault)))
     }
 
-    /// Repeats a read if a segment was compacted during it: the records may have been moved.
+    /// Repeats a failed read if a segment was compacted meanwhile: the records may have been moved.
     fn retry_if_moved<T>(&self, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
             let compacted = self.log.compacted().count();
@@ -286,8 +287,8 @@ impl Store for LogStore {
         self.gc_pins.end(mark);
     }
 
-    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
-        InventoryPass::new(self, order).run()
+    fn update_inventory(&self, update: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        InventoryPass::new(self, update).run()
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
@@ -297,8 +298,9 @@ impl Store for LogStore {
         Compaction::new(self, owner, sweep)?.run()
     }
 }
+
 impl Drop for LogStore {
-    /// Leaves HEAD at the log's end, so that any later change of the log is detected.
+    /// Writes HEAD at the log's end, so that the next opening detects any change of the log.
     fn drop(&mut self) {
         if let Err(fault) = self.flush_index() {
             tracing::warn!(%fault, "cannot flush the index while closing the store");

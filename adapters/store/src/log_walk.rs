@@ -1,19 +1,20 @@
-//! Walks over the log: which records it contains, where it is damaged, and where it ends.
+//! Walks over the log from record to record, and reports each record, each commit and each damaged
+//! range. The walk also finds where the log ends.
 //!
 //! **How a torn tail is distinguished from damage.** Each record contains the number of the latest
 //! commit that was synced when the record was written. If a bad record is found where commit *n+1*
-//! should be,
-//! * before HEAD's position it is damage: HEAD covers it (LOG-3);
-//! * after HEAD's position it is damage if a later record says that *n+1* was synced. Other records
-//!   prove nothing: the disk may have kept the end of a write and lost its beginning;
-//! * otherwise it is the torn tail of a commit that was never acknowledged. The walk ends before it
+//! should be, it is
+//! * damage, if it precedes HEAD's position, because HEAD covers it (LOG-3);
+//! * damage, if it follows HEAD's position and a later record says that *n+1* was synced. Other
+//!   later records prove nothing: the disk may have kept the end of a write and lost its beginning;
+//! * otherwise the torn tail of a commit that was never acknowledged. The walk ends before it
 //!   (LOG-2).
 //!
 //! After damage, the walk continues at the next header that verifies. Such a header is genuine
 //! (`record_header`), so the search cannot be misled by bytes inside a content.
 //!
-//! A compacted segment is one record, which the chain continues from as from the segment's last
-//! record.
+//! A compacted segment is one record, the stub. The stub contains the hash of the last record that
+//! the segment had, so that the hash chain continues after it.
 //!
 //! The walk reads headers, and payloads only after HEAD's position. It changes nothing.
 
@@ -56,19 +57,19 @@ impl LostRange {
     }
 }
 
-/// What the walk finds.
+/// An item that the walk reports.
 #[derive(Debug)]
 pub(crate) enum WalkItem {
     /// A record of a complete commit.
     Record(Location, RecordHeader),
-    /// The end of a commit, all of whose records were reported: the log is good up to here.
+    /// The end of a commit whose records were all reported: the log is undamaged up to here.
     Commit(LogPosition),
     /// Damage.
     LostRange(LostRange),
 }
 
 /// Walks the log from `from` to its end, and passes each item to `visit`, commit by commit. Returns
-/// the position of the last complete commit; what follows is a torn tail.
+/// the position of the last complete commit. Bytes after it are a torn tail.
 ///
 /// # Errors
 /// [`StoreError::Damaged`] if the log is not the one that `head` belongs to, and the errors of
@@ -93,10 +94,10 @@ pub(crate) struct LogEnd {
     /// The highest commit of which a record was found.
     pub(crate) commit: u64,
     /// Whether damage follows the last complete commit, so that the true end is unknown.
-    pub(crate) is_doubtful: bool,
+    pub(crate) is_end_unknown: bool,
 }
 
-/// Walks the whole log, wherever it ends.
+/// Walks the whole log, and accepts a log whose end is damaged.
 ///
 /// # Errors
 /// As [`walk`], but damage at the end is no error.
@@ -110,12 +111,13 @@ pub(crate) fn walk_all<E: From<StoreError>>(
     Ok(LogEnd {
         last_good: walk.last_good,
         commit: walk.reached,
-        is_doubtful: walk.open_damage.is_some(),
+        is_end_unknown: walk.open_damage.is_some(),
     })
 }
 
-/// Refuses a log that was not written by the store that `head` belongs to. Reads all headers.
-/// Called if the record that HEAD names is unreadable, to tell damage from a foreign log.
+/// Refuses a log that was not written by the store that `head` belongs to. Reads all headers. The
+/// caller has found the record that HEAD names unreadable, and distinguishes damage from the log of
+/// another store.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
@@ -135,6 +137,7 @@ pub(crate) fn check_written_by_store(log: &Log, head: LogPosition) -> Result<(),
     )))
 }
 
+/// The state of a walk.
 struct Walk<'a> {
     log: &'a Log,
     window: HeaderWindow<'a>,
@@ -149,7 +152,7 @@ struct Walk<'a> {
     pending: Vec<(Location, RecordHeader)>,
     /// The highest commit of which a record was accepted.
     reached: u64,
-    /// The latest commit that is synced, according to records further on.
+    /// The latest commit that is synced, according to the later records read so far.
     latest_synced: u64,
     /// Damage after the last good commit.
     open_damage: Option<LostRange>,
@@ -160,7 +163,7 @@ impl<'a> Walk<'a> {
         let at = from.end;
         let previous_end = from.end;
         let chain = Some(from.chain);
-        let window = HeaderWindow::on(log);
+        let window = HeaderWindow::new(log);
         let reached = from.commit;
         let pending = Vec::new();
         Self {
@@ -205,9 +208,8 @@ impl<'a> Walk<'a> {
         self.pass_head(visit)
     }
 
-    /// HEAD covers a commit that ends at its position. If the walk passes that position without
-    /// having found the commit, for instance because a segment was cut between two records, what is
-    /// missing before it is lost.
+    /// Reports a lost range if the walk has passed HEAD's position without finding the commit that
+    /// ends there, for instance because a segment was cut between two records.
     fn pass_head<E: From<StoreError>>(
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
@@ -215,8 +217,8 @@ impl<'a> Walk<'a> {
         if self.at < self.head.end || self.last_good.end >= self.head.end {
             return Ok(());
         }
-        self.flush(visit)?;
-        visit(WalkItem::LostRange(self.lost(
+        self.report_pending(visit)?;
+        visit(WalkItem::LostRange(self.lost_range(
             self.previous_end,
             self.head.end,
             self.head.commit,
@@ -224,7 +226,7 @@ impl<'a> Walk<'a> {
         self.continue_at_head(visit)
     }
 
-    /// Continues from HEAD's position, whatever precedes it.
+    /// Continues from HEAD's position, even if the records before it are damaged.
     fn continue_at_head<E>(
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
@@ -237,7 +239,8 @@ impl<'a> Walk<'a> {
         visit(WalkItem::Commit(self.head))
     }
 
-    fn lost(&self, from: Location, to: Location, upto: u64) -> LostRange {
+    /// The lost range from `from` to `to`, whose records belong to commits up to `upto`.
+    fn lost_range(&self, from: Location, to: Location, upto: u64) -> LostRange {
         let has_begun = self.last_good.commit != self.reached;
         let since = if has_begun {
             self.reached
@@ -252,7 +255,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A torn tail may be cut, but not if damage precedes it: the cut would hide the damage.
+    /// Refuses a log whose last complete commit is followed by damage: cutting the rest as a torn
+    /// tail would hide the damage.
     fn check_end(&self) -> Result<(), StoreError> {
         let Some(lost) = self.open_damage else {
             return Ok(());
@@ -271,7 +275,7 @@ impl<'a> Walk<'a> {
             .log
             .segment(self.at.segment)
             .map(|segment| segment.end());
-        // What HEAD covers ended here, even if the segment is shorter now or missing.
+        // HEAD proves that a commit ended here, even if the segment is shorter now or missing.
         let is_over = end == Some(self.at.offset)
             || (self.at == self.head.end && end.is_none_or(|end| end < self.at.offset));
         if is_over && self.at.segment < last {
@@ -280,16 +284,16 @@ impl<'a> Walk<'a> {
         self.at.segment < last || end.is_some_and(|end| self.at.offset < end)
     }
 
-    /// After HEAD's position, a record counts if its payload is whole, or if a later commit shows
-    /// that it was synced.
+    /// Whether a record after HEAD's position is part of the log: its payload is whole, or a later
+    /// record shows that its commit was synced.
     fn is_trusted(&mut self, checked: &CheckedHeader) -> Result<bool, StoreError> {
         Ok(self.log.is_whole(self.at, &checked.header)? || self.was_synced()?)
     }
 
     fn check_against_head(&self, checked: &CheckedHeader) -> Result<(), StoreError> {
         let end = record_end(self.at, &checked.header);
-        let another = end > self.head.end && end.segment == self.head.end.segment;
-        if another || (end == self.head.end && checked.hash != self.head.chain) {
+        let is_other_log = end > self.head.end && end.segment == self.head.end.segment;
+        if is_other_log || (end == self.head.end && checked.hash != self.head.chain) {
             return Err(damaged(format!(
                 "the log is not the one that HEAD belongs to: they differ at {}. Restore a copy of \
                  HEAD and log together",
@@ -299,7 +303,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Commit numbers always rise. If they do not, the log consists of two copies of the store.
+    /// Refuses a commit number that does not rise: the log consists of two copies of the store.
     fn check_order(&self, header: &RecordHeader) -> Result<(), StoreError> {
         if header.commit > self.reached {
             return Ok(());
@@ -321,8 +325,8 @@ impl<'a> Walk<'a> {
         let CheckedHeader { header, hash } = checked;
         if self.chain.is_some_and(|chain| chain != header.previous) {
             self.check_order(&header)?;
-            self.flush(visit)?;
-            visit(WalkItem::LostRange(self.lost(
+            self.report_pending(visit)?;
+            visit(WalkItem::LostRange(self.lost_range(
                 self.previous_end,
                 at,
                 header.commit,
@@ -336,16 +340,16 @@ impl<'a> Walk<'a> {
             .first()
             .is_some_and(|(_, first)| first.commit != header.commit)
         {
-            self.flush(visit)?;
+            self.report_pending(visit)?;
         }
         self.at = record_end(at, &header);
         self.previous_end = self.at;
         self.chain = Some(hash);
         self.reached = self.reached.max(header.commit);
-        let ends = (header.place == PlaceInCommit::Last).then_some(header.commit);
+        let ended_commit = (header.place == PlaceInCommit::Last).then_some(header.commit);
         self.pending.push((at, header));
-        if let Some(commit) = ends {
-            self.flush(visit)?;
+        if let Some(commit) = ended_commit {
+            self.report_pending(visit)?;
             self.last_good = LogPosition {
                 end: self.at,
                 last: at.offset,
@@ -365,7 +369,7 @@ impl<'a> Walk<'a> {
         header: RecordHeader,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.flush(visit)?;
+        self.report_pending(visit)?;
         let at = self.at;
         self.at = record_end(at, &header);
         self.chain = Some(header.payload);
@@ -374,21 +378,25 @@ impl<'a> Walk<'a> {
         visit(WalkItem::Record(at, header))
     }
 
-    fn flush<E>(&mut self, visit: &mut dyn FnMut(WalkItem) -> Result<(), E>) -> Result<(), E> {
+    /// Passes the pending records to `visit`.
+    fn report_pending<E>(
+        &mut self,
+        visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.pending
             .drain(..)
             .try_for_each(|(at, header)| visit(WalkItem::Record(at, header)))
     }
 
-    /// Continues after damage.
+    /// Reports the lost range up to `to`, and continues there.
     fn skip<E>(
         &mut self,
         to: Location,
         upto: u64,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.flush(visit)?;
-        let lost = self.lost(self.at, to, upto);
+        self.report_pending(visit)?;
+        let lost = self.lost_range(self.at, to, upto);
         visit(WalkItem::LostRange(lost))?;
         self.at = to;
         self.previous_end = to;
@@ -404,8 +412,8 @@ impl<'a> Walk<'a> {
             .map_or(u64::MAX, |checked| checked.header.commit))
     }
 
-    /// Continues at the next record, or at HEAD's position, whichever comes first: a record is
-    /// known to end there.
+    /// Continues after damage at the next record or at HEAD's position, whichever comes first. At
+    /// HEAD's position a record is known to end.
     fn skip_before_head<E: From<StoreError>>(
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,

@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! The options that a store is opened with: size of segments, quota, compression, key, throttle.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::throttle::Throttle;
 use dormouse_records::Compression;
 use dormouse_records::secret::StoreSecret;
 
-/// How a store is opened.
+/// The options that a store is opened with.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) segment_bytes: u64,
@@ -51,10 +51,11 @@ impl Options {
 
     /// The most bytes that the log may have; unlimited by default. A commit that would exceed the
     /// quota fails as [`StoreError::Full`], and nothing is lost: it can be retried once there is
-    /// space. Ends and deletions may exceed the quota by 1/64. A compaction may exceed it
-    /// temporarily by the live bytes of one segment; if more than three quarters are used, it
-    /// compacts every segment of which a tenth is garbage, whatever its bounds say. The index does
-    /// not count, because it can be deleted.
+    /// space. A commit with the end of a process or a deletion may exceed the quota by 1/64. A
+    /// compaction may exceed it temporarily by the live bytes of one segment. If more than three
+    /// quarters of the quota are used, a compaction includes every segment of which at least a
+    /// tenth is garbage, whatever its bounds say. The index does not count, because it can be
+    /// deleted.
     #[must_use]
     pub fn quota_bytes(self, bytes: u64) -> Self {
         Self {
@@ -86,10 +87,10 @@ impl Options {
         }
     }
 
-    /// Calls `wait` with the number of bytes before each read of a read-only store, and of
-    /// [`fsck`](crate::fsck()). `wait` may block, to throttle reading, and may break off: the read
-    /// fails as [`StoreError::Io`] of kind `Interrupted` then. One read is at most 1 MiB. A store
-    /// that is open for writing does not call it.
+    /// Calls `wait` before each read of a read-only store, and of [`fsck`](crate::fsck()), with the
+    /// number of bytes to read. `wait` may block, to throttle reading. If it returns
+    /// [`ControlFlow::Break`], the read fails as [`StoreError::Io`] of kind `Interrupted`. One read
+    /// is at most 1 MiB. A store that is open for writing does not call `wait`.
     #[must_use]
     pub fn throttle(self, wait: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! The payload of a content that is compressed or encrypted.
+//! The payload of a *packed* content: one that is compressed, encrypted or both.
 //!
 //! Each chunk of 64 KiB is packed on its own, so that a part can be read without the rest. The
-//! payload consists of a directory, the index if there is one, and the chunks. In an encrypted
-//! store, each of these is sealed on its own, under its part and its number.
+//! payload consists of a directory, the text index if there is one, and the chunks. In an encrypted
+//! store, each of these is encrypted on its own, and its kind and its number are authenticated.
 //!
 //! * Directory: the content's hash (32); for each chunk its stored length (4), which equals the
 //!   chunk's own length if it is not compressed; the chaining values (32 each) if there is more
@@ -27,7 +27,7 @@ use crate::record_header::{HEADER_BYTES, PayloadPart, RecordHeader};
 use crate::segment::Segment;
 use dormouse_records::chunks::{CHUNK_BYTES, Chunks, list_length};
 use dormouse_records::compression::unpack_chunk;
-use dormouse_records::secret::{Keys, SEAL_BYTES};
+use dormouse_records::secret::{ENCRYPTION_BYTES, Keys};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
@@ -54,8 +54,8 @@ impl Unpacked {
         vec![self.list, check, self.index, self.bytes]
     }
 
-    /// The payload under `header`, whose encoding it follows. `chunks` are already compressed if
-    /// the header says so.
+    /// The payload in the encoding that `header` names. `chunks` are already compressed if it is a
+    /// compressed one.
     ///
     /// # Errors
     /// If the operating system provides no randomness.
@@ -69,7 +69,7 @@ impl Unpacked {
             let encrypted = header.encoding.is_encrypted();
             if encrypted {
                 Ok(keys
-                    .seal(&bytes, &header.associated_data(part, number))?
+                    .encrypt(&bytes, &header.associated_data(part, number))?
                     .into())
             } else {
                 Ok(bytes)
@@ -101,12 +101,12 @@ pub(crate) struct Packed {
     keys: Keys,
     /// Where the index starts, from the start of the segment.
     index: u64,
-    /// Where each chunk starts, and the last one ends.
+    /// Where each chunk starts, and where the last one ends.
     starts: Vec<u64>,
 }
 
 impl Packed {
-    /// Opens the content whose record is at `at`. Returns its hash and list of chunks as well.
+    /// Opens the content whose record is at `at`. Also returns its hash and its list of chunks.
     /// Costs a read of the directory.
     ///
     /// # Errors
@@ -117,15 +117,15 @@ impl Packed {
         at: Location,
         header: &RecordHeader,
     ) -> Result<(Self, ContentHash, Chunks), StoreError> {
-        let seal = if header.encoding.is_encrypted() {
-            SEAL_BYTES
+        let tag_bytes = if header.encoding.is_encrypted() {
+            ENCRYPTION_BYTES
         } else {
             0
         };
         let start = at.offset + HEADER_BYTES as u64;
         let chunks = header.count.div_ceil(CHUNK);
         let list = 32 * list_length(header.count);
-        let length = 32 + 4 * chunks + list + seal;
+        let length = 32 + 4 * chunks + list + tag_bytes;
         if length > header.length {
             return Err(hash_mismatch(at));
         }
@@ -137,7 +137,7 @@ impl Packed {
             index,
             starts: Vec::new(),
         };
-        let directory = packed.part(segment, start..index, PayloadPart::Directory, 0)?;
+        let directory = packed.read_part(segment, start..index, PayloadPart::Directory, 0)?;
         let (hash, rest) = directory
             .split_first_chunk::<32>()
             .ok_or_else(|| hash_mismatch(at))?;
@@ -148,17 +148,18 @@ impl Packed {
             + if header.first == 0 {
                 0
             } else {
-                32 + header.first + seal
+                32 + header.first + tag_bytes
             };
         packed.starts.push(next);
         for length in lengths.as_chunks().0 {
-            next += u64::from(u32::from_le_bytes(*length)) + seal;
+            next += u64::from(u32::from_le_bytes(*length)) + tag_bytes;
             packed.starts.push(next);
         }
         let hash = ContentHash(*hash);
         let list = Chunks::from_list(list, header.count);
-        let adds_up = next == start + header.length && log.keys().name(hash) == header.payload;
-        if !adds_up || (!list.is_empty() && list.name() != hash.0) {
+        let is_consistent =
+            next == start + header.length && log.keys().name(hash) == header.payload;
+        if !is_consistent || (!list.is_empty() && list.name() != hash.0) {
             return Err(hash_mismatch(at));
         }
         Ok((packed, hash, list))
@@ -172,7 +173,7 @@ impl Packed {
         let [start, end] = self.starts[chunk as usize..][..2] else {
             return Err(hash_mismatch(self.at));
         };
-        let packed = self.part(segment, start..end, PayloadPart::Chunk, chunk)?;
+        let packed = self.read_part(segment, start..end, PayloadPart::Chunk, chunk)?;
         let length = CHUNK.min(self.header.count - chunk * CHUNK) as usize;
         if !self.header.encoding.is_compressed() {
             return Ok(packed);
@@ -188,29 +189,30 @@ impl Packed {
         if self.header.first == 0 {
             return Ok(None);
         }
-        self.part(segment, self.index..self.starts[0], PayloadPart::Index, 0)
+        self.read_part(segment, self.index..self.starts[0], PayloadPart::Index, 0)
             .map(Some)
     }
 
-    fn part(
+    /// Reads and decrypts a part of the payload.
+    fn read_part(
         &self,
         segment: &Segment,
-        place: std::ops::Range<u64>,
+        range: std::ops::Range<u64>,
         part: PayloadPart,
         number: u64,
     ) -> Result<Vec<u8>, StoreError> {
-        if place.start > place.end || place.end > segment.end() {
+        if range.start > range.end || range.end > segment.end() {
             return Err(hash_mismatch(self.at));
         }
-        let mut bytes = vec![0; (place.end - place.start) as usize];
+        let mut bytes = vec![0; (range.end - range.start) as usize];
         segment
-            .read(place.start, &mut bytes)
+            .read(range.start, &mut bytes)
             .map_err(cannot_read(self.at))?;
         if !self.header.encoding.is_encrypted() {
             return Ok(bytes);
         }
         self.keys
-            .open(&bytes, &self.header.associated_data(part, number))
+            .decrypt(&bytes, &self.header.associated_data(part, number))
             .ok_or_else(|| hash_mismatch(self.at))
     }
 }

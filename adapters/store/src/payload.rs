@@ -1,6 +1,6 @@
 //! Encodes and decodes the payloads of records, as the table in `record_header` describes them.
 //!
-//! Payloads that are decoded here have been checked and decrypted.
+//! The caller has checked and decrypted the payloads that are decoded here.
 
 use bytes::BufMut as _;
 use dormouse_actors::ports::StoreError;
@@ -34,7 +34,7 @@ pub(crate) fn decode_losses(payload: &[u8]) -> Result<Vec<Issue>, StoreError> {
 /// # Errors
 /// [`StoreError::Damaged`].
 pub(crate) fn decode_created(payload: &[u8]) -> Result<(ProcessRow, &[u8]), StoreError> {
-    let (row, image) = split_frame(payload).ok_or_else(|| malformed("born"))?;
+    let (row, image) = split_frame(payload).ok_or_else(|| malformed("process created"))?;
     Ok((decode_row(row)?, image))
 }
 
@@ -107,6 +107,7 @@ pub(crate) fn encode_parts(parts: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
+/// Splits off the first part, which is prefixed with its length.
 fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_survive_their_payload() {
+    fn facts_decode_to_the_facts_that_were_encoded() {
         let cases: [&[&[u8]]; 4] = [
             &[],
             &[b""],
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_do_not_add_up_are_damage() {
+    fn a_part_that_is_shorter_than_its_length_is_damage() {
         for bytes in [&b"\x01"[..], b"\x02\0\0\0a", b"\xff\xff\xff\xffa"] {
             assert!(decode_facts(bytes).is_err(), "{bytes:?}");
             assert!(decode_created(bytes).is_err(), "{bytes:?}");

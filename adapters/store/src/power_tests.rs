@@ -1,5 +1,5 @@
-//! Power losses and failed steps: every commit acknowledged as synced must survive, and what
-//! survives must be a prefix of the commits.
+//! Simulates power losses and failed disk operations. Every commit that was acknowledged as synced
+//! must survive, and the surviving commits must be a prefix of all commits.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -15,16 +15,16 @@ use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse_proto::process::ProcessRow;
 
-use crate::disk::volatile::{Fault, Volatile};
+use crate::disk::volatile::{Fault, VolatileDisk};
 use crate::{LogStore, MemoryStore};
 
 const PIDS: u64 = 3;
 const COMMITS: u64 = 24;
 
 /// A seeded pseudo-random generator.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self
             .0
@@ -41,7 +41,7 @@ fn seed() -> u64 {
         .unwrap_or(1)
 }
 
-fn trials(default: u64) -> u64 {
+fn trial_count(default: u64) -> u64 {
     std::env::var("DORMOUSE_TRIALS")
         .ok()
         .and_then(|trials| trials.parse().ok())
@@ -123,14 +123,15 @@ fn entries(number: u64) -> Vec<WriteOp> {
     entries
 }
 
-/// Contains only LOCK and the index, so it is kept in memory where possible.
+/// A folder for LOCK and the index, on a memory file system if there is one. The log and HEAD are
+/// on the simulated disk.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
 }
 
-fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreError> {
+fn open(disk: &VolatileDisk, folder: &Path) -> Result<(LogStore, OwnerToken), StoreError> {
     let store = LogStore::open_on(
         Arc::new(disk.clone()),
         folder,
@@ -140,25 +141,25 @@ fn open(disk: &Volatile, folder: &Path) -> Result<(LogStore, OwnerToken), StoreE
     Ok((store, owner))
 }
 
-/// How many commits the store contains. They must be whole, and the first ones.
+/// Checks that the store contains the first commits, completely. Returns how many there are.
 fn check(store: &LogStore, case: &str) -> u64 {
-    let held = match store.journal(Pid(1), None) {
+    let survived = match store.journal(Pid(1), None) {
         Err(StoreError::UnknownProcess(_)) => 0,
         journal => journal
             .unwrap_or_else(|error| panic!("{case}: {error}"))
             .facts
             .len() as u64,
     };
-    let right = MemoryStore::new();
-    let owner = right.claim().unwrap();
-    (1..=held).for_each(|number| {
-        right
+    let expected_store = MemoryStore::new();
+    let owner = expected_store.claim().unwrap();
+    (1..=survived).for_each(|number| {
+        expected_store
             .commit(owner, Batch::durable(&entries(number), number))
             .unwrap()
     });
     assert_eq!(
         store.processes().unwrap(),
-        right.processes().unwrap(),
+        expected_store.processes().unwrap(),
         "{case}"
     );
     // Compaction takes commit numbers as well, so commits are recognised by their times.
@@ -190,19 +191,19 @@ fn check(store: &LogStore, case: &str) -> u64 {
             .map(|it| Checkpoint { commit: none, ..it })
             .collect()
     };
-    for pid in (1..=PIDS).map(Pid).filter(|_| held > 0) {
-        for upto in [None, Some(FactNumber(held / 2))] {
+    for pid in (1..=PIDS).map(Pid).filter(|_| survived > 0) {
+        for upto in [None, Some(FactNumber(survived / 2))] {
             assert_eq!(
                 store.journal(pid, upto).unwrap(),
-                right.journal(pid, upto).unwrap(),
+                expected_store.journal(pid, upto).unwrap(),
                 "{case}"
             );
         }
-        assert_eq!(times(store, pid), times(&right, pid), "{case}");
-        assert_eq!(files(store, pid), files(&right, pid), "{case}");
+        assert_eq!(times(store, pid), times(&expected_store, pid), "{case}");
+        assert_eq!(files(store, pid), files(&expected_store, pid), "{case}");
     }
-    assert_eq!(checkpoints(store), checkpoints(&right), "{case}");
-    for number in 1..=held {
+    assert_eq!(checkpoints(store), checkpoints(&expected_store), "{case}");
+    for number in 1..=survived {
         let (hash, expected) = content(number);
         let read = store
             .content(*hash)
@@ -214,11 +215,15 @@ fn check(store: &LogStore, case: &str) -> u64 {
             "{case}: the content of commit {number}"
         );
     }
-    held
+    survived
 }
 
 /// Compacts every segment before the last, or closes that one first, in small steps.
-fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<SweepReport, StoreError> {
+fn compact(
+    store: &LogStore,
+    owner: OwnerToken,
+    close_bytes: u64,
+) -> Result<SweepReport, StoreError> {
     let mark = store.begin_mark(owner)?;
     let inventory = &mut Inventory::default();
     let deletions = &Deletions::default();
@@ -244,24 +249,24 @@ fn sweep(store: &LogStore, owner: OwnerToken, close_bytes: u64) -> Result<SweepR
     )
 }
 
-/// Whether compactions run between commits.
+/// Whether compactions run now and then between commits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sweeps {
-    Some,
-    None,
+enum Compactions {
+    Between,
+    Never,
 }
 
 /// Commits from `from` on until all are made or one fails. Returns how many are known to be synced.
-fn work(
+fn make_commits(
     store: &LogStore,
     owner: OwnerToken,
     from: u64,
-    sweeps: Sweeps,
-    dice: &mut Dice,
+    compactions: Compactions,
+    rng: &mut Rng,
 ) -> (u64, Result<(), StoreError>) {
     let mut synced = from - 1;
     for number in from..=COMMITS {
-        let until = if dice.below(3) == 0 {
+        let until = if rng.below(3) == 0 {
             SyncLevel::Synced
         } else {
             SyncLevel::Written
@@ -274,9 +279,9 @@ fn work(
         if let Err(error) = store.commit(owner, batch) {
             return (synced, Err(error));
         }
-        if sweeps == Sweeps::Some && dice.below(6) == 0 {
-            let close_bytes = if dice.below(4) == 0 { 0 } else { u64::MAX };
-            match sweep(store, owner, close_bytes) {
+        if compactions == Compactions::Between && rng.below(6) == 0 {
+            let close_bytes = if rng.below(4) == 0 { 0 } else { u64::MAX };
+            match compact(store, owner, close_bytes) {
                 Ok(report) => assert!(
                     report.damaged_parts.is_empty(),
                     "commit {number}: {report:?}"
@@ -292,9 +297,9 @@ fn work(
 }
 
 #[test]
-fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
+fn a_power_loss_keeps_every_synced_commit_and_no_partial_commit() {
     let seed = seed();
-    let trials = trials(1_000);
+    let trials = trial_count(1_000);
     std::thread::scope(|threads| {
         for half in 0..2 {
             threads.spawn(move || lose_power(seed, &(half..trials).step_by(2).collect::<Vec<_>>()));
@@ -304,76 +309,80 @@ fn no_loss_of_power_takes_what_was_synced_or_leaves_half_a_commit() {
 
 fn lose_power(seed: u64, trials: &[u64]) {
     let count = trials.len();
-    let mut lost_tails = 0;
+    let mut shorter_logs = 0;
     let mut full_runs = 0;
     for trial in trials {
-        let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
-        let sweeps = if trial.is_multiple_of(5) {
-            Sweeps::Some
+        let mut rng = Rng(seed.wrapping_mul(1_000_003).wrapping_add(*trial));
+        let compactions = if trial.is_multiple_of(5) {
+            Compactions::Between
         } else {
-            Sweeps::None
+            Compactions::Never
         };
-        let disk = Volatile::default();
+        let disk = VolatileDisk::default();
         let folder = folder();
-        let cut = 1 + dice.below(if sweeps == Sweeps::Some { 240 } else { 120 }) as u64;
-        disk.fail_at(cut, Fault::Power);
+        let failing_step = 1 + rng.below(if compactions == Compactions::Between {
+            240
+        } else {
+            120
+        }) as u64;
+        disk.fail_at(failing_step, Fault::Power);
         let mut synced = 0;
         if let Ok((store, owner)) = open(&disk, folder.path()) {
-            synced = work(&store, owner, 1, sweeps, &mut dice).0;
+            synced = make_commits(&store, owner, 1, compactions, &mut rng).0;
         }
         full_runs += usize::from(!disk.has_failed());
-        let disk = disk.after_power_loss(&mut |limit| dice.below(limit));
-        if dice.below(2) == 0 {
+        let disk = disk.after_power_loss(&mut |limit| rng.below(limit));
+        if rng.below(2) == 0 {
             // An index that is newer than the log, or missing altogether, must change no answer.
             std::fs::remove_dir_all(folder.path().join("index")).ok();
         }
-        let case = format!("seed {seed}, trial {trial}, cut at step {cut}");
+        let case = format!("seed {seed}, trial {trial}, power lost at step {failing_step}");
         let (store, owner) =
             open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}"));
-        let held = check(&store, &case);
+        let survived = check(&store, &case);
         assert!(
-            held >= synced,
-            "{case}: {synced} commits were synced, {held} are there"
+            survived >= synced,
+            "{case}: {synced} commits were synced, {survived} are there"
         );
-        lost_tails += usize::from(held < COMMITS);
+        shorter_logs += usize::from(survived < COMMITS);
         // The store continues on the same disk.
-        let (_, done) = work(&store, owner, held + 1, sweeps, &mut dice);
+        let (_, done) = make_commits(&store, owner, survived + 1, compactions, &mut rng);
         done.unwrap_or_else(|error| panic!("{case}: {error}"));
         assert_eq!(check(&store, &case), COMMITS, "{case}");
     }
     assert!(
-        lost_tails > count / 2 && full_runs < count / 2,
-        "{lost_tails} of {count} lost a tail"
+        shorter_logs > count / 2 && full_runs < count / 2,
+        "{shorter_logs} of {count} lost a tail"
     );
 }
 
 #[test]
-fn room_that_was_reserved_in_part_is_no_part_of_the_log() {
+fn a_failed_reservation_of_space_does_not_lengthen_the_log() {
     for last in 1..=COMMITS {
-        let disk = Volatile::default();
-        let place = folder();
-        disk.reserve_in_part();
-        let (store, owner) = open(&disk, place.path()).unwrap();
+        let disk = VolatileDisk::default();
+        let dir = folder();
+        disk.fail_reserving();
+        let (store, owner) = open(&disk, dir.path()).unwrap();
         (1..=last).for_each(|number| {
             store
                 .commit(owner, Batch::durable(&entries(number), number))
                 .unwrap()
         });
         // After a kill, nothing that was written is lost.
-        let killed = disk.after_power_loss(&mut |sides| usize::from(sides == 3));
+        let killed = disk.after_power_loss(&mut |limit| usize::from(limit == 3));
         drop(store);
-        let (store, _) = open(&killed, place.path()).unwrap();
+        let (store, _) = open(&killed, dir.path()).unwrap();
         assert_eq!(check(&store, &format!("killed after commit {last}")), last);
     }
 }
 
 #[test]
-fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
+fn any_failed_disk_operation_is_reported_once_and_loses_no_synced_commit() {
     let steps = {
-        let disk = Volatile::default();
+        let disk = VolatileDisk::default();
         let folder = folder();
         let (store, owner) = open(&disk, folder.path()).unwrap();
-        work(&store, owner, 1, Sweeps::Some, &mut Dice(0))
+        make_commits(&store, owner, 1, Compactions::Between, &mut Rng(0))
             .1
             .unwrap();
         drop(store);
@@ -392,7 +401,7 @@ fn a_step_that_fails_is_told_and_loses_nothing_whichever_it_is() {
 }
 
 fn fail_at(step: u64, steps: u64) {
-    let disk = Volatile::default();
+    let disk = VolatileDisk::default();
     let folder = folder();
     disk.fail_at(step, Fault::Once(std::io::ErrorKind::StorageFull));
     let case = format!("step {step} of {steps} fails");
@@ -404,12 +413,18 @@ fn fail_at(step: u64, steps: u64) {
             Ok(opened) => opened,
             Err(_) => open(&disk, folder.path()).unwrap_or_else(|error| panic!("{case}: {error}")),
         };
-        let held = check(&store, &case);
+        let survived = check(&store, &case);
         assert!(
-            held >= synced,
-            "{case}: {synced} commits were synced, {held} are there"
+            survived >= synced,
+            "{case}: {synced} commits were synced, {survived} are there"
         );
-        let (now, outcome) = work(&store, owner, held + 1, Sweeps::Some, &mut Dice(0));
+        let (now, outcome) = make_commits(
+            &store,
+            owner,
+            survived + 1,
+            Compactions::Between,
+            &mut Rng(0),
+        );
         synced = now;
         errors += u32::from(outcome.is_err());
         if matches!(outcome, Err(StoreError::Io { .. }))

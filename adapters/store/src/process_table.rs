@@ -1,10 +1,13 @@
-//! The process table, in memory: one entry per process, with how far its journal goes.
+//! The process table, in memory: one entry per process, with its row and the last fact of its
+//! journal.
 //!
-//! An entry is stored as its encoded bytes, about fifty, and decoded when it is queried: there is
-//! one for every process that ever existed, and most of those sleep or have ended.
+//! The table holds each entry as its encoded bytes, about fifty, and decodes it at each query,
+//! because there is an entry for every process that ever existed, and most of those hibernate or
+//! have ended.
 //!
-//! The index keeps a copy on disk. A digest, a sum over all entries that does not depend on their
-//! order, shows whether that copy is whole: a missing or outdated entry changes it.
+//! The index keeps a copy of the table on disk. A digest, a sum over all entries that does not
+//! depend on their order, shows whether that copy is complete: a missing or outdated entry changes
+//! the digest.
 
 mod digest;
 mod entry;
@@ -39,7 +42,7 @@ use loader::TableLoader;
 pub(crate) struct CheckpointEntry {
     /// The state of the checkpoint.
     pub(crate) state: CheckpointState,
-    /// The location of the record that says so.
+    /// The location of the record that set this state.
     pub(crate) at: Location,
 }
 
@@ -172,16 +175,16 @@ impl ProcessTable {
     /// # Errors
     /// If it cannot be encoded.
     pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, entry: CheckpointEntry) -> Encoded {
-        let name = checkpoint_key(id);
+        let index_key = checkpoint_key(id);
         let bytes = entry.to_bytes()?;
         if let Some(old) = self.checkpoints.insert(id, entry) {
             self.digest.combine(
-                Digest::of(&self.key, &name, &old.to_bytes()?),
+                Digest::of(&self.key, &index_key, &old.to_bytes()?),
                 u64::wrapping_sub,
             );
         }
         self.digest
-            .combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
+            .combine(Digest::of(&self.key, &index_key, &bytes), u64::wrapping_add);
         Ok(bytes)
     }
 
@@ -197,9 +200,9 @@ impl ProcessTable {
             .or_else(|| ProcessEntry::from_bytes(bytes))
     }
 
-    /// All entries except deleted processes, by ascending pid; `None` for an unreadable entry.
-    /// Costs decoding these; a deleted process, of which there are ever more, costs a look at one
-    /// byte.
+    /// All entries except deleted processes, by ascending pid; `None` for an unreadable entry. Each
+    /// returned entry is decoded. A deleted process costs only a comparison of one byte, because
+    /// their number never falls.
     fn entries(&self) -> impl Iterator<Item = (Pid, Option<ProcessEntry>)> {
         let retained = self
             .entries
@@ -247,17 +250,17 @@ impl ProcessTable {
             .map(|(pid, entry)| Ok((*pid, entry.to_bytes()?)))
             .collect::<Result<_, _>>()?;
         for (pid, bytes) in &encoded {
-            let name = process_key(*pid);
+            let index_key = process_key(*pid);
             if let Some(old) = self
                 .entries
                 .insert(*pid, bytes.as_slice().into())
                 .filter(|old| !old.is_empty())
             {
                 self.digest
-                    .combine(Digest::of(&self.key, &name, &old), u64::wrapping_sub);
+                    .combine(Digest::of(&self.key, &index_key, &old), u64::wrapping_sub);
             }
             self.digest
-                .combine(Digest::of(&self.key, &name, bytes), u64::wrapping_add);
+                .combine(Digest::of(&self.key, &index_key, bytes), u64::wrapping_add);
         }
         self.changed.clear();
         Ok(encoded)
@@ -268,23 +271,23 @@ impl ProcessTable {
         self.digest
     }
 
-    /// The rows of all processes, by ascending pid, and what is missing.
+    /// The rows of all processes, by ascending pid, and the losses.
     pub(crate) fn listing(&self) -> Listing {
         let mut listing = Listing::default();
         let mut programs = BTreeSet::new();
         listing.last = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
-        let mut unlisted = Vec::new();
+        let mut unreadable = Vec::new();
         for (pid, entry) in self.entries() {
             match entry.and_then(|entry| entry.row()) {
                 Some(row) => listing.rows.push(ProcessRow {
-                    program: shared(&mut programs, row.program),
+                    program: share_program(&mut programs, row.program),
                     ..row
                 }),
-                None => unlisted.push(pid),
+                None => unreadable.push(pid),
             }
         }
         let acknowledged = self.acknowledged();
-        for loss in self.losses_with(&unlisted) {
+        for loss in self.losses_with(&unreadable) {
             let is_known = acknowledged.contains(&loss);
             if is_known {
                 &mut listing.acknowledged
@@ -302,7 +305,7 @@ impl ProcessTable {
 }
 
 /// Lets all rows of a program share one string.
-fn shared(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
+fn share_program(known: &mut BTreeSet<Arc<str>>, program: Arc<str>) -> Arc<str> {
     if let Some(known) = known.get(&program) {
         return known.clone();
     }
@@ -352,8 +355,8 @@ mod tests {
             },
         );
         ProcessEntry {
-            birth: None,
-            born_at: last_record.at,
+            creation_row: None,
+            creation_at: last_record.at,
             end,
             retained,
             last,
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_process_is_complete_if_its_last_fact_is_the_one_that_its_end_names() {
+    fn an_ended_process_is_complete_if_its_end_names_its_last_fact() {
         assert!(entry(4).is_complete());
         let cases = [
             ProcessEntry {
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_knows_the_lines_and_not_their_history() {
+    fn the_digest_depends_on_the_entries_and_not_on_their_history() {
         assert_eq!(digest(&[(1, 1), (2, 5)]), digest(&[(2, 4), (1, 1), (2, 5)]));
         let others: [&[(u64, u64)]; 4] = [&[], &[(1, 1)], &[(1, 5), (2, 1)], &[(1, 1), (2, 4)]];
         for other in others {
@@ -398,16 +401,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_survives_its_bytes() {
+    fn an_entry_decodes_to_the_entry_that_was_encoded() {
         let retained = [Retained::Whole, entry(9).retained].map(|retained| ProcessEntry {
             retained,
             ..entry(9)
         });
-        let number = ProcessEntry::deleted(Location {
+        let deleted = ProcessEntry::deleted(Location {
             segment: 3,
             offset: 300,
         });
-        for entry in retained.into_iter().chain([number]) {
+        for entry in retained.into_iter().chain([deleted]) {
             let bytes = entry.to_bytes().unwrap();
             assert_eq!(is_deleted_entry(&bytes), entry.is_deleted());
             assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));

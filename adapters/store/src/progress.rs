@@ -1,7 +1,7 @@
 //! Reports the progress of a long pass over the log, in steps of a tenth.
 
 /// Shorter passes end too soon to be reported.
-const WORTH_TELLING: u64 = 64 << 20;
+const MIN_REPORTED_BYTES: u64 = 64 << 20;
 
 /// A pass over `total` bytes.
 #[derive(Debug)]
@@ -31,9 +31,9 @@ impl Progress {
     fn next_report(&mut self, bytes: u64) -> Option<u64> {
         self.done += bytes;
         let tenths = 10 * self.done.min(self.total) / self.total.max(1);
-        let is_news = self.total >= WORTH_TELLING && tenths > self.reported;
+        let is_due = self.total >= MIN_REPORTED_BYTES && tenths > self.reported;
         self.reported = self.reported.max(tenths);
-        is_news.then_some(10 * tenths)
+        is_due.then_some(10 * tenths)
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_tenth_of_a_long_pass_is_told_once() {
+    fn each_tenth_of_a_long_pass_is_reported_once() {
         let reported = |total: u64, step: u64| {
             let mut progress = Progress::new(total);
             (0..total / step + 2)
@@ -50,13 +50,13 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            reported(WORTH_TELLING, WORTH_TELLING / 100),
+            reported(MIN_REPORTED_BYTES, MIN_REPORTED_BYTES / 100),
             [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
         );
         assert_eq!(
-            reported(WORTH_TELLING, WORTH_TELLING / 3),
+            reported(MIN_REPORTED_BYTES, MIN_REPORTED_BYTES / 3),
             [30, 60, 90, 100]
         );
-        assert!(reported(WORTH_TELLING - 1, 1 << 20).is_empty());
+        assert!(reported(MIN_REPORTED_BYTES - 1, 1 << 20).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! Answers queries: finds records by the index, and reads them from the log.
 //!
-//! An absence that may be a loss is answered as damage, never as absence.
+//! If a record is not found and may be lost, the query fails with [`StoreError::Damaged`]. It never
+//! reports a record that may be lost as one that never existed.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::log_walk::LostRange;
 use crate::process_table::{ProcessEntry, row_is_lost};
 use crate::record_read;
 use crate::stored_content::StoredContent;
-use dormouse_records::validator::{check_kept, clip};
+use dormouse_records::validator::{check_not_deleted, remove_deleted_facts};
 
 impl LogStore {
     pub(crate) fn read_journal(
@@ -48,7 +49,7 @@ impl LogStore {
             row,
             base,
             image,
-            facts: record_read::facts(&self.log, pid, &fact_runs, first, upto)?,
+            facts: record_read::read_facts(&self.log, pid, &fact_runs, first, upto)?,
         })
     }
 
@@ -62,12 +63,12 @@ impl LogStore {
             let entry = self.entry(pid)?;
             let first = first.max(FactNumber(1));
             let upto = self.check_upto(pid, &entry, Some(upto))?;
-            check_kept(pid, first, entry.since())?;
+            check_not_deleted(pid, first, entry.since())?;
             if first > upto {
                 return Ok(Vec::new());
             }
             let fact_runs = self.fact_runs(pid, first, upto)?;
-            record_read::facts(&self.log, pid, &fact_runs, first, upto)
+            record_read::read_facts(&self.log, pid, &fact_runs, first, upto)
         })
     }
 
@@ -83,23 +84,23 @@ impl LogStore {
         if since == FactNumber(0) {
             locations.push(
                 entry
-                    .birth
+                    .creation_row
                     .as_ref()
-                    .map(|_| entry.born_at)
+                    .map(|_| entry.creation_at)
                     .ok_or_else(|| row_is_lost(pid))?,
             );
         }
         if since < last {
             locations.extend(
-                self.query_index(|index| index.known_facts(pid, since.plus(1), last))?
+                self.query_index(|index| index.facts_with_gaps(pid, since.plus(1), last))?
                     .iter()
                     .map(|run| run.at),
             );
         }
         let mut written = Vec::new();
         for at in locations {
-            match record_read::written(&self.log, at) {
-                // The index was built before the damage, so there is a gap.
+            match record_read::read_written(&self.log, at) {
+                // The record was damaged after the index was built: the history has a gap here.
                 Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
                 read => written.push(read?),
             }
@@ -107,13 +108,15 @@ impl LogStore {
         written
             .iter_mut()
             .take(1)
-            .for_each(|first| clip(first, since));
+            .for_each(|first| remove_deleted_facts(first, since));
         let index = self.index();
-        let lost_since =
-            index.lost_since(entry.last_record, index.processes().may_continue_in(&entry));
+        let lost_since = index.lost_since(
+            entry.last_record,
+            index.processes().lost_ranges_after(&entry),
+        );
         let mut lost = lost_since.map(|since| LostHistory {
             since,
-            what: Self::may_go_on(&index, pid, &entry),
+            what: Self::describe_possible_end(&index, pid, &entry),
         });
         if let Some(known) = written
             .last()
@@ -133,7 +136,7 @@ impl LogStore {
         Ok(History { pid, written, lost })
     }
 
-    /// Answers damage as [`StoreError::Lost`] if the loss is acknowledged.
+    /// Returns damage as [`StoreError::Lost`] if the loss is acknowledged.
     fn with_acknowledged_losses<T>(
         &self,
         pid: Pid,
@@ -147,8 +150,8 @@ impl LogStore {
         }
     }
 
-    /// Whether the loss of a process is acknowledged. For an unknown process: whether every range
-    /// that it may be in is.
+    /// Whether the loss of records of a process is acknowledged. An unknown process may be in any
+    /// lost range, so its loss is acknowledged if all lost ranges are.
     fn is_acknowledged(&self, pid: Pid) -> bool {
         let index = self.index();
         let table = index.processes();
@@ -164,6 +167,7 @@ impl LogStore {
         })
     }
 
+    /// Opens a content for reading.
     pub(crate) fn open_content(&self, hash: ContentHash) -> Result<StoredContent, StoreError> {
         let name = self.log.keys().name(hash);
         let Some(entry) = self.query_index(|index| index.content(name))? else {
@@ -209,11 +213,11 @@ impl LogStore {
                 "changes of the temporary files of process {root} are lost"
             ))
         })?;
-        let known = locations
+        let readable = locations
             .into_iter()
-            .map(|at| record_read::temp_file(&self.log, at));
-        let mut changes = known.collect::<Result<Vec<_>, _>>()?;
-        let known = changes.len();
+            .map(|at| record_read::read_temp_file_change(&self.log, at));
+        let mut changes = readable.collect::<Result<Vec<_>, _>>()?;
+        let readable = changes.len();
         changes.retain(|change| change.commit <= by);
         let index = self.index();
         let table = index.processes();
@@ -221,13 +225,13 @@ impl LogStore {
             table
                 .lost_ranges()
                 .iter()
-                .filter(|lost| reach.last_record.may_continue_in(lost))
+                .filter(|lost| reach.last_record.may_be_followed_in(lost))
         };
         let by = table.end_of_tree(root).map_or(by, |ended| ended.min(by));
         let lost_since = index
             .lost_since(reach.last_record, lost())
             .filter(|since| *since <= by);
-        if changes.len() == known && lost_since.is_some() {
+        if changes.len() == readable && lost_since.is_some() {
             return Err(damaged(format!(
                 "the temporary files of process {root} may continue after change {}: {}",
                 reach.last,
@@ -237,6 +241,7 @@ impl LogStore {
         Ok(changes)
     }
 
+    /// The entry of a process that is not deleted.
     pub(crate) fn entry(&self, pid: Pid) -> Result<ProcessEntry, StoreError> {
         let index = self.index();
         match (
@@ -253,7 +258,8 @@ impl LogStore {
         }
     }
 
-    /// The last fact of a requested journal, if it can be answered.
+    /// The last fact of a journal that was requested up to `upto`. Fails if the store does not have
+    /// that fact, or if it is unknown which fact is the last.
     fn check_upto(
         &self,
         pid: Pid,
@@ -270,7 +276,7 @@ impl LogStore {
             });
         }
         let index = self.index();
-        let may_continue = index.processes().may_continue_in(entry).next().is_some();
+        let may_continue = index.processes().lost_ranges_after(entry).next().is_some();
         match (requested <= entry.last, may_continue) {
             (true, false) => Ok(requested),
             (true, true) if upto.is_some() => Ok(requested),
@@ -279,16 +285,16 @@ impl LogStore {
                 requested,
                 last: entry.last,
             }),
-            (_, true) => Err(damaged(Self::may_go_on(&index, pid, entry))),
+            (_, true) => Err(damaged(Self::describe_possible_end(&index, pid, entry))),
         }
     }
 
-    fn may_go_on(index: &Index, pid: Pid, entry: &ProcessEntry) -> String {
+    fn describe_possible_end(index: &Index, pid: Pid, entry: &ProcessEntry) -> String {
         format!(
             "the journal of process {pid} may continue after fact {}: {}. It can be read up to \
              that fact",
             entry.last,
-            describe_ranges(index.processes().may_continue_in(entry))
+            describe_ranges(index.processes().lost_ranges_after(entry))
         )
     }
 
@@ -320,7 +326,7 @@ impl LogStore {
             let Some((base, at)) = self.query_index(|index| index.image(pid, limit))? else {
                 break;
             };
-            match record_read::image(&self.log, at) {
+            match record_read::read_image(&self.log, at) {
                 Ok(image) => return Ok((base, image)),
                 Err(error @ StoreError::Damaged { .. }) => {
                     tracing::warn!(%pid, %base, %error, "an image is damaged; trying an earlier \

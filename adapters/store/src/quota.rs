@@ -1,4 +1,4 @@
-//! Limits the size of the log. Compares numbers only.
+//! Limits the size of the log. This module only compares numbers; the caller measures the log.
 
 use dormouse_actors::ports::{StoreError, WriteOp};
 
@@ -13,7 +13,7 @@ impl Quota {
     }
 
     /// Whether so much of the quota is used that compaction should reclaim even little garbage.
-    pub(crate) fn is_tight(self, used: u64) -> bool {
+    pub(crate) fn is_nearly_full(self, used: u64) -> bool {
         self.0.is_some_and(|quota| used > quota - quota / 4)
     }
 
@@ -24,7 +24,7 @@ impl Quota {
     /// [`StoreError::Full`].
     pub(crate) fn check(self, used: u64, needed: u64, ops: &[WriteOp]) -> Result<(), StoreError> {
         let Some(quota) = self.0 else { return Ok(()) };
-        let reserve = if ops.iter().any(lessens) {
+        let reserve = if ops.iter().any(frees_space) {
             quota / 64
         } else {
             0
@@ -42,7 +42,7 @@ impl Quota {
     }
 }
 
-fn lessens(op: &WriteOp) -> bool {
+fn frees_space(op: &WriteOp) -> bool {
     match op {
         WriteOp::ProcessEnded { .. }
         | WriteOp::CheckpointDropped { .. }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reserve_is_for_what_makes_room() {
+    fn only_ops_that_free_space_may_use_the_reserve() {
         let small = WriteOp::Facts {
             pid: Pid(1),
             first: Default::default(),
@@ -79,16 +79,19 @@ mod tests {
             (6400, 100, false, true),
             (6400, 101, false, false),
         ];
-        for (used, needed, plain, lessening) in cases {
+        for (used, needed, without_reserve, with_reserve) in cases {
             let fits = |op: &WriteOp| quota.check(used, needed, std::slice::from_ref(op)).is_ok();
             assert_eq!(
                 (fits(&small), fits(&deletion)),
-                (plain, lessening),
+                (without_reserve, with_reserve),
                 "{needed} bytes to {used}"
             );
         }
         assert!(Quota::default().check(u64::MAX, u64::MAX, &[]).is_ok());
-        assert_eq!([4800, 4801].map(|used| quota.is_tight(used)), [false, true]);
-        assert!(!Quota::default().is_tight(u64::MAX));
+        assert_eq!(
+            [4800, 4801].map(|used| quota.is_nearly_full(used)),
+            [false, true]
+        );
+        assert!(!Quota::default().is_nearly_full(u64::MAX));
     }
 }

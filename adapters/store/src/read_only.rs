@@ -1,7 +1,7 @@
 //! Opens a store for reading while another program may be writing it. Takes no lock and changes
 //! nothing.
 //!
-//! What the writer does in the meantime must not look like damage:
+//! Changes by the writer in the meantime must not look like damage:
 //! * HEAD is read before the log, so that the log reaches HEAD's position, and again after it: if
 //!   HEAD has moved to another segment, or the set of segments has changed, the opening starts
 //!   again. Therefore a record that a compaction moved out of one segment is found in another that
@@ -30,8 +30,8 @@ use crate::writer::Writer;
 
 /// A writer starts a segment now and then, so a consistent view is soon found.
 const ATTEMPTS: usize = 64;
-/// How often a look is repeated if it saw damage after HEAD's position.
-const DOUBTED: usize = 4;
+/// How often the store is read again if there seems to be damage after HEAD's position.
+const DAMAGE_RETRIES: usize = 4;
 
 /// A store opened for reading.
 #[derive(Debug)]
@@ -48,35 +48,36 @@ pub(crate) struct Opened {
 /// [`StoreError::Io`] of kind `NotFound` if there is none, [`StoreError::Key`],
 /// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
-    retry_beside_writer(|| {
+    retry_during_writes(|| {
         let (opened, head_end) = open_once(dir, options)?;
         let may_be_in_progress = opened.index.processes().has_loss_after(head_end);
         Ok((opened, may_be_in_progress))
     })
 }
 
-/// Repeats `look` while a writer may have interfered. `look` returns what it saw, and whether there
-/// is damage after HEAD's position: a commit in progress can look damaged, but not repeatedly.
+/// Repeats `read_store` while a writer may have interfered. `read_store` returns its result, and
+/// whether there is damage after HEAD's position: a commit in progress can look like damage once,
+/// but not several times in a row.
 ///
 /// # Errors
-/// As `look`.
-pub(crate) fn retry_beside_writer<T>(
-    mut look: impl FnMut() -> Result<(T, bool), StoreError>,
+/// As `read_store`.
+pub(crate) fn retry_during_writes<T>(
+    mut read_store: impl FnMut() -> Result<(T, bool), StoreError>,
 ) -> Result<T, StoreError> {
     let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
-        match look() {
-            // The writer truncated reserved space at the end of a segment during the look.
+        match read_store() {
+            // The writer truncated reserved space at the end of a segment during the read.
             Err(StoreError::Io { source, .. })
                 if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
-            Ok((_, true)) if attempts > ATTEMPTS - DOUBTED => {}
+            Ok((_, true)) if attempts > ATTEMPTS - DAMAGE_RETRIES => {}
             seen => return seen.map(|(seen, _)| seen),
         }
     }
 }
 
-/// Opens the store once. Returns HEAD's position as well.
+/// Opens the store once. Also returns HEAD's position.
 fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreError> {
     let (head, log) = open_consistent(dir, options)?;
     check_log(&log, head.position)?;
@@ -105,7 +106,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
     Ok((Opened { log, index, writer }, head_end))
 }
 
-/// HEAD, and the segments that belong to it.
+/// Reads HEAD and opens the segments that belong to it, at one moment.
 ///
 /// # Errors
 /// As [`open`].

@@ -1,6 +1,7 @@
 //! Builds records from the operations of a commit: encodes, compresses and encrypts payloads.
 //!
-//! It knows no files. A record gets its location, and the rest of its header, from the writer.
+//! This module reads and writes no file. The writer assigns the location of a record, and fills in
+//! the header fields that depend on it.
 
 use std::collections::BTreeSet;
 
@@ -37,12 +38,12 @@ pub(crate) struct RecordBuilder {
 /// What the payload will be encoded from.
 #[derive(Debug)]
 enum Body {
-    /// Plain bytes, sealed if the store is encrypted.
+    /// Plain bytes, which are encrypted as one if the store is encrypted.
     Whole(Bytes),
-    /// A content, compressed if that is worth it, and sealed if the store is encrypted.
+    /// A content, which is compressed if that saves space, and encrypted if the store is encrypted.
     Content(Unpacked),
-    /// Encoded already.
-    Ready(EncodedPayload),
+    /// A payload in its final form: of a moved record, or of a kind that is never encrypted.
+    Encoded(EncodedPayload),
 }
 
 /// An encoded payload.
@@ -56,29 +57,29 @@ pub(crate) struct EncodedPayload {
 /// How payloads are encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoder {
-    /// The keys that payloads are sealed with.
+    /// The keys that payloads are encrypted with.
     pub(crate) keys: Keys,
     /// How contents are compressed.
     pub(crate) compression: Compression,
 }
 
 impl RecordBuilder {
-    /// The first record of a segment.
-    pub(crate) fn opened(segment: u32, key: &StoreKey) -> Self {
+    /// Builds the first record of a segment.
+    pub(crate) fn segment_opened(segment: u32, key: &StoreKey) -> Self {
         let payload = EncodedPayload {
             encoding: Encoding::PLAIN,
             hash: *blake3::hash(&key.0).as_bytes(),
             parts: vec![Bytes::copy_from_slice(&key.0)],
         };
-        Self::with(
+        Self::new(
             RecordKind::SegmentOpened,
             segment.into(),
-            Body::Ready(payload),
+            Body::Encoded(payload),
         )
     }
 
-    /// A content. Shares its bytes. The index of a content of one chunk is dropped, because such a
-    /// content is always read whole.
+    /// Builds the record of a content, which shares `bytes`. The index of a content of one chunk is
+    /// dropped, because such a content is always read whole.
     pub(crate) fn content(
         hash: ContentHash,
         bytes: &Bytes,
@@ -103,11 +104,11 @@ impl RecordBuilder {
         Self {
             first,
             count,
-            ..Self::with(RecordKind::Content, 0, body)
+            ..Self::new(RecordKind::Content, 0, body)
         }
     }
 
-    /// A record that compaction moves, with its payload unchanged.
+    /// Builds the copy of a record that compaction moves, with its payload unchanged.
     pub(crate) fn moved(header: &RecordHeader, payload: Bytes) -> Self {
         let RecordHeader {
             kind,
@@ -120,7 +121,7 @@ impl RecordBuilder {
             at_ms,
             ..
         } = *header;
-        let body = Body::Ready(EncodedPayload {
+        let body = Body::Encoded(EncodedPayload {
             encoding,
             hash,
             parts: vec![payload],
@@ -129,37 +130,41 @@ impl RecordBuilder {
             first,
             count,
             first_written: Some((since, at_ms)),
-            ..Self::with(kind, subject, body)
+            ..Self::new(kind, subject, body)
         }
     }
 
-    /// Declares a content lost, by the log's name of it.
+    /// Builds the record that declares a content lost, by the log's name of the content.
     pub(crate) fn content_lost(name: Hash) -> Self {
         let payload = EncodedPayload {
             encoding: Encoding::PLAIN,
             hash: name,
             parts: Vec::new(),
         };
-        Self::with(RecordKind::ContentLost, 0, Body::Ready(payload))
+        Self::new(RecordKind::ContentLost, 0, Body::Encoded(payload))
     }
 
-    /// Drops a damaged image.
+    /// Builds the record that drops the damaged image after fact `at`.
     pub(crate) fn snapshot_dropped(pid: Pid, at: FactNumber) -> Self {
         Self {
             first: at.0,
-            ..Self::of(RecordKind::SnapshotDropped, pid.0, Vec::new())
+            ..Self::with_payload(RecordKind::SnapshotDropped, pid.0, Vec::new())
         }
     }
 
-    /// Acknowledges losses.
+    /// Builds the record that acknowledges losses.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if they cannot be encoded.
     pub(crate) fn losses_acknowledged(losses: &[Issue]) -> Result<Self, StoreError> {
-        Ok(Self::of(RecordKind::LossAcknowledged, 0, encode(&losses)?))
+        Ok(Self::with_payload(
+            RecordKind::LossAcknowledged,
+            0,
+            encode(&losses)?,
+        ))
     }
 
-    /// Deletes the history of a process before `below`.
+    /// Builds the record that deletes the history of a process before `below`.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if the row cannot be encoded.
@@ -169,12 +174,12 @@ impl RecordBuilder {
     ) -> Result<Self, StoreError> {
         Ok(Self {
             first: below.0,
-            ..Self::of(RecordKind::HistoryTruncated, row.pid.0, encode(row)?)
+            ..Self::with_payload(RecordKind::HistoryTruncated, row.pid.0, encode(row)?)
         })
     }
 
-    /// Lists deleted numbers, one record for each range of consecutive numbers. `kind` is
-    /// `DeletedPids` or `DroppedCheckpoints`.
+    /// Builds the records that list deleted numbers, one for each range of consecutive numbers.
+    /// `kind` is `DeletedPids` or `DroppedCheckpoints`.
     pub(crate) fn deleted_numbers(kind: RecordKind, numbers: &BTreeSet<u64>) -> Vec<Self> {
         let mut builders: Vec<Self> = Vec::new();
         for number in numbers {
@@ -182,28 +187,28 @@ impl RecordBuilder {
                 Some(builder) if builder.subject + builder.count == *number => builder.count += 1,
                 _ => builders.push(Self {
                     count: 1,
-                    ..Self::of(kind, *number, Vec::new())
+                    ..Self::with_payload(kind, *number, Vec::new())
                 }),
             }
         }
         builders
     }
 
-    /// A checkpoint.
+    /// Builds the record of a checkpoint.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if it cannot be encoded.
     pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Result<Self, StoreError> {
-        Ok(Self::of(
+        Ok(Self::with_payload(
             RecordKind::Checkpoint,
             checkpoint.id.0,
             encode(checkpoint)?,
         ))
     }
 
-    /// The record of an operation; `None` for a reference to a content and an empty list of facts,
-    /// which have none, and for contents, checkpoints, ends and truncations, which have
-    /// constructors of their own.
+    /// Builds the record of an operation. Returns `None` for a reference to a content and an empty
+    /// list of facts, which need no record, and for contents, checkpoints, ends and truncations,
+    /// which have constructors of their own.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if a value cannot be encoded.
@@ -214,7 +219,7 @@ impl RecordBuilder {
             | WriteOp::Checkpoint { .. }
             | WriteOp::HistoryTruncated { .. }
             | WriteOp::ProcessEnded { .. } => None,
-            WriteOp::ProcessCreated { row, image } => Some(Self::of(
+            WriteOp::ProcessCreated { row, image } => Some(Self::with_payload(
                 RecordKind::ProcessCreated,
                 row.pid.0,
                 encode_created(row, image)?,
@@ -223,11 +228,11 @@ impl RecordBuilder {
             WriteOp::Facts { pid, first, facts } => Some(Self {
                 first: first.0,
                 count: facts.len() as u64,
-                ..Self::of(RecordKind::Facts, pid.0, encode_parts(facts))
+                ..Self::with_payload(RecordKind::Facts, pid.0, encode_parts(facts))
             }),
             WriteOp::Snapshot { pid, at, image } => Some(Self {
                 first: at.0,
-                ..Self::of(RecordKind::Snapshot, pid.0, image.clone())
+                ..Self::with_payload(RecordKind::Snapshot, pid.0, image.clone())
             }),
             WriteOp::TempFile {
                 root,
@@ -235,33 +240,38 @@ impl RecordBuilder {
                 record,
             } => Some(Self {
                 first: *number,
-                ..Self::of(RecordKind::TempFile, root.0, record.clone())
+                ..Self::with_payload(RecordKind::TempFile, root.0, record.clone())
             }),
-            WriteOp::CheckpointDropped { id } => {
-                Some(Self::of(RecordKind::CheckpointDropped, id.0, Vec::new()))
-            }
-            WriteOp::ProcessDeleted { pid } => {
-                Some(Self::of(RecordKind::ProcessDeleted, pid.0, Vec::new()))
-            }
+            WriteOp::CheckpointDropped { id } => Some(Self::with_payload(
+                RecordKind::CheckpointDropped,
+                id.0,
+                Vec::new(),
+            )),
+            WriteOp::ProcessDeleted { pid } => Some(Self::with_payload(
+                RecordKind::ProcessDeleted,
+                pid.0,
+                Vec::new(),
+            )),
         })
     }
 
-    /// The end of a process. It names the last fact, so that missing facts before it are detected.
+    /// Builds the record of the end of a process. It names the last fact, so that missing facts are
+    /// detected.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] if it cannot be encoded.
+    /// [`StoreError::Refused`] if the exit cannot be encoded.
     pub(crate) fn ended(pid: Pid, exit: &Exit, last: FactNumber) -> Result<Self, StoreError> {
         Ok(Self {
             first: last.0,
-            ..Self::of(RecordKind::ProcessEnded, pid.0, encode(exit)?)
+            ..Self::with_payload(RecordKind::ProcessEnded, pid.0, encode(exit)?)
         })
     }
 
-    fn of(kind: RecordKind, subject: u64, payload: Vec<u8>) -> Self {
-        Self::with(kind, subject, Body::Whole(payload.into()))
+    fn with_payload(kind: RecordKind, subject: u64, payload: Vec<u8>) -> Self {
+        Self::new(kind, subject, Body::Whole(payload.into()))
     }
 
-    fn with(kind: RecordKind, subject: u64, body: Body) -> Self {
+    fn new(kind: RecordKind, subject: u64, body: Body) -> Self {
         Self {
             kind,
             subject,
@@ -272,7 +282,7 @@ impl RecordBuilder {
         }
     }
 
-    /// Encodes the payload and all of the header but the fields that depend on its location. Costs
+    /// Encodes the payload, and all header fields except those that depend on the location. Costs
     /// the compression of contents and the encryption.
     ///
     /// # Errors
@@ -339,8 +349,8 @@ impl Body {
         header: &RecordHeader,
     ) -> std::io::Result<EncodedPayload> {
         match self {
-            Self::Ready(payload) => Ok(payload),
-            Self::Whole(bytes) if bytes.is_empty() || !keys.are_sealing() => Ok(EncodedPayload {
+            Self::Encoded(payload) => Ok(payload),
+            Self::Whole(bytes) if bytes.is_empty() || !keys.is_encrypting() => Ok(EncodedPayload {
                 encoding: Encoding::PLAIN,
                 hash: *blake3::hash(&bytes).as_bytes(),
                 parts: vec![bytes],
@@ -350,12 +360,13 @@ impl Body {
                     encoding: Encoding::ENCRYPTED,
                     ..header.clone()
                 };
-                let sealed =
-                    Bytes::from(keys.seal(&bytes, &header.associated_data(PayloadPart::Whole, 0))?);
+                let encrypted = Bytes::from(
+                    keys.encrypt(&bytes, &header.associated_data(PayloadPart::Whole, 0))?,
+                );
                 Ok(EncodedPayload {
                     encoding: header.encoding,
-                    hash: *blake3::hash(&sealed).as_bytes(),
-                    parts: vec![sealed],
+                    hash: *blake3::hash(&encrypted).as_bytes(),
+                    parts: vec![encrypted],
                 })
             }
             Self::Content(content) => {
@@ -363,12 +374,12 @@ impl Body {
                 let compression = compressed
                     .as_ref()
                     .map_or(Encoding::PLAIN, |_| Encoding::COMPRESSED);
-                let sealing = if keys.are_sealing() {
+                let encryption = if keys.is_encrypting() {
                     Encoding::ENCRYPTED
                 } else {
                     Encoding::PLAIN
                 };
-                let encoding = compression.and(sealing);
+                let encoding = compression.and(encryption);
                 let hash = keys.name(content.hash);
                 if encoding == Encoding::PLAIN {
                     return Ok(EncodedPayload {
@@ -426,7 +437,7 @@ impl EncodedRecord {
     }
 }
 
-/// What all records of a commit share.
+/// The header fields that all records of a commit share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommitHeader {
     /// The number of the commit.
@@ -440,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_stretches() {
+    fn consecutive_numbers_are_listed_as_ranges() {
         for (numbers, expected) in [
             (vec![], vec![]),
             (vec![4], vec![(4, 1)]),
@@ -450,11 +461,11 @@ mod tests {
                 RecordKind::DeletedPids,
                 &numbers.into_iter().collect(),
             );
-            let stretches: Vec<_> = builders
+            let ranges: Vec<_> = builders
                 .iter()
                 .map(|builder| (builder.subject, builder.count))
                 .collect();
-            assert_eq!(stretches, expected);
+            assert_eq!(ranges, expected);
         }
     }
 }

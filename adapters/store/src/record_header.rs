@@ -1,4 +1,4 @@
-//! The header of every record.
+//! The header of every record of the log: its bytes, its authentication and its plausibility.
 //!
 //! All numbers are little-endian. A record is a header of 168 bytes and its payload, with no gap to
 //! the next record.
@@ -39,10 +39,11 @@
 //! * history truncated: the row, by the same codec.
 //! * All other kinds have no payload.
 //!
-//! In an encrypted store, every payload that is not empty is sealed (`secret`), except that of
+//! In an encrypted store, every payload that is not empty is encrypted (`secret`), except that of
 //! `segment opened`. The associated data are kind, flags (without bit 0), since, time, subject,
 //! first and count of the header, and for a content its name as well: the fields that do not change
-//! when a record is moved. Therefore a payload opens only in its own record, wherever that is.
+//! when a record is moved. Therefore a payload can be decrypted only with the header of its own
+//! record, at any location.
 //!
 //! The hash is keyed and covers the location, so only this store can have written a valid header,
 //! and only at this location: records of another store, older copies, and contents that look like
@@ -246,7 +247,7 @@ impl RecordHeader {
     }
 }
 
-/// A header that was verified for this store and location.
+/// A header whose hash is valid for this store and this location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckedHeader {
     pub(crate) header: RecordHeader,
@@ -288,7 +289,8 @@ impl RecordHeader {
         (bytes, hash)
     }
 
-    /// Verifies what [`RecordHeader::sign`] wrote for this location; `None` for anything else.
+    /// Decodes a header that [`RecordHeader::sign`] wrote for this store and location; `None` for
+    /// any other bytes.
     ///
     /// # Errors
     /// [`UnknownFormat`] if a later version wrote it for this location.
@@ -305,14 +307,14 @@ impl RecordHeader {
             return Err(UnknownFormat::Version(bytes[4]));
         }
         let kind = RecordKind::of(bytes[5]).ok_or(UnknownFormat::Kind(bytes[5]))?;
-        let known = ENDS_COMMIT
+        let known_flags = ENDS_COMMIT
             | ENCRYPTED
             | if kind == RecordKind::Content {
                 COMPRESSED
             } else {
                 0
             };
-        if bytes[6] & !known != 0 || bytes[7] != 0 {
+        if bytes[6] & !known_flags != 0 || bytes[7] != 0 {
             return Err(UnknownFormat::Flags(bytes[6], bytes[7]));
         }
         let header = Self {
@@ -361,7 +363,7 @@ impl RecordHeader {
     }
 }
 
-/// A part of a payload that is sealed on its own.
+/// A part of a payload that is encrypted on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadPart {
     /// The whole payload.

@@ -1,5 +1,4 @@
-//! Reads records that the index points to. A record that is not where it should be is answered as
-//! damage.
+//! Reads records that the index points to. A missing record is reported as damage.
 
 use dormouse_actors::ports::{CommittedFacts, StoreError, TempFileChange};
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
@@ -11,10 +10,10 @@ use crate::log_position::Location;
 use crate::payload::{decode_created, decode_facts};
 use crate::record_header::{RecordHeader, RecordKind};
 
-/// The header of a record that must be at a location.
+/// Reads the header of the record at a location.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] if it is not, [`StoreError::Io`].
+/// [`StoreError::Damaged`] if no record is there, [`StoreError::Io`].
 pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, StoreError> {
     let checked = log.header(at)?.ok_or_else(|| {
         damaged(format!(
@@ -25,11 +24,11 @@ pub(crate) fn read_header(log: &Log, at: Location) -> Result<RecordHeader, Store
     Ok(checked.header)
 }
 
-/// The image in a snapshot or a creation.
+/// Reads the image in a snapshot or a creation.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn read_image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
     let header = read_header(log, at)?;
     let mut payload = log.payload(at, &header)?;
     if header.kind == RecordKind::ProcessCreated {
@@ -39,11 +38,11 @@ pub(crate) fn image(log: &Log, at: Location) -> Result<Vec<u8>, StoreError> {
     Ok(payload)
 }
 
-/// A change of temporary files.
+/// Reads a change of temporary files.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
+pub(crate) fn read_temp_file_change(log: &Log, at: Location) -> Result<TempFileChange, StoreError> {
     let header = read_header(log, at)?;
     Ok(TempFileChange {
         commit: CommitNumber(header.since),
@@ -51,11 +50,11 @@ pub(crate) fn temp_file(log: &Log, at: Location) -> Result<TempFileChange, Store
     })
 }
 
-/// When the facts of a record were written. A creation counts as fact 0.
+/// Reads when the facts of a record were written. A creation counts as fact 0.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn written(log: &Log, at: Location) -> Result<CommittedFacts, StoreError> {
+pub(crate) fn read_written(log: &Log, at: Location) -> Result<CommittedFacts, StoreError> {
     let RecordHeader {
         since,
         at_ms,
@@ -71,11 +70,12 @@ pub(crate) fn written(log: &Log, at: Location) -> Result<CommittedFacts, StoreEr
     })
 }
 
-/// The facts from `first` to `upto`. `runs` must contain them without a gap, and may contain more.
+/// Reads the facts from `first` to `upto`. `runs` must contain them without a gap, and may contain
+/// more.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn facts(
+pub(crate) fn read_facts(
     log: &Log,
     pid: Pid,
     runs: &[FactRun],

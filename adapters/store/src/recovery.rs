@@ -1,8 +1,8 @@
 //! Opens a store for writing.
 //!
-//! The order matters: the lock; HEAD, which says what the log must contain; the log, checked
-//! against HEAD; the index, checked against the log. Only then is a torn tail cut, the log synced,
-//! and HEAD moved to its end.
+//! The steps have to be in this order: take the lock; read HEAD, which says what the log must
+//! contain; check the log against HEAD; check the index against the log. Only then the torn tail is
+//! cut, the log is synced, and HEAD is moved to the end of the log.
 
 use std::io;
 use std::path::Path;
@@ -55,7 +55,7 @@ pub(crate) fn open(
     // Resolve symbolic links once: replacing one later cannot redirect the store to another folder.
     let dir = &std::fs::canonicalize(dir)
         .map_err(io_error(format!("find the folder {}", dir.display())))?;
-    let lock = StoreLock::take(dir)?;
+    let lock = StoreLock::acquire(dir)?;
     let mut head = match Head::read(&*disk, dir)? {
         Some(head) => head,
         None => create_head(&*disk, dir, options.secret.as_ref())?,
@@ -90,7 +90,7 @@ pub(crate) fn open(
     })
 }
 
-/// The keys of the store that HEAD belongs to, if the secret fits.
+/// Derives the keys of the store that HEAD belongs to from the secret, after checking the secret.
 ///
 /// # Errors
 /// [`StoreError::Key`].
@@ -120,25 +120,25 @@ fn create_head(
             dir.display()
         )));
     }
-    let head = Head::fresh(secret)?;
+    let head = Head::new_store(secret)?;
     head.write(disk, dir).map_err(io_error("write HEAD"))?;
     Ok(head)
 }
 
-/// Refuses a log that is shorter than HEAD says, or a foreign one.
+/// Refuses a log that ends before HEAD's position, and the log of another store.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
 pub(crate) fn check_log(log: &Log, head: LogPosition) -> Result<(), StoreError> {
-    let reach = log.numbers().last().copied().unwrap_or(0);
+    let last_segment = log.numbers().last().copied().unwrap_or(0);
     if is_truncated(log, head) {
         let file = Segment::file_name(head.end.segment);
         let found = match log.segment(head.end.segment) {
             Some(segment) => format!("{file} has {} bytes", segment.end()),
-            None if reach == 0 => format!("no segment is there, {file} is missing"),
+            None if last_segment == 0 => format!("no segment is there, {file} is missing"),
             None => format!(
                 "{file} is missing, the last segment that is there is {}",
-                Segment::file_name(reach)
+                Segment::file_name(last_segment)
             ),
         };
         return Err(damaged(format!(
@@ -158,32 +158,34 @@ pub(crate) fn check_log(log: &Log, head: LogPosition) -> Result<(), StoreError> 
 /// Whether the log ends before HEAD's position. If a later segment exists, the log continued after
 /// the missing part: the segment was started when the log was whole, or by a repair.
 pub(crate) fn is_truncated(log: &Log, head: LogPosition) -> bool {
-    let reach = log.numbers().last().copied().unwrap_or(0);
+    let last_segment = log.numbers().last().copied().unwrap_or(0);
     let end = log
         .segment(head.end.segment)
         .map_or(0, |segment| segment.end());
     !head.is_empty()
-        && (reach < head.end.segment || (reach == head.end.segment && end < head.end.offset))
+        && (last_segment < head.end.segment
+            || (last_segment == head.end.segment && end < head.end.offset))
 }
 
-/// A torn tail can only be in the segment of the last commit, or in the one started after it.
-/// Anything further must not be cut.
+/// Refuses a log with segments that cannot be a torn tail. A torn tail can only be in the segment
+/// of the last commit, or in the one started after it. Later segments must not be cut.
 ///
 /// # Errors
 /// [`StoreError::Damaged`].
 pub(crate) fn check_tail(log: &Log, position: LogPosition) -> Result<(), StoreError> {
-    let reach = log.numbers().last().copied().unwrap_or(0);
-    if reach <= position.end.segment + 1 {
+    let last_segment = log.numbers().last().copied().unwrap_or(0);
+    if last_segment <= position.end.segment + 1 {
         return Ok(());
     }
     Err(damaged(format!(
-        "no whole commit follows {}, although the log continues to segment {reach:08}. Restore a \
+        "no whole commit follows {}, although the log continues to segment {last_segment:08}. Restore a \
          copy of HEAD and log together",
         position.end
     )))
 }
 
-/// Cuts what follows the last commit, and syncs the commit itself before anyone reads it.
+/// Cuts the bytes after the last commit, and syncs the commit itself before it can be read. Returns
+/// the segment that the writer continues in.
 fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
     let last = log
         .numbers()

@@ -1,4 +1,4 @@
-//! Finds the next record after damage.
+//! Finds the next record after a damaged part of the log, by searching for headers that verify.
 
 use std::io::ErrorKind;
 

@@ -43,16 +43,16 @@ impl Segment {
 
     /// Opens an existing segment. All of its bytes are readable.
     pub(crate) fn open(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(disk, folder, number, OpenMode::Existing)
+        Self::open_file(disk, folder, number, OpenMode::Existing)
     }
 
     /// Creates a segment. Its name is durable once the folder is synced.
     pub(crate) fn create(disk: &dyn Disk, folder: &Path, number: u32) -> io::Result<Self> {
-        Self::with(disk, folder, number, OpenMode::New)
+        Self::open_file(disk, folder, number, OpenMode::CreateNew)
     }
 
-    fn with(disk: &dyn Disk, folder: &Path, number: u32, how: OpenMode) -> io::Result<Self> {
-        let file = disk.open(&folder.join(Self::file_name(number)), how)?;
+    fn open_file(disk: &dyn Disk, folder: &Path, number: u32, mode: OpenMode) -> io::Result<Self> {
+        let file = disk.open(&folder.join(Self::file_name(number)), mode)?;
         let length = file.length()?;
         let end = AtomicU64::new(length);
         let length = AtomicU64::new(length);
@@ -111,8 +111,8 @@ impl Segment {
         self.file.sync()
     }
 
-    /// Reserves space if `bytes` more do not fit, also for the commits after them, but not past
-    /// `limit`. Reserving is best effort.
+    /// Reserves space if `bytes` more do not fit into the reserved space. Reserves more for later
+    /// commits, but not past `limit`. A failure is ignored, because reserving only saves time.
     pub(crate) fn reserve(&self, bytes: u64, limit: u64) {
         let wanted = self.end() + bytes;
         let length = limit.min(wanted + RESERVED_BYTES);

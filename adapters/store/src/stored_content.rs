@@ -76,10 +76,10 @@ pub(crate) struct StoredContent {
     form: Form,
     length: u64,
     /// The content's hash.
-    name: Hash,
+    hash: Hash,
     /// The log's name of the content.
     log_name: Hash,
-    /// The chunks of a content with more than one; empty otherwise.
+    /// The hashes of the chunks; empty for a content of one chunk.
     chunks: Chunks,
     corrupt_contents: Arc<CorruptContents>,
 }
@@ -100,13 +100,13 @@ impl StoredContent {
         let length = header.count;
         let log_name = header.payload;
         if header.encoding != Encoding::PLAIN {
-            let (packed, name, chunks) = Packed::open(log, &segment, at, header)?;
+            let (packed, hash, chunks) = Packed::open(log, &segment, at, header)?;
             return Ok(Self {
                 segment,
                 at,
                 form: Form::Packed(packed),
                 length,
-                name: name.0,
+                hash: hash.0,
                 log_name,
                 chunks,
                 corrupt_contents,
@@ -120,7 +120,7 @@ impl StoredContent {
             at,
             form,
             length,
-            name: log_name,
+            hash: log_name,
             log_name,
             chunks,
             corrupt_contents,
@@ -135,10 +135,10 @@ impl StoredContent {
 
     /// The content's hash.
     pub(crate) fn hash(&self) -> ContentHash {
-        ContentHash(self.name)
+        ContentHash(self.hash)
     }
 
-    /// Whether all of the payload is undamaged, including its list of chunks. Costs a pass over it.
+    /// Whether the whole payload is undamaged, including its list of chunks. Costs a pass over it.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -147,7 +147,7 @@ impl StoredContent {
         at: Location,
         header: &RecordHeader,
     ) -> Result<bool, StoreError> {
-        let whole = || {
+        let check = || {
             let stored = Self::open(log, at, header, Arc::default())?;
             let stored_chunks = match &stored.form {
                 Form::Plain(layout) => {
@@ -160,7 +160,7 @@ impl StoredContent {
                 && stored.computed_chunks().is_ok()
                 && (header.first == 0 || stored.index_bytes()?.is_some()))
         };
-        match whole() {
+        match check() {
             Err(StoreError::Damaged { .. }) => Ok(false),
             other => other,
         }
@@ -173,7 +173,7 @@ impl StoredContent {
             .read(layout.list, &mut list)
             .map_err(cannot_read(self.at))?;
         let chunks = Chunks::from_list(&list, self.length);
-        if chunks.name() == self.name {
+        if chunks.name() == self.hash {
             Ok(chunks)
         } else {
             Err(self.damaged())
@@ -188,14 +188,14 @@ impl StoredContent {
             self.read_chunk(chunk, &mut buffer)?;
             chunks.push(&buffer);
         }
-        if chunks.name() == self.name {
+        if chunks.name() == self.hash {
             Ok(chunks)
         } else {
             Err(self.damaged())
         }
     }
 
-    /// Reads a chunk into `buffer`, and replaces what is there.
+    /// Reads a chunk into `buffer`, and replaces its previous bytes.
     fn read_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         match &self.form {
             Form::Packed(packed) => *buffer = packed.chunk(&self.segment, chunk)?,
@@ -213,18 +213,18 @@ impl StoredContent {
     /// Reads a chunk into `buffer`, and checks it.
     fn check_chunk(&self, chunk: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         match self.read_chunk(chunk, buffer) {
-            // A damaged packed chunk fails to open; naming the chunk says more than that.
+            // The error of a packed chunk that cannot be unpacked does not name the chunk.
             Err(StoreError::Damaged { .. }) if matches!(self.form, Form::Packed(_)) => {
                 return Err(self.damaged_chunk(chunk));
             }
             other => other?,
         }
-        let whole = if self.chunks.is_empty() {
-            *blake3::hash(buffer).as_bytes() == self.name
+        let is_whole = if self.chunks.is_empty() {
+            *blake3::hash(buffer).as_bytes() == self.hash
         } else {
             self.chunks.fits(chunk, buffer)
         };
-        if whole {
+        if is_whole {
             Ok(())
         } else {
             Err(self.damaged_chunk(chunk))
@@ -236,7 +236,7 @@ impl StoredContent {
         if range.start > range.end || range.end > self.length {
             return Err(damaged(format!(
                 "bytes {1} to {2} of the content {0} were requested, but it has {3}",
-                ContentHash(self.name),
+                ContentHash(self.hash),
                 range.start,
                 range.end,
                 self.length
@@ -251,8 +251,11 @@ impl StoredContent {
             for chunk in chunks {
                 self.check_chunk(chunk, &mut buffer)?;
             }
-            let place = layout.bytes + range.start..layout.bytes + range.end;
-            return self.segment.slice(place).map_err(cannot_read(self.at));
+            let mapped_range = layout.bytes + range.start..layout.bytes + range.end;
+            return self
+                .segment
+                .slice(mapped_range)
+                .map_err(cannot_read(self.at));
         }
         let mut read = BytesMut::with_capacity((range.end - range.start) as usize);
         for chunk in chunks {
@@ -279,14 +282,14 @@ impl StoredContent {
             return Ok(None);
         }
         let index = Bytes::from(bytes);
-        let whole = index[..32] == *blake3::hash(&index[32..]).as_bytes();
-        Ok(whole.then(|| index.slice(32..)))
+        let is_whole = index[..32] == *blake3::hash(&index[32..]).as_bytes();
+        Ok(is_whole.then(|| index.slice(32..)))
     }
 
     fn damaged(&self) -> StoreError {
         damaged(format!(
             "the content {} at {} does not match its hash. Everything else can still be read",
-            ContentHash(self.name),
+            ContentHash(self.hash),
             self.at
         ))
     }
@@ -297,7 +300,7 @@ impl StoredContent {
             "bytes {} to {last} of the content {} are damaged on disk. Its other bytes can still \
              be read",
             chunk * CHUNK,
-            ContentHash(self.name)
+            ContentHash(self.hash)
         ))
     }
 

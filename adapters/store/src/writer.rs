@@ -1,6 +1,7 @@
 //! The only writer of the log: assigns locations to records and makes them durable.
 //!
-//! It keeps LOG-1 and LOG-2. It does not know journals; its records have been validated.
+//! It keeps the invariants LOG-1 and LOG-2 of the crate documentation. It knows nothing of
+//! journals: the caller has validated the records.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,17 +21,15 @@ use crate::record_builder::{CommitHeader, EncodedRecord, Encoder, RecordBuilder}
 use crate::record_header::{PlaceInCommit, RecordHeader};
 use crate::segment::Segment;
 
-/// How many commits there may be before HEAD is written again.
-const HEAD_COMMITS: u64 = 1024;
+/// HEAD is written again after this many commits.
+const COMMITS_PER_HEAD: u64 = 1024;
 
 /// A record that was written.
 #[derive(Debug)]
 pub(crate) struct WrittenRecord {
-    /// Its location.
     pub(crate) at: Location,
-    /// Its header.
     pub(crate) header: RecordHeader,
-    /// Its payload, in parts.
+    /// The payload, in parts that follow each other.
     pub(crate) payload: Vec<Bytes>,
 }
 
@@ -48,7 +47,7 @@ impl EncodedBatch {
     }
 }
 
-/// The end of the log.
+/// Appends commits at the end of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     disk: Arc<dyn Disk>,
@@ -60,7 +59,7 @@ pub(crate) struct Writer {
     /// HEAD as it is on disk; its position is at or before the log's end.
     head: Head,
     /// `None` if HEAD2 cannot be written: HEAD alone is enough.
-    second: Option<SecondHead>,
+    second_head: Option<SecondHead>,
     position: LogPosition,
     /// The latest commit known to be on the disk.
     synced: u64,
@@ -104,7 +103,7 @@ impl Writer {
             segment_bytes,
             encoder,
             head,
-            second: None,
+            second_head: None,
             position,
             synced,
             poisoned,
@@ -113,8 +112,8 @@ impl Writer {
 
     /// Updates HEAD2 after each commit from here on.
     pub(crate) fn with_second_head(mut self) -> Self {
-        let second = SecondHead::open(&*self.disk, &self.dir, &self.head);
-        self.second = second
+        let second_head = SecondHead::open(&*self.disk, &self.dir, &self.head);
+        self.second_head = second_head
             .inspect_err(|error| tracing::warn!(%error, "HEAD2 is not written"))
             .ok();
         self
@@ -206,18 +205,18 @@ impl Writer {
         })
     }
 
-    /// Writes an encoded batch as one commit. Costs one write, one fdatasync if it must survive a
-    /// power loss, and some more at the end of a segment.
+    /// Writes an encoded batch as one commit. Costs one write, one fdatasync if `until` is
+    /// [`SyncLevel::Synced`], and some more syncs at the end of a segment.
     ///
     /// # Errors
-    /// [`StoreError::Io`], [`StoreError::Failed`]. Nothing of the commit counts then.
+    /// [`StoreError::Io`], [`StoreError::Failed`]. The commit is not part of the log then.
     pub(crate) fn append(
         &mut self,
         encoded: EncodedBatch,
         until: SyncLevel,
     ) -> Result<Vec<WrittenRecord>, StoreError> {
         self.check_writable()?;
-        self.make_room(encoded.length())?;
+        self.start_segment_if_full(encoded.length())?;
         let EncodedBatch {
             mut records,
             commit_header,
@@ -225,11 +224,11 @@ impl Writer {
         if self.segment.end() == 0 {
             records.insert(
                 0,
-                RecordBuilder::opened(self.segment.number(), &self.head.key)
+                RecordBuilder::segment_opened(self.segment.number(), &self.head.key)
                     .encode(&self.encoder, commit_header)?,
             );
         }
-        let (parts, written, position) = self.frame(records);
+        let (parts, written, position) = self.link_records(records);
         let end = self.segment.end();
         self.segment
             .reserve(position.end.offset - end, self.segment_bytes);
@@ -257,11 +256,11 @@ impl Writer {
         if self.segment.end() > 0 {
             self.next_segment()?;
         }
-        let nothing = self.encode(Vec::new(), at_ms)?;
-        self.append(nothing, SyncLevel::Written)
+        let empty_commit = self.encode(Vec::new(), at_ms)?;
+        self.append(empty_commit, SyncLevel::Written)
     }
 
-    /// Syncs what was only written. Costs one fdatasync, or nothing.
+    /// Syncs the commits that were written and not synced yet. Costs one fdatasync, or nothing.
     ///
     /// # Errors
     /// [`StoreError::Io`], [`StoreError::Failed`].
@@ -285,12 +284,12 @@ impl Writer {
             ..self.head
         };
         if self.synced == self.position.commit
-            && let Some(second) = &mut self.second
-            && let Err(error) = second.write(&head)
+            && let Some(second_head) = &mut self.second_head
+            && let Err(error) = second_head.write(&head)
         {
             // HEAD2 is a lower bound, so it may stay behind.
             tracing::warn!(%error, "HEAD2 is no longer written");
-            self.second = None;
+            self.second_head = None;
         }
     }
 
@@ -340,7 +339,8 @@ impl Writer {
         if self.poisoned.is_some() || self.head.position == self.position {
             return Ok(());
         }
-        // HEAD must not cover what a power loss could still take, so the log is synced first.
+        // HEAD must not cover a commit that a power loss could still remove, so the log is synced
+        // first.
         self.sync().map_err(io::Error::other)?;
         self.write_head(Head {
             position: self.position,
@@ -348,10 +348,11 @@ impl Writer {
         })
     }
 
+    /// Makes a commit that was written readable, and writes HEAD if enough commits have passed.
     fn advance(&mut self, position: LogPosition) {
         self.segment.acknowledge(position.end.offset);
         self.position = position;
-        if position.commit - self.head.position.commit >= HEAD_COMMITS
+        if position.commit - self.head.position.commit >= COMMITS_PER_HEAD
             && let Err(error) = self.sync_head()
         {
             // HEAD is a lower bound: an older one is correct as well, and the commit itself is
@@ -362,7 +363,7 @@ impl Writer {
 
     /// Starts a new segment if `bytes` more would make this one too long. HEAD is written first, so
     /// that only the last segment can have a torn tail.
-    fn make_room(&mut self, bytes: u64) -> Result<(), StoreError> {
+    fn start_segment_if_full(&mut self, bytes: u64) -> Result<(), StoreError> {
         let end = self.segment.end();
         if end == 0 || end + bytes <= self.segment_bytes {
             return Ok(());
@@ -373,7 +374,8 @@ impl Writer {
     fn next_segment(&mut self) -> Result<(), StoreError> {
         self.sync_head()
             .map_err(io_error("write HEAD at the end of a segment"))?;
-        // The next segment follows directly, so reserved space is cut off.
+        // The walk over the log expects the next segment right after the last record, so reserved
+        // space is cut off.
         let end = self.segment.end();
         if self.segment.is_reserved() {
             self.attempt("end a segment of the log", |segment| cut(segment, end))?;
@@ -386,7 +388,12 @@ impl Writer {
         Ok(())
     }
 
-    fn frame(&self, records: Vec<EncodedRecord>) -> (Vec<Bytes>, Vec<WrittenRecord>, LogPosition) {
+    /// Assigns locations to the records of a commit, and links each to the hash of the one before.
+    /// Returns the bytes to write, the records, and the position of the log's end after them.
+    fn link_records(
+        &self,
+        records: Vec<EncodedRecord>,
+    ) -> (Vec<Bytes>, Vec<WrittenRecord>, LogPosition) {
         let count = records.len();
         let commit = self.position.commit + 1;
         let mut at = Location {

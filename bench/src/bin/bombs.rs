@@ -1,6 +1,6 @@
 //! Runs each resource bomb of `dormouse_tests::bombs` at full size, in a kernel of its own. A bomb
-//! takes as much of one resource as it can get. Prints how it ended, how much it did, how long it
-//! took, its peak memory, and how an unrelated process of the same kernel fared.
+//! uses as much of one resource as it can get. Prints how the bomb ended, how much it did, how long
+//! it took, its peak memory, and how an unrelated process of the same kernel ended.
 //!
 //! `bombs [NAME]`: without a name all bombs run, each in an operating system process of its own, so
 //! that peaks of memory are not mixed. Needs `/proc` and the command `yes`. Exits with 1 if a bomb
@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     match std::env::args().nth(1) {
-        None => all(),
+        None => run_all(),
         Some(name) => {
             let bomb = Bomb::ALL.into_iter().find(|bomb| bomb.name() == name);
             let names: Vec<_> = Bomb::ALL.iter().map(|bomb| bomb.name()).collect();
@@ -76,7 +76,7 @@ fn set_off(bomb: Bomb) -> Result<String, Box<dyn Error>> {
     ))
 }
 
-fn all() -> Result<ExitCode, Box<dyn Error>> {
+fn run_all() -> Result<ExitCode, Box<dyn Error>> {
     let mut out = io::stdout().lock();
     writeln!(
         out,

@@ -1,6 +1,6 @@
-//! Memory of a kernel while processes come and go for a long time. Prints for each round: private
+//! Memory of a kernel while many processes are created and end. Prints for each round: private
 //! memory and mapped pages of the store's files as the operating system counts them, the contents
-//! in memory, and what a garbage collection read.
+//! in memory, and how many records a garbage collection read.
 //!
 //! `churn [ROUNDS] [PROCESSES]`: in each round this many processes are created; each opens contents
 //! of 10 to 300 KB, runs a turn and ends. One in ten lives for ten rounds. Compare with a run under
@@ -16,13 +16,13 @@ use dormouse::ports::Purpose;
 use dormouse::retention::{CheckpointRules, EndedRule, Retention};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
-use dormouse_bench::{Outcome, Replies, program, says};
+use dormouse_bench::{FnModel, Outcome, program, text_reply};
 
 /// The limit of content bytes in memory.
 const LIMIT: u64 = 16 << 20;
 
 /// The value in KiB of a line of `/proc/self/status`.
-fn kib(status: &str, name: &str) -> u64 {
+fn status_kib(status: &str, name: &str) -> u64 {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -38,7 +38,7 @@ fn text(seed: u64) -> String {
         .collect()
 }
 
-async fn life(kernel: Kernel, seed: u64) -> Outcome<Process> {
+async fn run_process(kernel: Kernel, seed: u64) -> Outcome<Process> {
     let process = kernel
         .start(program(&kernel)?)
         .session()
@@ -54,7 +54,7 @@ async fn life(kernel: Kernel, seed: u64) -> Outcome<Process> {
     Ok(process)
 }
 
-async fn end(process: Process) -> Outcome {
+async fn end_process(process: Process) -> Outcome {
     process.kill().await?;
     process.wait().await?;
     Ok(())
@@ -65,10 +65,11 @@ async fn main() -> Outcome {
     let mut numbers = env::args()
         .skip(1)
         .filter_map(|number| number.parse::<u64>().ok());
-    let (rounds, births) = (numbers.next().unwrap_or(60), numbers.next().unwrap_or(100));
+    let (rounds, processes_per_round) =
+        (numbers.next().unwrap_or(60), numbers.next().unwrap_or(100));
     let folder = tempfile::tempdir()?;
     let store = LogStore::open(folder.path())?;
-    let model = Replies(|_| async { says("ok") });
+    let model = FnModel(|_| async { text_reply("ok") });
     let kernel = Kernel::open(store)
         .model("m", model)
         .resident_bytes_limit(LIMIT)
@@ -82,30 +83,34 @@ async fn main() -> Outcome {
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let mut staying = VecDeque::new();
+    let mut long_lived = VecDeque::new();
     let mut out = io::stdout().lock();
     writeln!(
         out,
         "round  private KiB  files KiB  contents KiB  rows  log MiB  looked at  gc ms"
     )?;
     for round in 0..rounds {
-        let lives =
-            (0..births).map(|number| tokio::spawn(life(kernel.clone(), round * births + number)));
-        let lives: Vec<_> = lives.collect();
-        for (number, life) in lives.into_iter().enumerate() {
-            let process = life.await??;
+        let tasks = (0..processes_per_round).map(|number| {
+            tokio::spawn(run_process(
+                kernel.clone(),
+                round * processes_per_round + number,
+            ))
+        });
+        let tasks: Vec<_> = tasks.collect();
+        for (number, task) in tasks.into_iter().enumerate() {
+            let process = task.await??;
             if number % 10 == 0 {
-                staying.push_back((round, process))
+                long_lived.push_back((round, process))
             } else {
-                end(process).await?
+                end_process(process).await?
             }
         }
-        while staying
+        while long_lived
             .front()
             .is_some_and(|(since, _)| since + 10 <= round)
         {
-            if let Some((_, process)) = staying.pop_front() {
-                end(process).await?;
+            if let Some((_, process)) = long_lived.pop_front() {
+                end_process(process).await?;
             }
         }
         let begun = Instant::now();
@@ -118,8 +123,8 @@ async fn main() -> Outcome {
         writeln!(
             out,
             "{round:5}  {:11}  {:9}  {:12}  {:4}  {:7}  {:9}  {:5}",
-            kib(&status, "RssAnon"),
-            kib(&status, "RssFile"),
+            status_kib(&status, "RssAnon"),
+            status_kib(&status, "RssFile"),
             kernel.resident_bytes() >> 10,
             kernel.processes().await?.len(),
             garbage.swept.bytes_after >> 20,
@@ -127,7 +132,7 @@ async fn main() -> Outcome {
             elapsed.as_millis()
         )?;
     }
-    drop(staying);
+    drop(long_lived);
     kernel.shutdown().await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Opens tool output of each size as a descriptor, reads its last page, and prints the cost of both
 //! as JSON, for a script that compares the figures with those of another system.
 //!
-//! `descriptors CHARACTERS...`: each is a size in characters, in lines of 80.
+//! `descriptors CHARACTERS...`: each argument is a size in characters; the output has lines of 80.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -64,7 +64,7 @@ fn measure(chars: usize) -> String {
     )
 }
 
-/// The durations of one run. What it allocated is dropped outside of the measurement.
+/// The median duration of `runs` calls. The results are dropped outside of the measurement.
 fn median<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
     let timed = |_| {
         let start = Instant::now();
@@ -73,7 +73,7 @@ fn median<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
         drop(black_box(made));
         taken
     };
-    let mut taken: Vec<Duration> = (0..runs).map(timed).collect();
-    taken.sort_unstable();
-    taken[runs / 2]
+    let mut durations: Vec<Duration> = (0..runs).map(timed).collect();
+    durations.sort_unstable();
+    durations[runs / 2]
 }

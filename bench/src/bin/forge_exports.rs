@@ -1,5 +1,5 @@
-//! Writes exports of about 20 MB into a folder, to measure `dormouse show` and `dormouse import` on
-//! each: one as a long session leaves it, and forged ones with valid hashes and hostile contents.
+//! Writes exports of about 20 MB into a folder, for measuring `dormouse show` and `dormouse
+//! import`: one as a long session has it, and forged ones with valid hashes and hostile contents.
 
 use std::path::Path;
 
@@ -32,11 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("empty-facts.dormouse", &empty_facts()?)?;
     write("empty-messages.dormouse", &empty_messages()?)?;
     let mut claims = export::records(SEED);
-    claims[1].payload = claimed(&member()?, 1 << 40, 0)?;
+    claims[1].payload = encode_with_claim(&golden_member()?, 1 << 40, 0)?;
     Ok(write("claim.dormouse", &claims)?)
 }
 
-fn member() -> Result<Member, codec::CodecError> {
+fn golden_member() -> Result<Member, codec::CodecError> {
     let records = export::records(SEED);
     let mut member: Member = codec::decode(&records[1].payload)?;
     // The golden image belongs to no process: its table has a descriptor that was never assigned.
@@ -44,7 +44,7 @@ fn member() -> Result<Member, codec::CodecError> {
     Ok(member)
 }
 
-/// Contents that the process refers to.
+/// Contents that the process references.
 fn contents() -> impl Iterator<Item = Record> {
     export::records(SEED)
         .into_iter()
@@ -55,14 +55,14 @@ fn contents() -> impl Iterator<Item = Record> {
 /// A process with this many messages and one fact for each, several in a commit, until the file is
 /// large enough.
 fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError> {
-    let (mut member, mut records) = (member()?, export::records(SEED)[..1].to_vec());
+    let (mut member, mut records) = (golden_member()?, export::records(SEED)[..1].to_vec());
     member.image.messages = (0..messages).map(|_| Message::user(text).into()).collect();
     let fact: Fact<ContentRef> = Fact::Mail(MailFact::Queued {
         from: Sender::Host,
         message: Message::user(text).into(),
     });
     let facts = vec![codec::encode(&fact)?; 4];
-    let mut told = Vec::new();
+    let mut facts_records = Vec::new();
     let (mut first, mut left) = (1, BYTES - codec::encode(&member.image)?.len());
     while left > 300 {
         let (pid, commit) = (member.row.pid, CommitNumber(first));
@@ -74,25 +74,25 @@ fn session(messages: usize, text: &str) -> Result<Vec<Record>, codec::CodecError
             facts: facts.clone(),
         })?;
         (first, left) = (first + 4, left.saturating_sub(payload.len() + 80));
-        told.push(Record::new(3, payload));
+        facts_records.push(Record::new(3, payload));
     }
     member.at = FactNumber(first - 1);
     records.push(Record::new(2, codec::encode(&member)?));
-    records.extend(told);
+    records.extend(facts_records);
     records.extend(contents());
     Ok(records)
 }
 
 fn empty_facts() -> Result<Vec<Record>, codec::CodecError> {
-    let member = member()?;
-    let told = Facts {
+    let member = golden_member()?;
+    let facts_records = Facts {
         pid: member.row.pid,
         commit: CommitNumber(1),
         at_ms: 1,
         first: FactNumber(1),
         facts: Vec::new(),
     };
-    let mut payload = codec::encode(&told)?;
+    let mut payload = codec::encode(&facts_records)?;
     payload.pop();
     payload.extend([number(BYTES as u64), vec![0; BYTES]].concat());
     let mut records = export::records(SEED)[..2].to_vec();
@@ -102,13 +102,17 @@ fn empty_facts() -> Result<Vec<Record>, codec::CodecError> {
 
 fn empty_messages() -> Result<Vec<Record>, codec::CodecError> {
     let mut records = export::records(SEED)[..2].to_vec();
-    records[1].payload = claimed(&member()?, BYTES as u64 / 2, BYTES)?;
+    records[1].payload = encode_with_claim(&golden_member()?, BYTES as u64 / 2, BYTES)?;
     Ok(records)
 }
 
 /// A process that claims this many messages, with zeros in their place: two zeros are an empty
 /// message.
-fn claimed(member: &Member, claim: u64, zeros: usize) -> Result<Vec<u8>, codec::CodecError> {
+fn encode_with_claim(
+    member: &Member,
+    claim: u64,
+    zeros: usize,
+) -> Result<Vec<u8>, codec::CodecError> {
     let mut longer = member.image.clone();
     longer.messages.push_back(Message::user("").into());
     let (plain, longer) = (codec::encode(&member.image)?, codec::encode(&longer)?);

@@ -1,12 +1,12 @@
 //! The cost of hibernating and waking a process, and the memory of a hibernated one.
 //!
-//! * A process with 50 turns and 10 descriptors hibernates and wakes, compared with a lower bound
-//!   of the same run: reading its journal from the store and decoding its image. It is measured
-//!   twice: with no new fact since it woke, and after a fact, when an image has to be written and
-//!   synced first; the latter is compared with a bare commit of the store.
+//! * A process with 50 turns and 10 descriptors hibernates and wakes. It is measured twice: without
+//!   a new fact since it woke, and after a fact, when an image has to be written and synced first.
+//!   The baselines of the same run are reading its journal from the store and decoding its image,
+//!   and a commit of the store alone.
 //! * 100,000 and 1,000,000 sessions are started through the kernel and hibernate. Their cost is the
 //!   resident memory afterwards, and again after another program has opened the store with a
-//!   kernel. All are listed, and some are woken one by one.
+//!   kernel. All sessions are listed, and some are woken one by one.
 //!
 //! `cargo run --release -p dormouse-bench --bin hibernate -- [SLEEPERS…]` replaces the two numbers.
 
@@ -20,7 +20,7 @@ use dormouse::record::{ContentRef, Image, codec};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelBuilder, Process, View};
 use dormouse_bench::{
-    Outcome, Percentiles, Replies, format_duration, print_line, ratio, resident_bytes, says,
+    FnModel, Outcome, Percentiles, format_duration, print_line, ratio, resident_bytes, text_reply,
 };
 use futures_util::StreamExt;
 
@@ -31,8 +31,8 @@ const SLEEPERS: [u64; 2] = [100_000, 1_000_000];
 /// The number of sessions that are being created at once; one commit can hold several of them.
 const AT_ONCE: usize = 2048;
 const WOKEN: u64 = 500;
-/// The argument with which this program opens a store that it has written, in a process of its own
-/// without any memory in use.
+/// The argument with which this program runs itself to open a store that it has written, so that
+/// memory is measured in a fresh operating system process.
 const OPEN: &str = "--open";
 
 #[tokio::main]
@@ -41,7 +41,7 @@ async fn main() -> Outcome {
     if let [word, folder, count] = &words[..]
         && word == OPEN
     {
-        return opened(Path::new(folder), count.parse()?).await;
+        return measure_reopened(Path::new(folder), count.parse()?).await;
     }
     let counts: Vec<u64> = words
         .iter()
@@ -53,14 +53,14 @@ async fn main() -> Outcome {
     } else {
         counts
     } {
-        sleepers(count).await?;
+        measure_sleepers(count).await?;
     }
     Ok(())
 }
 
 fn open(folder: &Path) -> Outcome<KernelBuilder> {
-    let model = Replies(|_| async {
-        says("A reply of some length, as models give them: not a word, and not a page.")
+    let model = FnModel(|_| async {
+        text_reply("A reply of some length, as models give them: not a word, and not a page.")
     });
     Ok(Kernel::open(LogStore::open(folder)?)
         .model("m", model)
@@ -77,7 +77,7 @@ fn program(kernel: &Kernel) -> Outcome<Program> {
 async fn sleep_and_wake() -> Outcome {
     let folder = tempfile::tempdir()?;
     let kernel = open(folder.path())?.build().await?;
-    let process = worked(&kernel).await?;
+    let process = create_session(&kernel).await?;
     let pid = process.pid();
     let mut durations = Durations::default();
     for _ in 0..ROUNDS {
@@ -91,13 +91,13 @@ async fn sleep_and_wake() -> Outcome {
                 format!("{{\"fd\": \"fd:1\", \"name\": \"name_{number}\"}}"),
             )
             .await?;
-        durations.slept_anew.push(sleep(&process).await?);
-        durations.woke_anew.push(wake(&kernel, pid).await?);
+        durations.slept_after_fact.push(sleep(&process).await?);
+        durations.woke_after_fact.push(wake(&kernel, pid).await?);
     }
     process.hibernate().await?;
     let view = kernel.inspect(pid).await?;
     kernel.shutdown().await?;
-    let bare = bare(folder.path(), pid)?;
+    let store = measure_store(folder.path(), pid)?;
     print_line(format_args!(
         "a process of {} messages and {} descriptors",
         view.messages, view.descriptors
@@ -108,41 +108,45 @@ async fn sleep_and_wake() -> Outcome {
     let rows = [
         (
             "sleep and wake, nothing new",
-            sum(&durations.slept, &durations.woke),
-            bare.read,
+            add_durations(&durations.slept, &durations.woke),
+            store.read,
         ),
         (
             "sleep and wake after a fact",
-            sum(&durations.slept_anew, &durations.woke_anew),
-            bare.commit,
+            add_durations(&durations.slept_after_fact, &durations.woke_after_fact),
+            store.commit,
         ),
         (
             "  sleep, nothing new",
             Percentiles::of(durations.slept),
-            bare.read,
+            store.read,
         ),
-        ("  wake", Percentiles::of(durations.woke), bare.read),
+        ("  wake", Percentiles::of(durations.woke), store.read),
         (
             "  sleep, with its image made durable",
-            Percentiles::of(durations.slept_anew),
-            bare.commit,
+            Percentiles::of(durations.slept_after_fact),
+            store.commit,
         ),
-        ("  wake", Percentiles::of(durations.woke_anew), bare.read),
+        (
+            "  wake",
+            Percentiles::of(durations.woke_after_fact),
+            store.read,
+        ),
     ];
     print_line(format_args!(
         "{:40} {:>10} {:>10}",
         "journal read, image decoded",
-        format_duration(bare.read.median),
-        format_duration(bare.read.p99)
+        format_duration(store.read.median),
+        format_duration(store.read.p99)
     ))?;
     print_line(format_args!(
         "{:40} {:>10} {:>10}",
         "image committed",
-        format_duration(bare.commit.median),
-        format_duration(bare.commit.p99)
+        format_duration(store.commit.median),
+        format_duration(store.commit.p99)
     ))?;
-    for (what, percentiles, beside) in rows {
-        let times = ratio(percentiles.median, beside.median);
+    for (what, percentiles, baseline) in rows {
+        let times = ratio(percentiles.median, baseline.median);
         print_line(format_args!(
             "{what:40} {:>10} {:>10} {times:>6.2}x",
             format_duration(percentiles.median),
@@ -157,11 +161,11 @@ async fn sleep_and_wake() -> Outcome {
 struct Durations {
     slept: Vec<Duration>,
     woke: Vec<Duration>,
-    slept_anew: Vec<Duration>,
-    woke_anew: Vec<Duration>,
+    slept_after_fact: Vec<Duration>,
+    woke_after_fact: Vec<Duration>,
 }
 
-fn sum(slept: &[Duration], woke: &[Duration]) -> Percentiles {
+fn add_durations(slept: &[Duration], woke: &[Duration]) -> Percentiles {
     Percentiles::of(
         slept
             .iter()
@@ -172,7 +176,7 @@ fn sum(slept: &[Duration], woke: &[Duration]) -> Percentiles {
 }
 
 /// A session with a conversation and descriptors.
-async fn worked(kernel: &Kernel) -> Outcome<Process> {
+async fn create_session(kernel: &Kernel) -> Outcome<Process> {
     let process = kernel
         .start(program(kernel)?)
         .session()
@@ -214,12 +218,12 @@ async fn wake(kernel: &Kernel, pid: Pid) -> Outcome<Duration> {
 }
 
 /// Durations of the store's operations alone.
-struct Bare {
+struct StoreDurations {
     read: Percentiles,
     commit: Percentiles,
 }
 
-fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
+fn measure_store(folder: &Path, pid: Pid) -> Outcome<StoreDurations> {
     let store = LogStore::open(folder)?;
     let owner = store.claim()?;
     let (mut read, mut commit) = (Vec::new(), Vec::new());
@@ -233,7 +237,7 @@ fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
         assert_eq!(
             decoded.table.len(),
             DESCRIPTORS,
-            "it is the process that slept"
+            "the journal is that of the process that hibernated"
         );
         let start = Instant::now();
         store.commit(
@@ -242,13 +246,13 @@ fn bare(folder: &Path, pid: Pid) -> Outcome<Bare> {
         )?;
         commit.push(start.elapsed());
     }
-    Ok(Bare {
+    Ok(StoreDurations {
         read: Percentiles::of(read),
         commit: Percentiles::of(commit),
     })
 }
 
-async fn sleepers(count: u64) -> Outcome {
+async fn measure_sleepers(count: u64) -> Outcome {
     let folder = tempfile::tempdir()?;
     let before = resident_bytes()?;
     let start = Instant::now();
@@ -267,7 +271,7 @@ async fn sleepers(count: u64) -> Outcome {
         "{count} sessions were started in {}",
         format_duration(start.elapsed())
     ))?;
-    cost(
+    print_memory(
         "resident of each, in the kernel that made them",
         before,
         count,
@@ -281,7 +285,7 @@ async fn sleepers(count: u64) -> Outcome {
 }
 
 /// Opens a store with this many hibernated processes in a kernel.
-async fn opened(folder: &Path, count: u64) -> Outcome {
+async fn measure_reopened(folder: &Path, count: u64) -> Outcome {
     let before = resident_bytes()?;
     let start = Instant::now();
     let builder = open(folder)?.max_awake(256);
@@ -289,14 +293,14 @@ async fn opened(folder: &Path, count: u64) -> Outcome {
         "the store was opened in {}",
         format_duration(start.elapsed())
     ))?;
-    cost("resident of each, in the store", before, count)?;
+    print_memory("resident of each, in the store", before, count)?;
     let start = Instant::now();
     let kernel = builder.build().await?;
     print_line(format_args!(
         "a kernel was built on it in {}",
         format_duration(start.elapsed())
     ))?;
-    cost(
+    print_memory(
         "resident of each, in a kernel that was opened",
         before,
         count,
@@ -306,7 +310,7 @@ async fn opened(folder: &Path, count: u64) -> Outcome {
     Ok(())
 }
 
-fn cost(what: &str, before: u64, count: u64) -> Outcome {
+fn print_memory(what: &str, before: u64, count: u64) -> Outcome {
     let bytes = resident_bytes()?.saturating_sub(before);
     Ok(print_line(format_args!(
         "{what}: {} bytes ({} MiB in all)",
@@ -329,15 +333,15 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
         format_duration(taken)
     ))?;
     drop(listed);
-    let mut taken = Vec::new();
+    let mut durations = Vec::new();
     for number in 0..WOKEN {
         let pid = Pid(1 + number * (count / WOKEN));
         let start = Instant::now();
         let process = kernel.resume(pid).await?;
         process.wait_for(View::is_idle).await?;
-        taken.push(start.elapsed());
+        durations.push(start.elapsed());
     }
-    let percentiles = Percentiles::of(taken);
+    let percentiles = Percentiles::of(durations);
     Ok(print_line(format_args!(
         "one of them woken: {} ({})",
         format_duration(percentiles.median),

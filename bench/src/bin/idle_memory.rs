@@ -1,23 +1,23 @@
 //! The resident memory of each of 100,000 waiting processes, compared with 100,000 bare actors.
 //!
-//! `idle_memory [COUNT]`: each kind is measured in a process of its own (`idle_memory measure KIND
-//! COUNT`), so that the allocator has seen no other kind. The figure is the growth of resident
-//! memory, divided by the count; handles on the processes are dropped.
+//! `idle_memory [COUNT]`: each kind is measured in an operating system process of its own
+//! (`idle_memory measure KIND COUNT`), so that no memory of another kind can be reused. The figure
+//! is the growth of resident memory, divided by the count; handles on the processes are dropped.
 
 use std::process::Command;
 use std::time::Duration;
 
 use dormouse::Kernel;
 use dormouse_bench::{
-    Countdown, Outcome, Replies, bare_actor, calls, kernel, print_line, program, resident_bytes,
-    says,
+    Countdown, FnModel, Outcome, bare_actor, kernel, print_line, program, resident_bytes,
+    text_reply, tool_call_reply,
 };
 use serde_json::json;
 
 const COUNT: usize = 100_000;
 const KINDS: [(&str, &str); 4] = [
     ("actors", "bare actors"),
-    ("sessions", "sessions that nothing was said to"),
+    ("sessions", "sessions without any input"),
     (
         "copies",
         "forks by the host of a session with a conversation",
@@ -65,13 +65,13 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             for _ in 0..count {
                 actors.push(bare_actor(|_| ()).await?);
             }
-            wait_until_parked().await;
+            wait_until_idle().await;
             let after = resident_bytes()?;
             drop(actors);
             Ok((after - before) / count as u64)
         }
         "sessions" => {
-            let kernel = kernel(Replies(|_| async { says("nobody asks") }), 16).await?;
+            let kernel = kernel(FnModel(|_| async { text_reply("nobody asks") }), 16).await?;
             let program = program(&kernel)?;
             before = resident_bytes()?;
             for _ in 0..count {
@@ -86,7 +86,7 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             after(&kernel, before, count).await
         }
         "copies" => {
-            let kernel = kernel(Replies(|_| async { says("noted") }), 16).await?;
+            let kernel = kernel(FnModel(|_| async { text_reply("noted") }), 16).await?;
             let session = kernel
                 .start(program(&kernel)?)
                 .session()
@@ -104,19 +104,19 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             after(&kernel, before, count).await
         }
         "children" => {
-            let begun = Countdown::from(count);
-            let asked = begun.clone();
-            let model = Replies(move |request: dormouse::model::Request| {
+            let begun = Countdown::new(count);
+            let called = begun.clone();
+            let model = FnModel(move |request: dormouse::model::Request| {
                 let is_parent = request.messages.len() == 1;
-                let asked = asked.clone();
+                let called = called.clone();
                 async move {
                     if is_parent {
-                        return calls(
+                        return tool_call_reply(
                             "fork",
                             &json!({ "prompts": vec!["look"; SIBLINGS] }).to_string(),
                         );
                     }
-                    asked.count();
+                    called.count_down();
                     std::future::pending().await
                 }
             });
@@ -126,7 +126,7 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             for _ in 0..count / SIBLINGS {
                 drop(kernel.start(program.clone()).input("go").await?);
             }
-            begun.ended().await;
+            begun.wait_for_zero().await;
             after(&kernel, before, count).await
         }
         _ => Err(format!("{kind} is none of {KINDS:?}").into()),
@@ -134,7 +134,7 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
 }
 
 async fn after(kernel: &Kernel, before: u64, count: usize) -> Outcome<u64> {
-    wait_until_parked().await;
+    wait_until_idle().await;
     let after = resident_bytes()?;
     // Keeps the kernel alive until here, and checks that the processes exist.
     let living = kernel.processes().await?.len();
@@ -142,7 +142,7 @@ async fn after(kernel: &Kernel, before: u64, count: usize) -> Outcome<u64> {
     Ok((after - before) / count as u64)
 }
 
-/// Lets what was just started reach its wait point.
-async fn wait_until_parked() {
+/// Waits until the objects that were just started are idle.
+async fn wait_until_idle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }

@@ -1,9 +1,10 @@
 //! A process of a running kernel forks 1,000 children, compared with 1,000 bare actors that are
 //! started in the same run.
 //!
-//! A fork is measured from the reply that requests it until the model of every child was called;
-//! the actors are measured from the first start until each has handled one message. The kernel has
-//! no store. The time until every child has ended and the parent has its answer is printed too.
+//! A fork is measured from the model reply that requests it until the model of every child was
+//! called. The actors are measured from the first start until each has handled one message. The
+//! kernel has no store. This program also prints the time until every child has ended and the
+//! parent has received the answer of its tool call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::process::ExitStatus;
 use dormouse_bench::{
-    Countdown, Outcome, Percentiles, Replies, Token, bare_actor, calls, format_duration, kernel,
-    print_line, program, ratio, says,
+    Countdown, FnModel, Outcome, Percentiles, Token, bare_actor, format_duration, kernel,
+    print_line, program, ratio, text_reply, tool_call_reply,
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -38,7 +39,7 @@ async fn main() -> Outcome {
     let kernel = {
         let rounds = rounds.clone();
         kernel(
-            Replies(move |request| reply(rounds.clone(), request)),
+            FnModel(move |request| reply(rounds.clone(), request)),
             2 * CHILDREN,
         )
         .await?
@@ -78,7 +79,7 @@ async fn main() -> Outcome {
 }
 
 fn round() -> Round {
-    let (begun, gate) = (Countdown::from(CHILDREN), Arc::new(Semaphore::new(0)));
+    let (begun, gate) = (Countdown::new(CHILDREN), Arc::new(Semaphore::new(0)));
     Round {
         parent: None,
         forked: None,
@@ -87,8 +88,8 @@ fn round() -> Round {
     }
 }
 
-/// The first caller is the parent: it forks, and ends when its children have ended. The children
-/// wait at the gate.
+/// The model. The first process that calls it is the parent: it forks, and ends when its children
+/// have ended. The children wait at the gate.
 async fn reply(rounds: Rounds, request: Request) -> Reply {
     let (begun, gate) = {
         let mut round = rounds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,15 +99,15 @@ async fn reply(rounds: Rounds, request: Request) -> Reply {
                 let prompts = vec!["look"; CHILDREN];
                 let args = json!({ "prompts": prompts }).to_string();
                 round.forked = Some(Instant::now());
-                return calls("fork", &args);
+                return tool_call_reply("fork", &args);
             }
-            Some(parent) if parent == request.pid => return says("all have ended"),
+            Some(parent) if parent == request.pid => return text_reply("all have ended"),
             Some(_) => (round.begun.clone(), round.gate.clone()),
         }
     };
-    begun.count();
+    begun.count_down();
     let _open = gate.acquire().await;
-    says("done")
+    text_reply("done")
 }
 
 async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)> {
@@ -118,7 +119,7 @@ async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)>
     let parent = kernel.start(program(kernel)?).input("go").await?;
     // A handle buffers events from its creation on, and nobody reads them here.
     drop(parent.events());
-    begun.ended().await;
+    begun.wait_for_zero().await;
     let each_has_begun = Instant::now();
     gate.add_permits(CHILDREN);
     let opened = Instant::now();
@@ -135,16 +136,16 @@ async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)>
 }
 
 async fn actors() -> Outcome<Duration> {
-    let handled = Countdown::from(CHILDREN);
+    let handled = Countdown::new(CHILDREN);
     let start = Instant::now();
     let mut actors = Vec::with_capacity(CHILDREN);
     for number in 0..CHILDREN {
         let handled = handled.clone();
-        let actor = bare_actor(move |_| handled.count()).await?;
+        let actor = bare_actor(move |_| handled.count_down()).await?;
         actor.cast(Token(number as u64))?;
         actors.push(actor);
     }
-    handled.ended().await;
+    handled.wait_for_zero().await;
     let taken = start.elapsed();
     actors.iter().for_each(|actor| actor.stop(None));
     Ok(taken)

@@ -1,11 +1,13 @@
 //! Messages per second between processes, compared with those between bare actors in the same run.
 //!
-//! Two figures: *delivered* counts messages to a stopped process, each until its sender knows that
-//! it is durable, so that nothing follows from it; *passed on* counts messages to an idle session,
-//! which starts a turn and calls its model, which sends the next message before it replies. A bare
-//! actor casts to the next. The kernel has no store.
+//! There are two figures. *Delivered* counts messages to a stopped process, each until its sender
+//! knows that it is durable; the receiver does nothing with it. *Passed on* counts messages to an
+//! idle session: it starts a turn and calls its model, which sends the next message before it
+//! replies. The baseline is a ring of actors, each of which casts the message to the next. The
+//! kernel has no store.
 //!
-//! The host sends the messages in the name of the process; [`send`] is the only place that does so.
+//! The host sends the messages in the name of the processes; [`send`] is the only place that does
+//! so.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,8 +16,8 @@ use dormouse::id::Pid;
 use dormouse::model::{Reply, Request};
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
-    Countdown, Outcome, Percentiles, Replies, Token, bare_actor, kernel, print_line, program,
-    ratio, says,
+    Countdown, FnModel, Outcome, Percentiles, Token, bare_actor, kernel, print_line, program,
+    ratio, text_reply,
 };
 use futures_util::future::try_join_all;
 use ractor::ActorRef;
@@ -27,7 +29,7 @@ const MESSAGES: usize = 20_000;
 const TURNS: usize = 200;
 const AT_ONCE: usize = 100;
 
-/// Processes that form a ring, and how many messages they still pass on.
+/// Processes that form a ring, and a countdown of the messages that they still have to pass on.
 #[derive(Default)]
 struct Ring {
     members: OnceLock<Members>,
@@ -89,9 +91,9 @@ async fn sessions(kernel: &Kernel, count: usize) -> Outcome<Vec<Process>> {
     Ok(try_join_all(starts).await?)
 }
 
-/// Stopped processes receive messages, each from the process before it.
+/// Measures messages to stopped processes, each from the process before it in the ring.
 async fn deliver(members: usize, messages: usize) -> Outcome<Duration> {
-    let kernel = kernel(Replies(|_| async { says("nobody asks") }), 16).await?;
+    let kernel = kernel(FnModel(|_| async { text_reply("nobody asks") }), 16).await?;
     let processes = Arc::new(sessions(&kernel, members).await?);
     for process in processes.iter() {
         process.stop().await?;
@@ -119,16 +121,17 @@ async fn deliver(members: usize, messages: usize) -> Outcome<Duration> {
     Ok(taken)
 }
 
-/// Each process sends a message to the next one when it receives one.
+/// Measures messages in a ring in which each process sends a message to the next when it receives
+/// one.
 async fn pass_on(members: usize, tokens: usize, messages: usize) -> Outcome<Duration> {
     let ring = Arc::new(Ring::default());
     let model = {
         let ring = ring.clone();
-        Replies(move |request| next(ring.clone(), request))
+        FnModel(move |request| next(ring.clone(), request))
     };
     let kernel = kernel(model, 16).await?;
     let processes = sessions(&kernel, members).await?;
-    let left = Countdown::from(messages);
+    let left = Countdown::new(messages);
     let known = ring.members.set(Members {
         processes: processes.clone(),
         left: left.clone(),
@@ -138,36 +141,37 @@ async fn pass_on(members: usize, tokens: usize, messages: usize) -> Outcome<Dura
     for process in processes.iter().cycle().take(tokens) {
         send(Pid(0), process).await?;
     }
-    left.ended().await;
+    left.wait_for_zero().await;
     let taken = start.elapsed();
     kernel.shutdown().await?;
     Ok(taken)
 }
 
-/// In a kernel of its own, processes are numbered from 1.
+/// Sends the next message, as the model of a process. The kernel has no other processes, so their
+/// pids count from 1.
 async fn next(ring: Arc<Ring>, request: Request) -> Reply {
     let members = ring
         .members
         .get()
-        .expect("nobody is spoken to before the ring is formed");
+        .expect("no message is sent before the ring is formed");
     let next = &members.processes[request.pid.0 as usize % members.processes.len()];
-    members.left.count();
+    members.left.count_down();
     // A kernel that shuts down accepts no more messages.
     let _ = send(request.pid, next).await;
-    says("passed on")
+    text_reply("passed on")
 }
 
 async fn between_actors(members: usize, tokens: usize, messages: usize) -> Outcome<Duration> {
     let ring: Arc<OnceLock<Vec<ActorRef<Token>>>> = Arc::default();
-    let left = Countdown::from(messages);
+    let left = Countdown::new(messages);
     let mut actors = Vec::with_capacity(members);
     for place in 0..members {
         let (ring, left) = (ring.clone(), left.clone());
         let pass = move |token| {
-            left.count();
+            left.count_down();
             let ring = ring
                 .get()
-                .expect("nobody is spoken to before the ring is formed");
+                .expect("no message is sent before the ring is formed");
             // A stopped session accepts no more messages.
             let _ = ring[(place + 1) % members].cast(token);
         };
@@ -178,7 +182,7 @@ async fn between_actors(members: usize, tokens: usize, messages: usize) -> Outco
     for (number, actor) in actors.iter().cycle().take(tokens).enumerate() {
         actor.cast(Token(number as u64))?;
     }
-    left.ended().await;
+    left.wait_for_zero().await;
     let taken = start.elapsed();
     actors.iter().for_each(|actor| actor.stop(None));
     Ok(taken)

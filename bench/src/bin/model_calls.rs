@@ -1,10 +1,11 @@
-//! The overhead that the kernel adds to a model call: compared with a bare call by reqwest, and
-//! with many open streams of either.
+//! The overhead that the kernel adds to a model call, compared with a call by the HTTP client
+//! reqwest alone: the time of a call, and the memory of an open stream.
 //!
 //! A local server answers each request at once, and measures the time from the last byte of an
 //! answer to the last byte of the next request, which is the work of the client in between. Both
-//! clients send the same conversation, which grows with each reply: the kernel is made to continue
-//! by `pause_turn`, and the bare client sends the bodies that the kernel sent.
+//! clients send the same conversation, which grows with each reply. The stop reason `pause_turn`
+//! makes the kernel continue its turn with another call; the other client sends the bodies that the
+//! kernel sent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,13 +27,13 @@ const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\nmax_iter
 /// The answers of the server.
 #[derive(Clone, Copy)]
 enum Answers {
-    /// This many calls end with a pause, the next one ends the turn.
+    /// This many answers have the stop reason `pause_turn`; the next one ends the turn.
     Pauses(usize),
-    /// Each answer begins and never ends.
+    /// Each answer is a stream that begins and never ends.
     Begins,
 }
 
-/// What the server has recorded.
+/// The requests that the server has received.
 #[derive(Default)]
 struct ServerLog {
     bodies: Vec<Vec<u8>>,
@@ -55,7 +56,7 @@ fn main() -> Outcome {
 }
 
 async fn compare() -> Outcome {
-    let (url, seen) = serve(Answers::Pauses(CALLS))?;
+    let (url, log) = serve(Answers::Pauses(CALLS))?;
     let kernel = Kernel::builder()
         .model("m", Anthropic::builder().base_url(&url).build()?)
         .build()
@@ -66,7 +67,7 @@ async fn compare() -> Outcome {
         .input("go")
         .await?;
     process.wait_for(|view: &View| view.is_idle()).await?;
-    let ours = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
+    let kernel_log = std::mem::take(&mut *log.lock().expect("the server does not panic"));
     let store = tempfile::tempdir()?;
     let durable = Kernel::open(dormouse::store::LogStore::open(store.path())?);
     let durable = durable
@@ -79,24 +80,18 @@ async fn compare() -> Outcome {
         .input("go")
         .await?;
     process.wait_for(|view: &View| view.is_idle()).await?;
-    let kept = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
+    let with_store = std::mem::take(&mut *log.lock().expect("the server does not panic"));
     let client = client()?;
-    for body in &ours.bodies {
+    for body in &kernel_log.bodies {
         let request = client
             .post(format!("{url}/v1/messages"))
             .header("content-type", "application/json");
         request.body(body.clone()).send().await?.bytes().await?;
     }
-    let bare = std::mem::take(&mut *seen.lock().expect("the server does not panic"));
-    let micros = |seen: &ServerLog| {
-        median(
-            seen.gaps
-                .iter()
-                .map(|gap| gap.as_secs_f64() * 1e6)
-                .collect(),
-        )
-    };
-    let (ours, kept, bare) = (micros(&ours), micros(&kept), micros(&bare));
+    let bare = std::mem::take(&mut *log.lock().expect("the server does not panic"));
+    let micros =
+        |log: &ServerLog| median(log.gaps.iter().map(|gap| gap.as_secs_f64() * 1e6).collect());
+    let (kernel_log, with_store, bare) = (micros(&kernel_log), micros(&with_store), micros(&bare));
     print_line(format_args!(
         "microseconds between an answer and the next request, median of {CALLS} calls"
     ))?;
@@ -105,14 +100,14 @@ async fn compare() -> Outcome {
         "bare reqwest, the same bodies"
     ))?;
     print_line(format_args!(
-        "{:40} {ours:>8.0}  {:+.0}",
+        "{:40} {kernel_log:>8.0}  {:+.0}",
         "kernel",
-        ours - bare
+        kernel_log - bare
     ))?;
     print_line(format_args!(
-        "{:40} {kept:>8.0}  {:+.0}",
+        "{:40} {with_store:>8.0}  {:+.0}",
         "kernel on a store (two syncs)",
-        kept - bare
+        with_store - bare
     ))?;
     print_line(format_args!(
         "bytes for each of {STREAMS} open streams, resident, both ends"
@@ -129,7 +124,7 @@ async fn compare() -> Outcome {
 
 /// The resident bytes of each open stream.
 async fn open_streams(kind: &str) -> Outcome<u64> {
-    let (url, seen) = serve(Answers::Begins)?;
+    let (url, log) = serve(Answers::Begins)?;
     let client = client()?;
     let kernel = Kernel::builder()
         .model_calls(STREAMS)
@@ -151,7 +146,7 @@ async fn open_streams(kind: &str) -> Outcome<u64> {
             open.push(response);
         }
     }
-    while seen.lock().expect("the server does not panic").bodies.len() < STREAMS {
+    while log.lock().expect("the server does not panic").bodies.len() < STREAMS {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -177,46 +172,46 @@ fn client() -> Outcome<reqwest::Client> {
         .build()?)
 }
 
-/// A server on a thread of its own, and its recordings.
+/// Starts a server on a thread of its own. Returns its URL and its log.
 fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<ServerLog>>)> {
-    let (told, address) = mpsc::channel();
-    let seen = Arc::new(Mutex::new(ServerLog::default()));
-    let seeing = seen.clone();
+    let (address_sender, address) = mpsc::channel();
+    let log = Arc::new(Mutex::new(ServerLog::default()));
+    let recordings = log.clone();
     std::thread::spawn(move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(accept(answers, &seeing, &told))
+        runtime.block_on(accept(answers, &recordings, &address_sender))
     });
     let address = address.recv().map_err(io::Error::other)?;
-    Ok((format!("http://{address}"), seen))
+    Ok((format!("http://{address}"), log))
 }
 
 async fn accept(
     answers: Answers,
-    seen: &Arc<Mutex<ServerLog>>,
-    told: &mpsc::Sender<SocketAddr>,
+    log: &Arc<Mutex<ServerLog>>,
+    address_sender: &mpsc::Sender<SocketAddr>,
 ) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     // The caller that started the server waits for this.
-    let _ = told.send(listener.local_addr()?);
+    let _ = address_sender.send(listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // The client has closed the connection.
-        tokio::spawn(connection(stream, answers, seen.clone()));
+        tokio::spawn(connection(stream, answers, log.clone()));
     }
 }
 
 async fn connection(
     mut stream: TcpStream,
     answers: Answers,
-    seen: Arc<Mutex<ServerLog>>,
+    log: Arc<Mutex<ServerLog>>,
 ) -> io::Result<()> {
     let mut buffer = Vec::new();
     loop {
         let body = loop {
-            if let Some(body) = whole(&buffer) {
+            if let Some(body) = complete_body(&buffer) {
                 break body;
             }
             if stream.read_buf(&mut buffer).await? == 0 {
@@ -224,12 +219,12 @@ async fn connection(
             }
         };
         let count = {
-            let mut seen = seen.lock().expect("nobody panics with it");
+            let mut log = log.lock().expect("nobody panics with it");
             let now = Instant::now();
-            let gap = seen.answered.map(|answered| now.duration_since(answered));
-            seen.gaps.extend(gap);
-            seen.bodies.push(body);
-            seen.bodies.len()
+            let gap = log.answered.map(|answered| now.duration_since(answered));
+            log.gaps.extend(gap);
+            log.bodies.push(body);
+            log.bodies.len()
         };
         buffer.clear();
         match answers {
@@ -250,14 +245,14 @@ async fn connection(
                     "end_turn"
                 };
                 stream.write_all(answer(stop).as_bytes()).await?;
-                seen.lock().expect("nobody panics with it").answered = Some(Instant::now());
+                log.lock().expect("nobody panics with it").answered = Some(Instant::now());
             }
         }
     }
 }
 
 /// The body of a request that has arrived completely.
-fn whole(buffer: &[u8]) -> Option<Vec<u8>> {
+fn complete_body(buffer: &[u8]) -> Option<Vec<u8>> {
     let head = buffer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let lines = String::from_utf8_lossy(&buffer[..head]).to_ascii_lowercase();
     let length = lines.lines().find_map(|line| {

@@ -1,10 +1,10 @@
-//! What descriptors would have saved in recorded agent runs: for each run the number of characters
-//! that its tools returned, and how many of them would have entered a context with small and with
-//! large thresholds, previews included.
+//! Computes how much context descriptors would have saved in recorded agent runs. Prints for each
+//! run the number of characters that its tools returned, and how many of them would have entered a
+//! context with a small and with a large threshold, previews included.
 //!
-//! `recorded_runs FOLDER...`: trajectories as SWE-agent writes them (`*.traj`). A tool output
-//! counts once, when it was returned. What a model would have read of a descriptor afterwards is
-//! its own choice and is not counted.
+//! `recorded_runs FOLDER...`: the folders contain trajectories as SWE-agent writes them (`*.traj`).
+//! A tool output counts once, when it was returned. Pages that a model would have read of a
+//! descriptor afterwards are not counted.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -25,7 +25,7 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     folders
         .iter()
-        .try_for_each(|folder| trajectories(Path::new(folder), &mut files))?;
+        .try_for_each(|folder| find_trajectories(Path::new(folder), &mut files))?;
     files.sort();
     if files.is_empty() {
         return Err(io::Error::other(format!(
@@ -33,10 +33,10 @@ fn main() -> io::Result<()> {
         )));
     }
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", header())?;
+    writeln!(out, "{}", format_header())?;
     let mut sum = Run::default();
     for file in &files {
-        let run = measure(&outputs(file)?);
+        let run = measure(&read_outputs(file)?);
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         writeln!(out, "{:<46.46} {run}", name)?;
         sum += run;
@@ -44,11 +44,11 @@ fn main() -> io::Result<()> {
     writeln!(out, "{:<46} {sum}", format!("{} runs", files.len()))
 }
 
-fn trajectories(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn find_trajectories(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            trajectories(&path, files)?;
+            find_trajectories(&path, files)?;
         } else if path
             .extension()
             .is_some_and(|extension| extension == "traj")
@@ -61,22 +61,22 @@ fn trajectories(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
 
 /// The tool outputs of a run: the observations of its steps, or its tool messages if only the
 /// conversation was recorded.
-fn outputs(file: &Path) -> io::Result<Vec<String>> {
+fn read_outputs(file: &Path) -> io::Result<Vec<String>> {
     let run: Value = serde_json::from_slice(&std::fs::read(file)?)?;
     let steps = run["trajectory"]
         .as_array()
-        .map(|steps| texts(steps, "observation"));
-    let said = || {
+        .map(|steps| non_empty_texts(steps, "observation"));
+    let from_history = || {
         let history = run["history"].as_array().into_iter().flatten();
-        texts(
+        non_empty_texts(
             history.filter(|message| message["role"] == "tool"),
             "content",
         )
     };
-    Ok(steps.unwrap_or_else(said))
+    Ok(steps.unwrap_or_else(from_history))
 }
 
-fn texts<'a>(items: impl IntoIterator<Item = &'a Value>, key: &str) -> Vec<String> {
+fn non_empty_texts<'a>(items: impl IntoIterator<Item = &'a Value>, key: &str) -> Vec<String> {
     let found = items.into_iter().filter_map(|item| item[key].as_str());
     found
         .filter(|text| !text.is_empty())
@@ -89,7 +89,7 @@ fn texts<'a>(items: impl IntoIterator<Item = &'a Value>, key: &str) -> Vec<Strin
 struct Run {
     outputs: u64,
     chars: u64,
-    with: [Cost; THRESHOLDS.len()],
+    by_threshold: [Cost; THRESHOLDS.len()],
 }
 
 /// The effect of one threshold.
@@ -107,25 +107,25 @@ fn measure(outputs: &[String]) -> Run {
         .iter()
         .map(|output| output.chars().count() as u64)
         .sum();
-    let with = THRESHOLDS.map(|threshold| {
+    let by_threshold = THRESHOLDS.map(|threshold| {
         let settings = DescriptorSettings {
             max_direct_output_chars: threshold.into(),
             page_chars: threshold / 2,
             ..DescriptorSettings::default()
         };
-        outputs
-            .iter()
-            .fold(Cost::default(), |cost, output| cost.with(output, &settings))
+        outputs.iter().fold(Cost::default(), |cost, output| {
+            cost.add_output(output, &settings)
+        })
     });
     Run {
         outputs: outputs.len() as u64,
         chars,
-        with,
+        by_threshold,
     }
 }
 
 impl Cost {
-    fn with(mut self, output: &str, settings: &DescriptorSettings) -> Self {
+    fn add_output(mut self, output: &str, settings: &DescriptorSettings) -> Self {
         let output = ToolOutput::ok(output.to_owned());
         let placement = Placer::unlimited(Some(settings), 0)
             .output(output, "tool:recorded")
@@ -148,7 +148,7 @@ impl AddAssign for Run {
     fn add_assign(&mut self, other: Self) {
         self.outputs += other.outputs;
         self.chars += other.chars;
-        for (cost, more) in self.with.iter_mut().zip(other.with) {
+        for (cost, more) in self.by_threshold.iter_mut().zip(other.by_threshold) {
             cost.descriptors += more.descriptors;
             cost.previews += more.previews;
             cost.context += more.context;
@@ -156,7 +156,7 @@ impl AddAssign for Run {
     }
 }
 
-fn header() -> String {
+fn format_header() -> String {
     let columns = THRESHOLDS.map(|threshold| {
         format!(
             " | {:>5} {:>9} {:>9} {:>5}",
@@ -175,7 +175,7 @@ fn header() -> String {
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>7} {:>9}", self.outputs, self.chars)?;
-        self.with.iter().try_for_each(
+        self.by_threshold.iter().try_for_each(
             |Cost {
                  descriptors,
                  previews,
@@ -203,7 +203,7 @@ mod tests {
     fn small_outputs_stay_and_large_ones_are_previewed() {
         let run = measure(&["a\n".repeat(500), "b\n".repeat(2_000), "c\n".repeat(5_000)]);
         assert_eq!((run.outputs, run.chars), (3, 15_000));
-        let [small, large] = run.with;
+        let [small, large] = run.by_threshold;
         assert_eq!((small.descriptors, large.descriptors), (2, 1));
         assert_eq!(
             (small.context, large.context),
@@ -211,7 +211,7 @@ mod tests {
         );
         assert!(
             small.previews > 2_000 && small.previews < 2_800,
-            "two pages of 1,000 and what stands around them"
+            "two pages of 1,000 and the XML around them"
         );
     }
 
@@ -232,7 +232,7 @@ mod tests {
         for (text, expected) in cases {
             let file = folder.join("run.traj");
             std::fs::write(&file, text).expect("it can be written");
-            assert_eq!(outputs(&file).expect("it is read"), [expected]);
+            assert_eq!(read_outputs(&file).expect("it is read"), [expected]);
         }
         std::fs::remove_dir_all(&folder).expect("it is ours");
     }

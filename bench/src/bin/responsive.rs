@@ -6,9 +6,9 @@
 //! half is idle and is measured: `view`, `processes`, an input until it is durable, an interrupt
 //! until it is durable.
 //!
-//! There are two runs: with a model that takes 5 ms, so that the permits leave the machine partly
-//! idle; and with one that answers at once, so that all cores are busy and a request waits behind
-//! the turns that are ready to continue.
+//! There are two runs. In the first, the model takes 5 ms, and the limit of 16 calls leaves the
+//! machine partly idle. In the second, the model answers at once, so that all cores are busy and a
+//! request waits for the turns that are ready to continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::{Kernel, Process, View};
 use dormouse_bench::{
-    Outcome, Percentiles, Replies, format_duration, kernel, print_line, program, ratio, says,
+    FnModel, Outcome, Percentiles, format_duration, kernel, print_line, program, ratio, text_reply,
 };
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 
@@ -29,43 +29,43 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A request to a process or to its kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Question {
+enum RequestKind {
     View,
     Processes,
     Input,
     Interrupt,
 }
 
-const QUESTIONS: [(Question, &str); 4] = [
-    (Question::View, "process.view()"),
-    (Question::Processes, "kernel.processes()"),
-    (Question::Input, "process.input(), durable"),
-    (Question::Interrupt, "process.interrupt()"),
+const REQUEST_KINDS: [(RequestKind, &str); 4] = [
+    (RequestKind::View, "process.view()"),
+    (RequestKind::Processes, "kernel.processes()"),
+    (RequestKind::Input, "process.input(), durable"),
+    (RequestKind::Interrupt, "process.interrupt()"),
 ];
 
 #[tokio::main]
 async fn main() -> Outcome {
-    for (what, takes) in [
+    for (description, takes) in [
         ("takes 5 ms", Duration::from_millis(5)),
         ("answers at once", Duration::ZERO),
     ] {
-        let (few, few_turns) = figures(FEW, takes).await?;
-        let (many, many_turns) = figures(MANY, takes).await?;
+        let (few, few_turns) = measure_kernel(FEW, takes).await?;
+        let (many, many_turns) = measure_kernel(MANY, takes).await?;
         print_line(format_args!(
-            "a model that {what}: {few_turns:.0} turns a second of {FEW} processes, \
+            "a model that {description}: {few_turns:.0} turns a second of {FEW} processes, \
              {many_turns:.0} of {MANY}"
         ))?;
         print_line(format_args!(
             "{:26} {:>10} {:>10} {:>4}  {:>10} {:>10} {:>4}",
             "", "median", "p99", "of", "median", "p99", "of"
         ))?;
-        for (((_, asked), few), many) in QUESTIONS.iter().zip(few).zip(many) {
-            let (few_asked, few) = few;
-            let (many_asked, many) = many;
+        for (((_, name), few), many) in REQUEST_KINDS.iter().zip(few).zip(many) {
+            let (few_count, few) = few;
+            let (many_count, many) = many;
             let (median, p99) = (ratio(many.median, few.median), ratio(many.p99, few.p99));
             let [a, b, c, d] = [few.median, few.p99, many.median, many.p99].map(format_duration);
             print_line(format_args!(
-                "{asked:26} {a:>10} {b:>10} {few_asked:>4}  {c:>10} {d:>10} {many_asked:>4}  \
+                "{name:26} {a:>10} {b:>10} {few_count:>4}  {c:>10} {d:>10} {many_count:>4}  \
                  {median:>7.1}x {p99:>7.1}x"
             ))?;
         }
@@ -74,12 +74,15 @@ async fn main() -> Outcome {
 }
 
 /// The latencies of each request, and the turns per second, in a kernel of `count` processes.
-async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Percentiles)>, f64)> {
-    let model = Replies(move |_| async move {
+async fn measure_kernel(
+    count: usize,
+    takes: Duration,
+) -> Outcome<(Vec<(usize, Percentiles)>, f64)> {
+    let model = FnModel(move |_| async move {
         if !takes.is_zero() {
             tokio::time::sleep(takes).await;
         }
-        says("done")
+        text_reply("done")
     });
     let kernel = kernel(model, PERMITS).await?;
     let program = program(&kernel)?;
@@ -90,8 +93,8 @@ async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Percenti
             .without_input()
             .into_future()
     });
-    let mut waiting = try_join_all(starts).await?;
-    let active = waiting.split_off(count / 2);
+    let mut idle = try_join_all(starts).await?;
+    let active = idle.split_off(count / 2);
     let turns = Arc::new(AtomicU64::new(0));
     let busy: Vec<_> = active
         .into_iter()
@@ -102,35 +105,39 @@ async fn figures(count: usize, takes: Duration) -> Outcome<(Vec<(usize, Percenti
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let (begun, before) = (Instant::now(), turns.load(Ordering::Relaxed));
-    let mut spreads = Vec::new();
-    for (question, _) in QUESTIONS {
-        let mut taken = Vec::with_capacity(SAMPLES);
+    let mut percentiles = Vec::new();
+    for (kind, _) in REQUEST_KINDS {
+        let mut durations = Vec::with_capacity(SAMPLES);
         let first = Instant::now();
-        for process in waiting.iter().cycle().take(SAMPLES) {
+        for process in idle.iter().cycle().take(SAMPLES) {
             if first.elapsed() > PATIENCE {
                 break;
             }
             let start = Instant::now();
-            ask(&kernel, process, question).await?;
-            taken.push(start.elapsed());
+            send_request(&kernel, process, kind).await?;
+            durations.push(start.elapsed());
             tokio::task::yield_now().await;
         }
-        spreads.push((taken.len(), Percentiles::of(taken)));
+        percentiles.push((durations.len(), Percentiles::of(durations)));
     }
     let turned = turns.load(Ordering::Relaxed) - before;
-    let a_second = turned as f64 / begun.elapsed().as_secs_f64();
+    let turns_per_second = turned as f64 / begun.elapsed().as_secs_f64();
     busy.iter().for_each(|task| task.abort());
     kernel.shutdown().await?;
-    Ok((spreads, a_second))
+    Ok((percentiles, turns_per_second))
 }
 
-fn ask<'a>(kernel: &'a Kernel, process: &'a Process, question: Question) -> BoxFuture<'a, Outcome> {
+fn send_request<'a>(
+    kernel: &'a Kernel,
+    process: &'a Process,
+    kind: RequestKind,
+) -> BoxFuture<'a, Outcome> {
     async move {
-        match question {
-            Question::View => drop(process.view()),
-            Question::Processes => drop(kernel.processes().await?),
-            Question::Input => process.input("hello").await?,
-            Question::Interrupt => process.interrupt().await?,
+        match kind {
+            RequestKind::View => drop(process.view()),
+            RequestKind::Processes => drop(kernel.processes().await?),
+            RequestKind::Input => process.input("hello").await?,
+            RequestKind::Interrupt => process.interrupt().await?,
         }
         Ok(())
     }

@@ -1,16 +1,18 @@
 //! The cost of searches, and their effect on other processes.
 //!
-//! First, turns of a process that searches a text once in each, by the size of the text: a small
-//! text is searched in the handler, a larger one on the pool. Then, turns of a process that only
-//! calls its model: alone, and while four others search 91 MB each by a pattern without a pause.
-//! Last, the kernel is shut down while they search.
+//! First, this program measures turns with one search each, for texts of different sizes: a small
+//! text is searched in the handler of the process actor, a larger one on the read pool. Then it
+//! measures turns of a process that only calls its model: alone, and while four other processes
+//! search 91 MB each by a pattern without a pause. Last, it shuts the kernel down while they
+//! search.
 
 use std::time::{Duration, Instant};
 
 use dormouse::message::Block;
 use dormouse::{Kernel, Process, View};
 use dormouse_bench::{
-    Outcome, Percentiles, Replies, calls, format_duration, kernel, print_line, program, ratio, says,
+    FnModel, Outcome, Percentiles, format_duration, kernel, print_line, program, ratio, text_reply,
+    tool_call_reply,
 };
 use futures_util::future::try_join_all;
 
@@ -22,13 +24,13 @@ const TURNS: usize = 300;
 const MEASURED: Duration = Duration::from_secs(10);
 /// Matches nothing and contains no literal, so that the automaton reads all bytes.
 const SEARCH: &str = r#"{"fd": "fd:1", "query": "[a-z ]+[0-9]{5}", "regex": true}"#;
-/// The same, for a text that is searched in the handler if it is small.
+/// A search for a literal that the text does not contain.
 const SMALL_SEARCH: &str = r#"{"fd": "fd:1", "query": "quux"}"#;
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let model = Replies(|request: dormouse::model::Request| async move {
-        let is_told = |word: &str| {
+    let model = FnModel(|request: dormouse::model::Request| async move {
+        let input_starts_with = |word: &str| {
             request
                 .messages
                 .first()
@@ -40,18 +42,20 @@ async fn main() -> Outcome {
             .and_then(|message| message.blocks.first());
         let has_searched = matches!(last, Some(Block::ToolResult { .. }));
         match () {
-            () if is_told("search for ever") => calls("search_fd", SEARCH),
-            () if is_told("search once") && !has_searched => calls("search_fd", SMALL_SEARCH),
-            () => says("done"),
+            () if input_starts_with("search for ever") => tool_call_reply("search_fd", SEARCH),
+            () if input_starts_with("search once") && !has_searched => {
+                tool_call_reply("search_fd", SMALL_SEARCH)
+            }
+            () => text_reply("done"),
         }
     });
     let kernel = kernel(model, SEARCHERS + 1).await?;
     let program = program(&kernel)?;
     for kib in [4, 16, 32, 48, 80, 128, 256] {
-        let taken = turns_with_search(&kernel, &program, kib << 10).await?;
+        let durations = turns_with_search(&kernel, &program, kib << 10).await?;
         print_line(format_args!(
             "a turn that searches {kib} KiB: median {}",
-            format_duration(Percentiles::of(taken).median)
+            format_duration(Percentiles::of(durations).median)
         ))?;
     }
     let ticker = kernel
@@ -99,14 +103,14 @@ async fn turns_with_search(
         .await?;
     process.input("search once").await?;
     process.wait_for(View::is_idle).await?;
-    let mut taken = Vec::new();
+    let mut durations = Vec::new();
     for _ in 0..TURNS {
         let start = Instant::now();
         process.goto("msg:1", "search once").await?;
         process.wait_for(View::is_idle).await?;
-        taken.push(start.elapsed());
+        durations.push(start.elapsed());
     }
-    Ok(taken)
+    Ok(durations)
 }
 
 async fn searcher(
@@ -124,28 +128,28 @@ async fn searcher(
     Ok(process)
 }
 
-/// The durations of the turns.
+/// Measures turns of a process that only calls its model.
 async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
-    let (begun, mut taken) = (Instant::now(), Vec::new());
+    let (begun, mut durations) = (Instant::now(), Vec::new());
     while begun.elapsed() < MEASURED {
         let start = Instant::now();
         ticker.input("tick").await?;
         ticker.wait_for(View::is_idle).await?;
-        taken.push(start.elapsed());
+        durations.push(start.elapsed());
         ticker.goto("msg:1", "tick").await?;
         ticker.wait_for(View::is_idle).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(taken)
+    Ok(durations)
 }
 
-fn report(what: &str, taken: &[Duration]) -> Outcome {
-    let percentiles = Percentiles::of(taken.to_vec());
-    let longest = taken.iter().max().copied().unwrap_or_default();
+fn report(what: &str, durations: &[Duration]) -> Outcome {
+    let percentiles = Percentiles::of(durations.to_vec());
+    let longest = durations.iter().max().copied().unwrap_or_default();
     let [median, p99, longest] =
         [percentiles.median, percentiles.p99, longest].map(format_duration);
     Ok(print_line(format_args!(
         "{what}: {} turns, median {median}, 99th {p99}, longest {longest}",
-        taken.len()
+        durations.len()
     ))?)
 }

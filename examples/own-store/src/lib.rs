@@ -1,9 +1,9 @@
-//! A store of one's own: the kernel's processes in a SQLite file.
+//! Your own store: keeps the kernel's processes in a SQLite file.
 //!
-//! [`SqliteLog`] keeps records by stream and number, and contents by name. The rules that every
-//! store keeps come from [`RecordStore`], and so do encryption and compression
-//! ([`RecordStore::key`], [`RecordStore::compression`]). `tests/store.rs` runs the conformance suite, and a kernel
-//! that is dropped in the middle of its work.
+//! [`SqliteLog`] stores records by stream and number, and contents by name. [`RecordStore`] adds
+//! the rules that every store keeps, encryption ([`RecordStore::key`]) and compression
+//! ([`RecordStore::compression`]). `tests/store.rs` runs the conformance suite, and kills a program
+//! that uses the store.
 
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
@@ -41,19 +41,19 @@ impl SqliteLog {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn open(path: &Path) -> Result<RecordStore<Self>, StoreError> {
-        let connection = Connection::open(path).map_err(failed("open its file"))?;
+        let connection = Connection::open(path).map_err(store_error("open its file"))?;
         connection
             .execute_batch(SCHEMA)
-            .map_err(failed("make its tables"))?;
+            .map_err(store_error("make its tables"))?;
         Ok(RecordStore::new_on(Self(Arc::new(Mutex::new(connection)))))
     }
 
-    /// Runs a transaction of the newest owner; nothing of it is kept if it fails.
+    /// Runs a transaction, which is rolled back if it fails. Refuses any owner but the newest.
     fn write<T>(
         &self,
         owner: OwnerToken,
         until: SyncLevel,
-        act: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+        change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let mut connection = lock(&self.0);
         let synchronous = match until {
@@ -62,15 +62,15 @@ impl SqliteLog {
         };
         connection
             .pragma_update(None, "synchronous", synchronous)
-            .map_err(failed("choose how durable a commit is"))?;
+            .map_err(store_error("choose how durable a commit is"))?;
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(failed("begin a commit"))?;
+            .map_err(store_error("begin a commit"))?;
         let newest = transaction.query_row("SELECT owner FROM log", [], |row| row.get::<_, i64>(0));
-        let newest = newest.map_err(failed("read its owner"))?;
+        let newest = newest.map_err(store_error("read its owner"))?;
         check_owner(owner, OwnerToken(newest as u64))?;
-        let done = act(&transaction).map_err(failed("write a commit"))?;
-        transaction.commit().map_err(failed("end a commit"))?;
+        let done = change(&transaction).map_err(store_error("write a commit"))?;
+        transaction.commit().map_err(store_error("end a commit"))?;
         Ok(done)
     }
 
@@ -86,7 +86,7 @@ impl SqliteLog {
             query.query_map(params, read)?.collect()
         };
         let rows: rusqlite::Result<Vec<T>> = rows();
-        rows.map_err(failed("read"))
+        rows.map_err(store_error("read"))
     }
 }
 
@@ -130,22 +130,24 @@ impl RecordLog for SqliteLog {
         let sql = "SELECT number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 AND id = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number";
         let (first, last) = (key(*numbers.start()), key(*numbers.end()));
-        let place = params![stream.kind as u8, key(stream.id), first, last];
-        self.query(sql, place, |row| record(row, 0))
+        let parameters = params![stream.kind as u8, key(stream.id), first, last];
+        self.query(sql, parameters, |row| read_record(row, 0))
     }
 
     fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
         let sql = "SELECT number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 AND id = ?2 AND number <= ?3 ORDER BY number DESC LIMIT 1";
-        let place = params![stream.kind as u8, key(stream.id), key(upto)];
-        Ok(self.query(sql, place, |row| record(row, 0))?.pop())
+        let parameters = params![stream.kind as u8, key(stream.id), key(upto)];
+        Ok(self
+            .query(sql, parameters, |row| read_record(row, 0))?
+            .pop())
     }
 
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError> {
         let sql = "SELECT id, number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 ORDER BY id, number";
         self.query(sql, [kind as u8], |row| {
-            Ok((from_key(row, 0)?, record(row, 1)?))
+            Ok((from_key(row, 0)?, read_record(row, 1)?))
         })
     }
 
@@ -182,6 +184,7 @@ impl RecordLog for SqliteLog {
     }
 }
 
+/// Performs an operation on a record.
 fn apply(
     transaction: &Transaction<'_>,
     op: &RecordOp,
@@ -210,7 +213,8 @@ fn apply(
     }
 }
 
-fn record(row: &Row<'_>, first: usize) -> rusqlite::Result<Record> {
+/// Reads a record from the columns of a row that start at `first`.
+fn read_record(row: &Row<'_>, first: usize) -> rusqlite::Result<Record> {
     Ok(Record {
         number: from_key(row, first)?,
         commit: CommitNumber(row.get::<_, i64>(first + 1)? as u64),
@@ -219,7 +223,7 @@ fn record(row: &Row<'_>, first: usize) -> rusqlite::Result<Record> {
     })
 }
 
-/// Maps unsigned to signed numbers in the same order, since SQLite has no unsigned ones.
+/// Maps unsigned to signed numbers in the same order, because SQLite has no unsigned numbers.
 fn key(number: u64) -> i64 {
     (number ^ (1 << 63)) as i64
 }
@@ -228,7 +232,7 @@ fn from_key(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64 ^ (1 << 63))
 }
 
-/// Reads parts of a content.
+/// Reads ranges of a content.
 struct SqliteContent {
     connection: Arc<Mutex<Connection>>,
     hash: ContentHash,
@@ -267,7 +271,8 @@ fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn failed(doing: &str) -> impl FnOnce(rusqlite::Error) -> StoreError {
+/// Converts an error of SQLite. `doing` names the failed operation as a verb with its object.
+fn store_error(doing: &str) -> impl FnOnce(rusqlite::Error) -> StoreError {
     move |error| StoreError::Io {
         doing: doing.to_owned(),
         source: std::io::Error::other(error),

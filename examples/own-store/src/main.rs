@@ -1,4 +1,4 @@
-//! A session whose conversation is kept in a SQLite file: each run of this program continues it.
+//! A session whose conversation is stored in a SQLite file. Each run of this program adds a turn.
 //!
 //! ```sh
 //! cargo run --manifest-path examples/own-store/Cargo.toml -- target/session.db "Good morning."
@@ -25,8 +25,11 @@ text = 'This is turn {{ turn }} of our conversation.'
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let file: PathBuf = args.next().ok_or("name a file, and say something")?.into();
-    let text = args.next().ok_or("say something")?;
+    let file: PathBuf = args
+        .next()
+        .ok_or("usage: dormouse-own-store FILE TEXT")?
+        .into();
+    let text = args.next().ok_or("usage: dormouse-own-store FILE TEXT")?;
     let kernel = Kernel::open(SqliteLog::open(&file)?)
         .model("counts", Scripted::parse(SCRIPT, "counts")?)
         .build()

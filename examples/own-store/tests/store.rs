@@ -1,4 +1,5 @@
-//! What the store is worth: the conformance suite, damage, and a program that is killed.
+//! Tests the store: by the conformance suite, by changed bytes, and by killing a program that
+//! writes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,7 +25,7 @@ fn the_store_conforms() {
 }
 
 #[test]
-fn the_store_conforms_that_is_opened_anew_for_each_operation() {
+fn a_store_that_is_reopened_for_each_operation_conforms() {
     check_store(|| {
         let folder = tempfile::tempdir().unwrap();
         Box::new(move |operation| {
@@ -34,15 +35,15 @@ fn the_store_conforms_that_is_opened_anew_for_each_operation() {
 }
 
 #[test]
-fn the_store_conforms_encrypted_and_compressed_and_its_file_tells_nothing() {
+fn an_encrypted_and_compressed_store_conforms_and_its_file_contains_no_plain_text() {
     check_store(|| {
         let folder = tempfile::tempdir().unwrap();
-        Box::new(move |operation| operation(&sealed(&folder.path().join("store.db"))))
+        Box::new(move |operation| operation(&open_encrypted(&folder.path().join("store.db"))))
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.db");
     let text = Bytes::from("what nobody else may read ".repeat(10_000));
-    let store = sealed(&file);
+    let store = open_encrypted(&file);
     let owner = store.claim().unwrap();
     commit(
         &store,
@@ -51,21 +52,21 @@ fn the_store_conforms_encrypted_and_compressed_and_its_file_tells_nothing() {
     );
     drop(store);
     let bytes = std::fs::read(&file).unwrap();
-    let shows = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+    let contains_bytes = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
     for what in [
         &b"image of 1"[..],
         b"fact 2 of 1",
         &text[..20],
         &hash(&text).0,
     ] {
-        assert!(!shows(what), "{}", String::from_utf8_lossy(what));
+        assert!(!contains_bytes(what), "{}", String::from_utf8_lossy(what));
     }
     let refused = SqliteLog::open(&file).unwrap().claim().unwrap_err();
     assert!(matches!(refused, StoreError::Key { .. }), "{refused}");
-    assert_eq!(read(&sealed(&file), hash(&text)).unwrap(), text);
+    assert_eq!(read(&open_encrypted(&file), hash(&text)).unwrap(), text);
 }
 
-fn sealed(file: &Path) -> RecordStore<SqliteLog> {
+fn open_encrypted(file: &Path) -> RecordStore<SqliteLog> {
     let store = SqliteLog::open(file).expect("the file can be opened");
     store
         .key(StoreSecret::new([7; 32]))
@@ -73,7 +74,7 @@ fn sealed(file: &Path) -> RecordStore<SqliteLog> {
 }
 
 #[test]
-fn what_somebody_changed_is_reported_by_name() {
+fn a_changed_record_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("store.db");
     let store = SqliteLog::open(&file).unwrap();
@@ -102,7 +103,7 @@ fn session(file: &Path, text: &str) -> Command {
 }
 
 #[test]
-fn a_conversation_continues_whenever_its_program_was_killed() {
+fn a_conversation_continues_after_its_program_was_killed_at_any_time() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("session.db");
     let mut turns = 0;
@@ -115,13 +116,13 @@ fn a_conversation_continues_whenever_its_program_was_killed() {
         killed.kill().unwrap();
         killed.wait().unwrap();
         let output = session(&file, "Are you there?").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr);
-        let turn = said
+        let turn = printed
             .split_whitespace()
             .nth(3)
             .and_then(|turn| turn.parse::<u64>().ok());
-        let turn = turn.unwrap_or_else(|| panic!("{said}{error}"));
+        let turn = turn.unwrap_or_else(|| panic!("{printed}{error}"));
         assert!(turn >= turns, "turn {turn} after turn {turns}");
         turns = turn;
     }

@@ -1,4 +1,5 @@
-//! Inspects a segment: which of its records are live, and which are garbage.
+//! Inspects a segment before a compaction: decides which of its records are live, and which are
+//! garbage.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::record_header::{
     CheckedHeader, Encoding, HEADER_BYTES, PlaceInCommit, RecordHeader, RecordKind,
 };
 
-/// What an inspection found in a segment.
+/// The result of the inspection of a segment.
 #[derive(Debug, Default)]
 pub(super) struct SegmentContents {
     /// Offsets of the live records.
@@ -46,7 +47,7 @@ impl SegmentContents {
 }
 
 impl Compaction<'_, '_> {
-    /// Reads the headers of a segment and judges its records.
+    /// Reads the headers of a segment, and classifies its records.
     pub(super) fn inspect(&mut self, number: u32) -> Result<SegmentContents, Abort> {
         let segment = self.open_segment(number)?;
         let mut contents = SegmentContents {
@@ -72,7 +73,7 @@ impl Compaction<'_, '_> {
                 last = Some(checked);
             }
             self.report.inspected += records.len() as u64;
-            self.judge(&records, &mut contents)?;
+            self.classify(&records, &mut contents)?;
         }
         contents.stub = first.zip(last).map(|(first, last)| RecordHeader {
             kind: RecordKind::SegmentCompacted,
@@ -90,7 +91,7 @@ impl Compaction<'_, '_> {
         Ok(contents)
     }
 
-    fn judge(
+    fn classify(
         &self,
         records: &[(Location, RecordHeader)],
         contents: &mut SegmentContents,
@@ -127,7 +128,7 @@ impl Compaction<'_, '_> {
         at: Location,
         header: &RecordHeader,
     ) -> Result<Liveness, IndexFault> {
-        Ok(if !is_live(index, self.order.deletions, at, header)? {
+        Ok(if !is_live(index, self.request.deletions, at, header)? {
             Liveness::Garbage
         } else if header.kind == RecordKind::Content && !self.is_retained(header.payload) {
             Liveness::Unreferenced
@@ -139,11 +140,11 @@ impl Compaction<'_, '_> {
     /// Whether a content must be kept.
     fn is_retained(&self, name: Hash) -> bool {
         let is_referred_to = || {
-            self.order
+            self.request
                 .inventory
                 .is_referred_to(ShortName::of(&name), &self.losses)
         };
-        self.order.contents == KeptContents::All
+        self.request.contents == KeptContents::All
             || is_referred_to()
             || self.store.gc_pins.is_pinned(name)
     }

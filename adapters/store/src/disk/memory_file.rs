@@ -1,5 +1,6 @@
-//! A file that was read once and is kept in memory. A compacted segment consists of one header, and
-//! a long-lived store has many of them: keeping each open would take a file descriptor each.
+//! A file that was read once and is kept in memory. It replaces the open file of a compacted
+//! segment, which consists of one header: a long-lived store has many such segments, and each open
+//! file would take a file descriptor.
 
 use std::io;
 

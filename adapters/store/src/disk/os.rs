@@ -20,13 +20,13 @@ const PARTS_AT_ONCE: usize = 512;
 pub(crate) struct OsDisk;
 
 impl Disk for OsDisk {
-    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
-        match how {
+        match mode {
             OpenMode::Existing => {}
-            OpenMode::New => drop(options.create_new(true)),
-            OpenMode::Emptied => drop(options.create(true).truncate(true)),
+            OpenMode::CreateNew => drop(options.create_new(true)),
+            OpenMode::Truncated => drop(options.create(true).truncate(true)),
         }
         Ok(Arc::new(options.open(path)?))
     }

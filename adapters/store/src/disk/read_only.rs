@@ -13,7 +13,7 @@ use super::{Disk, DiskFile, OpenMode, OsDisk};
 use crate::throttle::Throttle;
 
 /// The most bytes that are read between two calls of the throttle.
-const PIECE_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// The operating system's file system, for reading only.
 #[derive(Debug, Default)]
@@ -36,13 +36,13 @@ struct ReadFile {
 }
 
 impl Disk for ReadOnlyDisk {
-    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        match how {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        match mode {
             OpenMode::Existing => Ok(Arc::new(ReadFile {
                 file: File::open(path)?,
                 throttle: self.throttle.clone(),
             })),
-            OpenMode::New | OpenMode::Emptied => refused(),
+            OpenMode::CreateNew | OpenMode::Truncated => refused(),
         }
     }
 
@@ -70,10 +70,10 @@ impl DiskFile for ReadFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let mut at = offset;
-        for piece in buffer.chunks_mut(PIECE_BYTES) {
-            self.throttle.wait(piece.len() as u64)?;
-            self.file.read_exact_at(piece, at)?;
-            at += piece.len() as u64;
+        for part in buffer.chunks_mut(READ_BYTES) {
+            self.throttle.wait(part.len() as u64)?;
+            self.file.read_exact_at(part, at)?;
+            at += part.len() as u64;
         }
         Ok(())
     }
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_read_is_made_of_pieces_that_follow_each_other() {
+    fn a_read_longer_than_the_limit_is_split_and_complete() {
         let folder = tempfile::tempdir().unwrap();
-        let bytes: Vec<u8> = (0..5 * PIECE_BYTES / 2)
+        let bytes: Vec<u8> = (0..5 * READ_BYTES / 2)
             .map(|at| (at / 7 % 251) as u8)
             .collect();
         std::fs::write(folder.path().join("f"), &bytes).unwrap();

@@ -1,8 +1,8 @@
-//! A disk for tests, with a write cache: after a power loss, unsynced writes may be lost, torn or
-//! complete. It can also fail at a chosen step.
+//! A simulated disk for tests, with a write cache: after a power loss, unsynced writes may be lost,
+//! torn or complete. The disk can also fail at a chosen step.
 //!
-//! Writes survive by sectors, in any combination; lengths and names survive independently. That is
-//! harsher than most file systems.
+//! After a power loss, each sector of an unsynced write is kept or lost at random, and so are
+//! changes of lengths and names. Most file systems lose less.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ const SECTOR: usize = 512;
 
 /// A simulated disk.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Volatile(Arc<Mutex<DiskState>>);
+pub(crate) struct VolatileDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
 struct DiskState {
@@ -27,9 +27,9 @@ struct DiskState {
     steps: u64,
     /// The step that fails, and how.
     fault: Option<(u64, Fault)>,
-    failed: bool,
+    has_failed: bool,
     /// Reserving fails after the file has been extended.
-    reserves_in_part: bool,
+    fails_reserving: bool,
 }
 
 /// A simulated failure.
@@ -41,60 +41,67 @@ pub(crate) enum Fault {
     Power,
 }
 
-type File = Arc<Mutex<Bytestore>>;
+type File = Arc<Mutex<FileBytes>>;
 
 /// The bytes of a file, in the cache and on the platter.
 #[derive(Clone, Debug, Default)]
-struct Bytestore {
-    seen: Vec<u8>,
-    synced: Vec<u8>,
+struct FileBytes {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
     /// Ranges written since the last sync.
     dirty: Vec<Range<usize>>,
 }
 
-impl Volatile {
-    fn held(&self) -> MutexGuard<'_, DiskState> {
+impl VolatileDisk {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many changing steps were requested.
     pub(crate) fn steps(&self) -> u64 {
-        self.held().steps
+        self.lock().steps
     }
 
     /// Fails at step `number`, counted from 1 since the disk was created.
     pub(crate) fn fail_at(&self, number: u64, fault: Fault) {
-        self.held().fault = Some((number, fault));
+        self.lock().fault = Some((number, fault));
     }
 
     /// From now on reserving fails half-way.
-    pub(crate) fn reserve_in_part(&self) {
-        self.held().reserves_in_part = true;
+    pub(crate) fn fail_reserving(&self) {
+        self.lock().fails_reserving = true;
     }
 
     /// Whether the fault has occurred.
     pub(crate) fn has_failed(&self) -> bool {
-        self.held().failed
+        self.lock().has_failed
     }
 
-    /// Simulates a power loss: `dice` decides which unsynced writes survive. Returns the disk that
-    /// the restarted machine finds.
-    pub(crate) fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
-        let held = self.held();
+    /// Simulates a power loss: `random_below` decides which unsynced writes survive. Returns the
+    /// disk that the restarted machine finds.
+    pub(crate) fn after_power_loss(&self, random_below: &mut impl FnMut(usize) -> usize) -> Self {
+        let state = self.lock();
         let mut names = BTreeMap::new();
         // A name that was changed but not synced has its old or its new file.
-        let paths: std::collections::BTreeSet<_> =
-            held.names.keys().chain(held.durable_names.keys()).collect();
+        let paths: std::collections::BTreeSet<_> = state
+            .names
+            .keys()
+            .chain(state.durable_names.keys())
+            .collect();
         for path in paths {
-            let new = held.names.get(path);
-            let old = held.durable_names.get(path);
+            let new = state.names.get(path);
+            let old = state.durable_names.get(path);
             let is_same = matches!((new, old), (Some(new), Some(old)) if Arc::ptr_eq(new, old));
-            let kept = if is_same || dice(2) == 0 { new } else { old };
-            if let Some(file) = kept {
+            let survivor = if is_same || random_below(2) == 0 {
+                new
+            } else {
+                old
+            };
+            if let Some(file) = survivor {
                 let found = file
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .after_power_loss(dice);
+                    .after_power_loss(random_below);
                 names.insert(path.clone(), Arc::new(Mutex::new(found)));
             }
         }
@@ -108,14 +115,14 @@ impl Volatile {
 
     /// Counts a step, and fails it if it is the chosen one.
     fn step(&self) -> Result<(), Fault> {
-        let mut held = self.held();
-        held.steps += 1;
-        let Some((at, fault)) = held.fault else {
+        let mut state = self.lock();
+        state.steps += 1;
+        let Some((at, fault)) = state.fault else {
             return Ok(());
         };
-        match held.steps == at || (held.failed && fault == Fault::Power) {
+        match state.steps == at || (state.has_failed && fault == Fault::Power) {
             true => {
-                held.failed = true;
+                state.has_failed = true;
                 Err(fault)
             }
             false => Ok(()),
@@ -123,8 +130,8 @@ impl Volatile {
     }
 
     fn is_off(&self) -> bool {
-        let held = self.held();
-        held.failed && matches!(held.fault, Some((_, Fault::Power)))
+        let state = self.lock();
+        state.has_failed && matches!(state.fault, Some((_, Fault::Power)))
     }
 }
 
@@ -137,32 +144,32 @@ impl From<Fault> for io::Error {
     }
 }
 
-impl Bytestore {
+impl FileBytes {
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
-        if self.seen.len() < offset {
-            self.seen.resize(offset, 0);
+        if self.cached.len() < offset {
+            self.cached.resize(offset, 0);
         }
         // Most writes append, and `extend_from_slice` is much faster than `resize` and a copy.
-        let over = bytes.len().min(self.seen.len() - offset);
-        self.seen[offset..offset + over].copy_from_slice(&bytes[..over]);
-        self.seen.extend_from_slice(&bytes[over..]);
+        let over = bytes.len().min(self.cached.len() - offset);
+        self.cached[offset..offset + over].copy_from_slice(&bytes[..over]);
+        self.cached.extend_from_slice(&bytes[over..]);
         self.dirty.push(offset..end);
     }
 
     fn sync(&mut self) {
-        self.synced = self.seen.clone();
+        self.durable = self.cached.clone();
         self.dirty.clear();
     }
 
-    fn after_power_loss(&self, dice: &mut impl FnMut(usize) -> usize) -> Self {
-        let mut left = self.synced.clone();
-        let shorter = left.len().min(self.seen.len());
-        let longer = left.len().max(self.seen.len());
-        let length = match dice(3) {
+    fn after_power_loss(&self, random_below: &mut impl FnMut(usize) -> usize) -> Self {
+        let mut left = self.durable.clone();
+        let shorter = left.len().min(self.cached.len());
+        let longer = left.len().max(self.cached.len());
+        let length = match random_below(3) {
             0 => left.len(),
-            1 => self.seen.len(),
-            _ => shorter + dice(longer - shorter + 1),
+            1 => self.cached.len(),
+            _ => shorter + random_below(longer - shorter + 1),
         };
         left.resize(length, 0);
         for range in &self.dirty {
@@ -171,40 +178,40 @@ impl Bytestore {
                     .end
                     .min((sector + 1) * SECTOR)
                     .min(length)
-                    .min(self.seen.len());
+                    .min(self.cached.len());
                 let start = range.start.max(sector * SECTOR);
-                if start < end && dice(2) == 0 {
-                    left[start..end].copy_from_slice(&self.seen[start..end]);
+                if start < end && random_below(2) == 0 {
+                    left[start..end].copy_from_slice(&self.cached[start..end]);
                 }
             }
         }
         Self {
-            seen: left.clone(),
-            synced: left,
+            cached: left.clone(),
+            durable: left,
             dirty: Vec::new(),
         }
     }
 }
 
-impl Disk for Volatile {
-    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let known = self.held().names.get(path).cloned();
-        let file = match (how, known) {
+impl Disk for VolatileDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let existing = self.lock().names.get(path).cloned();
+        let file = match (mode, existing) {
             (OpenMode::Existing, None) => return Err(io::ErrorKind::NotFound.into()),
-            (OpenMode::New, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (OpenMode::CreateNew, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
             (OpenMode::Existing, Some(file)) => file,
-            (OpenMode::Emptied, Some(file)) => {
+            (OpenMode::Truncated, Some(file)) => {
                 self.step()?;
                 file.lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .seen
+                    .cached
                     .clear();
                 file
             }
-            (OpenMode::New | OpenMode::Emptied, None) => {
+            (OpenMode::CreateNew | OpenMode::Truncated, None) => {
                 self.step()?;
                 let file = File::default();
-                self.held().names.insert(path.to_owned(), file.clone());
+                self.lock().names.insert(path.to_owned(), file.clone());
                 file
             }
         };
@@ -215,8 +222,8 @@ impl Disk for Volatile {
     }
 
     fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
-        let held = self.held();
-        let inside = held
+        let state = self.lock();
+        let inside = state
             .names
             .keys()
             .filter(|path| path.parent() == Some(folder));
@@ -231,43 +238,43 @@ impl Disk for Volatile {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step()?;
-        let mut held = self.held();
-        let file = held.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        held.names.insert(to.to_owned(), file);
+        let mut state = self.lock();
+        let file = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.to_owned(), file);
         Ok(())
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         self.step()?;
-        let mut held = self.held();
+        let mut state = self.lock();
         let inside = |path: &PathBuf| path.parent() == Some(folder);
-        let now: Vec<_> = held
+        let now: Vec<_> = state
             .names
             .iter()
             .filter(|(path, _)| inside(path))
             .map(|(a, b)| (a.clone(), b.clone()))
             .collect();
-        held.durable_names.retain(|path, _| !inside(path));
-        held.durable_names.extend(now);
+        state.durable_names.retain(|path, _| !inside(path));
+        state.durable_names.extend(now);
         Ok(())
     }
 }
 
 #[derive(Debug)]
 struct Open {
-    disk: Volatile,
+    disk: VolatileDisk,
     file: File,
 }
 
 impl Open {
-    fn bytes(&self) -> MutexGuard<'_, Bytestore> {
+    fn bytes(&self) -> MutexGuard<'_, FileBytes> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl DiskFile for Open {
     fn length(&self) -> io::Result<u64> {
-        Ok(self.bytes().seen.len() as u64)
+        Ok(self.bytes().cached.len() as u64)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -276,7 +283,7 @@ impl DiskFile for Open {
         }
         let bytes = self.bytes();
         let from = bytes
-            .seen
+            .cached
             .get(offset as usize..offset as usize + buffer.len());
         buffer.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -303,7 +310,7 @@ impl DiskFile for Open {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.disk.step()?;
-        self.bytes().seen.resize(length as usize, 0);
+        self.bytes().cached.resize(length as usize, 0);
         Ok(())
     }
 
@@ -313,9 +320,9 @@ impl DiskFile for Open {
             return Err(Fault::Power.into());
         }
         let mut bytes = self.bytes();
-        let length = bytes.seen.len().max(length as usize);
-        bytes.seen.resize(length, 0);
-        if self.disk.held().reserves_in_part {
+        let length = bytes.cached.len().max(length as usize);
+        bytes.cached.resize(length, 0);
+        if self.disk.lock().fails_reserving {
             Err(io::ErrorKind::StorageFull.into())
         } else {
             Ok(())
@@ -324,7 +331,7 @@ impl DiskFile for Open {
 
     fn map(&self, length: u64) -> io::Result<Bytes> {
         Ok(Bytes::copy_from_slice(
-            &self.bytes().seen[..length as usize],
+            &self.bytes().cached[..length as usize],
         ))
     }
 }

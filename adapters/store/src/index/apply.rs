@@ -128,7 +128,7 @@ impl Index {
     ) -> Result<(), IndexError> {
         let pid = Pid(header.subject);
         let first = FactNumber(header.first);
-        let last_record = LastRecord::by(at, header);
+        let last_record = LastRecord::from_header(at, header);
         let key = *self.processes.key();
         let entry = self
             .processes
@@ -140,10 +140,10 @@ impl Index {
         match header.kind {
             RecordKind::ProcessCreated => {
                 changes.put_image(pid, FactNumber(0), at, &key);
-                entry.birth =
+                entry.creation_row =
                     unless_damaged(payload().and_then(|bytes| Ok(decode_created(&bytes)?.0)))?
-                        .or(entry.birth.take());
-                entry.born_at = at;
+                        .or(entry.creation_row.take());
+                entry.creation_at = at;
                 // A tree has no temporary files before its root is created. If the creation record
                 // is lost, changes of the files may be lost as well.
                 entry.temp_files.last_record = entry.temp_files.last_record.max(last_record);
@@ -154,7 +154,7 @@ impl Index {
                     .last
                     .max(FactNumber(header.first + header.count.saturating_sub(1)));
             }
-            // The fact that a snapshot follows existed, even if its record is lost.
+            // A snapshot proves that the last fact in it existed, even if that fact is lost.
             RecordKind::Snapshot => {
                 changes.put_image(pid, first, at, &key);
                 entry.last = entry.last.max(first);
@@ -189,8 +189,9 @@ impl Index {
                 entry.last = entry.last.max(first);
             }
             RecordKind::HistoryTruncated => {
-                entry.birth = unless_damaged(payload().and_then(|bytes| decode_truncated(&bytes)))?
-                    .or(entry.birth.take());
+                entry.creation_row =
+                    unless_damaged(payload().and_then(|bytes| decode_truncated(&bytes)))?
+                        .or(entry.creation_row.take());
                 entry.retained = Retained::From(first.max(entry.since()), at);
                 entry.last = entry.last.max(first);
             }
@@ -217,6 +218,7 @@ impl Index {
     }
 }
 
+/// Turns the error of a damaged payload into `None`.
 fn unless_damaged<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Err(StoreError::Damaged { what }) => {

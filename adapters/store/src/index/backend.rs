@@ -20,7 +20,7 @@ pub(super) enum Backend {
 
 impl Backend {
     /// Keeps the index in memory from now on, because its folder cannot be written. Logs an error,
-    /// since this costs memory, and each opening a pass over the log.
+    /// because an index in memory costs memory, and a pass over the log at each opening.
     pub(super) fn fall_back_to_memory(&mut self, fault: &IndexFault) {
         if let Self::Folder(folder) = self {
             let folder = folder.display();
@@ -44,15 +44,15 @@ impl Backend {
 }
 
 /// The error of an index that could not be built.
-pub(super) fn cannot_build(home: &Backend, error: IndexError) -> StoreError {
-    let place = match home {
+pub(super) fn cannot_build(backend: &Backend, error: IndexError) -> StoreError {
+    let location = match backend {
         Backend::Folder(folder) => folder.display().to_string(),
         Backend::Memory => "memory".to_owned(),
     };
     match error {
         IndexError::Log(error) => error,
         IndexError::Fault(fault) => {
-            io(format!("build its index in {place} from the log"))(std::io::Error::other(fault))
+            io(format!("build its index in {location} from the log"))(std::io::Error::other(fault))
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::process_table::{LastRecord, ProcessTable};
 use crate::record_header::RecordHeader;
 
 impl Index {
-    /// An empty process table for `log`, without locations.
+    /// An index of `log` that has only a process table, still empty, and no locations.
     pub(crate) fn table_only(log: &Log) -> Self {
         let pending = IndexChanges::default();
         let position = LogPosition::EMPTY;
@@ -60,7 +60,7 @@ impl Index {
     ///
     /// # Errors
     /// [`IndexFault`].
-    pub(crate) fn known_facts(
+    pub(crate) fn facts_with_gaps(
         &self,
         pid: Pid,
         first: FactNumber,
@@ -68,21 +68,21 @@ impl Index {
     ) -> Result<Vec<FactRun>, IndexFault> {
         let mut runs = self.locations()?.facts(pid, first, upto, &self.pending)?;
         runs.retain(|run| !self.compacted.contains(run.at.segment));
-        self.check_absence(are_whole(&runs, first, upto))
+        self.check_absence(cover_all_facts(&runs, first, upto))
             .map(|()| runs)
     }
 
-    /// The earliest commit whose records after `touched` may be in these lost ranges; `None` if
-    /// there are no ranges.
+    /// The earliest commit that may have written a record after `last_record` into one of these
+    /// lost ranges; `None` if there are no ranges.
     pub(crate) fn lost_since<'a>(
         &self,
-        touched: LastRecord,
-        parts: impl Iterator<Item = &'a LostRange>,
+        last_record: LastRecord,
+        ranges: impl Iterator<Item = &'a LostRange>,
     ) -> Option<CommitNumber> {
         // A record that a compaction moved into the lost range may be of any earlier commit. It
         // came from a segment that is compacted by now.
-        let may_be_moved = self.compacted.reach_to(touched.at.segment);
-        parts
+        let may_be_moved = self.compacted.contains_any_from(last_record.at.segment);
+        ranges
             .map(|lost| if may_be_moved { 0 } else { lost.since })
             .min()
             .map(CommitNumber)
@@ -90,7 +90,7 @@ impl Index {
 }
 
 /// Whether these runs contain all facts from `first` to `upto`.
-pub(super) fn are_whole(runs: &[FactRun], first: FactNumber, upto: FactNumber) -> bool {
+pub(super) fn cover_all_facts(runs: &[FactRun], first: FactNumber, upto: FactNumber) -> bool {
     let covered = runs.iter().try_fold(first, |next, run| {
         run.covers(next).then(|| run.first.plus(run.count))
     });

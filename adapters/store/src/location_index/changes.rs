@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
-use super::check_of;
+use super::keyed_check;
 use crate::kv::Batch;
 use crate::log_position::{Hash, Location};
 use dormouse_records::secret::StoreKey;
@@ -13,7 +13,7 @@ use dormouse_records::secret::StoreKey;
 #[derive(Debug, Default)]
 pub(crate) struct IndexChanges {
     pub(super) batch: Batch,
-    /// The latest of each entry; sealed when they are applied.
+    /// The latest version of each entry, which is encrypted when the changes are applied.
     pub(super) entries: BTreeMap<[u8; 9], Vec<u8>>,
     contents: HashSet<Hash>,
     records: usize,
@@ -27,7 +27,7 @@ impl IndexChanges {
 
     /// Whether the index can be queried before these changes are applied: they remove nothing.
     pub(crate) fn can_stay_pending(&self) -> bool {
-        !self.batch.removes()
+        !self.batch.has_removals()
     }
 
     /// Whether the changes add this content.
@@ -44,17 +44,17 @@ impl IndexChanges {
         count: u64,
         key: &StoreKey,
     ) {
-        self.put_location(&numbered(b'f', pid, first), at, count, key);
+        self.put_location(&pid_key(b'f', pid, first), at, count, key);
     }
 
     /// Adds an image of a process.
     pub(crate) fn put_image(&mut self, pid: Pid, after: FactNumber, at: Location, key: &StoreKey) {
-        self.put_location(&numbered(b's', pid, after), at, 1, key);
+        self.put_location(&pid_key(b's', pid, after), at, 1, key);
     }
 
     /// Adds a change of a tree's temporary files.
     pub(crate) fn put_temp_file(&mut self, root: Pid, number: u64, at: Location, key: &StoreKey) {
-        self.put_location(&numbered(b't', root, FactNumber(number)), at, 1, key);
+        self.put_location(&pid_key(b't', root, FactNumber(number)), at, 1, key);
     }
 
     /// Adds a content.
@@ -71,12 +71,12 @@ impl IndexChanges {
 
     /// Removes an image of a process.
     pub(crate) fn remove_image(&mut self, pid: Pid, after: FactNumber) {
-        self.remove(&numbered(b's', pid, after));
+        self.remove(&pid_key(b's', pid, after));
     }
 
     /// Removes a key.
-    pub(crate) fn remove(&mut self, name: &[u8]) {
-        self.batch.remove(name);
+    pub(crate) fn remove(&mut self, index_key: &[u8]) {
+        self.batch.remove(index_key);
         self.records += 1;
     }
 
@@ -98,13 +98,13 @@ impl IndexChanges {
         self.records += 1;
     }
 
-    fn put_location(&mut self, name: &[u8], at: Location, count: u64, key: &StoreKey) {
+    fn put_location(&mut self, index_key: &[u8], at: Location, count: u64, key: &StoreKey) {
         let mut value = Vec::with_capacity(Location::BYTES + 16);
         value.extend(at.to_bytes());
         value.extend(count.to_le_bytes());
-        let check = check_of(name, &value, key);
+        let check = keyed_check(index_key, &value, key);
         value.extend(check);
-        self.batch.insert(name, value);
+        self.batch.insert(index_key, value);
         self.records += 1;
     }
 }
@@ -127,14 +127,14 @@ impl RecordKey {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         match self {
             Self::Content(hash) => content_key(hash).to_vec(),
-            Self::Facts(pid, first) => numbered(b'f', pid, first).to_vec(),
-            Self::Image(pid, after) => numbered(b's', pid, after).to_vec(),
-            Self::TempFile(root, number) => numbered(b't', root, FactNumber(number)).to_vec(),
+            Self::Facts(pid, first) => pid_key(b'f', pid, first).to_vec(),
+            Self::Image(pid, after) => pid_key(b's', pid, after).to_vec(),
+            Self::TempFile(root, number) => pid_key(b't', root, FactNumber(number)).to_vec(),
         }
     }
 }
 
-pub(super) fn numbered(kind: u8, pid: Pid, number: FactNumber) -> [u8; 17] {
+pub(super) fn pid_key(kind: u8, pid: Pid, number: FactNumber) -> [u8; 17] {
     let mut key = [kind; 17];
     key[1..9].copy_from_slice(&pid.0.to_be_bytes());
     key[9..].copy_from_slice(&number.0.to_be_bytes());
@@ -143,20 +143,20 @@ pub(super) fn numbered(kind: u8, pid: Pid, number: FactNumber) -> [u8; 17] {
 
 /// The key of a process's entry.
 pub(crate) fn process_key(pid: Pid) -> [u8; 9] {
-    counted(b'p', pid.0)
+    number_key(b'p', pid.0)
 }
 
 /// The key of a checkpoint's entry.
 pub(crate) fn checkpoint_key(id: CheckpointId) -> [u8; 9] {
-    counted(b'k', id.0)
+    number_key(b'k', id.0)
 }
 
 /// The key of acknowledged losses.
 pub(crate) fn losses_key(number: u64) -> [u8; 9] {
-    counted(b'l', number)
+    number_key(b'l', number)
 }
 
-pub(super) fn counted(kind: u8, number: u64) -> [u8; 9] {
+pub(super) fn number_key(kind: u8, number: u64) -> [u8; 9] {
     let mut key = [kind; 9];
     key[1..].copy_from_slice(&number.to_be_bytes());
     key

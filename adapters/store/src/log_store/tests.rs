@@ -117,7 +117,7 @@ fn check_filled(store: &LogStore, case: &str) {
 }
 
 #[test]
-fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
+fn an_index_that_fails_while_the_store_is_open_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = fill(&store);
@@ -137,7 +137,7 @@ fn an_index_that_is_lost_while_the_store_is_open_is_built_again() {
 }
 
 #[test]
-fn a_store_that_was_closed_is_opened_with_the_index_that_it_had() {
+fn a_reopened_store_uses_its_index_without_rebuilding_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     fill(&store);
@@ -167,14 +167,14 @@ fn a_store_that_was_closed_is_opened_with_the_index_that_it_had() {
 }
 
 #[test]
-fn what_the_index_lost_without_a_word_is_found_again() {
+fn a_lost_or_changed_key_of_the_index_changes_no_answer() {
     let flip = |mut value: Vec<u8>| {
         value[5] ^= 1;
         Some(value)
     };
-    let damages: [(&str, Damage); 2] = [("lost", |_| None), ("changed", flip)];
+    let kinds_of_damage: [(&str, Damage); 2] = [("lost", |_| None), ("changed", flip)];
     for kind in *b"fsctpm" {
-        for (word, damage) in damages {
+        for (word, damage) in kinds_of_damage {
             let folder = tempfile::tempdir().unwrap();
             fill(&LogStore::open(folder.path()).unwrap());
             damage_last(folder.path(), kind, damage);
@@ -185,7 +185,7 @@ fn what_the_index_lost_without_a_word_is_found_again() {
 }
 
 #[test]
-fn large_contents_are_served_from_the_map_of_their_segment() {
+fn large_contents_are_read_from_the_memory_map_of_their_segment() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -217,13 +217,13 @@ fn large_contents_are_served_from_the_map_of_their_segment() {
 }
 
 #[test]
-fn a_content_whose_key_the_index_lost_can_be_referred_to() {
+fn a_commit_can_reference_a_content_whose_key_the_index_lost() {
     let folder = tempfile::tempdir().unwrap();
     fill(&LogStore::open(folder.path()).unwrap());
     damage_last(folder.path(), b'c', |_| None);
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
-    let refer = |hash, number| {
+    let commit_reference = |hash, number| {
         let fact = WriteOp::Facts {
             pid: Pid(1),
             first: FactNumber(number),
@@ -234,8 +234,8 @@ fn a_content_whose_key_the_index_lost_can_be_referred_to() {
             Batch::durable(&[WriteOp::ContentReferenced { hash }, fact], 0),
         )
     };
-    refer(name_of(CONTENT), 4).unwrap();
-    let unknown = refer(name_of(b"another"), 5);
+    commit_reference(name_of(CONTENT), 4).unwrap();
+    let unknown = commit_reference(name_of(b"another"), 5);
     assert!(
         matches!(unknown, Err(StoreError::UnknownContent(_))),
         "{unknown:?}"
@@ -255,7 +255,7 @@ fn a_content_whose_key_the_index_lost_can_be_referred_to() {
 }
 
 #[test]
-fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
+fn a_dropped_image_is_not_returned_although_its_record_is_readable() {
     for with_index in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let check = |store: &LogStore, case: &str| {
@@ -296,7 +296,7 @@ fn an_image_that_was_given_up_is_in_no_answer_though_its_record_can_be_read() {
 }
 
 #[test]
-fn a_history_that_was_given_up_is_in_no_answer_of_the_index_once_it_is_swept() {
+fn compaction_removes_the_keys_of_a_truncated_history_from_the_index() {
     let folder = tempfile::tempdir().unwrap();
     let open = || {
         LogStore::options()

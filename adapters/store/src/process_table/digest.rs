@@ -7,9 +7,10 @@ use dormouse_records::secret::StoreKey;
 pub(crate) struct Digest(pub(crate) [u64; 4]);
 
 impl Digest {
-    pub(super) fn of(key: &StoreKey, name: &[u8; 9], entry: &[u8]) -> Self {
+    /// The digest of one entry.
+    pub(super) fn of(key: &StoreKey, index_key: &[u8; 9], entry: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(&key.0);
-        let hash = hasher.update(name).update(entry).finalize();
+        let hash = hasher.update(index_key).update(entry).finalize();
         let mut sum = [0; 4];
         for (word, bytes) in sum.iter_mut().zip(hash.as_bytes().as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
@@ -17,6 +18,7 @@ impl Digest {
         Self(sum)
     }
 
+    /// Adds or subtracts the digest of an entry, as `step` does for each word.
     pub(super) fn combine(&mut self, other: Self, step: fn(u64, u64) -> u64) {
         for (word, other) in self.0.iter_mut().zip(other.0) {
             *word = step(*word, other);

@@ -9,24 +9,24 @@ use crate::log_walk::LostRange;
 use crate::record_header::RecordHeader;
 use dormouse_records::validator::{ProcessProgress, ProcessState};
 
-/// What is known of a process. It is the same whether its records were moved by a compaction or
-/// not.
+/// The state of a process as its records in the log show it. A compaction that moves the records
+/// changes only locations here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessEntry {
-    /// The row that the process was created with; `None` if that record is damaged, or was not
-    /// reached yet.
-    pub(crate) birth: Option<ProcessRow>,
-    /// The record of the creation; the log's start if none was reached.
-    pub(crate) born_at: Location,
+    /// The row that the process was created with; `None` if the creation record is damaged, or has
+    /// not been applied yet.
+    pub(crate) creation_row: Option<ProcessRow>,
+    /// The location of the creation record; the log's start if none has been applied.
+    pub(crate) creation_at: Location,
     /// The end of the process, if it has ended.
     pub(crate) end: Option<EndEntry>,
-    /// What is kept of its history.
+    /// How much of its history is kept.
     pub(crate) retained: Retained,
-    /// Its last fact.
+    /// The last fact of the process.
     pub(crate) last: FactNumber,
-    /// The latest record after which the process may continue: its creation, facts or its end.
+    /// The latest creation, facts or end record of the process. Records that follow it may be lost.
     pub(crate) last_record: LastRecord,
-    /// How far the temporary files of the tree go that has this process as its root.
+    /// The changes of temporary files, if this process is the root of its tree.
     pub(crate) temp_files: NumberedRecords,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct EndEntry {
     pub(crate) at: Location,
     /// How the process ended; `None` if the record is damaged.
     pub(crate) exit: Option<Exit>,
-    /// The last fact, according to the record; 0 in older stores, which do not say.
+    /// The last fact, according to the record; 0 in older stores, whose records do not contain it.
     pub(crate) last: FactNumber,
 }
 
-/// What is kept of a process.
+/// How much of a process is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retained {
     /// Its whole history.
@@ -60,23 +60,23 @@ pub(crate) enum Retained {
 pub(crate) struct LastRecord {
     /// The commit in which the record was first written.
     pub(crate) since: u64,
-    /// The record's location; the log's start if the record was moved, because its neighbours are
-    /// not those of its commit then.
+    /// The record's location; the log's start if the record was moved, because the records around a
+    /// moved record are of other commits.
     pub(crate) at: Location,
 }
 
-/// How far a series of numbered records goes.
+/// The end of a series of records that are numbered from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumberedRecords {
     /// The number of the last record; 0 if there is none.
     pub(crate) last: u64,
-    /// That record; if there is none, the one after which the first could follow.
+    /// That record; if there is none, the creation record of the process.
     pub(crate) last_record: LastRecord,
 }
 
 impl LastRecord {
-    /// A record at `at`.
-    pub(crate) fn by(at: Location, header: &RecordHeader) -> Self {
+    /// The record at `at` with this header.
+    pub(crate) fn from_header(at: Location, header: &RecordHeader) -> Self {
         Self {
             since: header.since,
             at: if header.is_moved() {
@@ -94,7 +94,7 @@ impl LastRecord {
     };
 
     /// Whether a later record may be in a lost range.
-    pub(crate) fn may_continue_in(self, lost: &LostRange) -> bool {
+    pub(crate) fn may_be_followed_in(self, lost: &LostRange) -> bool {
         self.at < lost.to && self.since <= lost.upto
     }
 
@@ -127,11 +127,11 @@ impl ProcessEntry {
             last: 0,
             last_record: LastRecord::NONE,
         };
-        let born_at = Location::START;
+        let creation_at = Location::START;
         let last = FactNumber(0);
         Self {
-            birth: None,
-            born_at,
+            creation_row: None,
+            creation_at,
             end: None,
             retained: Retained::Whole,
             last,
@@ -163,10 +163,10 @@ impl ProcessEntry {
             Retained::Whole | Retained::Deleted(_) => None,
         };
         let temp_files = (self.temp_files.last, self.temp_files.last_record.to_parts());
-        let birth = (self.birth.clone(), self.born_at);
+        let creation_row = (self.creation_row.clone(), self.creation_at);
         let last = self.end.as_ref().map_or(FactNumber(0), |end| end.last);
         let parts: StoredEntry = (
-            birth,
+            creation_row,
             end,
             retained,
             self.last,
@@ -184,8 +184,9 @@ impl ProcessEntry {
             return Some(Self::deleted(at));
         }
         let parts: (u8, StoredEntry) = codec::decode(bytes).ok()?;
-        let ((birth, born_at), end, retained, last, last_record, temp_files, ended) = parts.1;
-        if birth
+        let ((creation_row, creation_at), end, retained, last, last_record, temp_files, ended) =
+            parts.1;
+        if creation_row
             .as_ref()
             .is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent())
         {
@@ -204,8 +205,8 @@ impl ProcessEntry {
         };
         let last_record = LastRecord::from_parts(last_record);
         Some(Self {
-            birth,
-            born_at,
+            creation_row,
+            creation_at,
             end,
             retained,
             last,
@@ -216,17 +217,17 @@ impl ProcessEntry {
 
     /// The row, including the end; `None` if the record of creation or end is damaged.
     pub(crate) fn row(&self) -> Option<ProcessRow> {
-        let birth = self.birth.clone()?;
+        let creation_row = self.creation_row.clone()?;
         match &self.end {
-            None => Some(birth),
+            None => Some(creation_row),
             Some(end) => end.exit.clone().map(|exit| ProcessRow {
                 exit: Some(exit),
-                ..birth
+                ..creation_row
             }),
         }
     }
 
-    /// How far the journal and the temporary files of the tree go.
+    /// The last fact and the last change of temporary files, for the validation of a commit.
     pub(crate) fn progress(&self) -> ProcessProgress {
         let state = if matches!(self.retained, Retained::Deleted(_)) {
             ProcessState::Deleted
@@ -248,7 +249,7 @@ impl ProcessEntry {
         }
     }
 
-    /// Whether the process has ended and all facts up to its end are there: nothing of it is later.
+    /// Whether the process has ended, and its end names the last known fact: no fact is missing.
     pub(crate) fn is_complete(&self) -> bool {
         self.end
             .as_ref()

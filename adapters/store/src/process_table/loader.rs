@@ -5,7 +5,7 @@ use dormouse_proto::record::codec;
 
 use super::{CheckpointEntry, Digest, ProcessEntry, ProcessTable};
 
-/// A table whose entries arrive one by one. It is not usable before all have arrived.
+/// A process table that is being loaded entry by entry. [`TableLoader::finish`] returns the table.
 #[derive(Debug)]
 pub(crate) struct TableLoader {
     table: ProcessTable,
@@ -25,18 +25,19 @@ impl TableLoader {
     }
 
     /// Adds an entry, by its key in the index.
-    pub(crate) fn add(&mut self, name: &[u8], entry: &[u8]) {
-        let added = self.try_add(name, entry);
+    pub(crate) fn add(&mut self, index_key: &[u8], entry: &[u8]) {
+        let added = self.try_add(index_key, entry);
         self.is_whole &= added.is_some();
     }
 
-    fn try_add(&mut self, name: &[u8], entry: &[u8]) -> Option<()> {
-        let name: &[u8; 9] = name.try_into().ok()?;
-        self.table
-            .digest
-            .combine(Digest::of(&self.table.key, name, entry), u64::wrapping_add);
-        let number = u64::from_be_bytes(*name.last_chunk()?);
-        match name[0] {
+    fn try_add(&mut self, index_key: &[u8], entry: &[u8]) -> Option<()> {
+        let index_key: &[u8; 9] = index_key.try_into().ok()?;
+        self.table.digest.combine(
+            Digest::of(&self.table.key, index_key, entry),
+            u64::wrapping_add,
+        );
+        let number = u64::from_be_bytes(*index_key.last_chunk()?);
+        match index_key[0] {
             b'k' => drop(
                 self.table
                     .checkpoints

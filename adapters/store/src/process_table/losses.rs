@@ -1,5 +1,5 @@
-//! The losses that can be derived from the process table, and the acknowledged ones. `fsck` and the
-//! opening of a store share these functions.
+//! The losses that can be derived from the process table, and the losses that a repair
+//! acknowledged. [`fsck`](crate::fsck()) and the opening of a store share these functions.
 
 use std::collections::BTreeSet;
 
@@ -40,16 +40,16 @@ impl ProcessTable {
     /// # Errors
     /// If they cannot be encoded.
     pub(crate) fn put_losses(&mut self, number: u64, losses: AcknowledgedLosses) -> Encoded {
-        let name = losses_key(number);
+        let index_key = losses_key(number);
         let bytes = codec::encode(&losses)?;
         if let Some(old) = self.acknowledged.insert(number, losses) {
             self.digest.combine(
-                Digest::of(&self.key, &name, &codec::encode(&old)?),
+                Digest::of(&self.key, &index_key, &codec::encode(&old)?),
                 u64::wrapping_sub,
             );
         }
         self.digest
-            .combine(Digest::of(&self.key, &name, &bytes), u64::wrapping_add);
+            .combine(Digest::of(&self.key, &index_key, &bytes), u64::wrapping_add);
         Ok(bytes)
     }
 
@@ -94,8 +94,11 @@ impl ProcessTable {
         &self.lost
     }
 
-    /// The lost ranges in which a process may continue.
-    pub(crate) fn may_continue_in(&self, entry: &ProcessEntry) -> impl Iterator<Item = &LostRange> {
+    /// The lost ranges that may contain later records of a process.
+    pub(crate) fn lost_ranges_after(
+        &self,
+        entry: &ProcessEntry,
+    ) -> impl Iterator<Item = &LostRange> {
         let last_record = entry.last_record;
         let lost = if entry.is_complete() {
             &[]
@@ -103,20 +106,20 @@ impl ProcessTable {
             &self.lost[..]
         };
         lost.iter()
-            .filter(move |lost| last_record.may_continue_in(lost))
+            .filter(move |lost| last_record.may_be_followed_in(lost))
     }
 
-    /// The commit by which every process of a tree had ended, after which the tree's temporary
-    /// files no longer change; `None` if a process has not ended, as far as is known. Costs a pass
-    /// over the table.
+    /// The commit in which the last process of a tree ended, after which the tree's temporary files
+    /// no longer change; `None` if a process has not ended, or may be lost. Costs a pass over the
+    /// table.
     pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
         let mut tree = BTreeSet::from([root]);
         let mut ended = 0;
         // A parent has a lower pid than its children, so it comes first.
         for (pid, entry) in self.entries() {
             let entry = entry?;
-            let parent = match &entry.birth {
-                Some(birth) => birth.parent,
+            let parent = match &entry.creation_row {
+                Some(creation_row) => creation_row.parent,
                 None => return None,
             };
             if pid == root || parent.is_some_and(|parent| tree.contains(&parent)) {
@@ -127,8 +130,8 @@ impl ProcessTable {
         Some(CommitNumber(ended))
     }
 
-    /// Losses that headers, creations, ends and checkpoints show: ranges, then processes, then
-    /// checkpoints.
+    /// The losses that this table shows: lost ranges, then processes without a readable row, then
+    /// unreadable checkpoints.
     pub(crate) fn losses(&self) -> Vec<Issue> {
         let entries = self
             .entries()
@@ -136,8 +139,8 @@ impl ProcessTable {
         self.losses_with(&entries.map(|(pid, _)| pid).collect::<Vec<_>>())
     }
 
-    /// The same, for a caller that knows already which processes have no readable row.
-    pub(super) fn losses_with(&self, unlisted: &[Pid]) -> Vec<Issue> {
+    /// As [`ProcessTable::losses`]; the caller passes the processes without a readable row.
+    pub(super) fn losses_with(&self, unreadable: &[Pid]) -> Vec<Issue> {
         let mut losses: Vec<_> = self
             .lost
             .iter()
@@ -146,7 +149,7 @@ impl ProcessTable {
                 to: lost.to,
             })
             .collect();
-        losses.extend(unlisted.iter().map(|pid| Issue::Row { pid: *pid }));
+        losses.extend(unreadable.iter().map(|pid| Issue::Row { pid: *pid }));
         let damaged = self
             .checkpoints
             .iter()
@@ -155,13 +158,13 @@ impl ProcessTable {
         losses
     }
 
-    /// Processes that may continue in a lost range.
+    /// The processes of which later records may be in a lost range.
     pub(crate) fn open_ends(&self) -> Vec<Issue> {
         let entries = self
             .entries()
             .filter_map(|(pid, entry)| Some((pid, entry?)));
         let open = entries.filter(|(_, entry)| {
-            entry.row().is_some() && self.may_continue_in(entry).next().is_some()
+            entry.row().is_some() && self.lost_ranges_after(entry).next().is_some()
         });
         open.map(|(pid, entry)| Issue::OpenEnd {
             pid,

@@ -7,7 +7,7 @@ const AT: Location = Location {
 };
 
 #[test]
-fn the_secret_of_a_store_is_never_printed() {
+fn debug_output_hides_the_store_key() {
     assert_eq!(format!("{KEY:?}"), "StoreKey(hidden)");
 }
 
@@ -30,7 +30,7 @@ fn header() -> RecordHeader {
 }
 
 #[test]
-fn a_header_opens_only_where_it_was_sealed() {
+fn a_header_verifies_only_at_its_own_location_and_with_its_own_key() {
     let (bytes, hash) = header().sign(&KEY, AT);
     assert_eq!(
         RecordHeader::verify(&bytes, &KEY, AT),
@@ -53,7 +53,7 @@ fn a_header_opens_only_where_it_was_sealed() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_header_is_noticed() {
+fn every_flipped_bit_invalidates_a_header() {
     let (bytes, _) = header().sign(&KEY, AT);
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes;
@@ -67,7 +67,7 @@ fn every_flipped_bit_of_a_header_is_noticed() {
 }
 
 #[test]
-fn what_a_later_version_wrote_is_named_and_never_ignored() {
+fn an_unknown_version_kind_or_flag_is_an_error_of_its_own() {
     let cases = [
         (4, 2, UnknownFormat::Version(2)),
         (5, 200, UnknownFormat::Kind(200)),
@@ -89,7 +89,7 @@ fn what_a_later_version_wrote_is_named_and_never_ignored() {
 }
 
 #[test]
-fn a_header_whose_numbers_cannot_be_is_nobodys() {
+fn a_header_with_implausible_numbers_is_rejected() {
     let most = RecordHeader {
         at_ms: MAX_NUMBER,
         ..header()
@@ -163,7 +163,7 @@ fn a_header_whose_numbers_cannot_be_is_nobodys() {
 }
 
 #[test]
-fn a_payload_is_bound_to_what_a_move_keeps_and_to_nothing_else() {
+fn associated_data_covers_exactly_the_fields_that_a_move_keeps() {
     let associated_data = |header: RecordHeader| header.associated_data(PayloadPart::Whole, 0);
     let moved = RecordHeader {
         place: PlaceInCommit::More,
@@ -221,7 +221,7 @@ fn a_payload_is_bound_to_what_a_move_keeps_and_to_nothing_else() {
 }
 
 #[test]
-fn the_layout_is_the_documented_one() {
+fn a_header_has_the_documented_layout() {
     let (bytes, hash) = header().sign(&KEY, AT);
     let mut expected = Vec::from(*b"DMLG\x01\x04\x01\x00");
     for number in [3_u64, 2, 1, 1_700_000_000_000, 24, 4, 5, 6] {

@@ -1,4 +1,5 @@
-//! Compaction of the segment that is still written: it is closed first, if that is worth it.
+//! Compaction of the active segment, the one that commits are appended to: it is closed first, if
+//! it has enough garbage.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -10,32 +11,32 @@ use crate::compaction::{answers, fill, held};
 use crate::support::*;
 
 /// Closes the active segment if anything in it is garbage.
-const TO_THE_END: Bounds = Bounds {
+const CLOSE_WITH_ANY_GARBAGE: Bounds = Bounds {
     live_percent: 99,
     step_bytes: 400,
     close_bytes: 1,
 };
 
 #[test]
-fn a_store_of_one_segment_is_swept_as_well() {
+fn the_active_segment_is_closed_and_compacted() {
     for options in [LogStore::options(), LogStore::options().key(secret(1))] {
         let folder = tempdir();
         let store = options.clone().open(folder.path()).unwrap();
         let owner = store.claim().unwrap();
         let contents = fill(&store, owner);
         let before = answers(&store);
-        let live = only(&[&contents[2], &contents[7]]);
+        let live = keep_only(&[&contents[2], &contents[7]]);
         let bounds = Bounds {
             close_bytes: 5_000,
-            ..TO_THE_END
+            ..CLOSE_WITH_ANY_GARBAGE
         };
         let ask = |mark, purpose| {
             let watch = &mut |_| ControlFlow::Continue(());
-            sweep_as(
+            sweep_with(
                 &store,
                 owner,
                 &live,
-                Order {
+                CollectionOptions {
                     mark,
                     purpose,
                     bounds,
@@ -77,13 +78,13 @@ fn a_store_of_one_segment_is_swept_as_well() {
 }
 
 #[test]
-fn a_crash_while_the_last_segment_is_closed_and_swept_leaves_every_answer() {
+fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let right = answers(&store);
-    let live = only(&[&contents[2], &contents[7]]);
+    let live = keep_only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();
     let mut crashes = Vec::new();
     let watch = &mut |step: Step| {
@@ -92,14 +93,14 @@ fn a_crash_while_the_last_segment_is_closed_and_swept_leaves_every_answer() {
         crashes.push((step, copy));
         ControlFlow::Continue(())
     };
-    sweep_as(
+    sweep_with(
         &store,
         owner,
         &live,
-        Order {
+        CollectionOptions {
             mark,
             purpose: Purpose::Free,
-            bounds: TO_THE_END,
+            bounds: CLOSE_WITH_ANY_GARBAGE,
         },
         watch,
     )
@@ -116,14 +117,14 @@ fn a_crash_while_the_last_segment_is_closed_and_swept_leaves_every_answer() {
         let owner = store.claim().unwrap();
         let mark = store.begin_mark(owner).unwrap();
         let watch = &mut |_| ControlFlow::Continue(());
-        sweep_as(
+        sweep_with(
             &store,
             owner,
             &live,
-            Order {
+            CollectionOptions {
                 mark,
                 purpose: Purpose::Free,
-                bounds: TO_THE_END,
+                bounds: CLOSE_WITH_ANY_GARBAGE,
             },
             watch,
         )

@@ -1,5 +1,5 @@
-//! Compaction: what it frees, what it must never touch, and what a crash in the middle of it
-//! leaves.
+//! Compaction: it frees garbage, keeps everything else, and a crash in the middle of it loses
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ fn open(folder: &Path) -> LogStore {
         .unwrap()
 }
 
-/// Commits contents, and enough else to fill a few segments.
+/// Commits contents, and other records that fill a few segments.
 pub(crate) fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
     let contents: Vec<_> = (0..12).map(|seed| bytes(seed, 600)).collect();
     commit(store, owner, &[created(1), created(2)]);
@@ -57,7 +57,7 @@ pub(crate) fn fill(store: &dyn Store, owner: OwnerToken) -> Vec<Bytes> {
     contents
 }
 
-/// Every answer of a store, except contents.
+/// The answers to all queries of a store, except contents.
 pub(crate) fn answers(store: &dyn Store) -> String {
     let mut said = format!("{:?}\n{:?}\n", store.processes(), store.checkpoints());
     for pid in (1..=6).map(Pid) {
@@ -77,14 +77,14 @@ pub(crate) fn held<'a>(store: &dyn Store, contents: &'a [Bytes]) -> Vec<&'a Byte
 }
 
 #[test]
-fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
+fn a_sweep_frees_unreferenced_contents_and_changes_no_other_answer() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let before = answers(&store);
-    let live = only(&[&contents[2], &contents[7], &bytes(99, 3_000)]);
-    let foreseen = count(&store, owner, &live);
+    let live = keep_only(&[&contents[2], &contents[7], &bytes(99, 3_000)]);
+    let foreseen = count_garbage(&store, owner, &live);
     assert_eq!(held(&store, &contents).len(), 12, "to count frees nothing");
     let swept = sweep(&store, owner, &live);
     assert_eq!(
@@ -130,7 +130,7 @@ fn a_sweep_frees_what_nothing_refers_to_and_changes_no_other_answer() {
 /// A long-lived store has many compacted segments, none of which may take an open file.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_is_left_of_a_swept_segment_is_not_kept_open() {
+fn the_file_of_a_compacted_segment_is_closed() {
     let folder = tempdir();
     let log = folder.path().canonicalize().unwrap().join("log");
     let open_files = || {
@@ -149,7 +149,7 @@ fn what_is_left_of_a_swept_segment_is_not_kept_open() {
     fill(&store, owner);
     let before = open_files();
     assert_eq!(before, lengths().count());
-    let swept = sweep(&store, owner, &only(&[]));
+    let swept = sweep(&store, owner, &keep_only(&[]));
     assert!(swept.freed_parts > 3, "{swept:?}");
     let live = lengths().filter(|length| *length > 168).count();
     assert_eq!(open_files(), live, "beside those that hold something");
@@ -160,7 +160,7 @@ fn what_is_left_of_a_swept_segment_is_not_kept_open() {
 }
 
 #[test]
-fn a_sweep_of_what_was_swept_finds_nothing_more() {
+fn a_second_sweep_finds_nothing_to_free() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
@@ -177,7 +177,7 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
         owner,
         &[process_deleted(2), history_truncated(1, 6)],
     );
-    let live = only(&[&contents[7]]);
+    let live = keep_only(&[&contents[7]]);
     // Moved records follow the inspected segments, and are inspected by the next compaction.
     let sizes: Vec<_> = (0..6)
         .map(|_| sweep(&store, owner, &live).bytes_after)
@@ -189,7 +189,7 @@ fn a_sweep_of_what_was_swept_finds_nothing_more() {
 }
 
 #[test]
-fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
+fn deleted_pids_and_checkpoints_are_merged_and_stay_deleted() {
     let folder = tempdir();
     let open = || {
         LogStore::options()
@@ -215,7 +215,7 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
                 ],
             );
         }
-        // One process in the middle of each round stays.
+        // One process in the middle of each round is not deleted.
         for pid in pids.filter(|pid| pid % 100 != 50) {
             commit(
                 &store,
@@ -232,30 +232,34 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
             close_bytes: 1,
             ..Bounds::default()
         };
-        let order = Order {
+        let options = CollectionOptions {
             mark,
             purpose: Purpose::Free,
             bounds,
         };
-        let swept = sweep_as(&store, owner, &Live::default(), order, &mut |_| {
-            ControlFlow::Continue(())
-        })
+        let swept = sweep_with(
+            &store,
+            owner,
+            &LiveContents::default(),
+            options,
+            &mut |_| ControlFlow::Continue(()),
+        )
         .unwrap();
         // Each segment that ever existed leaves one record of 168 bytes.
         sizes.push(swept.bytes_after - 168 * files(&folder.path().join("log")).len() as u64);
     }
-    // The segment that is being written may keep what says it until the next round.
+    // The active segment may still contain records that list deleted numbers.
     let growth = (sizes[4].min(sizes[5]) - sizes[0]) / 4;
     assert!(
         growth < 10 * 168,
         "99 processes and checkpoints are given up in a round: {sizes:?}"
     );
-    let right = [1, 50, 150, 250, 350, 450, 550].map(Pid).to_vec();
+    let expected_store = [1, 50, 150, 250, 350, 450, 550].map(Pid).to_vec();
     let check = |store: &LogStore, case: &str| {
         let listing = store.processes().unwrap();
         assert_eq!(
             listing.rows.iter().map(|row| row.pid).collect::<Vec<_>>(),
-            right,
+            expected_store,
             "{case}"
         );
         assert_eq!(
@@ -307,9 +311,11 @@ fn what_says_that_many_were_given_up_takes_little_room_and_is_believed() {
 }
 
 #[test]
-fn a_content_that_a_commit_names_after_the_mark_began_survives() {
+fn a_content_that_a_commit_references_after_the_mark_began_survives() {
     let moments = [None, Some("inspect"), Some("move"), Some("clean")];
-    let all = [("plain", LogStore::options())].into_iter().chain(coded());
+    let all = [("plain", LogStore::options())]
+        .into_iter()
+        .chain(encoding_options());
     for ((name, options), at) in all.flat_map(|options| moments.map(|at| (options.clone(), at))) {
         let folder = tempdir();
         let open = || {
@@ -352,7 +358,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
             }
             ControlFlow::Continue(())
         };
-        sweep_watched(&store, owner, mark, &only(&[&contents[1]]), watch).unwrap();
+        sweep_watched(&store, owner, mark, &keep_only(&[&contents[1]]), watch).unwrap();
         assert_eq!(
             held(&store, &contents),
             [&contents[1], &contents[3], &contents[5]],
@@ -366,7 +372,7 @@ fn a_content_that_a_commit_names_after_the_mark_began_survives() {
 }
 
 #[test]
-fn who_reads_a_content_reads_on_while_it_is_swept_away() {
+fn an_open_content_can_be_read_after_it_was_swept() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
@@ -375,20 +381,20 @@ fn who_reads_a_content_reads_on_while_it_is_swept_away() {
         store.content(hash(&contents[1])).unwrap(),
         store.content(hash(&contents[2])).unwrap(),
     );
-    sweep(&store, owner, &only(&[&contents[1]]));
+    sweep(&store, owner, &keep_only(&[&contents[1]]));
     for (content, backing) in [(&contents[1], kept), (&contents[2], dropped)] {
         assert_eq!(backing.slice(0..600).unwrap(), *content);
     }
 }
 
 #[test]
-fn a_sweep_that_is_broken_off_leaves_every_answer_and_can_be_made_again() {
+fn an_interrupted_sweep_changes_no_answer_and_can_be_repeated() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
     let before = answers(&store);
-    let live = only(&[&contents[2], &contents[7]]);
+    let live = keep_only(&[&contents[2], &contents[7]]);
     for steps in 0..40 {
         let mark = store.begin_mark(owner).unwrap();
         let mut left = steps;
@@ -410,7 +416,7 @@ fn a_sweep_that_is_broken_off_leaves_every_answer_and_can_be_made_again() {
 }
 
 #[test]
-fn a_crash_at_any_step_leaves_every_answer() {
+fn a_crash_at_any_step_of_a_sweep_changes_no_answer() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
@@ -427,12 +433,12 @@ fn a_crash_at_any_step_leaves_every_answer() {
         owner,
         &[process_deleted(2), history_truncated(1, 6)],
     );
-    let right = answers(&store);
-    let live = only(&[&contents[2], &contents[7]]);
+    let expected_answers = answers(&store);
+    let live = keep_only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();
     let mut crashes = Vec::new();
     let watch = &mut |step: Step| {
-        // Some of the segments are enough.
+        // Crashes are tested at the steps of some segments only, to save time.
         let chosen = if step.segment() % 4 == 2 {
             &[true, false][..]
         } else {
@@ -457,7 +463,7 @@ fn a_crash_at_any_step_leaves_every_answer() {
             fs::remove_dir_all(copy.path().join("index")).unwrap();
         }
         let store = open(copy.path());
-        assert_eq!(answers(&store), right, "{case}");
+        assert_eq!(answers(&store), expected_answers, "{case}");
         let there = held(&store, &contents);
         assert!(
             there.contains(&&contents[2]) && there.contains(&&contents[7]),
@@ -465,7 +471,7 @@ fn a_crash_at_any_step_leaves_every_answer() {
         );
         let owner = store.claim().unwrap();
         sweep(&store, owner, &live);
-        assert_eq!(answers(&store), right, "{case}, and swept again");
+        assert_eq!(answers(&store), expected_answers, "{case}, and swept again");
         assert_eq!(
             held(&store, &contents),
             [&contents[2], &contents[7]],
@@ -484,7 +490,7 @@ fn a_crash_at_any_step_leaves_every_answer() {
 }
 
 #[test]
-fn what_is_damaged_is_left_where_it_is() {
+fn a_damaged_segment_is_not_compacted() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
@@ -506,7 +512,7 @@ fn what_is_damaged_is_left_where_it_is() {
     fs::write(path(number), &damaged).unwrap();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
-    let swept = sweep(&store, owner, &only(&[&contents[2]]));
+    let swept = sweep(&store, owner, &keep_only(&[&contents[2]]));
     assert_eq!(swept.damaged_parts, [number]);
     assert!(swept.freed_parts > 1, "{swept:?}");
     assert_eq!(fs::read(path(number)).unwrap(), damaged);
@@ -520,7 +526,7 @@ fn what_is_damaged_is_left_where_it_is() {
 }
 
 #[test]
-fn an_older_owner_sweeps_nothing() {
+fn an_older_owner_cannot_sweep() {
     let folder = tempdir();
     let store = open(folder.path());
     let old = store.claim().unwrap();
@@ -531,7 +537,7 @@ fn an_older_owner_sweeps_nothing() {
         Err(StoreError::Stale { .. })
     ));
     let mark = store.begin_mark(new).unwrap();
-    let refused = sweep_watched(&store, old, mark, &only(&[]), &mut |_| {
+    let refused = sweep_watched(&store, old, mark, &keep_only(&[]), &mut |_| {
         ControlFlow::Continue(())
     });
     assert!(
@@ -542,7 +548,7 @@ fn an_older_owner_sweeps_nothing() {
 }
 
 #[test]
-fn a_mark_that_begins_while_another_sweeps_ends_that_sweep_before_it_frees_more() {
+fn a_new_mark_ends_a_running_sweep_before_it_frees_more() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
@@ -565,18 +571,18 @@ fn a_mark_that_begins_while_another_sweeps_ends_that_sweep_before_it_frees_more(
         }
         ControlFlow::Continue(())
     };
-    let refused = sweep_watched(&store, owner, mark, &only(&[]), watch).unwrap_err();
+    let refused = sweep_watched(&store, owner, mark, &keep_only(&[]), watch).unwrap_err();
     assert!(refused.to_string().contains("once at a time"), "{refused}");
     assert_eq!(held(&store, &contents).len(), 12);
 }
 
 #[test]
-fn a_quota_refuses_by_name_and_gives_way_after_a_sweep() {
+fn a_commit_over_the_quota_is_refused_until_a_sweep_frees_space() {
     let folder = tempdir();
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    let quota = count(&store, owner, &only(&[])).bytes_before + 3_000;
+    let quota = count_garbage(&store, owner, &keep_only(&[])).bytes_before + 3_000;
     drop(store);
     let store = LogStore::options()
         .segment_bytes(SEGMENT_BYTES)
@@ -606,15 +612,15 @@ fn a_quota_refuses_by_name_and_gives_way_after_a_sweep() {
         "nothing of it was written"
     );
     commit(&store, owner, &[ended(1)]);
-    sweep(&store, owner, &only(&[&contents[0]]));
+    sweep(&store, owner, &keep_only(&[&contents[0]]));
     commit(&store, owner, &[facts(1, 13..=13), content(&large)]);
     assert_eq!(read(&store, hash(&large)).unwrap(), large);
 }
 
 /// A seeded pseudo-random generator.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0
@@ -624,28 +630,28 @@ impl Dice {
     }
 }
 
-/// A commit that is valid, or nearly.
-fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<WriteOp> {
-    (0..=dice.below(3))
+/// The operations of a random commit, which may be invalid.
+fn entries(rng: &mut Rng, expected_store: &MemoryStore, contents: &[Bytes]) -> Vec<WriteOp> {
+    (0..=rng.below(3))
         .map(|_| {
-            let pid = 1 + dice.below(6);
-            let last = right
+            let pid = 1 + rng.below(6);
+            let last = expected_store
                 .journal(Pid(pid), None)
                 .map_or(0, |journal| journal.base.plus(journal.facts.len()).0);
-            match dice.below(20) {
+            match rng.below(20) {
                 0..3 => created(pid),
-                3..9 => facts(pid, last + 1..=last + 1 + dice.below(3)),
-                9..12 => content(&contents[dice.below(contents.len() as u64) as usize]),
+                3..9 => facts(pid, last + 1..=last + 1 + rng.below(3)),
+                9..12 => content(&contents[rng.below(contents.len() as u64) as usize]),
                 12 | 13 => snapshot(pid, last),
                 14 | 15 => temp_file(
                     pid,
-                    right
+                    expected_store
                         .temp_files(Pid(pid))
                         .map_or(1, |changes| changes.len() as u64 + 1),
                 ),
                 16 => ended(pid),
                 17 => checkpoint(
-                    right
+                    expected_store
                         .checkpoints()
                         .unwrap()
                         .last()
@@ -653,12 +659,12 @@ fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Writ
                     &[1, 2, pid],
                 ),
                 18 => WriteOp::CheckpointDropped {
-                    id: CheckpointId(1 + dice.below(4)),
+                    id: CheckpointId(1 + rng.below(4)),
                 },
-                _ if dice.below(3) == 0 => process_deleted(pid),
+                _ if rng.below(3) == 0 => process_deleted(pid),
                 _ => history_truncated(
                     pid,
-                    right
+                    expected_store
                         .journal(Pid(pid), Some(FactNumber(last / 2)))
                         .map_or(0, |it| it.base.0),
                 ),
@@ -668,7 +674,7 @@ fn entries(dice: &mut Dice, right: &MemoryStore, contents: &[Bytes]) -> Vec<Writ
 }
 
 #[test]
-fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
+fn random_operations_have_the_same_answers_with_and_without_sweeps() {
     let seed: u64 = std::env::var("DORMOUSE_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -679,14 +685,14 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
         .unwrap_or(12);
     let mut freed = 0;
     for seed in seed..seed + rounds {
-        let (folder, right, mut dice) = (tempdir(), MemoryStore::new(), Dice(seed));
+        let (folder, expected_store, mut rng) = (tempdir(), MemoryStore::new(), Rng(seed));
         let contents: Vec<_> = (0..10).map(|number| bytes(number, 40 << number)).collect();
         let mut store = open(folder.path());
-        let mut owners = (store.claim().unwrap(), right.claim().unwrap());
+        let mut owners = (store.claim().unwrap(), expected_store.claim().unwrap());
         for step in 0..160 {
             let case = format!("seed {seed}, step {step}");
-            let batch = entries(&mut dice, &right, &contents);
-            let until = if dice.below(2) == 0 {
+            let batch = entries(&mut rng, &expected_store, &contents);
+            let until = if rng.below(2) == 0 {
                 SyncLevel::Written
             } else {
                 SyncLevel::Synced
@@ -704,18 +710,18 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
             };
             assert_eq!(
                 outcome(&store, owners.0),
-                outcome(&right, owners.1),
+                outcome(&expected_store, owners.1),
                 "{case}: {batch:?}"
             );
-            if dice.below(6) == 0 {
-                let named: Vec<_> = contents.iter().filter(|_| dice.below(3) > 0).collect();
-                let live = if dice.below(3) == 0 {
-                    Live::default()
+            if rng.below(6) == 0 {
+                let named: Vec<_> = contents.iter().filter(|_| rng.below(3) > 0).collect();
+                let live = if rng.below(3) == 0 {
+                    LiveContents::default()
                 } else {
-                    only(&named)
+                    keep_only(&named)
                 };
-                let mut left = if dice.below(2) == 0 {
-                    dice.below(20)
+                let mut left = if rng.below(2) == 0 {
+                    rng.below(20)
                 } else {
                     1_000
                 };
@@ -731,10 +737,14 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                 freed += swept.unwrap().freed_parts;
                 // From here on the expected store has the same contents, whatever a segment still
                 // contains. Without a process nothing references any.
-                let is_referred_to =
-                    |hash| live.contains(hash) && !right.processes().unwrap().rows.is_empty();
+                let is_referred_to = |hash| {
+                    live.contains(hash) && !expected_store.processes().unwrap().rows.is_empty()
+                };
                 for bytes in &contents {
-                    let (here, there) = (read(&store, hash(bytes)), read(&right, hash(bytes)));
+                    let (here, there) = (
+                        read(&store, hash(bytes)),
+                        read(&expected_store, hash(bytes)),
+                    );
                     if is_referred_to(hash(bytes)) && there.is_ok() {
                         assert_eq!(
                             here.ok(),
@@ -744,29 +754,29 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                         );
                     }
                 }
-                sweep(&right, owners.1, &live);
+                sweep(&expected_store, owners.1, &live);
             }
-            if dice.below(12) == 0 {
+            if rng.below(12) == 0 {
                 drop(store);
-                if dice.below(2) == 0 {
+                if rng.below(2) == 0 {
                     fs::remove_dir_all(folder.path().join("index")).unwrap();
                 }
                 store = open(folder.path());
-                owners = (store.claim().unwrap(), right.claim().unwrap());
+                owners = (store.claim().unwrap(), expected_store.claim().unwrap());
             }
             for pid in (1..=6).map(Pid) {
-                let journals = [store.journal(pid, None), right.journal(pid, None)]
+                let journals = [store.journal(pid, None), expected_store.journal(pid, None)]
                     .map(|journal| format!("{journal:?}"));
                 assert_eq!(journals[0], journals[1], "{case}");
                 let changes = (
                     store.temp_files(pid).map(records),
-                    right.temp_files(pid).map(records),
+                    expected_store.temp_files(pid).map(records),
                 );
                 assert_eq!(changes.0.ok(), changes.1.ok(), "{case}");
             }
             assert_eq!(
                 store.processes().unwrap(),
-                right.processes().unwrap(),
+                expected_store.processes().unwrap(),
                 "{case}"
             );
         }
@@ -777,7 +787,7 @@ fn a_random_life_with_sweeps_in_it_has_the_answers_of_one_without() {
                 .map(|it| (it.id, it.members.clone(), it.at_ms))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(members(&store), members(&right), "seed {seed}");
+        assert_eq!(members(&store), members(&expected_store), "seed {seed}");
     }
     assert!(freed > 20, "sweeps freed {freed} segments only");
 }

@@ -1,4 +1,5 @@
-//! The conformance suite, run on a log store with each encoding and each way of opening it.
+//! Runs the conformance suite on a log store, with each encoding and in several ways of reopening
+//! it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use dormouse_store_conformance::check_store;
 
 use crate::support::*;
 
-/// The only test of these that writes to a real disk.
+/// The only one of these tests that writes to a real disk.
 #[test]
 fn the_log_store_conforms() {
     check_store(|| {
@@ -29,7 +30,7 @@ fn the_log_store_conforms() {
 }
 
 #[test]
-fn the_log_store_conforms_reopened_without_its_index_between_any_two_operations() {
+fn the_log_store_conforms_if_it_is_reopened_without_its_index_before_each_operation() {
     check_store(|| {
         let folder = tempdir();
         Box::new(move |operation| {
@@ -40,7 +41,7 @@ fn the_log_store_conforms_reopened_without_its_index_between_any_two_operations(
 }
 
 #[test]
-fn the_log_store_conforms_reopened_in_small_segments() {
+fn the_log_store_conforms_if_it_is_reopened_with_small_segments() {
     check_store(|| {
         let folder = tempdir();
         Box::new(move |operation| {
@@ -55,7 +56,7 @@ fn the_log_store_conforms_reopened_in_small_segments() {
 }
 
 #[test]
-fn the_log_store_conforms_though_its_index_is_deleted_while_it_is_open() {
+fn the_log_store_conforms_if_its_index_is_deleted_while_it_is_open() {
     check_store(|| {
         let folder = tempdir();
         let store = LogStore::open(folder.path()).unwrap();
@@ -71,14 +72,14 @@ fn the_log_store_conforms_though_its_index_is_deleted_while_it_is_open() {
 
 /// Compaction needs an owner, and a new claim would invalidate the suite's token, so the suite's
 /// own token is used.
-fn newest(store: &LogStore) -> Option<OwnerToken> {
+fn latest_owner(store: &LogStore) -> Option<OwnerToken> {
     (0..64)
         .map(OwnerToken)
         .find(|owner| store.begin_mark(*owner).is_ok())
 }
 
 #[test]
-fn the_log_store_conforms_swept_between_any_two_operations() {
+fn the_log_store_conforms_if_it_is_swept_between_operations() {
     let sealed = LogStore::options()
         .compression(Compression::Zstd(3))
         .key(secret(1));
@@ -100,8 +101,8 @@ fn the_log_store_conforms_swept_between_any_two_operations() {
                 };
                 let held = store.take().unwrap_or_else(open);
                 operation(&held);
-                if let Some(owner) = newest(&held) {
-                    let swept = sweep(&held, owner, &Live::default());
+                if let Some(owner) = latest_owner(&held) {
+                    let swept = sweep(&held, owner, &LiveContents::default());
                     assert!(swept.damaged_parts.is_empty(), "{swept:?}");
                 }
                 if reopened {
@@ -117,7 +118,7 @@ fn the_log_store_conforms_swept_between_any_two_operations() {
 
 #[test]
 fn a_store_that_is_encrypted_or_compressed_conforms() {
-    for (name, options) in coded() {
+    for (name, options) in encoding_options() {
         check_store(|| {
             let (folder, options) = (tempdir(), options.clone());
             Box::new(move |operation| {
@@ -129,10 +130,10 @@ fn a_store_that_is_encrypted_or_compressed_conforms() {
 }
 
 #[test]
-fn what_is_open_for_reading_only_answers_like_the_store_that_it_stands_beside() {
+fn a_read_only_store_gives_the_same_answers_as_the_store_that_is_written() {
     for options in [LogStore::options()]
         .into_iter()
-        .chain(coded().into_iter().map(|(_, options)| options))
+        .chain(encoding_options().into_iter().map(|(_, options)| options))
     {
         check_store(|| {
             let folder = tempdir();
@@ -146,7 +147,7 @@ fn what_is_open_for_reading_only_answers_like_the_store_that_it_stands_beside() 
             let options = options.clone();
             Box::new(move |operation| {
                 let beside = options.clone().read_only(folder.path()).unwrap();
-                operation(&Beside {
+                operation(&WriterAndReader {
                     reads: beside,
                     writes: Arc::clone(&store),
                 });
@@ -156,12 +157,12 @@ fn what_is_open_for_reading_only_answers_like_the_store_that_it_stands_beside() 
 }
 
 /// Writes one store, and reads from another that has the folder open for reading.
-struct Beside {
+struct WriterAndReader {
     reads: LogStore,
     writes: Arc<LogStore>,
 }
 
-impl Store for Beside {
+impl Store for WriterAndReader {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         self.writes.claim()
     }

@@ -1,4 +1,4 @@
-//! The figures that a compaction reports, against those computed from the operations.
+//! Compares the figures that a compaction reports with figures computed from the operations.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -10,12 +10,12 @@ use dormouse_store::LogStore;
 
 use crate::support::*;
 
-const HEADER: u64 = 168;
+const HEADER_BYTES: u64 = 168;
 /// The length of a segment's first record.
-const OPENED: u64 = HEADER + 32;
+const SEGMENT_OPENED_BYTES: u64 = HEADER_BYTES + 32;
 
 /// The length of an operation's record.
-fn bytes_of(entry: &WriteOp) -> u64 {
+fn record_bytes(entry: &WriteOp) -> u64 {
     let payload = match entry {
         WriteOp::Content { bytes, .. } => bytes.len(),
         WriteOp::ProcessCreated { row, image } => {
@@ -26,17 +26,17 @@ fn bytes_of(entry: &WriteOp) -> u64 {
         WriteOp::ProcessDeleted { .. } => 0,
         other => panic!("{other:?} is not in this test"),
     };
-    HEADER + payload as u64
+    HEADER_BYTES + payload as u64
 }
 
 /// Where the records of a segment end. Computed from the records, because the last byte of one may
 /// be zero like the reserved space after it.
-fn written(segment: &Path) -> u64 {
+fn records_end(segment: &Path) -> u64 {
     let bytes = fs::read(segment).unwrap();
     let mut end = 0;
     while bytes[end..].starts_with(b"DMLG") {
         let length = u64::from_le_bytes(*bytes[end + 40..].first_chunk().unwrap());
-        end += (HEADER + length) as usize;
+        end += (HEADER_BYTES + length) as usize;
     }
     end as u64
 }
@@ -59,13 +59,13 @@ fn commits() -> Vec<Commit> {
             (snapshot(1, 9), true),
         ],
         vec![(process_deleted(2), true)],
-        // Follows what is compacted.
+        // The last commit is in a later segment than those that are compacted.
         vec![(facts(1, 10..=10), true)],
     ]
 }
 
 #[test]
-fn what_a_sweep_reports_is_what_its_records_come_to() {
+fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
     for live_percent in [0, 20, 40, 50, 60, 99] {
         let folder = tempdir();
         // One segment per commit.
@@ -86,17 +86,17 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
             );
         }
         let total = |entries: &[(WriteOp, bool)]| {
-            OPENED
+            SEGMENT_OPENED_BYTES
                 + entries
                     .iter()
-                    .map(|(entry, _)| bytes_of(entry))
+                    .map(|(entry, _)| record_bytes(entry))
                     .sum::<u64>()
         };
         let live_bytes = |entries: &[(WriteOp, bool)]| {
             entries
                 .iter()
                 .filter(|it| it.1)
-                .map(|it| bytes_of(&it.0))
+                .map(|it| record_bytes(&it.0))
                 .sum::<u64>()
         };
         let looked_at = &commits[..commits.len() - 1];
@@ -108,21 +108,21 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
             .iter()
             .flat_map(|(_, _, entries)| entries.iter())
             .filter(|(entry, is_live)| matches!(entry, WriteOp::Content { .. }) && !is_live)
-            .map(|(entry, _)| bytes_of(entry))
+            .map(|(entry, _)| record_bytes(entry))
             .collect();
 
-        let live = only(&[&bytes(1, 2_000), &bytes(4, 2_000)]);
+        let live = keep_only(&[&bytes(1, 2_000), &bytes(4, 2_000)]);
         let bounds = Bounds {
             live_percent,
             step_bytes: 1 << 20,
             close_bytes: u64::MAX,
         };
         let ask = |mark, purpose| {
-            sweep_as(
+            sweep_with(
                 &store,
                 owner,
                 &live,
-                Order {
+                CollectionOptions {
                     mark,
                     purpose,
                     bounds,
@@ -135,7 +135,7 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
         let on_disk = || {
             files(&folder.path().join("log"))
                 .iter()
-                .map(|path| written(path))
+                .map(|path| records_end(path))
                 .sum::<u64>()
         };
         let before = on_disk();
@@ -189,7 +189,7 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
         }
         let kept: u64 = freed
             .iter()
-            .map(|(total, live, _)| total - live - HEADER)
+            .map(|(total, live, _)| total - live - HEADER_BYTES)
             .sum();
         assert_eq!(
             foreseen.bytes_after,
@@ -201,7 +201,7 @@ fn what_a_sweep_reports_is_what_its_records_come_to() {
         let moved_from = freed.iter().filter(|(_, live, _)| *live > 0).count() as u64;
         assert_eq!(
             swept.bytes_after,
-            foreseen.bytes_after + moved_from * OPENED,
+            foreseen.bytes_after + moved_from * SEGMENT_OPENED_BYTES,
             "done at {live_percent} %"
         );
         drop(store);

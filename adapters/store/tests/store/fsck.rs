@@ -59,7 +59,7 @@ fn state(folder: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_store_that_is_whole_is_said_to_be() {
+fn an_undamaged_store_has_no_issues() {
     let folder = tempdir();
     fill(folder.path());
     let before = state(folder.path());
@@ -93,7 +93,7 @@ fn a_store_that_is_whole_is_said_to_be() {
 }
 
 #[test]
-fn damage_is_reported_by_process_and_by_content() {
+fn damage_is_reported_for_each_process_and_content() {
     let held = hash(&bytes(5, 2_000));
     let cases: [(&[u8], String); 6] = [
         (
@@ -135,7 +135,7 @@ fn damage_is_reported_by_process_and_by_content() {
 }
 
 #[test]
-fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
+fn a_damaged_snapshot_is_dropped_and_the_journal_replayed_from_an_earlier_one() {
     let folder = tempdir();
     fill(folder.path());
     damage(folder.path(), b"image of 1 at 9");
@@ -153,7 +153,7 @@ fn a_snapshot_that_is_damaged_is_given_up_and_the_journal_is_replayed() {
 }
 
 #[test]
-fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
+fn a_damaged_content_is_declared_lost_until_it_is_committed_again() {
     let folder = tempdir();
     let held = fill(folder.path());
     damage(folder.path(), &held);
@@ -184,7 +184,7 @@ fn a_content_that_is_lost_is_noted_and_heals_when_it_is_committed_again() {
 }
 
 #[test]
-fn one_file_of_head_is_enough_and_the_other_is_written_again() {
+fn a_damaged_file_of_head_is_rewritten_from_the_other() {
     for lost in ["HEAD", "HEAD2"] {
         for damage in [None, Some(&b"nothing"[..])] {
             let folder = tempdir();
@@ -229,7 +229,7 @@ fn one_file_of_head_is_enough_and_the_other_is_written_again() {
 }
 
 #[test]
-fn a_store_with_a_damaged_birth_lists_the_others() {
+fn a_store_with_a_damaged_creation_record_lists_the_other_processes() {
     let folder = tempdir();
     fill(folder.path());
     damage(folder.path(), b"image of 2");
@@ -241,7 +241,7 @@ fn a_store_with_a_damaged_birth_lists_the_others() {
 }
 
 #[test]
-fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_given_again() {
+fn a_damaged_checkpoint_is_reported_and_its_number_is_never_reused() {
     let folder = tempdir();
     let open = || {
         LogStore::options()
@@ -273,7 +273,7 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
         if !with_index {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
         } else {
-            // An index that was flushed before the damage knows more, and is used.
+            // An index that was flushed before the damage still has the entry, and is used.
             drop(open());
             fs::remove_dir_all(folder.path().join("index")).unwrap();
             drop(open());
@@ -292,7 +292,7 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
             "{lost:?}"
         );
         let owner = store.claim().unwrap();
-        let swept = sweep(&store, owner, &Live::default());
+        let swept = sweep(&store, owner, &LiveContents::default());
         assert_eq!(swept.damaged_parts.len(), 1, "{swept:?}");
         assert_eq!(
             fs::read(&path).unwrap(),
@@ -317,7 +317,7 @@ fn a_checkpoint_that_is_damaged_is_said_to_be_and_neither_swept_nor_its_number_g
 }
 
 #[test]
-fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals() {
+fn a_damaged_content_of_an_encrypted_store_is_reported_by_its_hash() {
     let folder = tempdir();
     let options = LogStore::options().key(secret(1));
     let segment = folder.path().join("log/00000001.seg");
@@ -362,7 +362,7 @@ fn a_content_that_is_lost_in_an_encrypted_store_is_called_by_its_hash_and_heals(
 }
 
 #[test]
-fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
+fn a_lost_head_of_an_encrypted_store_is_rewritten_if_the_key_is_given() {
     let folder = tempdir();
     let options = LogStore::options().key(secret(1));
     let held = bytes(5, 2_000);
@@ -371,7 +371,7 @@ fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
         let owner = store.claim().unwrap();
         commit(&store, owner, &[created(1), content(&held)]);
     }
-    lose_head(folder.path());
+    remove_head_files(folder.path());
     for other in [LogStore::options(), LogStore::options().key(secret(2))] {
         let refused = fsck(folder.path(), &other, Repair::Yes, &mut |_, _| {}).unwrap_err();
         assert!(
@@ -389,7 +389,7 @@ fn a_head_that_an_encrypted_store_has_lost_is_written_again_with_its_key() {
 }
 
 #[test]
-fn a_store_is_looked_over_beside_its_writer_and_nothing_is_touched() {
+fn a_check_next_to_a_writer_changes_no_file() {
     let folder = tempdir();
     fill(folder.path());
     let store = LogStore::open(folder.path()).unwrap();
@@ -408,7 +408,7 @@ fn a_store_is_looked_over_beside_its_writer_and_nothing_is_touched() {
 }
 
 #[test]
-fn what_opening_refuses_and_what_only_a_lost_head_would_show_is_found() {
+fn fsck_reports_stray_segments_and_damaged_segment_starts() {
     let folder = tempdir();
     fill(folder.path());
     let segment = |number: u32| folder.path().join(format!("log/{number:08}.seg"));
@@ -435,7 +435,7 @@ fn what_opening_refuses_and_what_only_a_lost_head_would_show_is_found() {
 
 /// The record of a process's end says how many facts there were, so that missing ones are detected.
 #[test]
-fn facts_that_are_lost_before_an_end_or_a_snapshot_are_missed() {
+fn facts_that_are_lost_before_an_end_or_a_snapshot_are_reported() {
     for (entries, last) in [
         (vec![facts(1, 2..=3), ended(1)], 3),
         (vec![facts(1, 2..=3), snapshot(1, 3)], 3),

@@ -1,10 +1,9 @@
-//! Stores that were written by format version 1: every later version must open them and give the
-//! same answers.
+//! Stores of format version 1: every later version must open them and give the same answers.
 //!
-//! `tests/golden` holds one of each way to keep a store: HEAD and the log, without lock and index.
-//! They are written again where `DORMOUSE_GOLDEN` is `write`, or the name of one of them, which is
-//! only right before a release, or together with a new format version: then the old ones stay, and
-//! the new ones go beside them.
+//! `tests/golden` contains a store for each combination of options: HEAD and the log, without lock
+//! and index. If `DORMOUSE_GOLDEN` is `write`, this test writes all of them again; if it is the
+//! name of a store, only that one. Do that only before a release, or together with a new format
+//! version: then the old stores stay, and the new ones are added next to them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -128,7 +127,7 @@ fn fill(store: &dyn Store, name: &str) {
         .for_each(|entries| commit(store, owner, entries));
 }
 
-fn write(name: &str, options: &Options) {
+fn write_golden_store(name: &str, options: &Options) {
     let folder = tempfile::tempdir().unwrap();
     let store = options
         .clone()
@@ -138,14 +137,14 @@ fn write(name: &str, options: &Options) {
     fill(&store, name);
     if name.starts_with("swept") {
         // Moved records are appended at the end, and each earlier segment becomes one record.
-        let swept = sweep(&store, store.claim().unwrap(), &Live::default());
+        let swept = sweep(&store, store.claim().unwrap(), &LiveContents::default());
         assert!(
             swept.freed_parts > 0 && swept.moved_bytes > 0,
             "{name}: {swept:?}"
         );
     }
     drop(store);
-    if is_mended(name) {
+    if is_repaired(name) {
         // The one content of this length, and the snapshot that is not needed.
         damage(folder.path(), |kind, _, count| {
             kind == 2 && count == LOST as u64
@@ -184,61 +183,64 @@ fn damage(folder: &Path, wanted: impl Fn(u8, u64, u64) -> bool) {
 /// The length of the content that is lost in a repaired store.
 const LOST: usize = 900;
 
-fn is_mended(name: &str) -> bool {
+fn is_repaired(name: &str) -> bool {
     name.starts_with("mended")
 }
 
 /// The expected answers: a dropped snapshot is as if it had never been written.
-fn right(name: &str) -> MemoryStore {
-    let right = MemoryStore::new();
-    let owner = right.claim().unwrap();
+fn expected_store(name: &str) -> MemoryStore {
+    let expected_store = MemoryStore::new();
+    let owner = expected_store.claim().unwrap();
     for mut entries in commits(name) {
         entries.retain(|entry| {
-            !(is_mended(name) && matches!(entry, WriteOp::Snapshot { pid: Pid(1), .. }))
+            !(is_repaired(name) && matches!(entry, WriteOp::Snapshot { pid: Pid(1), .. }))
         });
-        commit(&right, owner, &entries);
+        commit(&expected_store, owner, &entries);
     }
-    right
+    expected_store
 }
 
 fn check(store: &LogStore, name: &str) {
-    let right = right(name);
+    let expected_store = expected_store(name);
     assert_eq!(
         store.processes().unwrap(),
-        right.processes().unwrap(),
+        expected_store.processes().unwrap(),
         "{name}"
     );
     assert_eq!(
         store.checkpoints().unwrap(),
-        right.checkpoints().unwrap(),
+        expected_store.checkpoints().unwrap(),
         "{name}"
     );
     for pid in (1..=PIDS).map(Pid) {
-        let last = right.journal(pid, None).unwrap();
+        let last = expected_store.journal(pid, None).unwrap();
         for number in 0..=last.base.plus(last.facts.len()).0 {
             let upto = Some(FactNumber(number));
             assert_eq!(
                 store.journal(pid, upto).unwrap(),
-                right.journal(pid, upto).unwrap(),
+                expected_store.journal(pid, upto).unwrap(),
                 "{name}: {pid} at {number}"
             );
         }
         assert_eq!(
             store.history(pid).unwrap(),
-            right.history(pid).unwrap(),
+            expected_store.history(pid).unwrap(),
             "{name}: {pid}"
         );
         assert_eq!(
             store.temp_files(pid).unwrap(),
-            right.temp_files(pid).unwrap(),
+            expected_store.temp_files(pid).unwrap(),
             "{name}: {pid}"
         );
     }
     for at in (0..=6).map(|at| Some(FactNumber(at))) {
-        let (kept, right) = (store.journal(Pid(5), at), right.journal(Pid(5), at));
+        let (kept, expected_store) = (
+            store.journal(Pid(5), at),
+            expected_store.journal(Pid(5), at),
+        );
         assert_eq!(
             kept.map_err(|error| error.to_string()),
-            right.map_err(|error| error.to_string()),
+            expected_store.map_err(|error| error.to_string()),
             "{name}: {at:?}"
         );
     }
@@ -251,7 +253,7 @@ fn check(store: &LogStore, name: &str) {
     );
     for bytes in contents(name) {
         match read(store, hash(&bytes)) {
-            Err(error) if is_mended(name) && bytes.len() == LOST => {
+            Err(error) if is_repaired(name) && bytes.len() == LOST => {
                 assert!(
                     error.to_string().contains("is lost. It is stored again"),
                     "{name}: {error}"
@@ -263,11 +265,11 @@ fn check(store: &LogStore, name: &str) {
 }
 
 #[test]
-fn a_store_of_format_version_1_gives_the_answers_that_it_always_gave() {
+fn a_store_of_format_version_1_gives_the_expected_answers() {
     for (name, options) in stores() {
         if std::env::var("DORMOUSE_GOLDEN").is_ok_and(|wanted| wanted == "write" || wanted == name)
         {
-            write(name, &options);
+            write_golden_store(name, &options);
         }
         // Opening for reading changes nothing, so no copy is needed.
         check(&options.clone().read_only(golden(name)).unwrap(), name);

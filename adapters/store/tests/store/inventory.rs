@@ -1,4 +1,4 @@
-//! Inventories: what a pass reads again, and that missing records are never taken for records
+//! Inventories: a pass reads only new records, and a missing record never counts as a record
 //! without references.
 
 use std::fs;
@@ -20,8 +20,13 @@ fn open(folder: &Path) -> Result<LogStore, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Takes an inventory in a bounded number of parts. A record references the content with its bytes.
-fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> InventoryReport {
+/// Updates an inventory, and stops after a number of parts. A fact or image references the content
+/// that has the same bytes.
+fn update_inventory(
+    store: &LogStore,
+    inventory: &mut Inventory,
+    mut parts: usize,
+) -> InventoryReport {
     let references = &mut |record: EncodedRecord<'_>| {
         let (EncodedRecord::Image(bytes)
         | EncodedRecord::Fact(bytes)
@@ -45,14 +50,14 @@ fn take(store: &LogStore, inventory: &mut Inventory, mut parts: usize) -> Invent
         .unwrap()
 }
 
-fn refers(inventory: &Inventory, bytes: &[u8]) -> bool {
+fn has_reference(inventory: &Inventory, bytes: &[u8]) -> bool {
     inventory.is_referred_to(ShortName::of(&hash(bytes).0), &Losses::default())
 }
 
-const ALL: usize = usize::MAX;
+const UNLIMITED: usize = usize::MAX;
 
 #[test]
-fn what_was_gone_through_is_not_read_again() {
+fn a_pass_reads_only_records_after_the_last_pass() {
     let folder = tempdir();
     let store = open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -60,13 +65,19 @@ fn what_was_gone_through_is_not_read_again() {
     commit(&store, owner, &[facts(1, 1..=3), temp_file(2, 1)]);
     let mut inventory = Inventory::default();
     // Each segment starts with a record of its own.
-    assert_eq!(take(&store, &mut inventory, ALL).records, 3 + 3);
     assert_eq!(
-        take(&store, &mut inventory, ALL),
+        update_inventory(&store, &mut inventory, UNLIMITED).records,
+        3 + 3
+    );
+    assert_eq!(
+        update_inventory(&store, &mut inventory, UNLIMITED),
         InventoryReport::default()
     );
     commit(&store, owner, &[facts(2, 1..=1)]);
-    assert_eq!(take(&store, &mut inventory, ALL).records, 2);
+    assert_eq!(
+        update_inventory(&store, &mut inventory, UNLIMITED).records,
+        2
+    );
     for record in [
         fact(1, 1),
         fact(1, 3),
@@ -74,12 +85,15 @@ fn what_was_gone_through_is_not_read_again() {
         change(2, 1),
         b"image of 1".to_vec(),
     ] {
-        assert!(refers(&inventory, &record), "{record:?}");
+        assert!(has_reference(&inventory, &record), "{record:?}");
     }
     commit(&store, owner, &[snapshot(1, 2)]);
     commit(&store, owner, &[history_truncated(1, 2)]);
     commit(&store, owner, &[process_deleted(2)]);
-    assert_eq!(take(&store, &mut inventory, ALL).records, 6);
+    assert_eq!(
+        update_inventory(&store, &mut inventory, UNLIMITED).records,
+        6
+    );
     for gone in [
         fact(1, 1),
         fact(1, 2),
@@ -87,16 +101,18 @@ fn what_was_gone_through_is_not_read_again() {
         change(2, 1),
         b"image of 1".to_vec(),
     ] {
-        assert!(!refers(&inventory, &gone), "{gone:?}");
+        assert!(!has_reference(&inventory, &gone), "{gone:?}");
     }
-    assert!(refers(&inventory, &fact(1, 3)) && refers(&inventory, b"image of 1 at 2"));
+    assert!(
+        has_reference(&inventory, &fact(1, 3)) && has_reference(&inventory, b"image of 1 at 2")
+    );
     drop(store);
     let store = open(folder.path()).unwrap();
     assert!(
-        take(&store, &mut inventory, ALL).records >= 14,
+        update_inventory(&store, &mut inventory, UNLIMITED).records >= 14,
         "an inventory is of one opened store"
     );
-    assert!(refers(&inventory, &fact(1, 3)) && !refers(&inventory, &fact(1, 1)));
+    assert!(has_reference(&inventory, &fact(1, 3)) && !has_reference(&inventory, &fact(1, 1)));
     assert!(
         inventory.unreadable().is_empty(),
         "{:?}",
@@ -105,7 +121,7 @@ fn what_was_gone_through_is_not_read_again() {
 }
 
 #[test]
-fn what_was_broken_off_goes_on_where_it_was() {
+fn an_interrupted_pass_continues_where_it_stopped() {
     let folder = tempdir();
     let store = open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -113,7 +129,7 @@ fn what_was_broken_off_goes_on_where_it_was() {
     (1..=20).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     let (mut inventory, mut records, mut broken_off) = (Inventory::default(), 0, 0);
     loop {
-        let taken = take(&store, &mut inventory, 4);
+        let taken = update_inventory(&store, &mut inventory, 4);
         records += taken.records;
         match taken.progress {
             Progress::Interrupted => broken_off += 1,
@@ -122,7 +138,7 @@ fn what_was_broken_off_goes_on_where_it_was() {
     }
     assert_eq!(records, 42);
     assert!(broken_off >= 5, "{broken_off}");
-    assert!((1..=20).all(|number| refers(&inventory, &fact(1, number))));
+    assert!((1..=20).all(|number| has_reference(&inventory, &fact(1, number))));
     assert!(
         inventory.unreadable().is_empty(),
         "{:?}",
@@ -139,7 +155,7 @@ enum Damage {
 }
 
 #[test]
-fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
+fn a_process_with_missing_records_has_unknown_references() {
     // The commits, and whether a process is incomplete without the first record of each.
     let commits: [(Vec<WriteOp>, bool); 6] = [
         (vec![created(1)], true),
@@ -182,7 +198,7 @@ fn a_part_of_a_journal_that_is_missing_may_refer_to_anything() {
                 continue;
             };
             let mut inventory = Inventory::default();
-            take(&store, &mut inventory, ALL);
+            update_inventory(&store, &mut inventory, UNLIMITED);
             let lost = [store.processes().unwrap().lost, inventory.unreadable()].concat();
             assert!(!is_needed || !lost.is_empty(), "{case}");
         }

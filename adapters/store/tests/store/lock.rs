@@ -25,7 +25,7 @@ fn check_in_use(folder: &Path, holder: u32) {
 }
 
 #[test]
-fn a_second_opening_in_this_process_is_refused_until_the_first_is_dropped() {
+fn a_second_opening_fails_until_the_first_store_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let first = LogStore::open(folder.path()).unwrap();
     assert_eq!(first.folder(), Some(folder.path()), "what a kernel seals");
@@ -35,7 +35,7 @@ fn a_second_opening_in_this_process_is_refused_until_the_first_is_dropped() {
 }
 
 #[test]
-fn an_opening_beside_another_process_is_refused_until_that_is_killed() {
+fn an_opening_fails_until_the_other_program_with_the_store_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args([

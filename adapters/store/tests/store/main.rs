@@ -1,5 +1,5 @@
-//! Tests of the public interface: what every store does, and what the durable one does after
-//! crashes and damage.
+//! Tests of the public interface of the durable store: the behaviour of every store, and recovery
+//! after crashes and damage.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,6 +7,7 @@ mod closing;
 mod compaction;
 mod conformance;
 mod damage;
+mod encryption;
 mod figures;
 mod fsck;
 mod golden;
@@ -17,7 +18,6 @@ mod reading;
 mod recovery;
 mod salvage;
 mod scrub;
-mod sealed;
 mod sequences;
 mod sharing;
 mod support;

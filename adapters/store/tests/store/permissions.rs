@@ -1,4 +1,4 @@
-//! Files are accessible to their owner only, whatever the umask.
+//! The files of a store are accessible to their owner only, under any umask.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,7 +29,7 @@ fn check(path: &Path, when: &str) {
 }
 
 #[test]
-fn all_files_are_for_their_owner_alone_under_any_umask() {
+fn all_files_are_accessible_to_their_owner_only_under_any_umask() {
     let folder = tempdir();
     let test = std::env::current_exe().unwrap();
     let status = Command::new("sh")

@@ -20,7 +20,7 @@ fn bytes_of(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn what_is_open_for_reading_only_refuses_to_write_and_writes_nothing() {
+fn a_read_only_store_refuses_writes_and_changes_no_file() {
     let folder = tempdir();
     let store = LogStore::options()
         .segment_bytes(2_000)
@@ -52,7 +52,7 @@ fn what_is_open_for_reading_only_refuses_to_write_and_writes_nothing() {
 }
 
 #[test]
-fn where_there_is_no_store_none_is_made() {
+fn opening_a_missing_store_for_reading_creates_nothing() {
     let folder = tempdir();
     let error = LogStore::read_only(folder.path().join("nowhere")).unwrap_err();
     assert!(
@@ -63,7 +63,7 @@ fn where_there_is_no_store_none_is_made() {
 }
 
 #[test]
-fn a_torn_tail_is_neither_damage_nor_cut() {
+fn a_read_only_store_ignores_a_torn_tail() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -81,7 +81,7 @@ fn a_torn_tail_is_neither_damage_nor_cut() {
 }
 
 #[test]
-fn a_reader_sees_a_moment_of_what_another_process_writes() {
+fn a_reader_sees_the_store_at_one_moment_while_another_program_writes() {
     let folder = tempdir();
     let mut writer = Command::new(std::env::current_exe().unwrap())
         .args([

@@ -1,4 +1,5 @@
-//! After a crash, acknowledged commits are there, and others are there completely or not at all.
+//! Recovery after a crash: the store contains every acknowledged commit, and any other commit
+//! completely or not at all.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -48,7 +49,7 @@ fn crash_copy(folder: &Path) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_torn_commit_is_there_wholly_or_not_at_all() {
+fn a_torn_commit_is_recovered_completely_or_not_at_all() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -57,7 +58,7 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
         owner,
         &[created(1), facts(1, 1..=2), temp_file(1, 1)],
     );
-    let before = written(&segment(folder.path(), 1));
+    let before = records_end(&segment(folder.path(), 1));
     let brought = bytes(5, 300);
     commit(
         &store,
@@ -70,7 +71,7 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
             temp_file(2, 1),
         ],
     );
-    let after = written(&segment(folder.path(), 1));
+    let after = records_end(&segment(folder.path(), 1));
     let crashed = crash_copy(folder.path());
     let (crashed, brought) = (crashed.path(), &brought);
     let cut = |length: u64| {
@@ -123,12 +124,12 @@ fn a_torn_commit_is_there_wholly_or_not_at_all() {
 }
 
 #[test]
-fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
+fn a_commit_whose_beginning_was_lost_is_cut() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1), facts(1, 1..=2)]);
-    let before = written(&segment(folder.path(), 1)) as usize;
+    let before = records_end(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 3..=3), facts(1, 4..=4)]);
     for damaged_byte in [0, 20, 100, 143, 150] {
         let copy = crash_copy(folder.path());
@@ -144,18 +145,18 @@ fn a_commit_whose_beginning_was_lost_is_cut_though_its_end_was_kept() {
 }
 
 #[test]
-fn damage_in_the_middle_is_never_cut() {
+fn damage_before_the_end_is_never_cut() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1), created(2)]);
-    let before = written(&segment(folder.path(), 1)) as usize;
+    let before = records_end(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 1..=3)]);
     commit(&store, owner, &[facts(2, 1..=3)]);
     for (damaged_byte, with_index) in [(20, true), (20, false), (150, true), (150, false)] {
         let copy = crash_copy(folder.path());
         let mut log = fs::read(segment(copy.path(), 1)).unwrap();
-        let length = written(&segment(copy.path(), 1)) as usize;
+        let length = records_end(&segment(copy.path(), 1)) as usize;
         log[before + damaged_byte] ^= 1;
         fs::write(segment(copy.path(), 1), log).unwrap();
         if !with_index {
@@ -185,14 +186,14 @@ fn damage_in_the_middle_is_never_cut() {
 }
 
 #[test]
-fn a_damaged_image_gives_way_to_an_earlier_one() {
+fn a_damaged_snapshot_is_skipped_for_an_earlier_one() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1), facts(1, 1..=4)]);
     commit(&store, owner, &[snapshot(1, 2)]);
     commit(&store, owner, &[snapshot(1, 4)]);
-    let end = written(&segment(folder.path(), 1)) as usize;
+    let end = records_end(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 5..=5)]);
     let mut log = fs::read(segment(folder.path(), 1)).unwrap();
     log[end - 1] ^= 1;
@@ -206,7 +207,7 @@ fn a_damaged_image_gives_way_to_an_earlier_one() {
 }
 
 #[test]
-fn a_damaged_content_is_written_again_when_it_comes_again() {
+fn a_damaged_content_is_stored_again_when_it_is_committed_again() {
     for length in [300, 200_000] {
         let folder = tempdir();
         let store = LogStore::open(folder.path()).unwrap();
@@ -214,7 +215,7 @@ fn a_damaged_content_is_written_again_when_it_comes_again() {
         let brought = bytes(9, length);
         commit(&store, owner, &[content(&brought)]);
         let mut log = fs::read(segment(folder.path(), 1)).unwrap();
-        log[written(&segment(folder.path(), 1)) as usize - 1] ^= 1;
+        log[records_end(&segment(folder.path(), 1)) as usize - 1] ^= 1;
         fs::write(segment(folder.path(), 1), log).unwrap();
         let found = read(&store, hash(&brought));
         assert!(
@@ -227,7 +228,7 @@ fn a_damaged_content_is_written_again_when_it_comes_again() {
 }
 
 #[test]
-fn a_log_longer_than_head_says_is_read_to_its_end() {
+fn a_log_that_continues_after_heads_position_is_read_to_its_end() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -245,7 +246,7 @@ fn a_log_longer_than_head_says_is_read_to_its_end() {
 }
 
 #[test]
-fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
+fn the_log_of_another_store_or_an_older_log_is_refused() {
     let (folder, other) = (tempdir(), tempdir());
     let write = |folder: &Path, upto: u64| {
         let store = LogStore::open(folder).unwrap();
@@ -296,7 +297,7 @@ fn a_log_that_is_not_the_one_head_speaks_of_is_refused() {
 }
 
 #[test]
-fn another_branch_of_the_same_store_is_refused() {
+fn a_log_that_diverged_from_head_is_refused() {
     let folder = tempdir();
     let grow = |folder: &Path, text: &str, times: u64| {
         let store = LogStore::open(folder).unwrap();
@@ -319,12 +320,12 @@ fn another_branch_of_the_same_store_is_refused() {
 fn a_log_without_head_is_refused() {
     let folder = tempdir();
     drop(LogStore::open(folder.path()).unwrap());
-    lose_head(folder.path());
+    remove_head_files(folder.path());
     assert!(refusal(folder.path()).contains("has a log but no HEAD"));
 }
 
 #[test]
-fn an_index_from_the_future_or_another_store_is_rebuilt() {
+fn an_index_ahead_of_the_log_or_of_another_store_is_rebuilt() {
     let (folder, other) = (tempdir(), tempdir());
     for (folder, upto) in [(folder.path(), 3), (other.path(), 5)] {
         let store = LogStore::open(folder).unwrap();
@@ -347,7 +348,7 @@ fn an_index_from_the_future_or_another_store_is_rebuilt() {
 /// An index of longer segments points past their ends, and would let a compaction drop live
 /// records.
 #[test]
-fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
+fn an_index_of_longer_segments_is_rebuilt() {
     let folder = tempdir();
     let options = || LogStore::options().segment_bytes(1000);
     let store = options().open(folder.path()).unwrap();
@@ -383,8 +384,8 @@ fn an_index_that_was_told_of_longer_segments_is_rebuilt() {
     }
 }
 
-/// A damaged record of facts is a gap, and the facts after it are known, whether the index was
-/// flushed before the damage or not.
+/// A damaged record of facts is a gap in the history, and the facts after it can be read, whether
+/// the index was flushed before the damage or not.
 #[test]
 fn a_history_has_a_gap_where_a_record_is_damaged() {
     let folder = tempdir();
@@ -392,7 +393,7 @@ fn a_history_has_a_gap_where_a_record_is_damaged() {
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1)]);
     commit(&store, owner, &[facts(1, 1..=1)]);
-    let damaged = written(&segment(folder.path(), 1)) as usize;
+    let damaged = records_end(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 2..=2)]);
     commit(&store, owner, &[facts(1, 3..=3)]);
     drop(store);
@@ -415,7 +416,7 @@ fn a_history_has_a_gap_where_a_record_is_damaged() {
 }
 
 #[test]
-fn segments_roll_and_their_files_are_private() {
+fn full_segments_are_followed_by_new_ones_with_private_files() {
     let folder = tempdir();
     let store = LogStore::options()
         .segment_bytes(1000)
@@ -447,7 +448,7 @@ fn segments_roll_and_their_files_are_private() {
 }
 
 #[test]
-fn room_is_reserved_behind_the_end_and_given_back() {
+fn space_is_reserved_after_the_end_and_freed_at_closing() {
     let folder = tempfile::tempdir().unwrap();
     let room = |number| fs::metadata(segment(folder.path(), number)).unwrap().len();
     let store = LogStore::options()
@@ -457,20 +458,20 @@ fn room_is_reserved_behind_the_end_and_given_back() {
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1)]);
     assert!(
-        room(1) > written(&segment(folder.path(), 1)),
+        room(1) > records_end(&segment(folder.path(), 1)),
         "there is room for the next commit"
     );
     let crashed = crash_copy(folder.path());
     (1..=12).for_each(|number| commit(&store, owner, &[content(&bytes(number, 100_000))]));
     assert_eq!(
         room(1),
-        written(&segment(folder.path(), 1)),
+        records_end(&segment(folder.path(), 1)),
         "the segment has ended"
     );
     drop(store);
     assert_eq!(
         room(2),
-        written(&segment(folder.path(), 2)),
+        records_end(&segment(folder.path(), 2)),
         "the store is closed"
     );
     let store = LogStore::open(crashed.path()).unwrap();
@@ -531,12 +532,12 @@ fn a_content_is_stored_once() {
 }
 
 #[test]
-fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
+fn damage_to_temporary_files_is_reported_and_the_rest_is_readable() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1)]);
-    let before = written(&segment(folder.path(), 1)) as usize;
+    let before = records_end(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[temp_file(1, 1)]);
     commit(&store, owner, &[facts(1, 1..=2)]);
     commit(&store, owner, &[created(2), temp_file(2, 1)]);
@@ -566,7 +567,7 @@ fn damage_to_temporary_files_is_told_and_leaves_the_rest_readable() {
 }
 
 #[test]
-fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
+fn temporary_files_may_be_lost_if_the_creation_record_is_lost() {
     let folder = tempdir();
     let store = LogStore::options()
         .segment_bytes(700)
@@ -593,7 +594,7 @@ fn the_files_of_a_process_whose_birth_is_lost_are_not_said_to_be_none() {
 /// The disk may keep the end of a write and lose its beginning, and the index may have been flushed
 /// after both.
 #[test]
-fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end() {
+fn an_index_after_a_gap_from_a_power_loss_is_rebuilt() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -629,9 +630,9 @@ fn an_index_is_not_believed_where_a_loss_of_power_took_something_before_its_end(
     assert_eq!(store.journal(Pid(2), None).unwrap().image, b"image of 2");
 }
 
-/// Whatever happens to sled's files, the log can be used.
+/// The log can be used even if sled's files cannot be written.
 #[test]
-fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
+fn an_index_whose_folder_cannot_be_written_is_kept_in_memory() {
     let folder = tempdir();
     let index = folder.path().join("index");
     let held = bytes(1, 300_000);
@@ -666,7 +667,7 @@ fn a_store_whose_index_has_no_place_on_the_disk_keeps_it_in_memory() {
         );
         assert_eq!(store.journal(Pid(1), None).unwrap().base, FactNumber(next));
         assert_eq!(read(&store, hash(&held)).unwrap(), held);
-        sweep(&store, owner, &only(&[&held]));
+        sweep(&store, owner, &keep_only(&[&held]));
         assert_eq!(
             read(&store, hash(&held)).unwrap(),
             held,

@@ -1,5 +1,5 @@
-//! A log that is shorter than HEAD says, or whose HEAD is lost: what is there can be read, and what
-//! may be missing is reported exactly once.
+//! A log that ends before HEAD's position, or whose HEAD is lost: after a repair the remaining
+//! records can be read, and records that may be missing are reported exactly once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,14 +29,14 @@ fn check(folder: &Path, repair: Repair) -> FsckReport {
     fsck(folder, &LogStore::options(), repair, &mut |_, _| {}).unwrap()
 }
 
-fn cut(folder: &Path, bytes: u64) -> Vec<u8> {
-    let (path, end) = (segment(folder, 1), written(&segment(folder, 1)));
+fn cut_last_segment(folder: &Path, bytes: u64) -> Vec<u8> {
+    let (path, end) = (segment(folder, 1), records_end(&segment(folder, 1)));
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..(end - bytes) as usize]).unwrap();
     whole
 }
 
-fn opened(folder: &Path) -> [LogStore; 2] {
+fn open_both_ways(folder: &Path) -> [LogStore; 2] {
     // One after the other: only one can be open for writing.
     let read_only = LogStore::read_only(folder).unwrap();
     [read_only, LogStore::open(folder).unwrap()]
@@ -44,7 +44,7 @@ fn opened(folder: &Path) -> [LogStore; 2] {
 
 /// Acknowledged losses are answered as lost, and everything else as before.
 fn check_salvaged(folder: &Path) {
-    for store in opened(folder) {
+    for store in open_both_ways(folder) {
         let listing = store.processes().unwrap();
         assert!(
             listing.lost.is_empty() && !listing.acknowledged.is_empty(),
@@ -82,7 +82,7 @@ fn check_salvaged(folder: &Path) {
         ));
         assert_eq!(store.temp_files_by(Pid(1), written.commit).unwrap(), []);
         assert!(store.temp_files(Pid(1)).is_err());
-        // Its end is known, so nothing of it is missing.
+        // The end of the process is known, so none of its records is missing.
         let ended = store.journal(Pid(2), None).unwrap();
         assert_eq!((ended.facts.len(), ended.row.exit.is_some()), (3, true));
         assert_eq!(store.history(Pid(2)).unwrap().readable().unwrap().len(), 2);
@@ -91,13 +91,13 @@ fn check_salvaged(folder: &Path) {
 }
 
 #[test]
-fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_once() {
+fn a_log_that_ends_before_heads_position_is_refused_until_a_repair_acknowledges_it() {
     // Cuts in the payload, in the header and between two records of the last commit, and before all
     // of it.
     for bytes in [1, 100, 198, 650] {
         let folder = tempdir();
         fill(folder.path());
-        let whole = cut(folder.path(), bytes);
+        let whole = cut_last_segment(folder.path(), bytes);
         let refused = LogStore::open(folder.path()).unwrap_err();
         assert!(
             refused.to_string().contains("shorter than HEAD says"),
@@ -110,7 +110,7 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
         });
         let (end, commits) = short.unwrap_or_else(|| panic!("{found:?}"));
         assert!(
-            end.offset <= written(&segment(folder.path(), 1)) && commits >= 1,
+            end.offset <= records_end(&segment(folder.path(), 1)) && commits >= 1,
             "{found:?}"
         );
         assert!(
@@ -151,14 +151,14 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
             commit(&store, owner, &[created(new), facts(new, 1..=1)]);
             new
         };
-        // The restored segment fits in, and nothing is lost.
+        // The restored segment continues the hash chain, and nothing is lost.
         fs::write(segment(folder.path(), 1), whole).unwrap();
         let healed = check(folder.path(), Repair::No);
         assert!(
             healed.issues.is_empty() && healed.acknowledged.is_empty(),
             "{healed:?}"
         );
-        for store in opened(folder.path()) {
+        for store in open_both_ways(folder.path()) {
             assert_eq!(store.journal(Pid(1), None).unwrap().facts.len(), 2);
             assert_eq!(store.journal(Pid(new), None).unwrap().facts.len(), 1);
             assert_eq!(store.processes().unwrap().rows.len(), 4);
@@ -167,12 +167,12 @@ fn a_log_that_was_cut_below_heads_mark_is_refused_until_that_is_acknowledged_onc
 }
 
 #[test]
-fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
+fn a_lost_head_leaves_the_end_of_the_log_unknown() {
     for bytes in [0, 1, 100, 650] {
         let folder = tempdir();
         fill(folder.path());
-        lose_head(folder.path());
-        cut(folder.path(), bytes);
+        remove_head_files(folder.path());
+        cut_last_segment(folder.path(), bytes);
         let found = check(folder.path(), Repair::No);
         let unvouched = found
             .issues
@@ -193,8 +193,8 @@ fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
             again.issues.is_empty() && !again.acknowledged.is_empty(),
             "{again:?}"
         );
-        for store in opened(folder.path()) {
-            // Whether the process continued is unknown.
+        for store in open_both_ways(folder.path()) {
+            // It is unknown whether the process continued.
             assert!(matches!(
                 store.journal(Pid(1), None),
                 Err(StoreError::Lost { .. })
@@ -206,7 +206,7 @@ fn a_log_whose_tail_is_lost_with_head_is_not_said_to_be_mended() {
 }
 
 #[test]
-fn segments_that_are_missing_at_the_end_are_named_and_can_be_put_back() {
+fn missing_segments_at_the_end_are_named_and_can_be_restored() {
     let folder = tempdir();
     let open = || LogStore::options().segment_bytes(600).open(folder.path());
     {
@@ -257,12 +257,12 @@ fn segments_that_are_missing_at_the_end_are_named_and_can_be_put_back() {
 }
 
 #[test]
-fn two_histories_that_went_apart_are_refused_by_name() {
+fn two_diverged_copies_of_a_store_are_refused() {
     let folder = tempdir();
     fill(folder.path());
     let whole = fs::read(segment(folder.path(), 1)).unwrap();
-    lose_head(folder.path());
-    cut(folder.path(), 650);
+    remove_head_files(folder.path());
+    cut_last_segment(folder.path(), 650);
     check(folder.path(), Repair::Yes);
     fs::write(segment(folder.path(), 1), whole).unwrap();
     let refused = LogStore::open(folder.path()).unwrap_err().to_string();
@@ -270,12 +270,12 @@ fn two_histories_that_went_apart_are_refused_by_name() {
     assert!(LogStore::read_only(folder.path()).is_err());
 }
 
-/// Damages many places one by one: what `fsck` says of a process must be true.
+/// Damages many bytes one by one: the ranges that `fsck` calls readable must be readable.
 #[test]
-fn what_fsck_says_can_be_read_can_be() {
+fn the_ranges_that_fsck_calls_readable_are_readable() {
     let whole = tempdir();
     fill(whole.path());
-    let length = written(&segment(whole.path(), 1));
+    let length = records_end(&segment(whole.path(), 1));
     for at in (0..length).step_by(7) {
         let folder = tempdir();
         copy_folder(whole.path(), folder.path());
@@ -288,19 +288,19 @@ fn what_fsck_says_can_be_read_can_be() {
                 acknowledged,
                 ..
             } = check(folder.path(), repair);
-            let said: Vec<_> = issues.iter().chain(&acknowledged).collect();
+            let issues: Vec<_> = issues.iter().chain(&acknowledged).collect();
             let store = LogStore::read_only(folder.path()).unwrap();
             for row in store.processes().unwrap().rows {
-                check_said(&store, row.pid, &said, &format!("byte {at}, {repair:?}"));
+                check_issues(&store, row.pid, &issues, &format!("byte {at}, {repair:?}"));
             }
         }
     }
 }
 
-fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
+fn check_issues(store: &LogStore, pid: Pid, issues: &[&Issue], case: &str) {
     let mut upto = None::<FactNumber>;
     let mut begins = true;
-    for finding in said {
+    for finding in issues {
         match finding {
             Issue::Facts { pid: of, first, .. } if *of == pid => {
                 let before = FactNumber(first.0 - 1);
@@ -318,17 +318,17 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
     for number in (0..=last.0).map(FactNumber).filter(|_| begins) {
         assert!(
             store.journal(pid, Some(number)).is_ok(),
-            "{case}: {pid}@{number}: {said:?}"
+            "{case}: {pid}@{number}: {issues:?}"
         );
         let written = history.commit_of(number).unwrap();
-        match history.last_fact_by(written.commit) {
-            Ok(last) => assert!(last >= Some(number), "{case}: {pid}@{number}: {said:?}"),
-            // The rest of its commit may be lost.
+        match history.by(written.commit) {
+            Ok(last) => assert!(last >= Some(number), "{case}: {pid}@{number}: {issues:?}"),
+            // The rest of the commit may be lost.
             Err(error) => {
                 let is_last = history.commit_of(last).unwrap().commit == written.commit;
                 assert!(
                     is_last && upto.is_some(),
-                    "{case}: {pid}@{number}: {error}: {said:?}"
+                    "{case}: {pid}@{number}: {error}: {issues:?}"
                 );
             }
         }
@@ -340,10 +340,10 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
     if upto.is_none() && begins {
         assert!(
             store.journal(pid, None).is_ok() && history.readable().is_ok(),
-            "{case}: {pid}: {said:?}"
+            "{case}: {pid}: {issues:?}"
         );
     } else if let Some(upto) = upto.filter(|_| begins) {
-        // What follows is lost, and not unknown.
+        // The following facts are lost, which is another error than unknown facts.
         let lost = store.journal(pid, Some(upto.plus(1)));
         assert!(
             matches!(
@@ -355,25 +355,26 @@ fn check_said(store: &LogStore, pid: Pid, said: &[&Issue], case: &str) {
     }
 }
 
-/// The record of an acknowledgement is moved by a compaction like others, and means the same.
+/// A compaction moves the record of an acknowledgement like other records.
 #[test]
-fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
+fn an_acknowledgement_survives_a_compaction() {
     let folder = tempdir();
     let options = LogStore::options().segment_bytes(1_500);
     let store = options.clone().open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1), created(2), facts(1, 1..=1)]);
-    let damaged = written(&segment(folder.path(), 1)) as usize;
+    let damaged = records_end(&segment(folder.path(), 1)) as usize;
     commit(&store, owner, &[facts(1, 2..=2)]);
     commit(&store, owner, &[facts(1, 3..=3)]);
-    // The acknowledgement must be in another segment than the damage, which stays.
+    // The acknowledgement must be in another segment than the damage, because a damaged segment is
+    // not compacted.
     (1..=10).for_each(|number| commit(&store, owner, &[facts(2, number..=number)]));
     drop(store);
     let mut log = fs::read(segment(folder.path(), 1)).unwrap();
     log[damaged + 20] ^= 1;
     fs::write(segment(folder.path(), 1), log).unwrap();
     fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
-    let said = |store: &LogStore| {
+    let issues = |store: &LogStore| {
         let listing = store.processes().unwrap();
         assert_eq!(listing.lost, [""; 0]);
         let lost = store
@@ -383,18 +384,18 @@ fn what_was_acknowledged_stays_so_when_its_note_is_moved() {
         listing.acknowledged
     };
     let store = options.clone().open(folder.path()).unwrap();
-    let before = said(&store);
+    let before = issues(&store);
     assert!(!before.is_empty());
     let noted = files(&folder.path().join("log")).len() as u32;
     let owner = store.claim().unwrap();
     (11..=30).for_each(|number| commit(&store, owner, &[facts(2, number..=number)]));
-    sweep(&store, owner, &only(&[]));
+    sweep(&store, owner, &keep_only(&[]));
     let stub = fs::metadata(segment(folder.path(), noted)).unwrap().len();
     assert_eq!(stub, 168, "segment {noted}, which held the note, was swept");
-    assert_eq!(said(&store), before);
+    assert_eq!(issues(&store), before);
     drop(store);
-    for store in opened(folder.path()) {
-        assert_eq!(said(&store), before);
+    for store in open_both_ways(folder.path()) {
+        assert_eq!(issues(&store), before);
     }
     let found = fsck(folder.path(), &options, Repair::No, &mut |_, _| {}).unwrap();
     assert!(

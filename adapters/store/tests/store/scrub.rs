@@ -1,4 +1,4 @@
-//! Reading a whole store at a rate that the caller sets, next to its writer.
+//! Scrubbing: a check that reads the whole store at a rate that the caller sets, next to a writer.
 
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -24,16 +24,16 @@ fn fill(store: &LogStore) -> OwnerToken {
     owner
 }
 
-fn bytes_of(number: u64) -> bytes::Bytes {
+fn fact_bytes(number: u64) -> bytes::Bytes {
     bytes(number as u8, 6_000)
 }
 
-fn look(folder: &std::path::Path, options: &Options) -> Result<FsckReport, StoreError> {
+fn check(folder: &std::path::Path, options: &Options) -> Result<FsckReport, StoreError> {
     fsck(folder, options, Repair::No, &mut |_, _| {})
 }
 
 #[test]
-fn every_byte_of_the_log_is_asked_for_before_it_is_read() {
+fn the_throttle_is_called_for_every_byte_before_it_is_read() {
     let folder = tempdir();
     let store = LogStore::open(folder.path()).unwrap();
     fill(&store);
@@ -44,7 +44,7 @@ fn every_byte_of_the_log_is_asked_for_before_it_is_read() {
         at_once.fetch_max(bytes, Ordering::Relaxed);
         ControlFlow::Continue(())
     });
-    let report = look(folder.path(), &options).unwrap();
+    let report = check(folder.path(), &options).unwrap();
     assert!(
         report.issues.is_empty() && report.bytes > CONTENT_BYTES as u64,
         "{report:?}"
@@ -63,7 +63,7 @@ fn every_byte_of_the_log_is_asked_for_before_it_is_read() {
 }
 
 #[test]
-fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
+fn a_check_can_be_cancelled_at_any_read_and_changes_nothing() {
     let folder = tempdir();
     fill(&LogStore::open(folder.path()).unwrap());
     let state = || {
@@ -88,7 +88,7 @@ fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
                 ControlFlow::Continue(())
             }
         });
-        match look(folder.path(), &options) {
+        match check(folder.path(), &options) {
             Err(StoreError::Io { source, .. }) => {
                 assert_eq!(source.kind(), ErrorKind::Interrupted, "after {reads} reads")
             }
@@ -103,7 +103,7 @@ fn a_look_is_broken_off_at_any_read_and_changes_nothing() {
 /// The writer commits before each read of a slow check: it starts segments, and truncates reserved
 /// space at the end of finished ones.
 #[test]
-fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
+fn a_slow_check_is_not_restarted_by_commits() {
     let folder = tempdir();
     let store = LogStore::options()
         .segment_bytes(CONTENT_BYTES as u64 + 20_000)
@@ -112,7 +112,7 @@ fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
     let owner = fill(&store);
     let bytes_before: u64 = files(&folder.path().join("log"))
         .iter()
-        .map(|path| written(path))
+        .map(|path| records_end(path))
         .sum();
     let (number, asked) = (Mutex::new(50), Arc::new(AtomicU64::new(0)));
     let store = Arc::new(store);
@@ -127,12 +127,12 @@ fn a_look_that_takes_long_is_not_begun_anew_by_what_is_written_meanwhile() {
             commit(
                 &*writes,
                 owner,
-                &[facts(1, *number..=*number), content(&bytes_of(*number))],
+                &[facts(1, *number..=*number), content(&fact_bytes(*number))],
             );
         }
         ControlFlow::Continue(())
     });
-    let report = look(folder.path(), &options).unwrap();
+    let report = check(folder.path(), &options).unwrap();
     assert!(report.issues.is_empty(), "{report:?}");
     let segments = files(&folder.path().join("log")).len();
     assert!(segments > 1, "the writer has begun a segment meanwhile");

@@ -1,9 +1,9 @@
-//! Damage and recovery in any order, against what was acknowledged: every answer is what was
-//! written, or says that something is lost; nothing that is in the log is lost; and all that judge
-//! a store are of one mind.
+//! Random sequences of commits, damage and recovery. Every query must return what was written, or
+//! report a loss; no record that is in the log may be lost; and opening, reading and `fsck` must
+//! agree about the state of the store.
 //!
-//! `SEQUENCES=2000 cargo test -p dormouse-store --release sequences` runs more of them,
-//! `SEQUENCE_SEED=…` one of them again.
+//! `SEQUENCES=2000 cargo test -p dormouse-store --release sequences` runs more sequences,
+//! `SEQUENCE_SEED=…` repeats one of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,9 +18,9 @@ use crate::support::*;
 const STEPS: u64 = 14;
 
 /// A seeded pseudo-random generator, so that a failing sequence can be repeated.
-struct Random(u64);
+struct Rng(u64);
 
-impl Random {
+impl Rng {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Damage, and how it is undone.
+/// Damage to a segment, with the bytes that undo it.
 enum Damage {
     Flipped {
         segment: PathBuf,
@@ -108,8 +108,8 @@ impl Damage {
     }
 }
 
-/// The result of opening a store, in a word.
-fn said<T>(opened: &Result<T, StoreError>) -> String {
+/// Describes the result of opening a store in a word.
+fn describe_result<T>(opened: &Result<T, StoreError>) -> String {
     opened.as_ref().err().map_or("opened".to_owned(), |error| {
         error.to_string().chars().take(50).collect()
     })
@@ -123,15 +123,15 @@ fn flip(segment: &Path, at: usize, mask: u8) {
 
 /// The store under test, and the last acknowledged fact of each process.
 struct Sequence {
-    random: Random,
+    random: Rng,
     folder: tempfile::TempDir,
     acknowledged: BTreeMap<u64, u64>,
     damage: Vec<Damage>,
-    /// A copy of the whole undamaged store, and what was acknowledged then.
+    /// A copy of the whole undamaged store, and the last acknowledged fact of each process then.
     copy: Option<(tempfile::TempDir, BTreeMap<u64, u64>)>,
     /// The file of HEAD that is missing or outdated, until the next opening.
     stale: Option<&'static str>,
-    /// What happened, for a failing test.
+    /// The steps so far, for the message of a failing test.
     story: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ impl Sequence {
             (BTreeMap::new(), Vec::new(), vec![format!("seed {seed}")]);
         let (copy, stale) = (None, None);
         Self {
-            random: Random(seed),
+            random: Rng(seed),
             folder: tempdir(),
             acknowledged,
             damage,
@@ -164,13 +164,14 @@ impl Sequence {
     }
 
     /// Opens the store as a kernel does, and calls `act` if it can be opened.
-    fn with_open(&mut self, what: &str, act: impl FnOnce(&mut Self, &LogStore)) {
+    fn with_open_store(&mut self, what: &str, operate: impl FnOnce(&mut Self, &LogStore)) {
         let opened = self.options().open(self.store());
-        self.story.push(format!("{what}: {}", said(&opened)));
+        self.story
+            .push(format!("{what}: {}", describe_result(&opened)));
         match opened {
             Ok(store) => {
                 self.stale = None;
-                act(self, &store);
+                operate(self, &store);
             }
             Err(StoreError::Damaged { .. }) => assert!(!self.damage.is_empty(), "{:?}", self.story),
             Err(error) => panic!("{error}: {:?}", self.story),
@@ -179,7 +180,7 @@ impl Sequence {
 
     /// Commits facts of readable processes, and sometimes a new process.
     fn write(&mut self) {
-        self.with_open("write", |this, store| {
+        self.with_open_store("write", |this, store| {
             let owner = store.claim().unwrap();
             for _ in 0..1 + this.random.below(4) {
                 let pid = 1 + this.random.below(4 + this.acknowledged.len() as u64);
@@ -203,7 +204,7 @@ impl Sequence {
         });
     }
 
-    fn harm(&mut self) {
+    fn damage_segment(&mut self) {
         let segments: Vec<_> = self.segments();
         let unharmed = |segment: &&PathBuf| {
             self.damage
@@ -218,7 +219,7 @@ impl Sequence {
         else {
             return;
         };
-        let length = written(&segment);
+        let length = records_end(&segment);
         let damage = match self.random.below(3) {
             _ if length == 0 => return,
             0 => {
@@ -260,7 +261,7 @@ impl Sequence {
         self.damage.push(damage);
     }
 
-    fn put_back(&mut self) {
+    fn undo_damage(&mut self) {
         if !self.damage.is_empty() {
             let damage = self
                 .damage
@@ -271,7 +272,7 @@ impl Sequence {
         }
     }
 
-    fn look_over(&mut self, repair: Repair) -> Option<Vec<String>> {
+    fn run_fsck(&mut self, repair: Repair) -> Option<Vec<String>> {
         let report = fsck(&self.store(), &self.options(), repair, &mut |_, _| {});
         let found = report.as_ref().map(|report| report.issues.len());
         self.story.push(format!("repair {repair:?}: {found:?}"));
@@ -286,17 +287,17 @@ impl Sequence {
         )
     }
 
-    fn collect(&mut self) {
-        self.with_open("collect", |this, store| {
+    fn collect_garbage(&mut self) {
+        self.with_open_store("collect", |this, store| {
             if store.processes().unwrap().missing().next().is_none() {
                 let owner = store.claim().unwrap();
-                let swept = sweep(store, owner, &only(&[]));
+                let swept = sweep(store, owner, &keep_only(&[]));
                 this.story.push(format!("{swept:?}"));
             }
         });
     }
 
-    fn take_copy(&mut self) {
+    fn copy_store(&mut self) {
         if self.damage.is_empty() {
             let copy = tempdir();
             copy_folder(&self.store(), copy.path());
@@ -305,8 +306,8 @@ impl Sequence {
         }
     }
 
-    /// Replaces the whole store by an older copy, which then counts.
-    fn put_older_store(&mut self) {
+    /// Replaces the whole store by an older copy. Later answers must match that copy.
+    fn restore_older_store(&mut self) {
         let Some((copy, acknowledged)) = &self.copy else {
             return;
         };
@@ -318,7 +319,7 @@ impl Sequence {
     }
 
     /// Removes one file of HEAD, or replaces it by an older one.
-    fn put_older_head(&mut self) {
+    fn restore_older_head(&mut self) {
         let file = ["HEAD", "HEAD2"][self.random.below(2) as usize];
         if self.stale.is_some_and(|stale| stale != file) {
             return;
@@ -340,7 +341,7 @@ impl Sequence {
         }
     }
 
-    fn put_older_segment(&mut self) {
+    fn restore_older_segment(&mut self) {
         let Some((copy, _)) = &self.copy else { return };
         let segments = self.segments();
         let unharmed = |segment: &&PathBuf| {
@@ -375,14 +376,14 @@ impl Sequence {
     fn step(&mut self) {
         match self.random.below(14) {
             0..=2 => self.write(),
-            3 | 4 => self.harm(),
-            5 | 6 => self.put_back(),
-            7 => drop(self.look_over(Repair::Yes)),
-            8 => self.collect(),
-            10 => self.take_copy(),
-            11 => self.put_older_store(),
-            12 => self.put_older_head(),
-            13 => self.put_older_segment(),
+            3 | 4 => self.damage_segment(),
+            5 | 6 => self.undo_damage(),
+            7 => drop(self.run_fsck(Repair::Yes)),
+            8 => self.collect_garbage(),
+            10 => self.copy_store(),
+            11 => self.restore_older_store(),
+            12 => self.restore_older_head(),
+            13 => self.restore_older_segment(),
             _ => {
                 self.story.push("the index is lost".to_owned());
                 let _ = fs::remove_dir_all(self.store().join("index"));
@@ -390,8 +391,8 @@ impl Sequence {
         }
     }
 
-    /// Every answer must be what was acknowledged, or report a loss. Returns whether everything can
-    /// be read.
+    /// Checks that every query returns the acknowledged records, or reports a loss. Returns whether
+    /// everything can be read.
     fn check_answers(&self, store: &LogStore) -> bool {
         let listing = store.processes().unwrap();
         let mut whole = listing.missing().next().is_none();
@@ -435,9 +436,9 @@ impl Sequence {
             .iter()
             .map(|file| fs::read(file).unwrap())
             .collect();
-        let found = self.look_over(Repair::No);
+        let found = self.run_fsck(Repair::No);
         let read = self.options().read_only(self.store());
-        self.story.push(format!("read: {}", said(&read)));
+        self.story.push(format!("read: {}", describe_result(&read)));
         let whole = read.as_ref().is_ok_and(|store| self.check_answers(store));
         let after: Vec<_> = files(&self.store())
             .iter()
@@ -467,9 +468,9 @@ impl Sequence {
                 self.story
             );
         }
-        self.with_open("look", |this, store| {
-            // An index flushed before the damage may know more than one that is rebuilt, but never
-            // less.
+        self.with_open_store("look", |this, store| {
+            // An index that was flushed before the damage may have entries that a rebuilt index
+            // lacks, but not the reverse.
             let opened = this.check_answers(store);
             assert!(
                 opened || !whole,
@@ -486,14 +487,14 @@ impl Sequence {
             self.check();
         }
         while !self.damage.is_empty() {
-            self.put_back();
+            self.undo_damage();
             self.check();
         }
     }
 }
 
 #[test]
-fn no_sequence_of_damage_and_recovery_loses_what_the_log_holds() {
+fn no_sequence_of_damage_and_recovery_loses_data_of_the_log() {
     let number = |name: &str| {
         std::env::var(name)
             .ok()

@@ -12,7 +12,7 @@ use crate::support::*;
 const COMMITS: u64 = 300;
 
 #[test]
-fn readers_see_what_was_acknowledged_while_commits_go_on() {
+fn concurrent_readers_see_every_acknowledged_commit() {
     let folder = tempfile::tempdir().unwrap();
     let store = LogStore::options()
         .segment_bytes(20_000)

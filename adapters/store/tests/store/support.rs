@@ -8,8 +8,8 @@ use dormouse_store::{Compression, LogStore, Options, StoreSecret};
 pub(crate) use dormouse_store_conformance::collection::*;
 pub(crate) use dormouse_store_conformance::entries::*;
 
-/// The options that change a store's bytes, but no answer.
-pub(crate) fn coded() -> Vec<(&'static str, Options)> {
+/// The options that change the bytes of a store, but not the answers to queries.
+pub(crate) fn encoding_options() -> Vec<(&'static str, Options)> {
     let compressed = || LogStore::options().compression(Compression::Zstd(3));
     vec![
         ("encrypted", LogStore::options().key(secret(1))),
@@ -37,8 +37,8 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where a segment's records end; reserved space may follow.
-pub(crate) fn written(segment: &Path) -> u64 {
+/// The offset at which the records of a segment end; reserved space may follow.
+pub(crate) fn records_end(segment: &Path) -> u64 {
     let bytes = std::fs::read(segment).unwrap();
     bytes
         .iter()
@@ -47,7 +47,7 @@ pub(crate) fn written(segment: &Path) -> u64 {
 }
 
 /// Removes both files of HEAD.
-pub(crate) fn lose_head(folder: &Path) {
+pub(crate) fn remove_head_files(folder: &Path) {
     ["HEAD", "HEAD2"]
         .iter()
         .for_each(|file| fs::remove_file(folder.join(file)).unwrap());

@@ -12,7 +12,7 @@ use dormouse::process::ProcessRow;
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
-    Outcome, Percentiles, Replies, format_duration, print_line, program, ratio, says,
+    FnModel, Outcome, Percentiles, format_duration, print_line, program, ratio, text_reply,
 };
 use futures_util::future::try_join_all;
 
@@ -20,11 +20,11 @@ use crate::timed;
 
 const FACT_BYTES: usize = 200;
 /// The size of a record header, and of the length in front of a fact.
-const ENVELOPE_BYTES: usize = 168 + 4;
+const OVERHEAD_BYTES: usize = 168 + 4;
 const ROUNDS: u64 = 4_000;
 
-/// A commit of one small fact, compared with a bare append and fdatasync of as many bytes; the two
-/// alternate.
+/// Measures a commit of one small fact, compared with an append and fdatasync of as many bytes; the
+/// two alternate.
 pub(crate) fn one_fact(folder: &Path) -> Outcome {
     let store = LogStore::open(folder.join("store"))?;
     let owner = store.claim()?;
@@ -34,7 +34,7 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
     };
     store.commit(owner, Batch::durable(&[created], 0))?;
     let mut file = File::create(folder.join("bare"))?;
-    let whole = [7; FACT_BYTES + ENVELOPE_BYTES];
+    let whole = [7; FACT_BYTES + OVERHEAD_BYTES];
     let (mut commits, mut bares) = (Vec::new(), Vec::new());
     for number in 1..=ROUNDS {
         let fact = WriteOp::Facts {
@@ -70,10 +70,10 @@ fn row() -> ProcessRow {
 
 const FACTS: usize = 200;
 
-const SHARING: u64 = 32;
+const PROCESSES: u64 = 32;
 
-/// Facts of 32 processes in one commit of the store, compared with 32 commits of one fact.
-fn shared(folder: &Path) -> Outcome {
+/// Measures facts of 32 processes in one commit of the store, compared with 32 commits of one fact.
+fn compare_shared_commit(folder: &Path) -> Outcome {
     let store = LogStore::open(folder)?;
     let owner = store.claim()?;
     let created = |pid| WriteOp::ProcessCreated {
@@ -82,7 +82,7 @@ fn shared(folder: &Path) -> Outcome {
     };
     store.commit(
         owner,
-        Batch::durable(&(1..=SHARING).map(created).collect::<Vec<_>>(), 0),
+        Batch::durable(&(1..=PROCESSES).map(created).collect::<Vec<_>>(), 0),
     )?;
     let (mut alone, mut together) = (Duration::ZERO, Duration::ZERO);
     for round in 0..200 {
@@ -92,7 +92,7 @@ fn shared(folder: &Path) -> Outcome {
             facts: vec![vec![7; FACT_BYTES]],
         };
         let one_each = |number| {
-            (1..=SHARING)
+            (1..=PROCESSES)
                 .map(|pid| fact(pid, number))
                 .collect::<Vec<_>>()
         };
@@ -108,35 +108,35 @@ fn shared(folder: &Path) -> Outcome {
         together += elapsed;
     }
     print_line(format_args!(
-        "in the store: {SHARING} facts that share a commit, over {SHARING} commits: {:.1}x",
+        "in the store: {PROCESSES} facts that share a commit, over {PROCESSES} commits: {:.1}x",
         ratio(alone, together)
     ))?;
     Ok(())
 }
 
-/// One fact each, by inputs to stopped processes: to 32 of them concurrently, and to one that waits
-/// for each commit.
+/// Measures commits of one fact each through a kernel, by inputs to stopped processes: to 32 of
+/// them concurrently, and to one that waits for each commit.
 pub(crate) fn many_processes(folder: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    shared(&folder.join("shared"))?;
-    let mut a_second = Vec::new();
+    compare_shared_commit(&folder.join("shared"))?;
+    let mut rates = Vec::new();
     for processes in [1, 32] {
         let folder = folder.join(processes.to_string());
-        a_second.push(runtime.block_on(facts(&folder, processes))?);
+        rates.push(runtime.block_on(facts_per_second(&folder, processes))?);
     }
-    let times = a_second[1] / a_second[0];
+    let times = rates[1] / rates[0];
     print_line(format_args!(
         "through a kernel: {:.0} facts a second of 32 processes at once, {:.0} of one, each in a \
          commit of its own: {times:.1}x",
-        a_second[1], a_second[0]
+        rates[1], rates[0]
     ))?;
     Ok(())
 }
 
-async fn facts(folder: &Path, processes: usize) -> Outcome<f64> {
-    let model = Replies(|_: Request| async { says("done") });
+async fn facts_per_second(folder: &Path, processes: usize) -> Outcome<f64> {
+    let model = FnModel(|_: Request| async { text_reply("done") });
     let kernel = Kernel::open(LogStore::open(folder)?)
         .model("m", model)
         .build()

@@ -1,5 +1,5 @@
-//! Measures contents: the first checkpoint of many and of large contents, the second one after a
-//! turn, and forks.
+//! Measures processes with many or large contents: their first checkpoint, the second one after a
+//! turn, and their forks.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,11 +12,11 @@ use dormouse::store::LogStore;
 use dormouse::user_input::InputPart;
 use dormouse::{Kernel, Process};
 use dormouse_bench::{
-    Outcome, Percentiles, Replies, format_duration, peak_bytes, print_line, program, ratio,
-    resident_bytes, says,
+    FnModel, Outcome, Percentiles, format_duration, peak_bytes, print_line, program, ratio,
+    resident_bytes, text_reply,
 };
 
-use crate::{bytes, disk_bytes, timed};
+use crate::{disk_bytes, random_bytes, timed};
 
 /// 1,000 contents of 100 KB.
 pub(crate) fn small(folder: &Path) -> Outcome {
@@ -35,7 +35,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 async fn open(folder: &Path) -> Outcome<Kernel> {
-    let model = Replies(|_: Request| async { says("done") });
+    let model = FnModel(|_: Request| async { text_reply("done") });
     Ok(Kernel::open(LogStore::open(folder)?)
         .model("m", model)
         .build()
@@ -52,19 +52,19 @@ async fn session(kernel: &Kernel) -> Outcome<Process> {
 
 fn parts(count: usize, length: usize) -> Vec<InputPart> {
     (0..count)
-        .map(|number| InputPart::new("bench", bytes(number as u64 + 1, length)))
+        .map(|number| InputPart::new("bench", random_bytes(number as u64 + 1, length)))
         .collect()
 }
 
-/// A process is given all contents at once, then a checkpoint is created. Compared with writing and
-/// syncing one file of the same bytes.
+/// Measures an input with all contents and a checkpoint after it, compared with writing and syncing
+/// one file of the same bytes.
 fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
     let total = (count * length) as u64;
     let parts = parts(count, length);
     let raw: Vec<Bytes> = parts.iter().map(|part| part.bytes.clone()).collect();
     let mut plain = Vec::new();
     // Measured before and after, since the throughput of a disk varies from second to second.
-    plain.push(write_plainly(&folder.join("before"), &raw)?);
+    plain.push(write_one_file(&folder.join("before"), &raw)?);
     let before = resident_bytes()?;
     let elapsed = runtime()?.block_on(async {
         let kernel = open(&folder.join("store")).await?;
@@ -77,17 +77,17 @@ fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
         Outcome::Ok(elapsed)
     })?;
     let extra = peak_bytes()?.saturating_sub(before);
-    plain.push(write_plainly(&folder.join("after"), &raw)?);
-    let plainly = Percentiles::of(plain).median;
+    plain.push(write_one_file(&folder.join("after"), &raw)?);
+    let one_file = Percentiles::of(plain).median;
     let rate = |elapsed: Duration| total as f64 / 1e6 / elapsed.as_secs_f64();
     print_line(format_args!(
         "{count} x {length} bytes: {} ({:.0} MB/s), one file written and synced {} ({:.0} MB/s): \
          {:.0} % of its speed",
         format_duration(elapsed),
         rate(elapsed),
-        format_duration(plainly),
-        rate(plainly),
-        100.0 * ratio(plainly, elapsed)
+        format_duration(one_file),
+        rate(one_file),
+        100.0 * ratio(one_file, elapsed)
     ))?;
     let disk = disk_bytes(&folder.join("store"))?;
     print_line(format_args!(
@@ -98,7 +98,7 @@ fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
     Ok(())
 }
 
-fn write_plainly(path: &Path, parts: &[Bytes]) -> Outcome<Duration> {
+fn write_one_file(path: &Path, parts: &[Bytes]) -> Outcome<Duration> {
     let (done, elapsed) = timed(|| {
         let mut file = File::create(path)?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
@@ -111,17 +111,18 @@ fn write_plainly(path: &Path, parts: &[Bytes]) -> Outcome<Duration> {
 
 const CHECKPOINTS: usize = 50;
 
-/// A checkpoint after a turn: of a process with almost no contents, and of one with 500 MB.
+/// Measures a checkpoint after a turn: of a process with almost no contents, and of one with 500
+/// MB.
 pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
-    let mut spreads = Vec::new();
+    let mut medians = Vec::new();
     for (name, count, length) in [("nothing", 1, 10_000), ("10 x 50 MB", 10, 50_000_000)] {
-        let taken = runtime()?.block_on(async {
+        let durations = runtime()?.block_on(async {
             let kernel = open(&folder.join(count.to_string())).await?;
             let process = session(&kernel).await?;
             process.input(parts(count, length)).await?;
             process.wait_for(dormouse::View::is_idle).await?;
             process.checkpoint("first").await?;
-            let mut taken = Vec::new();
+            let mut durations = Vec::new();
             for turn in 0..CHECKPOINTS {
                 let turns = process.view().map_or(0, |view| view.messages);
                 process.input(format!("turn {turn}")).await?;
@@ -130,27 +131,27 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
                     .await?;
                 let began = Instant::now();
                 process.checkpoint("next").await?;
-                taken.push(began.elapsed());
+                durations.push(began.elapsed());
             }
             kernel.shutdown().await?;
-            Outcome::Ok(taken)
+            Outcome::Ok(durations)
         })?;
-        let percentiles = Percentiles::of(taken);
+        let percentiles = Percentiles::of(durations);
         print_line(format_args!(
             "holding {name}: p50 {}, p99 {}",
             format_duration(percentiles.median),
             format_duration(percentiles.p99)
         ))?;
-        spreads.push(percentiles.median);
+        medians.push(percentiles.median);
     }
     print_line(format_args!(
         "the second beside the first: {:.2}x",
-        ratio(spreads[1], spreads[0])
+        ratio(medians[1], medians[0])
     ))?;
     Ok(())
 }
 
-/// 100 forks of a process with 100 MB of contents.
+/// Measures the disk space of 100 forks of a process with 100 MB of contents.
 pub(crate) fn forks(folder: &Path) -> Outcome {
     runtime()?.block_on(async {
         let kernel = open(&folder.join("store")).await?;

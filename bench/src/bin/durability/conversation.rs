@@ -1,39 +1,38 @@
-//! The size on disk of a long conversation with a checkpoint at every turn.
+//! Measures the size on disk of a long conversation with a checkpoint at every turn.
 
 use std::path::Path;
 
 use dormouse::Kernel;
 use dormouse::model::Request;
 use dormouse::store::LogStore;
-use dormouse_bench::{Outcome, Replies, print_line, program, says};
+use dormouse_bench::{FnModel, Outcome, print_line, program, text_reply};
 
-use crate::{bytes, disk_bytes};
+use crate::{disk_bytes, random_bytes};
 
 const TURNS: usize = 500;
 /// `bench/durability.py` stores messages of the first length with LangGraph.
 const MESSAGE_BYTES: [usize; 2] = [1_000, 2_000];
 
-fn said(number: usize, length: usize) -> String {
-    String::from_utf8_lossy(&bytes(number as u64 + 1, length)).into_owned()
+fn message_text(number: usize, length: usize) -> String {
+    String::from_utf8_lossy(&random_bytes(number as u64 + 1, length)).into_owned()
 }
 
-/// The overhead of a turn, apart from its text, is the same for short and long texts.
+/// Measures short and long messages: the overhead of a turn should be the same for both.
 pub(crate) fn conversation(folder: &Path) -> Outcome {
     MESSAGE_BYTES
         .iter()
-        .try_for_each(|length| of_messages(&folder.join(length.to_string()), *length))
+        .try_for_each(|length| measure_conversation(&folder.join(length.to_string()), *length))
 }
 
-fn of_messages(folder: &Path, length: usize) -> Outcome {
+fn measure_conversation(folder: &Path, length: usize) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     let store = folder.join("store");
     let conversation = runtime.block_on(async {
-        let model =
-            Replies(
-                move |request: Request| async move { says(&said(request.messages.len(), length)) },
-            );
+        let model = FnModel(move |request: Request| async move {
+            text_reply(&message_text(request.messages.len(), length))
+        });
         let kernel = Kernel::open(LogStore::open(&store)?)
             .model("m", model)
             .build()
@@ -44,7 +43,7 @@ fn of_messages(folder: &Path, length: usize) -> Outcome {
             .without_input()
             .await?;
         for turn in 0..TURNS {
-            process.input(said(2 * turn, length)).await?;
+            process.input(message_text(2 * turn, length)).await?;
             process
                 .wait_for(|view| view.is_idle() && view.messages == 2 * (turn + 1))
                 .await?;
@@ -60,8 +59,8 @@ fn of_messages(folder: &Path, length: usize) -> Outcome {
         2 * length
     ))?;
     print_line(format_args!(
-        "log: {:.2}x the conversation, {} bytes a turn beside its words; store, index included: \
-         {:.2}x",
+        "log: {:.2}x the conversation, {} bytes a turn in addition to its text; store, index \
+         included: {:.2}x",
         log as f64 / conversation as f64,
         log.saturating_sub(conversation as u64) / TURNS as u64,
         all as f64 / conversation as f64

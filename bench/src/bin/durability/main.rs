@@ -41,10 +41,11 @@ fn main() -> Outcome {
     if section == "all" {
         return SECTIONS
             .iter()
-            .try_for_each(|(name, _)| in_a_program_of_its_own(name, &base));
+            .try_for_each(|(name, _)| run_in_subprocess(name, &base));
     }
     let known = SECTIONS.iter().find(|(name, _)| *name == section);
-    let (name, run) = known.ok_or_else(|| format!("there is no section {section}: {}", names()))?;
+    let (name, run) =
+        known.ok_or_else(|| format!("there is no section {section}: {}", section_names()))?;
     let folder = base.join(format!("dormouse-durability-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let outcome = run(&folder);
@@ -52,11 +53,11 @@ fn main() -> Outcome {
     outcome
 }
 
-fn names() -> String {
+fn section_names() -> String {
     SECTIONS.map(|(name, _)| name).join(", ")
 }
 
-fn in_a_program_of_its_own(section: &str, base: &Path) -> Outcome {
+fn run_in_subprocess(section: &str, base: &Path) -> Outcome {
     print_line(format_args!("\n{section}"))?;
     let done = Command::new(std::env::current_exe()?)
         .arg(section)
@@ -72,8 +73,8 @@ fn in_a_program_of_its_own(section: &str, base: &Path) -> Outcome {
 /// The result of `act`, and how long it took.
 fn timed<T>(act: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
-    let made = act();
-    (made, began.elapsed())
+    let value = act();
+    (value, began.elapsed())
 }
 
 /// The disk space of the files below a folder, in bytes.
@@ -93,7 +94,7 @@ fn disk_bytes(folder: &Path) -> Outcome<u64> {
 }
 
 /// Bytes that cannot be compressed, and that no other content shares.
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
+fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 80);
     while bytes.len() < length {

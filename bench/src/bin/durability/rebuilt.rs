@@ -1,4 +1,4 @@
-//! Rebuilds the missing index of a store of 1 GB.
+//! Measures rebuilding the missing index of a store of 1 GB.
 
 use std::fs;
 use std::path::Path;

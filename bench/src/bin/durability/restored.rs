@@ -1,4 +1,4 @@
-//! Opens a store of 1 GB, and measures the first answer of a process that is loaded from it.
+//! Measures opening a store of 1 GB, and the first answer of a process that is loaded from it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use dormouse::model::Request;
 use dormouse::store::LogStore;
 use dormouse::user_input::InputPart;
 use dormouse_bench::{
-    Outcome, Percentiles, Replies, format_duration, print_line, program, resident_bytes, says,
+    FnModel, Outcome, Percentiles, format_duration, print_line, program, resident_bytes, text_reply,
 };
 
-use crate::{bytes, timed};
+use crate::{random_bytes, timed};
 
 const ROUNDS: usize = 20;
 
@@ -23,7 +23,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
         .build()?;
     let store = folder.join("store");
     let builder = || {
-        let model = Replies(|_: Request| async { says("done") });
+        let model = FnModel(|_: Request| async { text_reply("done") });
         Outcome::Ok(Kernel::open(LogStore::open(&store)?).model("m", model))
     };
     let pid = runtime.block_on(async {
@@ -35,7 +35,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             .await?;
         for part in 0..20 {
             process
-                .input(InputPart::new("bench", bytes(part + 1, 50_000_000)))
+                .input(InputPart::new("bench", random_bytes(part + 1, 50_000_000)))
                 .await?;
             process.wait_for(dormouse::View::is_idle).await?;
         }
@@ -43,8 +43,8 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
         kernel.shutdown().await?;
         Outcome::Ok(pid)
     })?;
-    // Memory that building the store left allocated is not part of what restoring it takes, so
-    // growth is measured from here.
+    // Memory that creating the store left allocated is not a cost of restoring it, so only the
+    // growth from here on is measured.
     let (mut open_times, mut answer_times, mut memory_growth) =
         (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {

@@ -1,5 +1,5 @@
-//! Encrypted and compressed logs: what is visible beneath the store, who can open them, and what a
-//! log that lies can do.
+//! Encrypted and compressed logs: which bytes the log sees, which keys are accepted, and how the
+//! store answers if the log returns other bytes than it was given.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use dormouse_records::{
     Compression, MemoryLog, NewContent, Record, RecordBatch, RecordLog, RecordOp, RecordStore,
     StoreSecret, Stream, StreamKind,
 };
-use dormouse_store_conformance::collection::{only, sweep};
+use dormouse_store_conformance::collection::{keep_only, sweep};
 use dormouse_store_conformance::entries::*;
 
 const KINDS: [StreamKind; 7] = [
@@ -46,13 +46,13 @@ fn secret(byte: u8) -> StoreSecret {
     StoreSecret::new([byte; 32])
 }
 
-fn sealed<L: RecordLog>(log: L, compression: Compression) -> RecordStore<L> {
+fn encrypted_store<L: RecordLog>(log: L, compression: Compression) -> RecordStore<L> {
     RecordStore::new_on(log)
         .key(secret(1))
         .compression(compression)
 }
 
-/// Everything in a log: its records, and its contents by name.
+/// All records of a log, and all contents by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Dump {
     records: Vec<(Stream, Record)>,
@@ -79,7 +79,7 @@ impl Dump {
         }
     }
 
-    fn shows(&self, what: &[u8]) -> bool {
+    fn contains_bytes(&self, what: &[u8]) -> bool {
         let records = self.records.iter().map(|(_, record)| &record.bytes[..]);
         let contents = self.contents.iter();
         let contents = contents.flat_map(|(name, bytes, index)| [&name.0[..], bytes, index]);
@@ -134,18 +134,22 @@ fn fill(store: &dyn Store) -> Vec<Bytes> {
 }
 
 #[test]
-fn no_byte_beneath_an_encrypted_store_tells_what_it_contains() {
+fn an_encrypted_log_contains_no_plain_text_and_no_content_hash() {
     for compression in [Compression::None, Compression::Zstd(3)] {
-        let store = sealed(MemoryLog::default(), compression);
+        let store = encrypted_store(MemoryLog::default(), compression);
         let contents = fill(&store);
         let dump = Dump::of(store.log());
         for canary in CANARIES.iter().map(|canary| canary.as_bytes()) {
-            assert!(!dump.shows(canary), "{}", String::from_utf8_lossy(canary));
+            assert!(
+                !dump.contains_bytes(canary),
+                "{}",
+                String::from_utf8_lossy(canary)
+            );
         }
-        assert!(!dump.shows(&change(1, 1)) && !dump.shows(&[1; 32]));
+        assert!(!dump.contains_bytes(&change(1, 1)) && !dump.contains_bytes(&[1; 32]));
         for bytes in &contents {
             assert!(
-                !dump.shows(&hash(bytes).0),
+                !dump.contains_bytes(&hash(bytes).0),
                 "a hash tells what a content is"
             );
             assert_eq!(read(&store, hash(bytes)).unwrap(), bytes);
@@ -159,14 +163,14 @@ fn no_byte_beneath_an_encrypted_store_tells_what_it_contains() {
     let plain = RecordStore::new_on(MemoryLog::default());
     let contents = fill(&plain);
     let dump = Dump::of(plain.log());
-    let seen = |canary: &&str| dump.shows(canary.as_bytes());
-    assert!(CANARIES.iter().all(seen) && dump.shows(&hash(&contents[0]).0));
+    let seen = |canary: &&str| dump.contains_bytes(canary.as_bytes());
+    assert!(CANARIES.iter().all(seen) && dump.contains_bytes(&hash(&contents[0]).0));
 }
 
 #[test]
-fn two_logs_with_one_key_have_nothing_in_common() {
+fn two_logs_with_the_same_key_share_no_record_and_no_content_name() {
     let dumps = [0, 1].map(|_| {
-        let store = sealed(MemoryLog::default(), Compression::None);
+        let store = encrypted_store(MemoryLog::default(), Compression::None);
         fill(&store);
         Dump::of(store.log())
     });
@@ -187,7 +191,7 @@ fn two_logs_with_one_key_have_nothing_in_common() {
     );
 }
 
-/// Every operation of a store that must be refused without the right key.
+/// Every operation of a store that must be refused without the expected key.
 fn refusals(store: &dyn Store, owner: OwnerToken) -> Vec<StoreError> {
     let new = [created(9)];
     vec![
@@ -206,20 +210,20 @@ fn refusals(store: &dyn Store, owner: OwnerToken) -> Vec<StoreError> {
 }
 
 #[test]
-fn a_wrong_key_is_refused_by_name_and_changes_nothing() {
+fn a_wrong_missing_or_needless_key_is_an_error_and_changes_nothing() {
     type Open = fn(Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>>;
     let plain: Open = RecordStore::new_on;
-    let right: Open = |log| RecordStore::new_on(log).key(secret(1));
+    let expected: Open = |log| RecordStore::new_on(log).key(secret(1));
     let wrong: Open = |log| RecordStore::new_on(log).key(secret(2));
     let cases = [
-        (right, plain, KeyFault::Missing),
-        (right, wrong, KeyFault::Wrong),
-        (plain, right, KeyFault::NotEncrypted),
+        (expected, plain, KeyFault::Missing),
+        (expected, wrong, KeyFault::Wrong),
+        (plain, expected, KeyFault::NotEncrypted),
     ];
-    for (made, opened, expected) in cases {
+    for (creating, opened, expected) in cases {
         let log = Arc::new(MemoryLog::default());
-        let contents = fill(&made(log.clone()));
-        let owner = made(log.clone()).claim().unwrap();
+        let contents = fill(&creating(log.clone()));
+        let owner = creating(log.clone()).claim().unwrap();
         let before = Dump::of(&log);
         for error in refusals(&opened(log.clone()), owner) {
             let StoreError::Key { fault, .. } = error else {
@@ -228,16 +232,16 @@ fn a_wrong_key_is_refused_by_name_and_changes_nothing() {
             assert_eq!(fault, expected, "{error}");
         }
         assert_eq!(Dump::of(&log), before, "{expected:?}");
-        let store = made(log);
+        let store = creating(log);
         commit(&store, owner, &[created(9)]);
         assert_eq!(read(&store, hash(&contents[1])).unwrap(), contents[1]);
     }
 }
 
 #[test]
-fn a_log_that_lost_its_header_takes_no_commit() {
+fn a_log_without_its_header_refuses_commits() {
     let log = Arc::new(MemoryLog::default());
-    fill(&sealed(log.clone(), Compression::None));
+    fill(&encrypted_store(log.clone(), Compression::None));
     let owner = log.claim().unwrap();
     let kind = StreamKind::LogHeader;
     let stream = Stream { kind, id: 0 };
@@ -245,7 +249,7 @@ fn a_log_that_lost_its_header_takes_no_commit() {
     let before = Dump::of(&log);
     for store in [
         RecordStore::new_on(log.clone()),
-        sealed(log.clone(), Compression::None),
+        encrypted_store(log.clone(), Compression::None),
     ] {
         let claimed = store.claim().unwrap_err();
         assert!(
@@ -264,11 +268,11 @@ fn a_log_that_lost_its_header_takes_no_commit() {
 }
 
 #[test]
-fn the_key_is_chosen_by_the_first_commit_and_not_by_a_claim() {
+fn the_first_commit_determines_the_key_and_a_claim_does_not() {
     let log = Arc::new(MemoryLog::default());
     RecordStore::new_on(log.clone()).claim().unwrap();
     assert_eq!(Dump::of(&log), Dump::default());
-    let store = sealed(log.clone(), Compression::None);
+    let store = encrypted_store(log.clone(), Compression::None);
     let owner = store.claim().unwrap();
     commit(&store, owner, &[created(1)]);
     let header = log.read_kind(StreamKind::LogHeader).unwrap();
@@ -280,9 +284,9 @@ fn the_key_is_chosen_by_the_first_commit_and_not_by_a_claim() {
     );
 }
 
-/// A log in memory that counts what is read of contents, and can lose an acknowledgement.
+/// A log in memory that counts the reads of contents, and can lose an acknowledgement.
 #[derive(Default)]
-struct Spy {
+struct CountingLog {
     log: Arc<MemoryLog>,
     read_bytes: Arc<AtomicU64>,
     reads: Arc<AtomicU64>,
@@ -293,7 +297,7 @@ struct Spy {
 
 type Hook = Box<dyn FnOnce(&Arc<MemoryLog>) + Send>;
 
-impl RecordLog for Spy {
+impl RecordLog for CountingLog {
     fn claim(&self) -> Result<OwnerToken, StoreError> {
         self.log.claim()
     }
@@ -306,7 +310,7 @@ impl RecordLog for Spy {
         let written = self.log.append(owner, batch)?;
         if !batch.is_empty() && self.loses_acknowledgement.swap(false, Ordering::Relaxed) {
             return Err(StoreError::Io {
-                doing: "hear of a commit".to_owned(),
+                doing: "receive the acknowledgement of a commit".to_owned(),
                 source: std::io::Error::other("the connection is gone"),
             });
         }
@@ -370,7 +374,7 @@ impl BlobReader for CountedReader {
 
 #[test]
 fn a_first_commit_that_was_not_acknowledged_keeps_the_key_that_it_was_written_with() {
-    let store = sealed(Spy::default(), Compression::None);
+    let store = encrypted_store(CountingLog::default(), Compression::None);
     let owner = store.claim().unwrap();
     store
         .log()
@@ -387,7 +391,7 @@ fn a_first_commit_that_was_not_acknowledged_keeps_the_key_that_it_was_written_wi
 }
 
 #[test]
-fn a_first_commit_between_two_reads_of_another_program_is_no_damage() {
+fn a_first_commit_during_a_query_of_another_program_is_not_reported_as_damage() {
     type Query = fn(&dyn Store) -> Result<(), StoreError>;
     let queries: [Query; 7] = [
         |store| {
@@ -403,12 +407,12 @@ fn a_first_commit_between_two_reads_of_another_program_is_no_damage() {
         |store| store.content(hash(b"the-content")).map(drop),
     ];
     for (number, query) in queries.iter().enumerate() {
-        let spy = Spy::default();
+        let counting_log = CountingLog::default();
         let first_commits: Hook = Box::new(|log| {
-            fill(&sealed(log.clone(), Compression::None));
+            fill(&encrypted_store(log.clone(), Compression::None));
         });
-        *spy.after_header.lock().unwrap() = Some(first_commits);
-        let store = sealed(spy, Compression::None);
+        *counting_log.after_header.lock().unwrap() = Some(first_commits);
+        let store = encrypted_store(counting_log, Compression::None);
         match query(&store) {
             Ok(()) | Err(StoreError::UnknownProcess(_) | StoreError::UnknownContent(_)) => {}
             Err(error) => panic!("query {number}: {error}"),
@@ -418,9 +422,9 @@ fn a_first_commit_between_two_reads_of_another_program_is_no_damage() {
 }
 
 #[test]
-fn a_page_of_a_large_content_costs_its_chunks() {
+fn a_read_of_a_range_reads_only_the_chunks_of_the_range() {
     for compression in [Compression::None, Compression::Zstd(1)] {
-        let store = sealed(Spy::default(), compression);
+        let store = encrypted_store(CountingLog::default(), compression);
         let owner = store.claim().unwrap();
         let bytes = bytes(5, 5_000_000);
         commit(&store, owner, &[content(&bytes)]);
@@ -446,7 +450,7 @@ fn a_page_of_a_large_content_costs_its_chunks() {
 }
 
 #[test]
-fn what_repeats_takes_less_space_and_what_is_random_no_more() {
+fn repetitive_bytes_are_compressed_and_random_bytes_take_no_more_space() {
     let lines = Bytes::from("a line that comes again and again\n".repeat(20_000));
     let random = std::iter::successors(Some(1_u64), |state| {
         Some(state.wrapping_mul(6_364_136_223_846_793_005) + 1)
@@ -501,9 +505,9 @@ fn what_repeats_takes_less_space_and_what_is_random_no_more() {
 }
 
 #[test]
-fn a_collection_frees_what_nothing_refers_to_by_the_names_of_the_log() {
+fn a_collection_frees_unreferenced_contents_of_an_encrypted_log() {
     for compression in [Compression::None, Compression::Zstd(3)] {
-        let store = sealed(MemoryLog::default(), compression);
+        let store = encrypted_store(MemoryLog::default(), compression);
         let owner = store.claim().unwrap();
         let [kept, dropped] = [1, 2].map(|seed| bytes(seed, 100_000));
         commit(
@@ -511,7 +515,7 @@ fn a_collection_frees_what_nothing_refers_to_by_the_names_of_the_log() {
             owner,
             &[created(1), content(&kept), content(&dropped)],
         );
-        let swept = sweep(&store, owner, &only(&[&kept]));
+        let swept = sweep(&store, owner, &keep_only(&[&kept]));
         assert_eq!(swept.dropped_contents, 1);
         assert_eq!(read(&store, hash(&kept)).unwrap(), kept);
         let unknown = store.content(hash(&dropped)).err().unwrap();
@@ -533,7 +537,7 @@ fn append(log: &MemoryLog, owner: OwnerToken, contents: &[NewContent], ops: &[Re
     log.append(owner, &batch).unwrap();
 }
 
-/// Puts other bytes in the place of a content.
+/// Replaces the stored bytes of a content.
 fn replace(log: &MemoryLog, owner: OwnerToken, name: ContentHash, bytes: &[u8], index: &[u8]) {
     log.delete_contents(owner, &[name]).unwrap();
     let content = NewContent {
@@ -545,7 +549,7 @@ fn replace(log: &MemoryLog, owner: OwnerToken, name: ContentHash, bytes: &[u8], 
 }
 
 #[test]
-fn a_content_whose_bytes_the_log_changed_cut_or_swapped_is_never_believed() {
+fn a_content_that_the_log_changed_cut_or_swapped_is_never_returned() {
     for compression in [Compression::None, Compression::Zstd(3)] {
         for secret in [None, Some(secret(1))] {
             let store = RecordStore::new_on(MemoryLog::default()).compression(compression);
@@ -558,31 +562,31 @@ fn a_content_whose_bytes_the_log_changed_cut_or_swapped_is_never_believed() {
             for bytes in &contents {
                 commit(&store, owner, &[indexed(bytes)]);
             }
-            check_lies(&store, owner, &contents[0]);
+            check_changed_contents(&store, owner, &contents[0]);
         }
     }
 }
 
-fn check_lies(store: &RecordStore<MemoryLog>, owner: OwnerToken, right: &Bytes) {
+fn check_changed_contents(store: &RecordStore<MemoryLog>, owner: OwnerToken, expected: &Bytes) {
     let dump = Dump::of(store.log());
     let contents = &dump.contents;
     let is_readable = |(name, ..): &&(ContentHash, Bytes, Bytes)| {
         let before = store.log().content(*name).unwrap().unwrap();
         store.log().delete_contents(owner, &[*name]).unwrap();
-        let gone = store.content(hash(right)).is_err();
+        let gone = store.content(hash(expected)).is_err();
         let bytes = before.slice(0..before.length()).unwrap();
         replace(store.log(), owner, *name, &bytes, &before.index().unwrap());
         gone
     };
     let (name, bytes, index) = contents.iter().find(is_readable).unwrap();
     let (_, other_bytes, other_index) = contents.iter().find(|other| other.0 != *name).unwrap();
-    assert_eq!(read(store, hash(right)).unwrap(), right);
+    assert_eq!(read(store, hash(expected)).unwrap(), expected);
     let flipped = |bytes: &[u8], at: usize| {
         let mut bytes = bytes.to_vec();
         bytes[at] ^= 1;
         bytes
     };
-    let mut lies = vec![
+    let mut changed_contents = vec![
         (other_bytes.to_vec(), other_index.to_vec()),
         (other_bytes.to_vec(), index.to_vec()),
         (bytes.to_vec(), other_index.to_vec()),
@@ -592,30 +596,30 @@ fn check_lies(store: &RecordStore<MemoryLog>, owner: OwnerToken, right: &Bytes) 
         (bytes.to_vec(), Vec::new()),
         (bytes.to_vec(), index[..index.len() / 2].to_vec()),
     ];
-    lies.extend(
+    changed_contents.extend(
         (0..index.len())
             .step_by(5)
             .map(|at| (bytes.to_vec(), flipped(index, at))),
     );
-    lies.extend(
+    changed_contents.extend(
         (0..bytes.len())
             .step_by(7_919)
             .map(|at| (flipped(bytes, at), index.to_vec())),
     );
     if bytes.len() > 3 * 65_536 / 2 {
         // The first two chunks change places.
-        let chunk = 65_536 + (bytes.len() - right.len()) / 3;
+        let chunk = 65_536 + (bytes.len() - expected.len()) / 3;
         let swapped = [
             &bytes[chunk..2 * chunk],
             &bytes[..chunk],
             &bytes[2 * chunk..],
         ]
         .concat();
-        lies.push((swapped, index.to_vec()));
+        changed_contents.push((swapped, index.to_vec()));
     }
-    for (case, (bytes, index)) in lies.iter().enumerate() {
+    for (case, (bytes, index)) in changed_contents.iter().enumerate() {
         replace(store.log(), owner, *name, bytes, index);
-        let Ok(opened) = store.content(hash(right)) else {
+        let Ok(opened) = store.content(hash(expected)) else {
             continue;
         };
         let length = opened.length();
@@ -623,13 +627,15 @@ fn check_lies(store: &RecordStore<MemoryLog>, owner: OwnerToken, right: &Bytes) 
         let is_whole = text_index.is_none_or(|index| index == "the-text-index".repeat(30));
         assert!(is_whole, "case {case}");
         if let Ok(read) = opened.slice(0..length) {
-            assert_eq!(read, right, "case {case}");
+            assert_eq!(read, expected, "case {case}");
         }
     }
-    let lies_about_bytes = lies.iter().filter(|lie| lie.0 != *bytes && lie.1 == *index);
-    for (bytes, index) in lies_about_bytes {
+    let with_changed_bytes = changed_contents
+        .iter()
+        .filter(|changed| changed.0 != *bytes && changed.1 == *index);
+    for (bytes, index) in with_changed_bytes {
         replace(store.log(), owner, *name, bytes, index);
-        let error = read(store, hash(right)).unwrap_err();
+        let error = read(store, hash(expected)).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     }
 }

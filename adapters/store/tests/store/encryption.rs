@@ -1,5 +1,5 @@
-//! Encrypted and compressed stores: what is visible, who can open them, and how much space they
-//! save.
+//! Encrypted and compressed stores: which bytes their files contain, which keys open them, and how
+//! much space compression saves.
 
 use std::fs;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn fill(folder: &Path, options: &Options) -> Vec<Bytes> {
     contents
 }
 
-fn seen(folder: &Path, what: &[u8]) -> Vec<String> {
+fn files_containing(folder: &Path, what: &[u8]) -> Vec<String> {
     let has = |bytes: &[u8]| bytes.windows(what.len()).any(|window| window == what);
     let paths = files(folder);
     let found = paths.iter().filter(|path| has(&fs::read(path).unwrap()));
@@ -95,21 +95,29 @@ fn seen(folder: &Path, what: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn no_byte_of_an_encrypted_store_tells_what_it_holds() {
+fn an_encrypted_store_contains_no_plain_text_and_no_content_hash() {
     for options in [encrypted(), encrypted().compression(Compression::Zstd(3))] {
         let folder = tempdir();
         let contents = fill(folder.path(), &options);
         for canary in CANARIES {
-            assert_eq!(seen(folder.path(), canary.as_bytes()), [""; 0], "{canary}");
+            assert_eq!(
+                files_containing(folder.path(), canary.as_bytes()),
+                [""; 0],
+                "{canary}"
+            );
         }
         for bytes in &contents {
             assert_eq!(
-                seen(folder.path(), &hash(bytes).0),
+                files_containing(folder.path(), &hash(bytes).0),
                 [""; 0],
                 "the hash of a content tells which it is"
             );
         }
-        assert_eq!(seen(folder.path(), &[1; 32]), [""; 0], "the secret itself");
+        assert_eq!(
+            files_containing(folder.path(), &[1; 32]),
+            [""; 0],
+            "the secret itself"
+        );
         let store = options.open(folder.path()).unwrap();
         assert!(
             contents
@@ -130,14 +138,14 @@ fn no_byte_of_an_encrypted_store_tells_what_it_holds() {
     fill(plain.path(), &LogStore::options());
     for canary in CANARIES {
         assert!(
-            !seen(plain.path(), canary.as_bytes()).is_empty(),
+            !files_containing(plain.path(), canary.as_bytes()).is_empty(),
             "a store that is not encrypted shows {canary}"
         );
     }
 }
 
 #[test]
-fn a_wrong_key_is_refused_by_name_and_leaves_no_trace() {
+fn a_wrong_key_is_an_error_and_changes_no_file() {
     let cases = [
         (encrypted(), LogStore::options(), KeyFault::Missing),
         (
@@ -179,7 +187,7 @@ fn a_wrong_key_is_refused_by_name_and_leaves_no_trace() {
 }
 
 #[test]
-fn contents_are_kept_compressed_where_that_saves_an_eighth() {
+fn contents_are_compressed_if_that_saves_an_eighth() {
     let compressible = Bytes::from("a line that comes again and again\n".repeat(20_000));
     let random: Bytes = std::iter::successors(Some(1_u64), |state| {
         Some(state.wrapping_mul(6_364_136_223_846_793_005) + 1)
@@ -190,7 +198,7 @@ fn contents_are_kept_compressed_where_that_saves_an_eighth() {
     let mixed = Bytes::from([&compressible[..400_000], &random].concat());
     let tiny = Bytes::from_static(b"x");
     let folder = tempdir();
-    let size = || written(&folder.path().join("log/00000001.seg"));
+    let size = || records_end(&folder.path().join("log/00000001.seg"));
     let options = LogStore::options().compression(Compression::Zstd(3));
     let store = options.open(folder.path()).unwrap();
     let owner = store.claim().unwrap();
@@ -222,7 +230,7 @@ fn contents_are_kept_compressed_where_that_saves_an_eighth() {
 
 #[test]
 fn a_damaged_chunk_of_a_packed_content_leaves_the_others_readable() {
-    for (name, options) in coded() {
+    for (name, options) in encoding_options() {
         let folder = tempdir();
         let bytes: Bytes = (0..300_000_u32)
             .flat_map(|number| (number / 7).to_le_bytes())
