@@ -1,4 +1,4 @@
-//! `[preload]`: files that a model is given from the start.
+//! The table `[preload]`: files whose content the model gets from the start.
 
 use super::{At, Keyword, Section};
 
@@ -18,7 +18,7 @@ pub enum RelativeTo {
     /// In the folder of the program file.
     #[default]
     Program,
-    /// In the working directory of whoever compiles the program.
+    /// In the working directory of the process that compiles the program.
     #[word("cwd")]
     WorkingDirectory,
 }
