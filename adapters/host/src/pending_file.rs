@@ -150,7 +150,7 @@ mod tests {
 
     /// With a name of its own and without, it is placed or not, and nothing else is ever left.
     #[test]
-    fn it_is_placed_whole_or_leaves_nothing() {
+    fn a_file_gets_its_name_when_complete_or_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let folder = File::open(dir.path()).unwrap();
         let names = || {

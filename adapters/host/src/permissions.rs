@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_says_nothing_is_refused() {
+    fn a_flag_with_an_empty_item_is_refused() {
         for value in ["", ",", "a,", ",a", "a,,b"] {
             for flag in [
                 Permissions::run_flag,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_s_key_and_what_is_withheld_is_told_to_nobody() {
+    fn the_store_key_and_withheld_variables_are_never_permitted() {
         let permissions = Permissions::none()
             .allow_env("A")
             .allow_env("B")
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_are_named_open_the_network_to_commands_as_far_as_it_can_be_told() {
+    fn permitted_machines_determine_the_network_of_commands() {
         let named = |machines: &[&str]| {
             machines
                 .iter()

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_by_name_and_by_identity() {
+    fn sealed_files_are_recognized_by_path_and_by_identity() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
         fs::create_dir_all(base.join("store/log")).unwrap();

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_argument_is_answered_with_its_key_and_what_is_accepted() {
+    fn an_invalid_argument_is_reported_with_its_key_and_the_valid_values() {
         let cases = [
             ("", &["`s`", "missing", "string"][..]),
             ("{}", &["`s`", "missing"]),

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_filled_in_and_nothing_else_is() {
+    fn only_parameters_are_substituted() {
         check(
             &["p", "{a}"],
             r#"{"a":"x y; rm *"}"#,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_vanishes_with_its_parameter() {
+    fn an_element_is_omitted_with_its_parameter() {
         check(&["p", "{a}", "--n={n}", "z"], "{}", Ok(&["p", "z"]));
         check(
             &["p", "{a}", "--n={n}", "z"],
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_the_model_cannot_pose_as_an_option() {
+    fn text_of_the_model_cannot_become_an_option() {
         check(&["p", "{a}"], r#"{"a":"--exec=x"}"#, Err("`a`"));
         check(&["p", "{a}"], r#"{"a":"-"}"#, Err("`a`"));
         check(&["p", "{a}/x"], r#"{"a":"-r"}"#, Err("`a`"));

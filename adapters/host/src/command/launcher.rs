@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_lacks_is_said_if_anything_may_be_run() {
+    fn missing_confinement_is_reported_if_a_program_is_permitted() {
         let dir = tempfile::tempdir().unwrap();
         let lacks = |granted: &[&str]| {
             let mut launcher = launcher(dir.path(), granted);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_cannot_confine_runs_only_what_is_permitted_all_the_same() {
+    fn without_confinement_a_program_runs_only_with_explicit_permission() {
         let dir = tempfile::tempdir().unwrap();
         launcher(dir.path(), &[]);
         let permitted = Permissions::none().allow_run("tool");

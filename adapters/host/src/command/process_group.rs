@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_has_ended_needs_no_limits() {
+    fn limiting_a_process_that_has_ended_succeeds() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::from_child(&child);
         child.wait().unwrap();

@@ -130,7 +130,7 @@ async fn assert_all_end(pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_command_without_a_guard_is_limited_from_outside() {
+async fn limits_are_applied_to_a_command_without_a_guard() {
     let bench = Bench::new();
     // The limits are set once the command runs.
     let script = "for try in $(seq 200); do [ \"$(ulimit -n)\" = 77 ] && break; sleep 0.01; done; \
@@ -143,7 +143,7 @@ async fn a_command_without_a_guard_is_limited_from_outside() {
 }
 
 #[tokio::test]
-async fn an_end_is_reported_with_its_code_and_the_errors() {
+async fn an_exit_is_reported_with_its_code_and_standard_error() {
     let cases = [
         ("echo out", Ok(()), "out\n"),
         ("echo out; echo err >&2", Ok(()), "out\n"),
@@ -228,7 +228,7 @@ async fn a_program_that_is_not_permitted_is_refused_at_each_call() {
 }
 
 #[tokio::test]
-async fn the_environment_is_scrubbed_and_the_place_is_the_working_directory() {
+async fn the_environment_is_scrubbed_and_the_working_directory_is_set() {
     let bench = Bench::new();
     let (done, out) = bench.sh("env; pwd -P").await;
     assert_eq!(done, Ok(()));
@@ -247,7 +247,7 @@ async fn the_environment_is_scrubbed_and_the_place_is_the_working_directory() {
 }
 
 #[tokio::test]
-async fn output_comes_while_the_program_runs() {
+async fn output_is_forwarded_while_the_program_runs() {
     let bench = Bench::new();
     let out = OutputSink::with_cap(CAP_BYTES);
     let call = bench
@@ -302,7 +302,7 @@ const LEFT_BEHIND: [&str; 4] = [
 ];
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_neither_holds_the_call_nor_outlives_it() {
+async fn processes_left_behind_neither_delay_the_call_nor_outlive_it() {
     for script in LEFT_BEHIND {
         let bench = Bench::new();
         let began = Instant::now();
@@ -357,7 +357,7 @@ async fn a_closed_output_does_not_end_the_call_early() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_calls_run_side_by_side() {
+async fn many_calls_run_concurrently() {
     let bench = Bench::new();
     let tool = bench.tool(&["sh", "-c", "sleep 0.1; echo \"$0\"", "./{a}"]);
     let calls = (0..100).map(|n| {
@@ -372,7 +372,7 @@ async fn many_calls_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
+async fn a_command_writes_only_to_permitted_folders_and_a_read_tool_nowhere() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_with_its_last_holder_unless_its_guard_makes_it() {
+    fn a_temp_folder_is_removed_on_drop_unless_the_guard_owns_it() {
         let parent = tempfile::tempdir().unwrap();
         let named = CommandTempFolder::name(parent.path()).unwrap();
         assert!(
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_stands_in_it_is_removed_and_nothing_else() {
+    fn remove_deletes_everything_in_the_folder_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("beside"), "x").unwrap();
         let folder = parent.path().join("folder");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_or_another_folder_in_its_place_is_not_used() {
+    fn a_replaced_temp_folder_is_not_used() {
         let parent = tempfile::tempdir().unwrap();
         fs::create_dir(parent.path().join("victim")).unwrap();
         fs::write(parent.path().join("victim/file"), "x").unwrap();

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_becomes_a_kind() {
+    fn an_errno_maps_to_a_kind_of_error() {
         let cases = [
             (Errno::NOENT, FileErrorKind::FileNotFound),
             (Errno::EXIST, FileErrorKind::FileExists),

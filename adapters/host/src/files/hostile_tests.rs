@@ -124,7 +124,7 @@ const TRAPS: [(&str, FileErrorKind); 29] = {
 };
 
 #[test]
-fn a_trap_is_refused_by_kind_and_at_once() {
+fn every_trap_is_refused_with_its_kind_without_blocking() {
     let world = World::new();
     let before = world.outside();
     let began = Instant::now();
@@ -149,7 +149,7 @@ fn a_trap_is_refused_by_kind_and_at_once() {
 }
 
 #[test]
-fn what_is_no_file_is_called_what_it_is() {
+fn an_error_names_the_type_of_an_entry_that_is_no_file() {
     let world = World::new();
     let cases = [
         ("folder", "a directory"),
@@ -183,7 +183,7 @@ fn names_that_are_too_long_are_refused() {
 
 /// The root of everything is permitted here, and still these are not.
 #[test]
-fn devices_and_the_kernels_own_files_are_no_files() {
+fn devices_and_system_files_are_refused() {
     let all = Files::open(
         &Permissions::none().allow_read("/").allow_write("/"),
         &Arc::default(),
@@ -223,7 +223,7 @@ fn devices_and_the_kernels_own_files_are_no_files() {
 }
 
 #[test]
-fn to_write_is_not_to_read_and_the_reverse() {
+fn read_and_write_permissions_are_independent() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     fs::write(root.join("f"), "x").unwrap();
@@ -256,7 +256,7 @@ fn to_write_is_not_to_read_and_the_reverse() {
 }
 
 #[test]
-fn paths_inside_are_served_however_they_are_spelled() {
+fn permitted_paths_work_in_every_spelling() {
     let world = World::new();
     let inside = world.dir.path().join("in");
     symlink("in", world.dir.path().join("spelled")).unwrap();
@@ -294,7 +294,7 @@ fn paths_inside_are_served_however_they_are_spelled() {
 }
 
 #[test]
-fn a_root_that_is_no_folder_is_named() {
+fn an_error_names_a_root_that_is_no_folder() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "x").unwrap();
     for root in ["file", "file/in"] {
@@ -330,7 +330,7 @@ fn while_swapping(inside: &Path, run: impl FnOnce()) {
 }
 
 #[test]
-fn no_write_and_no_read_escapes_through_a_link_that_comes_and_goes() {
+fn no_access_escapes_through_a_folder_that_is_swapped_with_a_link() {
     const TRIES: usize = 20_000;
     let world = World::new();
     let before = world.outside();

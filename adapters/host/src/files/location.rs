@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_are_taken_out_of_the_text() {
+    fn dots_are_removed_from_paths() {
         let cases = [
             ("a", "/base/here/a"),
             ("./a/./b", "/base/here/a/b"),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_has_no_lines_and_an_interruption_is_none() {
+    fn a_read_error_is_returned_and_an_interruption_is_retried() {
         struct Fails(Vec<io::ErrorKind>);
         impl Read for Fails {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inserted_stands_before_its_line_and_shares_none() {
+    fn inserted_text_precedes_its_line_and_shares_no_line() {
         let cases = [
             ("", 1, "x", Ok("x")),
             ("", 0, "x", Err(0)),

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_where_a_folder_is_mounted_is_a_name_for_it() {
+    fn every_mount_of_a_folder_is_an_alias() {
         let table = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n\
             30 22 254:0 /srv/store /mnt/copy rw - ext4 /dev/vda rw\n\
             31 22 254:0 /srv /mnt/srv\\040two rw - ext4 /dev/vda rw\n\

@@ -89,7 +89,7 @@ async fn recorded(
 }
 
 #[tokio::test]
-async fn a_recording_gives_every_end_again() {
+async fn a_replay_serves_every_reply_and_error_again() {
     let mut overloaded = ModelError::new(ModelErrorKind::Overloaded, "busy");
     overloaded.retry_after = Some(Duration::from_millis(7_000));
     let calls: Vec<(&[&str], _)> = vec![
@@ -122,7 +122,7 @@ async fn a_recording_gives_every_end_again() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_never_made_is_told_apart_to_the_byte() {
+async fn an_unrecorded_request_fails_with_the_first_differing_byte() {
     let text = recorded(
         vec![(&["one", "two"], says("a")), (&["one", "three"], says("b"))],
         None,
@@ -157,7 +157,7 @@ async fn a_request_that_was_never_made_is_told_apart_to_the_byte() {
 }
 
 #[tokio::test]
-async fn a_secret_is_on_no_line_and_the_run_can_be_repeated_all_the_same() {
+async fn a_redacted_recording_holds_no_secret_and_can_be_replayed() {
     let text = recorded(
         vec![(&["my password is hunter2"], says("hunter2 it is"))],
         Some(Password),
@@ -180,7 +180,7 @@ async fn a_secret_is_on_no_line_and_the_run_can_be_repeated_all_the_same() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_by_line() {
+fn an_invalid_recording_is_refused_with_its_line() {
     let part = "{\"dormouse_recording\":1}\n{\"part\":1}\n";
     let cases = [
         (String::new(), "no recording"),

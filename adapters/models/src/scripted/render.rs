@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_shows_the_line_and_what_has_a_value() {
+    fn a_template_error_shows_the_line_and_the_defined_variables() {
         for (rendered, parts) in [
             (
                 text("ok\n{{ missing }}", &variables()),

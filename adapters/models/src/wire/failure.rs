@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_tells_what_helps() {
+    fn a_status_determines_the_kind_of_failure() {
         let overflow = "prompt is too long: 208310 tokens > 200000 maximum";
         let llama = "request (1200 tokens) exceeds the available context size (512 tokens), try \
              increasing it";
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_is_understood_in_its_own_words() {
+    fn the_error_words_of_every_provider_are_classified() {
         let openai = |kind: &str, code: Value, message: &str| json!({"error": {"type": kind, "code": code, "message": message, "param": null}});
         let gemini = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "status": status, "message": message}});
         let bad_key = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API \
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_mid_stream_is_told_by_its_words() {
+    fn a_failure_within_a_stream_is_classified_by_its_words() {
         let cases = [
             (
                 json!({"error": {"code": "rate_limit_exceeded", "message": "slow"}}),
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_error_body_is_shown() {
+    fn a_body_without_an_error_object_is_quoted() {
         let error = in_answer(
             StatusCode::BAD_GATEWAY,
             &HeaderMap::new(),
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_without_end_is_cut_and_a_key_that_was_cut_is_taken_out() {
+    fn a_long_explanation_is_cut_and_a_cut_key_is_removed() {
         let key = "sk-ant-canary-0123456789";
         for (at, kind) in [(190, "text/html"), (1_990, "json")] {
             let said = format!("{}{key}{}", "x".repeat(at), "y".repeat(1 << 20));
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_stands_in_the_body_counts() {
+    fn a_delay_in_the_body_is_used() {
         let body = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota", "details": [
             {"@type": "type.googleapis.com/google.rpc.QuotaFailure"},
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]}});

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_read_in_every_form() {
+    fn delays_are_parsed_in_every_form() {
         let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
         let cases: [(Pairs, Option<u64>); 9] = [
             (&[], None),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_stands_in_a_sentence() {
+    fn a_delay_is_found_in_a_sentence() {
         let cases = [
             (
                 "Rate limit reached for gpt-5 on tokens per min (TPM): Limit 1. Please try again \
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_up_says_when_it_is_there_again() {
+    fn an_exhausted_rate_limit_reports_its_reset() {
         let cases: [(Pairs, Option<u64>); 8] = [
             (
                 &[

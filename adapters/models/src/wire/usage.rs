@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thoughts_are_part_of_the_output_wherever_they_are_counted() {
+    fn thinking_tokens_are_part_of_the_output_at_every_provider() {
         let cases = [
             (Some(10_120), Some(1_499), 2_809, Some(14_428), 4_308),
             (Some(100), Some(9), 5, Some(109), 9),

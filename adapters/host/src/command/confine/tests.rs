@@ -89,7 +89,7 @@ fn possible_attacks() -> Vec<Attack> {
 }
 
 #[tokio::test]
-async fn no_attack_gets_through_under_any_version() {
+async fn every_attack_is_refused_under_every_landlock_version() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
@@ -121,7 +121,7 @@ async fn no_attack_gets_through_under_any_version() {
 
 /// The attacks work where nothing is confined: what refuses them is the confinement.
 #[tokio::test]
-async fn attacks_get_through_without_confinement() {
+async fn attacks_succeed_without_confinement() {
     for attack in possible_attacks() {
         if attack.path.ends_with("terminal.py") {
             continue;
@@ -148,7 +148,7 @@ async fn attacks_get_through_without_confinement() {
 
 /// Permitted access continues to work, also next to sealed files.
 #[tokio::test]
-async fn what_is_permitted_works() {
+async fn permitted_operations_work() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
@@ -294,7 +294,7 @@ async fn what_is_permitted_works() {
 /// A folder with something closed in it is opened entry by entry, and a link among them opens
 /// nothing.
 #[tokio::test]
-async fn a_link_beside_what_is_sealed_opens_nothing_outside() {
+async fn a_link_next_to_a_sealed_folder_permits_nothing_outside() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
@@ -402,7 +402,7 @@ async fn shared_memory_can_be_permitted_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_folder_that_took_the_place_of_a_permitted_one_is_not_permitted() {
+async fn a_folder_that_replaced_a_permitted_one_is_not_permitted() {
     let target = target();
     let confinement = target.confinement("write");
     fs::rename(target.base.join("inside"), target.base.join("before")).unwrap();

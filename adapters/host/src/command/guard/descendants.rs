@@ -122,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_does_not_pass_for_what_follows_it() {
+    fn a_process_name_cannot_imitate_the_fields_after_it() {
         assert_eq!(parent(b"7 (a) S 3 (b) R 9 1) S 42 7 7"), Some(42));
         assert_eq!(parent(b"7 (\xff) \xfe) S 42 7 7"), Some(42));
         assert_eq!(parent(b"nothing"), None);
     }
 
     #[test]
-    fn what_a_child_starts_is_below_this_process() {
+    fn grandchildren_are_descendants() {
         let mut child = std::process::Command::new("sh")
             .args(["-c", "sleep 60 & wait"])
             .spawn()

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn guard_arguments_round_trip() {
         let strange = PathBuf::from(OsString::from_vec(b"/a=b,c\xff --".to_vec()));
         let folder = Folder {
             path: strange.clone(),

@@ -208,7 +208,7 @@ mod tests {
 
     /// As a shell says that its command was killed.
     #[test]
-    fn a_command_whose_end_is_not_known_counts_as_killed() {
+    fn a_command_with_unknown_status_counts_as_killed() {
         assert_eq!(end_as(None), 137);
     }
 }
