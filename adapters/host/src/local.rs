@@ -121,7 +121,7 @@ impl Host for LocalHost {
     }
 
     fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
-        let (is_permitted, done, flag) = match file_use {
+        let (is_permitted, participle, flag) = match file_use {
             FileUse::Read => (self.permissions.read().next().is_some(), "read", "read"),
             FileUse::Write => (
                 self.permissions.write().next().is_some(),
@@ -133,7 +133,7 @@ impl Host for LocalHost {
             return Ok(());
         }
         Err(HostError::Refused(format!(
-            "no file can be {done}: the user has to start this kernel with --allow-{flag}=DIR, or \
+            "no file can be {participle}: the user has to start this kernel with --allow-{flag}=DIR, or \
              Permissions::allow_{flag}(\"DIR\")."
         )))
     }
@@ -145,7 +145,7 @@ impl Host for LocalHost {
         async move {
             let path = write.path.clone();
             let done = tokio::task::spawn_blocking(move || files.write(&write)).await;
-            done.unwrap_or_else(|error| Err(interrupted(&path, &error)))
+            done.unwrap_or_else(|error| Err(interrupted_write(&path, &error)))
         }
         .boxed()
     }
@@ -180,7 +180,7 @@ impl Host for LocalHost {
     }
 }
 
-fn interrupted(path: &str, error: &tokio::task::JoinError) -> FileError {
+fn interrupted_write(path: &str, error: &tokio::task::JoinError) -> FileError {
     let message =
         format!("writing {path} was interrupted: {error}. Look at the file before trying again.");
     FileError {

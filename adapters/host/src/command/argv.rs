@@ -38,7 +38,7 @@ fn fill_one(
             return Ok(None);
         };
         if filled.is_empty() && argument.is_free && argument.text.starts_with('-') {
-            return Err(option_refused(name, &argument.text));
+            return Err(option_error(name, &argument.text));
         }
         filled.push_str(&argument.text);
         done = span.end;
@@ -47,7 +47,7 @@ fn fill_one(
     Ok(Some(filled))
 }
 
-fn option_refused(name: &str, text: &str) -> ToolError {
+fn option_error(name: &str, text: &str) -> ToolError {
     let start: String = text.chars().take(40).collect();
     format!(
         "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For \

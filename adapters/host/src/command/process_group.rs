@@ -59,7 +59,7 @@ impl ProcessGroup {
             (StartMode::Guarded, _) => (command.spawn()?, EndedBy::Guard),
             (StartMode::Direct(_), None) => (command.spawn()?, EndedBy::ProcessGroup),
             (StartMode::Direct(support), Some(bounds)) => (
-                confine::within(&bounds.confinement, support, || command.spawn())?,
+                confine::run_confined(&bounds.confinement, support, || command.spawn())?,
                 EndedBy::ProcessGroup,
             ),
         };

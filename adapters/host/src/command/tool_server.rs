@@ -27,7 +27,7 @@ pub(crate) fn serve(
         .cloned()
         .collect();
     let env = match environment {
-        ServerEnvironment::Declared => launcher.declared(&server.program, env)?,
+        ServerEnvironment::Declared => launcher.declared_variables(&server.program, env)?,
         // The user named the server and its variables.
         ServerEnvironment::All => {
             let declared = env

@@ -1,5 +1,5 @@
-//! Paths that want out, things that are no files, and a thief who exchanges a folder for a link in
-//! mid-flight.
+//! Tests with hostile paths: paths that lead out of the permitted folder, entries that are not
+//! regular files, and a folder that is swapped with a symbolic link while it is accessed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,12 +18,12 @@ use super::Files;
 use crate::permissions::Permissions;
 
 /// A permitted folder `in` next to a forbidden folder `out`, with every kind of trap in the first.
-struct World {
+struct TrapFolder {
     dir: TempDir,
     files: Files,
 }
 
-impl World {
+impl TrapFolder {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (inside, outside) = (dir.path().join("in"), dir.path().join("out"));
@@ -125,8 +125,8 @@ const TRAPS: [(&str, FileErrorKind); 29] = {
 
 #[test]
 fn every_trap_is_refused_with_its_kind_without_blocking() {
-    let world = World::new();
-    let before = world.outside();
+    let traps = TrapFolder::new();
+    let before = traps.outside();
     let began = Instant::now();
     for (path, kind) in TRAPS {
         for mode in [
@@ -134,10 +134,10 @@ fn every_trap_is_refused_with_its_kind_without_blocking() {
             WriteMode::Append,
             WriteMode::Insert { at_line: 1 },
         ] {
-            let error = world.write(path, mode).expect_err(path);
+            let error = traps.write(path, mode).expect_err(path);
             assert_eq!(error.kind, kind, "{path:?} {mode:?}: {error}");
         }
-        let error = world.files.read(Path::new(path)).expect_err(path);
+        let error = traps.files.read(Path::new(path)).expect_err(path);
         assert_eq!(error.kind, kind, "{path:?} read: {error}");
     }
     assert!(
@@ -145,12 +145,12 @@ fn every_trap_is_refused_with_its_kind_without_blocking() {
         "{:?}",
         began.elapsed()
     );
-    assert_eq!(world.outside(), before);
+    assert_eq!(traps.outside(), before);
 }
 
 #[test]
 fn an_error_names_the_type_of_an_entry_that_is_no_file() {
-    let world = World::new();
+    let traps = TrapFolder::new();
     let cases = [
         ("folder", "a directory"),
         ("fifo", "a FIFO"),
@@ -159,26 +159,26 @@ fn an_error_names_the_type_of_an_entry_that_is_no_file() {
         ("link-in", "a symbolic link"),
     ];
     for (path, what) in cases {
-        let error = world.files.read(Path::new(path)).unwrap_err();
+        let error = traps.files.read(Path::new(path)).unwrap_err();
         assert!(error.message.contains(what), "{path}: {error}");
     }
 }
 
 #[test]
 fn names_that_are_too_long_are_refused() {
-    let world = World::new();
+    let traps = TrapFolder::new();
     for path in [
         "x".repeat(256),
         "x/".repeat(2500) + "x",
         format!("folder/{}", "é".repeat(128)),
     ] {
         assert_eq!(
-            world.write(&path, WriteMode::Write).unwrap_err().kind,
+            traps.write(&path, WriteMode::Write).unwrap_err().kind,
             FileErrorKind::WriteError
         );
     }
     let longest = "x".repeat(255);
-    world.write(&longest, WriteMode::Write).unwrap();
+    traps.write(&longest, WriteMode::Write).unwrap();
 }
 
 /// The root of everything is permitted here, and still these are not.
@@ -257,17 +257,17 @@ fn read_and_write_permissions_are_independent() {
 
 #[test]
 fn permitted_paths_work_in_every_spelling() {
-    let world = World::new();
-    let inside = world.dir.path().join("in");
-    symlink("in", world.dir.path().join("spelled")).unwrap();
-    let spelled = world.dir.path().join("spelled");
+    let traps = TrapFolder::new();
+    let inside = traps.dir.path().join("in");
+    symlink("in", traps.dir.path().join("spelled")).unwrap();
+    let spelled = traps.dir.path().join("spelled");
     let permissions = Permissions::none()
         .allow_read(&spelled)
         .allow_read(inside.join("folder"));
     let files = Files::open(
         &permissions,
         &Arc::default(),
-        &world.dir.path().canonicalize().unwrap(),
+        &traps.dir.path().canonicalize().unwrap(),
     )
     .unwrap();
     for path in [
@@ -332,15 +332,15 @@ fn while_swapping(inside: &Path, run: impl FnOnce()) {
 #[test]
 fn no_access_escapes_through_a_folder_that_is_swapped_with_a_link() {
     const TRIES: usize = 20_000;
-    let world = World::new();
-    let before = world.outside();
+    let traps = TrapFolder::new();
+    let before = traps.outside();
     let (mut served, mut refused) = (0, 0);
-    while_swapping(&world.dir.path().join("in"), || {
+    while_swapping(&traps.dir.path().join("in"), || {
         for attempt in 0..TRIES {
-            // The file that the thief wants overwritten, one that he wants made, and a folder.
+            // An existing file outside, a new file outside, and a new file in a new folder outside.
             let path = ["swap/secret", "swap/new", "swap/deep/new"][attempt % 3];
-            let done = world.write(path, WriteMode::Write);
-            let read = world.files.read(Path::new("swap/secret"));
+            let done = traps.write(path, WriteMode::Write);
+            let read = traps.files.read(Path::new("swap/secret"));
             assert!(
                 read.as_ref().map_or(true, |bytes| bytes == "NEW"),
                 "the secret was read"
@@ -353,7 +353,7 @@ fn no_access_escapes_through_a_folder_that_is_swapped_with_a_link() {
         }
     });
     assert_eq!(
-        world.outside(),
+        traps.outside(),
         before,
         "{served} served, {refused} refused"
     );

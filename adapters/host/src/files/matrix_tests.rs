@@ -1,4 +1,4 @@
-//! What comes of a write, for every mode, every presence, and a file that is there or not.
+//! Tests the result of a write for every mode, every presence, and an existing or absent file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -50,8 +50,8 @@ fn listing(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Mode, presence, what is there before; what comes of it: the file after, or the kind of error
-/// with the file as before.
+/// Mode, presence, the text of the file before (`None`: absent), and the expected result: the text
+/// after the write, or the kind of error, which leaves the file unchanged.
 type Row = (
     WriteMode,
     Presence,
@@ -309,7 +309,7 @@ fn of_concurrent_creations_of_one_file_one_succeeds() {
     }
 }
 
-/// A rename could replace it; root may write it all the same.
+/// A rename could replace the file. Root may write to it in spite of its mode.
 #[test]
 fn a_write_protected_file_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
