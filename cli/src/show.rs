@@ -94,7 +94,7 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
 /// Deeper processes are not indented further, so that no file makes its lines ever longer.
 const MAX_INDENTED_DEPTH: usize = 64;
 
-/// What is shown of one process.
+/// The data of one process that is printed.
 struct ProcessSummary {
     row: ProcessRow,
     /// The bundle of files that holds its program.

@@ -240,7 +240,7 @@ mod tests {
     const END: &str = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":12}}"#;
     const STOP: &str = r#"{"type":"message_stop"}"#;
 
-    /// The deltas of one block, and the block as it would have come whole.
+    /// Test case: the deltas of a block, and the equal complete block.
     fn check(start: &str, deltas: &[&str], whole: &str) {
         let start =
             format!(r#"{{"type":"content_block_start","index":0,"content_block":{start}}}"#);

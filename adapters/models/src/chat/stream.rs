@@ -163,7 +163,7 @@ mod tests {
     const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
     const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
 
-    /// The deltas of a message, and the message as it would have come whole.
+    /// Test case: the deltas of a message, and the equal complete message.
     fn check(deltas: &[&str], whole: &str) {
         let deltas: Vec<_> = deltas.iter().map(|fields| delta(fields)).collect();
         let events: Vec<_> = deltas
@@ -293,7 +293,7 @@ mod tests {
         );
     }
 
-    /// The deltas of a content, its parts as they are kept, and what is told of it.
+    /// Test case: the deltas of a content, its stored parts, and the reported deltas.
     fn check_content(parts: &[String], kept: &[String], thoughts: &[Delta], said: &str) {
         let parts: Vec<_> = parts.iter().map(String::as_str).collect();
         check(

@@ -1,4 +1,5 @@
-//! What is recorded is served again, and what is not is told apart to the byte.
+//! Tests that recorded requests are served again, and that other requests fail with their first
+//! differing byte.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -22,7 +23,7 @@ impl Redact for Password {
     }
 }
 
-/// Gives these ends, one after the other.
+/// A model whose calls end with these replies and errors, in order.
 struct Ends(Mutex<Vec<Result<Reply, ModelError>>>);
 
 impl Model for Ends {
@@ -64,7 +65,7 @@ async fn ask(model: &impl Model, messages: &[&str]) -> Result<Reply, ModelError>
         .await
 }
 
-/// The recording of these requests, which end so.
+/// Records these requests with these replies and errors.
 async fn recorded(
     calls: Vec<(&[&str], Result<Reply, ModelError>)>,
     redact: Option<Password>,

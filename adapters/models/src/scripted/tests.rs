@@ -1,4 +1,4 @@
-//! Whole replies of scripts.
+//! Tests of complete replies of scripted models.
 
 use std::sync::Mutex;
 

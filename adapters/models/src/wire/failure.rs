@@ -1,4 +1,4 @@
-//! Classifies failures by what helps against them.
+//! Classifies the failures of model calls by their remedy: retry, another model, or a correction.
 //!
 //! Providers use different words for the same failure, and compatible servers mix them. So there is
 //! one table of words for all providers.
@@ -62,13 +62,13 @@ impl ProviderError {
         Some(provider_error).filter(|provider_error| *provider_error != Self::default())
     }
 
-    fn says(&self, word: &str) -> bool {
-        self.words.iter().any(|said| said == word)
+    fn has_word(&self, word: &str) -> bool {
+        self.words.iter().any(|found| found == word)
     }
 
     /// The explanation of the provider, shortened: it is stored in the journal, and a body may have
     /// many megabytes.
-    fn worded(&self) -> String {
+    fn format_explanation(&self) -> String {
         const MAX_CHARS: usize = 2_000;
         let worded = match (self.words.first(), self.message.as_str()) {
             (None, "") => "no explanation was given".to_owned(),
@@ -78,8 +78,8 @@ impl ProviderError {
         excerpt(&worded, MAX_CHARS)
     }
 
-    /// The wait that the explanation asks for, if waiting helps.
-    fn wait_in_words(&self, kind: Kind) -> Option<Duration> {
+    /// The delay that the message of the provider mentions, if a retry after a delay can succeed.
+    fn delay_in_message(&self, kind: Kind) -> Option<Duration> {
         (kind == Kind::Overloaded)
             .then(|| retry_after::in_words(&self.message))
             .flatten()
@@ -98,7 +98,7 @@ impl ProviderError {
         }
         WORDS
             .iter()
-            .find(|(word, _)| self.says(word))
+            .find(|(word, _)| self.has_word(word))
             .map(|(_, kind)| *kind)
     }
 }
@@ -182,10 +182,14 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
         message: beginning(body.trim()),
         ..ProviderError::default()
     });
-    let kind = advised(headers, of_status(status, &provider_error));
+    let kind = apply_advice(headers, of_status(status, &provider_error));
     let mut failure = ModelError::new(
         kind,
-        format!("status {}: {}", status.as_u16(), provider_error.worded()),
+        format!(
+            "status {}: {}",
+            status.as_u16(),
+            provider_error.format_explanation()
+        ),
     );
     let hint = || {
         retry_after::after(headers)
@@ -196,7 +200,7 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
         .is_transient()
         .then(hint)
         .flatten()
-        .or_else(|| provider_error.wait_in_words(kind));
+        .or_else(|| provider_error.delay_in_message(kind));
     failure
 }
 
@@ -216,11 +220,14 @@ pub(crate) fn in_body(error: &Value) -> ModelError {
         .status
         .map(|status| format!("status {}: ", status.as_u16()))
         .unwrap_or_default();
-    let mut failure = ModelError::new(kind, format!("{status}{}", provider_error.worded()));
+    let mut failure = ModelError::new(
+        kind,
+        format!("{status}{}", provider_error.format_explanation()),
+    );
     let hint = provider_error
         .retry_after
         .filter(|_| failure.is_transient());
-    failure.retry_after = hint.or_else(|| provider_error.wait_in_words(kind));
+    failure.retry_after = hint.or_else(|| provider_error.delay_in_message(kind));
     failure
 }
 
@@ -268,7 +275,7 @@ fn of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
 }
 
 /// Applies the advice of the provider, which takes precedence over the status.
-fn advised(headers: &HeaderMap, kind: Kind) -> Kind {
+fn apply_advice(headers: &HeaderMap, kind: Kind) -> Kind {
     let transient = ModelError::new(kind, "").is_transient();
     match headers.get("x-should-retry").map(|value| value.as_bytes()) {
         Some(b"false") if transient => Kind::Unavailable,
