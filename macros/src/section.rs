@@ -1,4 +1,5 @@
-//! Expands `#[derive(Section)]`: the fields of a struct become the keys of a table in a program file.
+//! Expands `#[derive(Section)]`: the fields of a struct become the keys of a table in a program
+//! file.
 //!
 //! The generated code names paths of `dormouse-proto`, the only crate that derives it. This crate
 //! does not depend on that one.

@@ -125,8 +125,8 @@ impl Parameter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Keyword)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterKind {
-    /// Text. If the whole argument is the parameter, a value that begins with `-` is refused, so
-    /// that it cannot be mistaken for an option.
+    /// Text. A value that begins with `-` is refused where the whole argument is the parameter, so
+    /// that it cannot pose as an option.
     #[default]
     String,
     /// A whole number.

@@ -46,7 +46,8 @@ pub enum Address {
     Parent,
     /// A process by its pid.
     Process(Pid),
-    /// A process that has written to the sender: the sender may answer it, even outside of its [`Reach`].
+    /// A process that has written to the sender: the sender may answer it, even outside of its
+    /// [`Reach`].
     Correspondent(Pid),
     /// A process, by the name that the host assigned.
     Name(Arc<str>),

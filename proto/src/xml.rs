@@ -25,7 +25,8 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::name::QName;
 use text::is_carried;
 
-/// The message of `expect`: writing cannot fail, since the target is a string and only text is written.
+/// The message of `expect`: writing cannot fail, since the target is a string and only text is
+/// written.
 const IN_MEMORY: &str = "UTF-8 goes in whole, and a string takes all of it";
 
 /// The output buffer. It is a string from the start, so that a large body does not have to be

@@ -134,8 +134,8 @@ impl Files {
         }
     }
 
-    /// Reads the first `cap_bytes` of a file, and returns the number of bytes after them, which are not
-    /// read.
+    /// Reads the first `cap_bytes` of a file, and returns the number of bytes after them, which are
+    /// not read.
     pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
         let request = FileRequest::new(Purpose::Read, path);
         let location = self.read.locate(&request)?;

@@ -60,8 +60,8 @@ impl Sealed {
 
     /// Seals an absolute path, which need not exist yet.
     pub(crate) fn add(&self, path: &Path) {
-        // Symbolic links in the path are sealed too: if one was replaced, the next program that uses the
-        // path would reach another folder.
+        // Symbolic links in the path are sealed too: if one was replaced, the next program that
+        // uses the path would reach another folder.
         let links = path.ancestors().filter(|path| path.is_symlink());
         let links = links.filter_map(|link| {
             Some(canonical_existing_part(link.parent()?).join(link.file_name()?))

@@ -162,7 +162,8 @@ pub struct ServerTools {
 }
 
 impl ServerTools {
-    /// Drops an entry whose selection is invalid, which was reported: it must not count as all tools.
+    /// Drops an entry whose selection is invalid, which was reported: it must not count as all
+    /// tools.
     fn drop_invalid(self, table: &mut Reader<'_>) -> Option<Self> {
         let is_all = |tools: Node<'_>| tools.get_ref().as_str() == Some("all");
         let is_named = self.selection != ServerSelection::All;

@@ -171,8 +171,9 @@ fn opener_kind(c: char) -> Option<OpenerKind> {
     }
 }
 
-/// Whether the text contains an opener (see [`opener_kind`]) other than `<`, `[` and those whose first byte is EF.
-/// Branch-free per byte, since the first bytes of these characters are frequent in many languages.
+/// Whether the text contains an opener (see [`opener_kind`]) other than `<`, `[` and those whose
+/// first byte is EF. Branch-free per byte, since the first bytes of these characters are frequent
+/// in many languages.
 fn has_rare_opener(bytes: &[u8]) -> bool {
     let is_rare_opener = |a: u8, b: u8, c: u8| {
         let angle =
@@ -255,8 +256,8 @@ fn may_begin_name(after: &[u8]) -> bool {
     }
 }
 
-/// The position after the `m` of a marker that has this text after its `[`; `None` if the text is no
-/// marker.
+/// The position after the `m` of a marker that has this text after its `[`; `None` if the text is
+/// no marker.
 pub(super) fn marker_cut(after: &str) -> Option<usize> {
     let (at, first) = after
         .char_indices()

@@ -73,7 +73,8 @@ pub(super) fn restrict(
         }
         Writes::Below(_) => {
             merge(&mut refused, set_id_bits());
-            // Programs that copy files skip extended attributes if a file system does not support them.
+            // Programs that copy files skip extended attributes if a file system does not support
+            // them.
             merge(&mut unsupported, always(extended_attribute_calls()));
             // The mode of openat2 is in memory, which a filter cannot read.
             merge(&mut missing, always([libc::SYS_openat2]));

@@ -73,8 +73,8 @@ impl GuardArguments {
         arguments
     }
 
-    /// Parses the result of [`to_arguments`](Self::to_arguments), up to `--`, and returns the arguments after
-    /// it.
+    /// Parses the result of [`to_arguments`](Self::to_arguments), up to `--`, and returns the
+    /// arguments after it.
     pub(super) fn parse(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments = arguments.into_iter();
         let (mut kernel, mut limits, mut temporary, mut support) = (None, None, None, None);
