@@ -1,7 +1,7 @@
 //! The command line: all commands, and the flags that several commands share.
 //!
-//! The arguments of a command are declared next to what the command does. Flags that need more than
-//! a declaration have a module of their own: `key`, `permissions`, `models`, `point`.
+//! The module of a command declares its arguments. Flags that need more than a declaration have a
+//! module of their own: `store_key`, `permissions`, `models`, `process_position`.
 
 use std::path::PathBuf;
 

@@ -101,7 +101,7 @@ fn check_cargo(arguments: &[String], place: &str) {
 }
 
 #[test]
-fn every_command_line_of_the_book_is_one_of_the_program() {
+fn every_command_line_in_the_book_parses() {
     let mut parsed = 0;
     for block in blocks().iter().filter(|block| block.is(&["sh"])) {
         let place = block.place();

@@ -1,4 +1,4 @@
-//! Why a command fails, and the exit code that each kind of failure has.
+//! The failures of a command, and the exit code of each kind of failure.
 //!
 //! The codes are listed in `docs/command-line.md`. A request for something that does not exist is a
 //! wrong command line (2); something that existed and is damaged or lost is a problem of the store

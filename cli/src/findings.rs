@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_pointed_at_where_it_is_once_all_is_visible() {
+    fn a_span_is_underlined_where_its_visible_text_is() {
         // TOML refuses the control characters of ASCII, and accepts all others.
         let shown = VisibleFinding::from(&wrong(
             "# \u{202e}\u{9b}é\n[model]\nprovider = \"scripted\"\n\"\u{202e}\" = 1\n[tool]\n",

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_shown_as_one_of_the_day() {
+    fn a_time_is_formatted_as_time_of_day() {
         assert_eq!(time_of_day(0), "00:00:00.000");
         assert_eq!(time_of_day(86_400_000 + 3_600_000 + 62_005), "01:01:02.005");
     }

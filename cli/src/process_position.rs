@@ -5,7 +5,7 @@ use std::str::FromStr;
 use dormouse::Position;
 use dormouse::id::{FactNumber, Pid};
 
-/// a position of a process, written `PID`, `PID@FACT` or `PID@cp:N`.
+/// A position of a process, written `PID`, `PID@FACT` or `PID@cp:N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessPosition {
     pub(crate) pid: Pid,

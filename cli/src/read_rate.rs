@@ -101,7 +101,7 @@ mod tests {
     /// Reads of random lengths, with pauses between them: in no stretch of time more is read than
     /// the rate allows and one read.
     #[test]
-    fn no_stretch_of_time_sees_more_than_the_rate_allows() {
+    fn no_interval_exceeds_the_rate() {
         const MOST: u64 = 1_000;
         let rate = ReadRate(10_000);
         for seed in 1..200_u64 {

@@ -94,7 +94,7 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
 /// Deeper processes are not indented further, so that no file makes its lines ever longer.
 const MAX_INDENTED_DEPTH: usize = 64;
 
-/// What is shown of one process.
+/// The data of one process that is printed.
 struct ProcessSummary {
     row: ProcessRow,
     /// The bundle of files that holds its program.
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_imitates_the_columns_behind_it() {
+    fn no_name_imitates_the_columns_after_it() {
         for (name, shown) in [
             ("notes", "'notes'"),
             ("two words", "'two words'"),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_shown_as_a_date_and_a_time() {
+    fn a_timestamp_is_formatted_as_date_and_time() {
         assert_eq!(
             date_and_time(951_782_400_000 + 62_005),
             "2000-02-29 00:01:02.005"

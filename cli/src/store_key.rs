@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_comes_from_the_file_before_the_environment_and_errors_tell_nothing_of_it() {
+    fn the_key_file_overrides_the_environment_and_errors_hide_the_key() {
         let folder = tempfile::tempdir().unwrap();
         let digits = "0f".repeat(32);
         let file = |name: &str, bytes: &[u8]| {

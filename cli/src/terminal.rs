@@ -252,7 +252,7 @@ mod tests {
     const HOSTILE: &str = "a\u{1b}]0;b\u{7}\u{9b}31m\u{85}\u{7f}\0\r\u{202e}\u{2066}\u{200e}\u{61c}\u{200b}\u{feff}\u{e0041}é";
 
     #[test]
-    fn what_a_terminal_obeys_and_what_hides_text_is_shown_by_signs() {
+    fn control_and_hidden_characters_are_made_visible() {
         let cases = [
             ("plain\ttext\n", "plain\ttext\n"),
             ("naïve 日本 🦔 e\u{301}", "naïve 日本 🦔 e\u{301}"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn json_reads_back_as_it_was_and_shows_nothing_hidden() {
+    fn escaped_json_parses_back_and_shows_hidden_characters() {
         let value = serde_json::json!({ HOSTILE: [HOSTILE, 1, "\u{200c}\u{10ffff}"] });
         let text = escaped_json(&value);
         assert!(!text.chars().any(is_hidden), "{text}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_come_in_parts_are_shown_whole() {
+    fn characters_split_across_writes_are_printed_whole() {
         let text = format!(
             "{HOSTILE}\r\n日本🦔\u{202e}\r👩\u{200d}💻1\u{fe0f}\u{20e3}a\u{200d}葛\u{e0100}می\u{200c}خ"
         );

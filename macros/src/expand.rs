@@ -1,4 +1,4 @@
-//! Expands `#[tool]`: turns an async function into a function that returns the tool.
+//! Expands the attribute `#[tool]`: turns an async function into a function that returns a tool.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
@@ -14,12 +14,12 @@ use crate::options::Options;
 struct Argument {
     docs: Vec<Attribute>,
     name: Ident,
-    of: Box<Type>,
+    argument_type: Box<Type>,
 }
 
 impl Argument {
-    /// The pattern that binds the argument of this number, hygienic: the code of the function
-    /// cannot name it.
+    /// The variable that holds the argument of this index. It is hygienic: the code of the
+    /// function cannot refer to it.
     fn binding(number: usize) -> Ident {
         format_ident!("argument_{number}", span = Span::mixed_site())
     }
@@ -30,12 +30,12 @@ impl Argument {
 /// # Errors
 /// If the function cannot be a tool; the error points at the reason.
 pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStream> {
-    check(&function)?;
+    check_signature(&function)?;
     let (visibility, name) = (function.vis.clone(), function.sig.ident.clone());
     let (docs, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut function.attrs)
         .into_iter()
         .partition(is_doc);
-    let description = text(&docs);
+    let description = doc_text(&docs);
     if description.is_empty() {
         return Err(Error::new(
             name.span(),
@@ -46,8 +46,8 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
     function.vis = syn::Visibility::Inherited;
     let sink = Ident::new("out", Span::mixed_site());
     let mut arguments = Vec::new();
-    let mut passed: Punctuated<TokenStream, Token![,]> = Punctuated::new();
-    let mut streams = None;
+    let mut call_arguments: Punctuated<TokenStream, Token![,]> = Punctuated::new();
+    let mut has_sink = false;
     for input in &mut function.sig.inputs {
         let FnArg::Typed(parameter) = input else {
             return Err(Error::new_spanned(
@@ -56,34 +56,38 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
             ));
         };
         if is_sink(&parameter.ty) {
-            passed.push(quote!(#sink));
-            if streams.replace(()).is_some() {
+            call_arguments.push(quote!(#sink));
+            if std::mem::replace(&mut has_sink, true) {
                 return Err(Error::new_spanned(parameter, "one OutputSink is enough"));
             }
         } else {
             let binding = Argument::binding(arguments.len());
-            passed.push(quote!(#binding));
-            arguments.push(argument(parameter)?);
+            call_arguments.push(quote!(#binding));
+            arguments.push(take_argument(parameter)?);
         }
     }
     let tool_name = options
         .name
         .as_ref()
         .map_or_else(|| name.to_string(), syn::LitStr::value);
-    let fields = arguments
-        .iter()
-        .map(|Argument { docs, name, of }| quote!(#(#docs)* #name: #of));
-    let bound = arguments
+    let fields = arguments.iter().map(
+        |Argument {
+             docs,
+             name,
+             argument_type,
+         }| quote!(#(#docs)* #name: #argument_type),
+    );
+    let bindings = arguments
         .iter()
         .enumerate()
         .map(|(number, Argument { name, .. })| {
             let binding = Argument::binding(number);
             quote!(#name: #binding)
         });
-    let taken = if arguments.is_empty() {
+    let pattern = if arguments.is_empty() {
         quote!((): ())
     } else {
-        quote!(Arguments { #(#bound),* }: Arguments)
+        quote!(Arguments { #(#bindings),* }: Arguments)
     };
     let arguments = (!arguments.is_empty()).then(|| {
         quote! {
@@ -93,25 +97,27 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
             struct Arguments { #(#fields),* }
         }
     });
-    let made = match streams {
-        Some(()) => {
-            quote!(::dormouse::FnTool::streaming(#tool_name, #description, |#taken, #sink| #name(#passed)))
+    let constructor = match has_sink {
+        true => {
+            quote!(::dormouse::FnTool::streaming(#tool_name, #description, |#pattern, #sink| #name(#call_arguments)))
         }
-        None => quote!(::dormouse::FnTool::new(#tool_name, #description, |#taken| #name(#passed))),
+        false => {
+            quote!(::dormouse::FnTool::new(#tool_name, #description, |#pattern| #name(#call_arguments)))
+        }
     };
-    let policy = policy(options);
+    let policy = policy_calls(options);
     Ok(quote! {
         #(#docs)*
         #[must_use]
         #visibility fn #name() -> impl ::dormouse::ports::Tool {
             #arguments
             #function
-            #made #policy
+            #constructor #policy
         }
     })
 }
 
-fn check(function: &ItemFn) -> Result<()> {
+fn check_signature(function: &ItemFn) -> Result<()> {
     let signature = &function.sig;
     if signature.asyncness.is_none() {
         return Err(Error::new_spanned(
@@ -128,7 +134,7 @@ fn check(function: &ItemFn) -> Result<()> {
     Ok(())
 }
 
-fn policy(options: &Options) -> TokenStream {
+fn policy_calls(options: &Options) -> TokenStream {
     let access = options
         .access
         .as_ref()
@@ -145,16 +151,20 @@ fn policy(options: &Options) -> TokenStream {
     quote!(#access #idempotent #deadline #cap)
 }
 
-/// Removes the doc comment, which is not allowed on the parameter of a function.
-fn argument(parameter: &mut PatType) -> Result<Argument> {
+/// Reads the argument and removes its doc comment, which Rust does not allow on a parameter.
+fn take_argument(parameter: &mut PatType) -> Result<Argument> {
     let (docs, kept) = std::mem::take(&mut parameter.attrs)
         .into_iter()
         .partition(is_doc);
     parameter.attrs = kept;
     match &*parameter.pat {
         Pat::Ident(name) => {
-            let (name, of) = (name.ident.clone(), parameter.ty.clone());
-            Ok(Argument { docs, name, of })
+            let (name, argument_type) = (name.ident.clone(), parameter.ty.clone());
+            Ok(Argument {
+                docs,
+                name,
+                argument_type,
+            })
         }
         other => Err(Error::new_spanned(
             other,
@@ -168,7 +178,7 @@ fn is_doc(attribute: &Attribute) -> bool {
 }
 
 /// The text of a doc comment.
-pub(crate) fn text(docs: &[Attribute]) -> String {
+pub(crate) fn doc_text(docs: &[Attribute]) -> String {
     let lines = docs.iter().filter_map(|doc| match &doc.meta {
         Meta::NameValue(pair) => match &pair.value {
             Expr::Lit(ExprLit {
@@ -190,8 +200,10 @@ pub(crate) fn text(docs: &[Attribute]) -> String {
     lines.join("\n").trim().to_owned()
 }
 
-fn is_sink(of: &Type) -> bool {
-    let Type::Path(path) = of else { return false };
+fn is_sink(parameter_type: &Type) -> bool {
+    let Type::Path(path) = parameter_type else {
+        return false;
+    };
     path.path
         .segments
         .last()

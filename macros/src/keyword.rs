@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Data, DeriveInput, Error, LitStr, Result, Variant};
 
-use crate::expand::text;
+use crate::expand::doc_text;
 
 /// Generates `Keyword` and `Value`.
 ///
@@ -17,13 +17,13 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
             "the words are the variants of an enum",
         ));
     };
-    let entries: Result<Vec<_>> = data.variants.iter().map(entries).collect();
-    let (of, entries) = (&input.ident, entries?);
+    let entries: Result<Vec<_>> = data.variants.iter().map(word_entries).collect();
+    let (enum_name, entries) = (&input.ident, entries?);
     Ok(quote! {
-        impl crate::program::Keyword for #of {
+        impl crate::program::Keyword for #enum_name {
             const WORDS: &'static [crate::program::Word<Self>] = &[#(#entries)*];
         }
-        impl crate::program::Value for #of {
+        impl crate::program::Value for #enum_name {
             const EXPECTED: &'static str = <String as crate::program::Value>::EXPECTED;
             const LIST: &'static str = <String as crate::program::Value>::LIST;
             fn read(
@@ -45,11 +45,11 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
 }
 
 /// The words of a variant: those of `#[word("…", "…")]`, or its name in snake case.
-fn entries(variant: &Variant) -> Result<TokenStream> {
+fn word_entries(variant: &Variant) -> Result<TokenStream> {
     if !variant.fields.is_empty() {
         return Err(Error::new_spanned(variant, "a word has no fields"));
     }
-    let (name, doc) = (&variant.ident, text(&variant.attrs).replace('\n', " "));
+    let (name, doc) = (&variant.ident, doc_text(&variant.attrs).replace('\n', " "));
     let mut words = Vec::new();
     for attribute in variant
         .attrs

@@ -1,9 +1,10 @@
-//! Procedural macros: the attribute `#[tool]`, by which an async function becomes a tool of the
-//! host, and the derives that read the tables of a program file.
+//! Procedural macros: the attribute `#[tool]`, which turns an async function into a tool, and the
+//! derives [`Section`] and [`Keyword`], which generate the parsers of program files.
 //!
-//! `#[tool]` only writes what could be written by hand with `dormouse::FnTool`: an argument type
-//! with derived schema, and the call. It is used through the facade, as `#[dormouse::tool]`, and
-//! its examples and tests are there. [`Section`] and [`Keyword`] are for `dormouse-proto` alone.
+//! `#[tool]` generates code that could be written by hand with `dormouse::FnTool`: a type for the
+//! arguments with a derived schema, and the call. Programs use it as `#[dormouse::tool]`; its
+//! examples and tests are in the crate `dormouse`. Only `dormouse-proto` uses [`Section`] and
+//! [`Keyword`].
 
 mod expand;
 mod keyword;
@@ -12,14 +13,16 @@ mod section;
 
 use proc_macro::TokenStream;
 
-/// Makes a tool of an async function: the function of this name then returns it.
+/// Turns an async function into a tool. After expansion, the function of this name takes no
+/// arguments and returns the tool.
 ///
-/// The doc comment is the description that a model reads, that of each parameter its description;
-/// the parameters are the arguments, an `Option` one that may be left out. The function returns a
-/// `Result`: what is `Into<Bytes>`, or what can be displayed. A parameter of type `OutputSink` is
-/// no argument: what is pushed into it streams out, and the function then returns `Result<(), _>`.
+/// The model reads the doc comment of the function as the description of the tool, and the doc
+/// comment of each parameter as the description of that argument. An argument of type `Option` may
+/// be left out. The function returns a `Result` with an output that is `Into<Bytes>` and an error
+/// that is `Display`. A parameter of type `OutputSink` is not an argument: bytes that are pushed
+/// into it are the output of the tool, and the function then returns `Result<(), _>`.
 ///
-/// In brackets, each once: `access = "read"` (or `"write"`, the default, or `"admin"`),
+/// The options, each at most once: `access = "read"` (or `"write"`, the default, or `"admin"`),
 /// `idempotent`, `deadline_ms = 30_000`, `output_cap_bytes = 1_000_000`, `name = "another-name"`.
 ///
 /// ```ignore
@@ -43,28 +46,40 @@ pub fn tool(options: TokenStream, function: TokenStream) -> TokenStream {
         .into()
 }
 
-/// Reads a table of a program file into a struct, and describes the table: implements `Section`,
-/// and `Default` with the values of an empty table. A field is a key, and its doc comment the
-/// description in the JSON Schema and in `docs/program-reference.md`.
+/// Implements `Section` for a struct, which parses a table of a program file and describes it in
+/// the JSON Schema, and `Default`, the value of an empty table. Each field is a key of the table.
+/// Its doc comment is the description in the JSON Schema and in `docs/program-reference.md`.
 ///
-/// `#[key(…)]`: `name = "…"` and `alias = "…"` for a key that is not the field's name;
-/// `default = …`; `range = 1..=10`, also for sizes, durations and money; `most = 16` entries of a
-/// list or table; `required`, or `required = "what to write"`; `with = Type` reads a type that
-/// wraps the field's; `flatten` reads the keys of another section in this table; `last` reads and
-/// lists the key after the others; `place` and `place = "key"` are where the table and that key's
-/// value are written; `rest = function` reads all other keys; `skip` is no key.
+/// Options of a field, `#[key(…)]`:
 ///
-/// `#[section(…)]`: `expected = "…"` and `list = "…"` name the table and a list of them in errors;
-/// `or = field` accepts the value of that field instead of the table; `check = function` checks
-/// keys against each other, and drops the table if it returns `None`; `ignored = ["key"]` are keys
-/// of the reference implementation that are accepted and have no effect.
+/// * `name = "…"`: the key, if it is not the name of the field. `alias = "…"`: a second name.
+/// * `default = …`: the value if the key is not given.
+/// * `range = 1..=10`: the valid numbers, sizes, durations or amounts of money.
+/// * `most = 16`: the maximum number of entries of a list or table.
+/// * `required`, or `required = "the hint in the error"`: the key must be given.
+/// * `with = Type`: parses the value as `Type`, a tuple struct around the type of the field.
+/// * `flatten`: the keys of another section are keys of this table.
+/// * `last`: the key is parsed and listed after the others.
+/// * `place`: the span of the table. `place = "key"`: the span of the value of that key.
+/// * `rest = function`: the function parses all other keys.
+/// * `skip`: the field is not a key.
+///
+/// Options of the struct, `#[section(…)]`:
+///
+/// * `expected = "…"` and `list = "…"`: the phrases for the table and for a list of such tables in
+///   errors.
+/// * `or = field`: the file may have the value of that field in place of the table.
+/// * `check = function`: checks keys against each other. The table is dropped if the function
+///   returns `None`.
+/// * `ignored = ["key"]`: keys of the reference implementation, which have no effect.
 #[proc_macro_derive(Section, attributes(section, key))]
 pub fn section(input: TokenStream) -> TokenStream {
     derive(input, section::expand)
 }
 
-/// Makes an enum of words the value of a key. The word of a variant is its name in snake case, or
-/// what `#[word("…", "…")]` says: the first one is shown, the others are accepted.
+/// Implements `Keyword` for an enum, so that each variant is a word in a program file. The word is
+/// the variant's name in snake case. `#[word("…", "…")]` sets other words: all of them are
+/// accepted, and the first one is shown.
 #[proc_macro_derive(Keyword, attributes(word))]
 pub fn keyword(input: TokenStream) -> TokenStream {
     derive(input, keyword::expand)

@@ -32,7 +32,7 @@ impl Options {
             let is_first = match key.as_str() {
                 "access" => options
                     .access
-                    .replace(access(&meta.value()?.parse()?)?)
+                    .replace(parse_access(&meta.value()?.parse()?)?)
                     .is_none(),
                 "idempotent" => options.idempotent.replace(()).is_none(),
                 "deadline_ms" => options
@@ -45,7 +45,7 @@ impl Options {
                     .is_none(),
                 "name" => options
                     .name
-                    .replace(name(meta.value()?.parse()?)?)
+                    .replace(check_name(meta.value()?.parse()?)?)
                     .is_none(),
                 _ => {
                     let valid = "access, idempotent, deadline_ms, output_cap_bytes, name";
@@ -60,7 +60,7 @@ impl Options {
 }
 
 /// The variant of `Access` with this name.
-fn access(level: &LitStr) -> Result<Ident> {
+fn parse_access(level: &LitStr) -> Result<Ident> {
     let variant = match level.value().as_str() {
         "read" => "Read",
         "write" => "Write",
@@ -75,7 +75,7 @@ fn access(level: &LitStr) -> Result<Ident> {
     Ok(Ident::new(variant, level.span()))
 }
 
-fn name(name: LitStr) -> Result<LitStr> {
+fn check_name(name: LitStr) -> Result<LitStr> {
     let is_valid = |name: &str| {
         (1..=64).contains(&name.len())
             && name

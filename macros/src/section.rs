@@ -1,4 +1,5 @@
-//! `#[derive(Section)]`: the fields of a struct become the keys of a table in a program file.
+//! Expands `#[derive(Section)]`: the fields of a struct become the keys of a table in a program
+//! file.
 //!
 //! The generated code names paths of `dormouse-proto`, the only crate that derives it. This crate
 //! does not depend on that one.
@@ -9,22 +10,22 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 use syn::{Attribute, Data, DeriveInput, Error, Field, Ident, Result, Token, Type};
 
-use crate::expand::text;
+use crate::expand::doc_text;
 
-const OF_SECTIONS: [&str; 5] = ["check", "expected", "ignored", "list", "or"];
-const OF_KEYS: [&str; 12] = [
+const SECTION_OPTIONS: [&str; 5] = ["check", "expected", "ignored", "list", "or"];
+const KEY_OPTIONS: [&str; 12] = [
     "alias", "default", "flatten", "last", "most", "name", "place", "range", "required", "rest",
     "skip", "with",
 ];
 
-/// The options of an attribute by their names, each with what follows its `=`.
+/// The options of an attribute: the name of each, and the tokens after its `=`.
 struct Options(BTreeMap<String, TokenStream>);
 
-/// The generated code of a field: how it is read, its value in an empty table, and its part of the
-/// description.
+/// The generated code of a field: the expression that parses it, its value in an empty table, and
+/// the statement that adds it to the JSON Schema.
 struct Member {
     name: Ident,
-    of: Type,
+    field_type: Type,
     options: Options,
     read: TokenStream,
     default: TokenStream,
@@ -40,36 +41,39 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         let message = "the keys of a table are the fields of a struct";
         return Err(Error::new_spanned(input, message));
     };
-    let options = Options::parse(&input.attrs, "section", &OF_SECTIONS)?;
+    let options = Options::parse(&input.attrs, "section", &SECTION_OPTIONS)?;
     let mut keys = Vec::new();
-    let members = data.fields.iter().map(|field| member(field, &mut keys));
+    let members = data
+        .fields
+        .iter()
+        .map(|field| expand_field(field, &mut keys));
     let mut members = members.collect::<Result<Vec<_>>>()?;
     members.sort_by_key(|member| member.options.has("last"));
     let names: Vec<_> = members.iter().map(|member| &member.name).collect();
     let reads = members.iter().map(|member| &member.read);
     let defaults = members.iter().map(|member| &member.default);
     let describe = members.iter().map(|member| &member.describe);
-    let of = &input.ident;
-    let ignored = options.or("ignored", &quote!([]));
+    let struct_name = &input.ident;
+    let ignored = options.get_or("ignored", &quote!([]));
     let expected = options.get("expected");
     let expected = expected.map(|text| quote!(const EXPECTED: &'static str = #text;));
     let list = options.get("list");
     let list = list.map(|text| quote!(const LIST: &'static str = #text;));
     let or = options
         .get("or")
-        .map(|field| or(field, &members))
+        .map(|field| expand_or(field, &members))
         .transpose()?;
     let checked = match options.get("check") {
         Some(check) => quote!(#check(section, table)),
         None => quote!(Some(section)),
     };
     Ok(quote! {
-        impl ::core::default::Default for #of {
+        impl ::core::default::Default for #struct_name {
             fn default() -> Self {
                 Self { #(#names: #defaults),* }
             }
         }
-        impl crate::program::Section for #of {
+        impl crate::program::Section for #struct_name {
             const KEYS: &'static [crate::program::Key] = &[#(#keys),*];
             #expected
             #list
@@ -88,17 +92,17 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
 }
 
 /// Parses a field. If it is a key, adds the constant that describes it to `keys`.
-fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
+fn expand_field(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
     let name = field.ident.clone();
     let name = name.ok_or_else(|| Error::new_spanned(field, "a key is a field with a name"))?;
-    let options = Options::parse(&field.attrs, "key", &OF_KEYS)?;
-    let of = field.ty.clone();
-    let doc = text(&field.attrs).replace('\n', " ");
-    let default = options.or("default", &quote!(::core::default::Default::default()));
+    let options = Options::parse(&field.attrs, "key", &KEY_OPTIONS)?;
+    let field_type = field.ty.clone();
+    let doc = doc_text(&field.attrs).replace('\n', " ");
+    let default = options.get_or("default", &quote!(::core::default::Default::default()));
     let (read, describe) = if options.has("flatten") {
         (
-            quote!(<#of as crate::program::Section>::read(table).unwrap_or_default()),
-            quote!(<#of as crate::program::Section>::describe(schema);),
+            quote!(<#field_type as crate::program::Section>::read(table).unwrap_or_default()),
+            quote!(<#field_type as crate::program::Section>::describe(schema);),
         )
     } else if let Some(key) = options.get("place") {
         match key.is_empty() {
@@ -114,13 +118,13 @@ fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
         (quote!(table.rest(#rest)), quote!(schema.rest(#doc);))
     } else {
         let index = keys.len();
-        keys.push(options.key(&name.to_string(), &doc));
+        keys.push(options.expand_key(&name.to_string(), &doc));
         let key = quote!(&<Self as crate::program::Section>::KEYS[#index]);
-        options.value(&of, &default, &key)
+        options.expand_value(&field_type, &default, &key)
     };
     Ok(Member {
         name,
-        of,
+        field_type,
         options,
         read,
         default,
@@ -128,12 +132,15 @@ fn member(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
     })
 }
 
-/// Reads a value that is written instead of the table as the field of this name.
-fn or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
+/// Generates the function that parses a value in place of the table, as the field of this name.
+fn expand_or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
     let found = members
         .iter()
         .find(|member| member.name == field.to_string());
-    let Some(Member { name, of, .. }) = found else {
+    let Some(Member {
+        name, field_type, ..
+    }) = found
+    else {
         return Err(Error::new_spanned(field, "no field of this name"));
     };
     let places = members.iter().filter(|member| member.options.has("place"));
@@ -155,17 +162,17 @@ fn or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
             })
         }
         fn or_schema() -> Option<::serde_json::Value> {
-            Some(<#of as crate::program::Value>::schema(&crate::program::Rules::ANY))
+            Some(<#field_type as crate::program::Value>::schema(&crate::program::Rules::ANY))
         }
     })
 }
 
 impl Options {
-    fn parse(attributes: &[Attribute], of: &str, known: &[&str]) -> Result<Self> {
+    fn parse(attributes: &[Attribute], attribute_name: &str, known: &[&str]) -> Result<Self> {
         let mut options = BTreeMap::new();
         for attribute in attributes
             .iter()
-            .filter(|attribute| attribute.path().is_ident(of))
+            .filter(|attribute| attribute.path().is_ident(attribute_name))
         {
             attribute.parse_nested_meta(|meta| {
                 let name = meta.path.require_ident()?.to_string();
@@ -197,13 +204,13 @@ impl Options {
         self.0.contains_key(name)
     }
 
-    fn or(&self, name: &str, other: &TokenStream) -> TokenStream {
+    fn get_or(&self, name: &str, other: &TokenStream) -> TokenStream {
         self.get(name).unwrap_or(other).clone()
     }
 
     /// The constant that describes a key.
-    fn key(&self, field: &str, doc: &str) -> TokenStream {
-        let name = self.or("name", &quote!(#field));
+    fn expand_key(&self, field: &str, doc: &str) -> TokenStream {
+        let name = self.get_or("name", &quote!(#field));
         let some = |value: &TokenStream| {
             if value.is_empty() {
                 quote!(None)
@@ -212,9 +219,9 @@ impl Options {
             }
         };
         let [alias, help, most] =
-            ["alias", "required", "most"].map(|name| some(&self.or(name, &quote!())));
+            ["alias", "required", "most"].map(|name| some(&self.get_or(name, &quote!())));
         let is_required = self.has("required");
-        let range = self.or("range", &quote!(0..=u64::MAX));
+        let range = self.get_or("range", &quote!(0..=u64::MAX));
         quote! {
             crate::program::Key {
                 name: #name,
@@ -231,11 +238,12 @@ impl Options {
         }
     }
 
-    /// How the value of a key is read and described. With `with`, the value is read as that type,
-    /// which wraps the field's.
-    fn value(
+    /// The expression that parses the value of a key, and the statement that describes the key.
+    /// The option `with` names the type as which the value is parsed, a tuple struct around the
+    /// type of the field.
+    fn expand_value(
         &self,
-        of: &Type,
+        field_type: &Type,
         default: &TokenStream,
         key: &TokenStream,
     ) -> (TokenStream, TokenStream) {
@@ -244,14 +252,14 @@ impl Options {
                 let shown = self
                     .get("default")
                     .map(|default| quote!(Some(#with(#default))));
-                let value = if is_option(of) {
+                let value = if is_option(field_type) {
                     quote!(Some(value))
                 } else {
                     quote!(value)
                 };
                 (with.clone(), shown, quote!(.map(|#with(value)| #value)))
             }
-            None => (quote!(#of), Some(quote!(Some(#default))), quote!()),
+            None => (quote!(#field_type), Some(quote!(Some(#default))), quote!()),
         };
         let shown = shown
             .filter(|_| !self.has("required"))
@@ -263,8 +271,10 @@ impl Options {
     }
 }
 
-fn is_option(of: &Type) -> bool {
-    let Type::Path(path) = of else { return false };
+fn is_option(field_type: &Type) -> bool {
+    let Type::Path(path) = field_type else {
+        return false;
+    };
     path.path
         .segments
         .last()

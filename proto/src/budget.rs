@@ -95,7 +95,8 @@ pub fn money(nanos: u64) -> String {
 /// The most tokens that a program may allow.
 const MOST_TOKENS: u64 = 1_000_000_000_000_000;
 
-/// Limits of a process and all below it, as `[budget]` says. What is not limited is none.
+/// Limits of a process and all processes below it, from the table `[budget]`. An amount of `None`
+/// is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct Budget {
     /// The most input tokens, cached ones included.
@@ -161,14 +162,14 @@ impl Budget {
     }
 }
 
-/// What to write if a price is missing.
+/// The help of the error for a missing price.
 const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`, `output = 15.0`";
 
-/// What a model costs, as `[prices]` says: [`NANOS`] of a currency for a million tokens of each
-/// kind.
+/// The price of a model, from the table `[prices]`: [`NANOS`] of a currency for a million tokens of
+/// each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section(
-    check = Price::complete,
+    check = Price::fill_cache_prices,
     expected = "a table of `input`, `output`, `cache_read` and `cache_write`"
 )]
 pub struct Price {
@@ -189,8 +190,8 @@ pub struct Price {
 }
 
 impl Price {
-    /// What is not said of the cache costs what other input does.
-    fn complete(mut self, table: &mut Reader<'_>) -> Option<Self> {
+    /// Sets a cache price that the table does not give to the price of input.
+    fn fill_cache_prices(mut self, table: &mut Reader<'_>) -> Option<Self> {
         for (key, price) in [
             ("cache_read", &mut self.cache_read),
             ("cache_write", &mut self.cache_write),
@@ -222,8 +223,12 @@ impl Price {
             (usage.cache_read_tokens, self.cache_read),
             (usage.cache_write_tokens, self.cache_write),
         ];
-        let of = |(tokens, price): (u64, u64)| u128::from(tokens).saturating_mul(u128::from(price));
-        let total = kinds.into_iter().map(of).fold(0_u128, u128::saturating_add);
+        let cost =
+            |(tokens, price): (u64, u64)| u128::from(tokens).saturating_mul(u128::from(price));
+        let total = kinds
+            .into_iter()
+            .map(cost)
+            .fold(0_u128, u128::saturating_add);
         u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 }
@@ -306,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_read_as_it_is_written() {
+    fn money_is_formatted_as_a_decimal() {
         let cases = [
             (0, "0"),
             (1, "0.000000001"),

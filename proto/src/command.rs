@@ -27,8 +27,8 @@ pub struct Command {
     pub limits: CommandLimits,
 }
 
-/// What one run of a command, or of a tool server that is a program, may use of the machine. The
-/// operating system holds it to that.
+/// The resource limits of one run of a command, or of a tool server that is a program. The
+/// operating system enforces them.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Section,
 )]
@@ -56,13 +56,13 @@ impl Command {
         let properties: Map<_, _> = self
             .parameters
             .iter()
-            .map(|p| (p.name.clone(), p.schema()))
+            .map(|parameter| (parameter.name.clone(), parameter.to_schema()))
             .collect();
         let required: Vec<_> = self
             .parameters
             .iter()
-            .filter(|p| p.is_required())
-            .map(|p| &p.name)
+            .filter(|parameter| parameter.is_required())
+            .map(|parameter| &parameter.name)
             .collect();
         let schema = json!({
             "type": "object",
@@ -80,7 +80,7 @@ impl Command {
 
 /// A parameter of a command tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
-#[section(check = Parameter::checked, expected = "a table with `type` and `description`")]
+#[section(check = Parameter::check_choices, expected = "a table with `type` and `description`")]
 pub struct Parameter {
     /// Its name.
     #[key(skip)]
@@ -109,7 +109,7 @@ impl Parameter {
         self.default.is_none() && !self.optional
     }
 
-    fn schema(&self) -> Value {
+    fn to_schema(&self) -> Value {
         let mut schema = json!({ "type": self.kind, "description": self.description });
         if let Some(default) = &self.default {
             schema["default"] = json!(default);

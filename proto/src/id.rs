@@ -172,22 +172,22 @@ impl FromStr for FdId {
                 .split_once('.')
                 .map_or((digits, None), |(number, part)| (number, Some(part)));
             let part = part
-                .map(|part| counted(part).ok_or_else(error))
+                .map(|part| parse_count(part).ok_or_else(error))
                 .transpose()?;
             return Ok(Self::Message {
-                number: counted(number).ok_or_else(error)?,
+                number: parse_count(number).ok_or_else(error)?,
                 part,
             });
         }
         let digits = text
             .strip_prefix("fd:")
             .or_else(|| text.strip_prefix("fd-"));
-        digits.and_then(counted).map(Self::Fd).ok_or_else(error)
+        digits.and_then(parse_count).map(Self::Fd).ok_or_else(error)
     }
 }
 
 /// Parses a number that counts from 1: digits without a leading zero.
-pub(crate) fn counted(digits: &str) -> Option<u32> {
+pub(crate) fn parse_count(digits: &str) -> Option<u32> {
     let canonical = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|_| canonical)
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptor_names_have_one_spelling_out_and_two_in() {
+    fn descriptor_ids_parse_from_two_spellings_and_display_one() {
         let accepted = [
             ("fd:1", "fd:1"),
             ("fd-12", "fd:12"),

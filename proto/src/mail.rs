@@ -46,9 +46,10 @@ pub enum Address {
     Parent,
     /// A process by its pid.
     Process(Pid),
-    /// A process that has written to the sender, and may be answered wherever it is.
+    /// A process that has written to the sender: the sender may answer it, even outside of its
+    /// [`Reach`].
     Correspondent(Pid),
-    /// A process by the name that the host assigned.
+    /// A process, by the name that the host assigned.
     Name(Arc<str>),
 }
 
@@ -114,8 +115,8 @@ impl Receipts {
         self.acked_below = self.acked_below.max(acked_below);
         self.received
             .retain(|received| *received >= self.acked_below);
-        if let Err(place) = self.received.binary_search(&seq) {
-            self.received.insert(place, seq);
+        if let Err(index) = self.received.binary_search(&seq) {
+            self.received.insert(index, seq);
         }
     }
 }
@@ -135,8 +136,8 @@ pub struct Neighbour {
     pub status: &'static str,
 }
 
-/// Which processes a process may write to. A process with a name can be written to by everyone, and
-/// may answer.
+/// The processes that a process may send messages to. Every process may write to a process that
+/// has a name, and the named process may answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// Parent, children and siblings.
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_received_is_known_until_nobody_sends_it_again() {
+    fn receipts_are_kept_until_the_sender_has_an_acknowledgement() {
         let mut receipts = Receipts::default();
         for (seq, acked_below) in [(3, 3), (5, 3), (4, 3)] {
             assert!(!receipts.contains(seq));

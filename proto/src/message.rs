@@ -21,7 +21,7 @@ pub enum Role {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The author of a message.
+    /// The author of the message.
     pub role: Role,
     /// The blocks, in order.
     pub blocks: Vec<Block>,

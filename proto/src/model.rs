@@ -47,23 +47,25 @@ impl Request {
         let messages = self
             .messages
             .iter()
-            .map(|message| chars_of(&message.blocks));
-        tokens(self.system.chars().count() + tools.sum::<usize>() + messages.sum::<usize>())
+            .map(|message| count_chars(&message.blocks));
+        estimate_tokens(
+            self.system.chars().count() + tools.sum::<usize>() + messages.sum::<usize>(),
+        )
     }
 }
 
 /// Estimated tokens of these blocks. O(n).
 #[must_use]
 pub fn estimated_tokens(blocks: &[Block]) -> u64 {
-    tokens(chars_of(blocks))
+    estimate_tokens(count_chars(blocks))
 }
 
 /// Assumes four characters per token, which is accurate enough for budgets and monitoring.
-fn tokens(chars: usize) -> u64 {
+fn estimate_tokens(chars: usize) -> u64 {
     chars.div_ceil(4) as u64
 }
 
-fn chars_of(blocks: &[Block]) -> usize {
+fn count_chars(blocks: &[Block]) -> usize {
     let chars = |block: &Block| match block {
         Block::Text { text, .. } | Block::ToolResult { text, .. } => text.chars().count(),
         Block::ToolUse { name, args, .. } => name.chars().count() + args.chars().count(),
@@ -152,12 +154,12 @@ pub enum TokenCount {
     Estimated(u64),
 }
 
-/// A piece of a streaming reply, for watching. Only the [`Reply`] counts.
+/// A fragment of a reply that is being streamed, for display. The [`Reply`] is authoritative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// A piece of text.
+    /// A fragment of text.
     Text(String),
-    /// A piece of the model's thinking.
+    /// A fragment of the model's thinking.
     Thinking(String),
     /// The model started to call the tool of this name.
     ToolUse(String),

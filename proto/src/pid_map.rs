@@ -1,13 +1,13 @@
 //! A map keyed by pid. Pids are assigned consecutively and never reused, so values are stored in
-//! rows of adjacent slots: an entry costs its value, without key or pointer. Sparse pids cost more
-//! memory and are handled correctly.
+//! rows of adjacent slots: an entry stores its value only, neither a key nor a pointer. Sparse
+//! pids are valid keys and cost more memory.
 
 use std::collections::BTreeMap;
 
 use crate::id::Pid;
 
-/// Slots in a row.
-const ROW: u64 = 64;
+/// The number of slots in a row.
+const ROW_SLOTS: u64 = 64;
 
 /// Values by pid, in ascending order. Lookup is O(log n).
 #[derive(Clone, Debug)]
@@ -41,32 +41,32 @@ impl<T> PidMap<T> {
     /// The value of a process.
     #[must_use]
     pub fn get(&self, pid: Pid) -> Option<&T> {
-        self.rows.get(&(pid.0 / ROW))?[place(pid)].as_ref()
+        self.rows.get(&(pid.0 / ROW_SLOTS))?[slot_index(pid)].as_ref()
     }
 
     /// The mutable value of a process.
     pub fn get_mut(&mut self, pid: Pid) -> Option<&mut T> {
-        self.rows.get_mut(&(pid.0 / ROW))?[place(pid)].as_mut()
+        self.rows.get_mut(&(pid.0 / ROW_SLOTS))?[slot_index(pid)].as_mut()
     }
 
     /// Sets the value of a process. Returns the previous one.
     pub fn insert(&mut self, pid: Pid, value: T) -> Option<T> {
         let row = self
             .rows
-            .entry(pid.0 / ROW)
-            .or_insert_with(|| (0..ROW).map(|_| None).collect());
-        let old = row[place(pid)].replace(value);
+            .entry(pid.0 / ROW_SLOTS)
+            .or_insert_with(|| (0..ROW_SLOTS).map(|_| None).collect());
+        let old = row[slot_index(pid)].replace(value);
         self.len += usize::from(old.is_none());
         old
     }
 
     /// Removes the value of a process.
     pub fn remove(&mut self, pid: Pid) -> Option<T> {
-        let row = self.rows.get_mut(&(pid.0 / ROW))?;
-        let old = row[place(pid)].take()?;
+        let row = self.rows.get_mut(&(pid.0 / ROW_SLOTS))?;
+        let old = row[slot_index(pid)].take()?;
         self.len -= 1;
         if row.iter().all(Option::is_none) {
-            self.rows.remove(&(pid.0 / ROW));
+            self.rows.remove(&(pid.0 / ROW_SLOTS));
         }
         Some(old)
     }
@@ -78,9 +78,9 @@ impl<T> PidMap<T> {
 
     /// Entries after a pid (`None`: all), in ascending order of pids.
     pub fn after(&self, pid: Option<Pid>) -> impl Iterator<Item = (Pid, &T)> {
-        let first = pid.map_or(0, |pid| pid.0 / ROW);
+        let first = pid.map_or(0, |pid| pid.0 / ROW_SLOTS);
         let values = self.rows.range(first..).flat_map(|(row, values)| {
-            let pids = (0..ROW).map(move |place| Pid(row * ROW + place));
+            let pids = (0..ROW_SLOTS).map(move |slot| Pid(row * ROW_SLOTS + slot));
             pids.zip(values.iter())
         });
         let values = values.filter_map(|(pid, value)| Some((pid, value.as_ref()?)));
@@ -88,8 +88,8 @@ impl<T> PidMap<T> {
     }
 }
 
-fn place(pid: Pid) -> usize {
-    (pid.0 % ROW) as usize
+fn slot_index(pid: Pid) -> usize {
+    (pid.0 % ROW_SLOTS) as usize
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_map_in_the_order_of_the_pids() {
+    fn it_is_a_map_ordered_by_pid() {
         let mut map = PidMap::default();
         let pids = [1, 63, 64, 65, 700, u64::MAX];
         for pid in pids.iter().rev() {

@@ -1,4 +1,5 @@
-//! A process from the outside: its exit, its origin and its row in the process table.
+//! The data about a process outside of its journal: its exit, its origin, and its row in the
+//! process table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -141,7 +142,7 @@ pub struct ProcessRow {
     pub exit: Option<Exit>,
 }
 
-/// What a process of a branch or an import continues from.
+/// The process and position that a process of a branch or an import continues from.
 ///
 /// Conversations contain pids. The processes of a branch or an import therefore know themselves and
 /// each other by the pids of their originals.

@@ -2,13 +2,12 @@
 //!
 //! [`parse`] turns the text of a program file into a [`ProgramFile`] and reports all of its
 //! mistakes, not only the first. It checks what the file alone can show: keys, types, ranges. It
-//! never reads another file and knows only the built-in tools; the rest is checked by
-//! `dormouse_kernel::program`, which compiles.
+//! never reads another file. `dormouse_kernel::program`, the compiler, makes all other checks.
 //!
 //! * A text of more than [`MAX_FILE_BYTES`] or nested deeper than [`MAX_NESTING`] is refused before
 //!   it is parsed.
-//! * A table is a struct, and its keys are the fields: `#[derive(Section)]` gives the reading, the
-//!   defaults, the JSON Schema ([`schema`]) and the reference in `docs/program-reference.md`.
+//! * A table is a struct, and its keys are the fields. `#[derive(Section)]` generates the parser,
+//!   the defaults, the JSON Schema ([`schema`]) and the reference in `docs/program-reference.md`.
 //! * An unknown key is an error that suggests the nearest known key. A key that only the reference
 //!   implementation knows is a warning, so that its programs load.
 //!
@@ -122,7 +121,7 @@ pub struct Named<T> {
 
 /// A program file as it is written, aliases resolved and defaults filled in.
 #[derive(Clone, Debug, Section)]
-#[section(check = ProgramFile::checked)]
+#[section(check = ProgramFile::check_model)]
 pub struct ProgramFile {
     /// The tools that the model may call.
     pub tools: ToolsSection,
@@ -206,7 +205,7 @@ struct PriceFile {
 
 /// Reads a text as the section `S`; `None` if it is not TOML.
 fn read<S: Section>(text: &str, diagnostics: &mut Diagnostics) -> Option<S> {
-    if let Some(refused) = too_large(text.len()).or_else(|| nesting::too_deep(text)) {
+    if let Some(refused) = too_large(text.len()).or_else(|| nesting::check_nesting(text)) {
         diagnostics.push(refused);
         return None;
     }
@@ -238,8 +237,8 @@ pub fn too_large(len_bytes: usize) -> Option<Diagnostic> {
 }
 
 impl ProgramFile {
-    /// A program needs a model.
-    fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
+    /// Reports a file without `[model]`.
+    fn check_model(self, table: &mut Reader<'_>) -> Option<Self> {
         if table.place("model").is_none() {
             let start = table.span().start;
             let words: Vec<_> = Provider::words().collect();

@@ -192,8 +192,8 @@ pub struct Image<C: Clone> {
     pub restores: u32,
 }
 
-/// What descriptors save: characters that tools produced compared with those that entered the
-/// context.
+/// Counts of the characters that tools produced and of those that entered the context. Their
+/// difference is what descriptors kept out of the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Characters that tools produced.

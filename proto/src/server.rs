@@ -99,22 +99,22 @@ impl ServerValue {
         let mut rest = self.0.as_str();
         while let Some((before, after)) = rest.split_once("${") {
             filled.push_str(before);
-            let Some((inner, behind)) = after.split_once('}') else {
+            let Some((reference, remainder)) = after.split_once('}') else {
                 rest = &rest[before.len()..];
                 break;
             };
-            let (name, other) = inner
+            let (name, default) = reference
                 .split_once(":-")
-                .map_or((inner, None), |(name, other)| (name, Some(other)));
-            match (variable(name), other) {
+                .map_or((reference, None), |(name, default)| (name, Some(default)));
+            match (variable(name), default) {
                 (Ok(Some(value)), _) => filled.push_str(&value),
-                (_, Some(other)) => filled.push_str(other),
+                (_, Some(default)) => filled.push_str(default),
                 (Ok(None), None) => {
                     return Err(VariableError::Unset(name.to_owned()));
                 }
                 (Err(error), None) => return Err(VariableError::Refused(error)),
             }
-            rest = behind;
+            rest = remainder;
         }
         filled.push_str(rest);
         Ok(filled)
@@ -127,7 +127,7 @@ pub enum VariableError<E> {
     /// The variable is not set, and has no default.
     #[error("the environment variable {0} is not set")]
     Unset(String),
-    /// The host does not give its value.
+    /// The host refuses to reveal its value.
     #[error("{0}")]
     Refused(E),
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_stand_for_their_values_and_nothing_else_does() {
+    fn only_variables_are_replaced_by_their_values() {
         let variable = |name: &str| match name {
             "TOKEN" => Ok(Some("s3cret".to_owned())),
             "HIDDEN" => Err("HIDDEN is not permitted".to_owned()),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_shows_itself_to_nobody() {
+    fn debug_output_hides_values() {
         let transport = Transport::Http {
             url: "http://x".into(),
             headers: vec![("a".into(), ServerValue::new("s3cret"))],

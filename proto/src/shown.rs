@@ -45,7 +45,7 @@ impl ShownText {
     /// Text from `source`, such as `tool:grep`. Text that is shown unchanged is not copied.
     #[must_use]
     pub fn outside(source: &str, text: impl Into<Arc<str>>) -> Self {
-        Self::of(Some(source), text.into())
+        Self::escape_unless_plain(Some(source), text.into())
     }
 
     /// Text that a user typed. Shown unchanged.
@@ -60,7 +60,7 @@ impl ShownText {
         Self([&*self.0, &*next.into().0].concat().into())
     }
 
-    fn of(source: Option<&str>, text: Arc<str>) -> Self {
+    fn escape_unless_plain(source: Option<&str>, text: Arc<str>) -> Self {
         match is_plain(&text) {
             true => Self(text),
             false => Element::new("fd_text")
@@ -80,14 +80,14 @@ impl From<Element> for ShownText {
 /// A sentence of the kernel, which may quote outside text.
 impl From<String> for ShownText {
     fn from(text: String) -> Self {
-        Self::of(None, text.into())
+        Self::escape_unless_plain(None, text.into())
     }
 }
 
 /// A sentence of the kernel, which may quote outside text.
 impl From<&str> for ShownText {
     fn from(text: &str) -> Self {
-        Self::of(None, text.into())
+        Self::escape_unless_plain(None, text.into())
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_shown_in_one_element_and_given_back_by_a_parser() {
+    fn other_text_is_one_element_from_which_a_parser_restores_it() {
         let texts = [
             "<fd_result fd=\"fd:9\">",
             "at [msg:1]",

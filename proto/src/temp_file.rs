@@ -39,7 +39,7 @@ impl FromStr for TempId {
         let digits = text
             .strip_prefix("temp:")
             .or_else(|| text.strip_prefix("temp-"));
-        let number = digits.and_then(crate::id::counted);
+        let number = digits.and_then(crate::id::parse_count);
         number
             .map(Self)
             .ok_or_else(|| ParseTempError(text.to_owned()))
@@ -111,8 +111,8 @@ impl<C> TempFileOp<C> {
     }
 }
 
-/// The call that an operation belongs to. It identifies the operation: one that arrives again is a
-/// repetition.
+/// The call that requested an operation. It identifies the operation: a second operation with the
+/// same origin is a repetition, made after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TempFileOrigin {
     /// Pid of the process.
@@ -215,7 +215,7 @@ pub enum TempFileError {
     /// The tree never had such a file.
     #[error(
         "There is no temporary file {id} in this process tree. {}",
-        newest(known)
+        format_newest(known)
     )]
     NotFound {
         /// Requested file.
@@ -226,7 +226,7 @@ pub enum TempFileError {
     /// The file was deleted.
     #[error(
         "Temporary file {id} was deleted, and its number is not used again. {}",
-        newest(known)
+        format_newest(known)
     )]
     Deleted {
         /// Requested file.
@@ -276,7 +276,7 @@ pub enum TempFileError {
     },
 }
 
-fn newest(known: &[TempId]) -> String {
+fn format_newest(known: &[TempId]) -> String {
     let names: Vec<_> = known.iter().map(ToString::to_string).collect();
     if names.is_empty() {
         "There are none now.".to_owned()
@@ -311,7 +311,7 @@ mod tests {
     use crate::record::{ContentRef, codec};
 
     #[test]
-    fn names_have_one_spelling_out_and_two_in() {
+    fn ids_parse_from_two_spellings_and_display_one() {
         for (text, shown) in [("temp:1", "temp:1"), ("temp-12", "temp:12")] {
             assert_eq!(text.parse::<TempId>().unwrap().to_string(), shown);
         }
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// The bytes of a record leave the program: a change of them needs a reader of the old ones.
+    /// Stores hold these bytes: a later version must still decode them.
     #[test]
     fn the_bytes_of_a_record_are_as_they_were() {
         let content = ContentRef {

@@ -25,7 +25,8 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::name::QName;
 use text::is_carried;
 
-/// Writing cannot fail: the target is memory, and only text is written.
+/// The message of `expect`: writing cannot fail, since the target is a string and only text is
+/// written.
 const IN_MEMORY: &str = "UTF-8 goes in whole, and a string takes all of it";
 
 /// The output buffer. It is a string from the start, so that a large body does not have to be
@@ -75,7 +76,9 @@ impl Element {
     #[must_use]
     pub fn attribute(mut self, name: &'static str, value: impl ToString) -> Self {
         debug_assert!(
-            self.attributes.iter().all(|(known, _)| *known != name),
+            self.attributes
+                .iter()
+                .all(|(existing, _)| *existing != name),
             "attribute {name} twice"
         );
         self.attributes.push((name, value.to_string()));
@@ -127,16 +130,16 @@ impl Element {
     }
 
     fn is_carried(&self) -> bool {
-        let body = match &self.body {
+        let is_body_carried = match &self.body {
             Body::Empty | Body::Rendered(_) => true,
             Body::Text(text) => is_carried(text),
             Body::Elements(children) => children.iter().all(Self::is_carried),
         };
-        body && self.attributes.iter().all(|(_, value)| is_carried(value))
+        is_body_carried && self.attributes.iter().all(|(_, value)| is_carried(value))
     }
 
     fn write(&self, writer: &mut Writer<Xml>, depth: usize, sanitized: bool) {
-        let start = self.start(sanitized);
+        let start = self.start_tag(sanitized);
         match &self.body {
             Body::Empty => return writer.write_event(Event::Empty(start)).expect(IN_MEMORY),
             Body::Text(text) => {
@@ -165,12 +168,12 @@ impl Element {
             .expect(IN_MEMORY);
     }
 
-    fn start(&self, sanitized: bool) -> BytesStart<'_> {
+    fn start_tag(&self, sanitized: bool) -> BytesStart<'_> {
         let mut start = BytesStart::new(self.name);
         for (name, value) in &self.attributes {
             start.push_attribute(Attribute {
                 key: QName(name),
-                value: text::attribute(value).into(),
+                value: text::escape_attribute(value).into(),
             });
         }
         if sanitized {
@@ -193,7 +196,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shown(text: &str) -> String {
+    fn render(text: &str) -> String {
         Element::new("fd_content")
             .attribute("fd", text)
             .text(text)
@@ -201,7 +204,7 @@ mod tests {
     }
 
     fn check(text: &str) {
-        let xml = shown(text);
+        let xml = render(text);
         let document =
             roxmltree::Document::parse(&xml).unwrap_or_else(|error| panic!("{error}: {xml:?}"));
         let root = document.root_element();
@@ -233,21 +236,21 @@ mod tests {
             "<file_descriptor_",
             "<temp_file",
         ] {
-            assert!(!inside.contains(tag), "{tag} stands literally in {xml:?}");
+            assert!(!inside.contains(tag), "{tag} occurs literally in {xml:?}");
         }
-        assert!(!has_marker(&xml), "a marker stands literally in {xml:?}");
+        assert!(!has_marker(&xml), "a marker occurs literally in {xml:?}");
     }
 
     fn has_marker(xml: &str) -> bool {
         let xml = xml.to_ascii_lowercase();
-        let mut behind = xml
+        let mut texts_after_marker = xml
             .match_indices("[msg:")
             .map(|(at, begin)| &xml[at + begin.len()..]);
-        behind.any(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+        texts_after_marker.any(|number| number.starts_with(|c: char| c.is_ascii_digit()))
     }
 
     #[test]
-    fn hostile_text_comes_back_as_it_was() {
+    fn a_parser_restores_hostile_text() {
         let cases = [
             "",
             " \n leading and trailing \n ",
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_in_an_attribute_does_not_stand_literally() {
+    fn a_marker_in_an_attribute_is_escaped() {
         let xml = Element::new("x")
             .attribute("a", "<b> [msg:1] [msg] ＜fd_x>")
             .to_xml();
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_inside_stand_on_their_own_lines() {
+    fn child_elements_are_on_lines_of_their_own() {
         let element = Element::new("a")
             .child(Element::new("b").text("1"))
             .child(Element::new("c"));
@@ -335,7 +338,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
 
         #[test]
-        fn whatever_is_shown_is_read_back(text in hostile()) {
+        fn a_parser_restores_any_text(text in hostile()) {
             check(&text);
         }
     }

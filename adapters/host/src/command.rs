@@ -98,7 +98,7 @@ async fn call(
     let argv = argv::fill(&command.argv, &command.parameters, &arguments)?;
     let prepared = launcher.prepare(LaunchRequest {
         argv: &argv,
-        env: launcher.named(&command.env)?,
+        env: launcher.permitted_variables(&command.env)?,
         access: command.policy.access,
         limits: command.limits,
         stdin: Stdio::null(),

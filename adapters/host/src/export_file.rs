@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_there_whole_or_not_at_all() {
+    fn the_file_appears_complete_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.dormouse");
         let names = || {

@@ -96,7 +96,7 @@ impl Files {
         let existing_folder = location.folder(&request)?;
         let exists = existing_folder
             .as_ref()
-            .map(|folder| folder.look(&location.name, &request))
+            .map(|folder| folder.has_regular_file(&location.name, &request))
             .transpose()?
             .unwrap_or(false);
         check_presence(write.presence, exists, &request)?;
@@ -107,7 +107,7 @@ impl Files {
             &request,
         )?;
         let mut old = old
-            .map(|target| target.unsealed(&self.sealed, &request))
+            .map(|target| target.refuse_sealed(&self.sealed, &request))
             .transpose()?;
         let splice = Splice::find(
             write.mode,
@@ -134,7 +134,8 @@ impl Files {
         }
     }
 
-    /// The first `cap_bytes` of a file, and how many come after them. Reads no more than it keeps.
+    /// Reads the first `cap_bytes` of a file, and returns the number of bytes after them, which are
+    /// not read.
     pub(crate) fn collect(&self, path: &Path, cap_bytes: u64) -> Result<CappedBytes, FileError> {
         let request = FileRequest::new(Purpose::Read, path);
         let location = self.read.locate(&request)?;
@@ -144,7 +145,7 @@ impl Files {
         };
         let mut target = target
             .ok_or_else(|| request.not_found())?
-            .unsealed(&self.sealed, &request)?;
+            .refuse_sealed(&self.sealed, &request)?;
         let mut bytes =
             Vec::with_capacity(usize::try_from(target.size.min(cap_bytes)).unwrap_or(0));
         // One byte more detects that the file has grown since its size was read.
@@ -166,10 +167,10 @@ impl Files {
     /// the others. Costs a `stat` of each entry.
     pub(crate) fn list(&self, path: &Path) -> Result<Listing, FileError> {
         let request = FileRequest::new(Purpose::Read, path);
-        let (root, way) = self.read.folder(&request)?;
-        let folder =
-            Folder::below(root.as_fd(), &way, &request)?.ok_or_else(|| request.not_found())?;
-        folder.unsealed(&self.sealed, &request)?.list(&request)
+        let (root, path_below) = self.read.folder(&request)?;
+        let folder = Folder::below(root.as_fd(), &path_below, &request)?
+            .ok_or_else(|| request.not_found())?;
+        folder.refuse_sealed(&self.sealed, &request)?.list(&request)
     }
 
     /// Locks a file against other writes, by a hash of its file name: since links are refused, two

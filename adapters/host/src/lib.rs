@@ -1,8 +1,9 @@
-//! The machine that the kernel runs on, under the user's permissions: its files and command tools.
+//! Access to the machine that the kernel runs on, restricted by the user's permissions: files and
+//! command tools.
 //!
 //! Nothing is permitted unless the user names it, as in Deno: folders to read, folders to write,
-//! programs to run. What is not permitted is refused when it is used, and the error names the flag
-//! that would permit it.
+//! programs to run. An access without permission is refused when it happens, and the error names
+//! the flag that would permit it.
 //!
 //! * `permissions`: what the user permits, and the flags for it.
 //! * `files`: a path is text until it is opened by handle below a permitted root. Nothing is

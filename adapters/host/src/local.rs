@@ -121,7 +121,7 @@ impl Host for LocalHost {
     }
 
     fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
-        let (is_permitted, done, flag) = match file_use {
+        let (is_permitted, participle, flag) = match file_use {
             FileUse::Read => (self.permissions.read().next().is_some(), "read", "read"),
             FileUse::Write => (
                 self.permissions.write().next().is_some(),
@@ -133,7 +133,7 @@ impl Host for LocalHost {
             return Ok(());
         }
         Err(HostError::Refused(format!(
-            "no file can be {done}: the user has to start this kernel with --allow-{flag}=DIR, or \
+            "no file can be {participle}: the user has to start this kernel with --allow-{flag}=DIR, or \
              Permissions::allow_{flag}(\"DIR\")."
         )))
     }
@@ -145,7 +145,7 @@ impl Host for LocalHost {
         async move {
             let path = write.path.clone();
             let done = tokio::task::spawn_blocking(move || files.write(&write)).await;
-            done.unwrap_or_else(|error| Err(interrupted(&path, &error)))
+            done.unwrap_or_else(|error| Err(interrupted_write(&path, &error)))
         }
         .boxed()
     }
@@ -180,7 +180,7 @@ impl Host for LocalHost {
     }
 }
 
-fn interrupted(path: &str, error: &tokio::task::JoinError) -> FileError {
+fn interrupted_write(path: &str, error: &tokio::task::JoinError) -> FileError {
     let message =
         format!("writing {path} was interrupted: {error}. Look at the file before trying again.");
     FileError {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_to_write_is_made_and_one_to_read_is_not() {
+    fn absent_folders_are_created_for_writing_and_not_for_reading() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let open = |permissions: Permissions| {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_permitted_is_said_before_it_is_used() {
+    fn missing_permissions_are_reported_before_use() {
         let nothing = LocalHost::new(Permissions::none(), ".").unwrap();
         let refusals = [
             (nothing.permits_program("cat"), "--allow-run=cat,"),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_read_from_its_own_folder_and_from_what_is_permitted() {
+    fn program_files_are_read_from_their_own_folder_and_permitted_folders() {
         let dir = tempfile::tempdir().unwrap();
         for (file, text) in [
             ("mine/a.toml", "a"),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sealed_folder_is_neither_read_nor_written_before_it_is_there_or_after() {
+    async fn a_sealed_folder_is_never_read_or_written_even_before_it_exists() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("out")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("out"), dir.path().join("link")).unwrap();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_was_begun_is_finished_without_its_caller() {
+    async fn a_started_write_completes_without_its_caller() {
         let dir = tempfile::tempdir().unwrap();
         let host = LocalHost::new(
             Permissions::none().allow_read(".").allow_write("."),

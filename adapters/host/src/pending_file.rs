@@ -36,9 +36,9 @@ impl<F: AsFd> PendingFile<F> {
     /// Creates a file in `folder` with this mode, before the umask.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// An error of the operating system.
     pub(crate) fn begin(folder: F, mode: Mode) -> Result<Self, Errno> {
-        match unnamed(&folder, mode) {
+        match create_unnamed(&folder, mode) {
             Ok(file) => Ok(Self {
                 file,
                 folder,
@@ -105,7 +105,7 @@ impl<F: AsFd> Drop for PendingFile<F> {
 
 /// Creates a file without a name. Giving it a name later needs `/proc`, so that is checked.
 #[cfg(target_os = "linux")]
-fn unnamed(folder: &impl AsFd, mode: Mode) -> Result<File, Errno> {
+fn create_unnamed(folder: &impl AsFd, mode: Mode) -> Result<File, Errno> {
     let file = File::from(openat(
         folder,
         c".",
@@ -116,7 +116,7 @@ fn unnamed(folder: &impl AsFd, mode: Mode) -> Result<File, Errno> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn unnamed(_: &impl AsFd, _: Mode) -> Result<File, Errno> {
+fn create_unnamed(_: &impl AsFd, _: Mode) -> Result<File, Errno> {
     Err(Errno::NOSYS)
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     /// With a name of its own and without, it is placed or not, and nothing else is ever left.
     #[test]
-    fn it_is_placed_whole_or_leaves_nothing() {
+    fn a_file_gets_its_name_when_complete_or_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let folder = File::open(dir.path()).unwrap();
         let names = || {

@@ -88,8 +88,8 @@ impl Permissions {
 
     /// The environment variables that tool servers get; by default [`ServerEnvironment::Declared`].
     #[must_use]
-    pub fn server_environment(mut self, told: ServerEnvironment) -> Self {
-        self.server_environment = told;
+    pub fn server_environment(mut self, environment: ServerEnvironment) -> Self {
+        self.server_environment = environment;
         self
     }
 
@@ -170,7 +170,7 @@ impl Permissions {
     /// # Errors
     /// [`PermissionsError`] where an item is empty or is a relative path.
     pub fn run_flag(self, value: &str) -> Result<Self, PermissionsError> {
-        items("--allow-run", value)?.try_fold(self, |permissions, program| {
+        split_items("--allow-run", value)?.try_fold(self, |permissions, program| {
             check_program("--allow-run", program)?;
             Ok(permissions.allow_run(program))
         })
@@ -181,7 +181,7 @@ impl Permissions {
     /// # Errors
     /// [`PermissionsError`] where an item is empty.
     pub fn env_flag(self, value: &str) -> Result<Self, PermissionsError> {
-        Ok(items("--allow-env", value)?.fold(self, Self::allow_env))
+        Ok(split_items("--allow-env", value)?.fold(self, Self::allow_env))
     }
 
     /// Adds the value of one `--allow-net=127.0.0.1:8082,models.example`.
@@ -189,7 +189,7 @@ impl Permissions {
     /// # Errors
     /// [`PermissionsError`] where an item is empty.
     pub fn net_flag(self, value: &str) -> Result<Self, PermissionsError> {
-        Ok(items("--allow-net", value)?.fold(self, Self::allow_net))
+        Ok(split_items("--allow-net", value)?.fold(self, Self::allow_net))
     }
 
     /// Adds the value of one `--allow-read=DIR,DIR`.
@@ -197,7 +197,7 @@ impl Permissions {
     /// # Errors
     /// [`PermissionsError`] where an item is empty.
     pub fn read_flag(self, value: &str) -> Result<Self, PermissionsError> {
-        Ok(items("--allow-read", value)?.fold(self, Self::allow_read))
+        Ok(split_items("--allow-read", value)?.fold(self, Self::allow_read))
     }
 
     /// Adds the value of one `--allow-write=DIR,DIR`.
@@ -205,7 +205,7 @@ impl Permissions {
     /// # Errors
     /// [`PermissionsError`] where an item is empty.
     pub fn write_flag(self, value: &str) -> Result<Self, PermissionsError> {
-        Ok(items("--allow-write", value)?.fold(self, Self::allow_write))
+        Ok(split_items("--allow-write", value)?.fold(self, Self::allow_write))
     }
 
     /// The programs, as they were given.
@@ -213,7 +213,7 @@ impl Permissions {
         self.run.iter().map(String::as_str)
     }
 
-    /// The environment variables that may be told, as they were given.
+    /// The environment variables that may be passed on, as they were given.
     pub fn env(&self) -> impl Iterator<Item = &str> {
         self.env.iter().map(String::as_str)
     }
@@ -252,7 +252,7 @@ impl Permissions {
         if self.net.is_empty() {
             return Network::None;
         }
-        let ports: Option<Vec<_>> = self.net().map(port).collect();
+        let ports: Option<Vec<_>> = self.net().map(parse_port).collect();
         ports.map_or(Network::Machines, Network::Ports)
     }
 
@@ -288,14 +288,14 @@ impl Permissions {
 }
 
 /// The port in the name of a machine, if it has one.
-fn port(machine: &str) -> Option<u16> {
+fn parse_port(machine: &str) -> Option<u16> {
     let (name, port) = machine.rsplit_once(':')?;
     // The last part of an IPv6 address without brackets is no port.
     let is_machine = !name.contains(':') || name.ends_with(']');
     is_machine.then(|| port.parse().ok()).flatten()
 }
 
-/// A permission that says nothing.
+/// A flag that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PermissionsError {
     /// A flag without a value, or with a comma too many.
@@ -339,7 +339,7 @@ pub(crate) fn check_program(flag: &'static str, program: &str) -> Result<(), Per
     Ok(())
 }
 
-fn items<'a>(
+fn split_items<'a>(
     flag: &'static str,
     value: &'a str,
 ) -> Result<std::str::Split<'a, char>, PermissionsError> {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_says_nothing_is_refused() {
+    fn a_flag_with_an_empty_item_is_refused() {
         for value in ["", ",", "a,", ",a", "a,,b"] {
             for flag in [
                 Permissions::run_flag,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_s_key_and_what_is_withheld_is_told_to_nobody() {
+    fn the_store_key_and_withheld_variables_are_never_permitted() {
         let permissions = Permissions::none()
             .allow_env("A")
             .allow_env("B")
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_are_named_open_the_network_to_commands_as_far_as_it_can_be_told() {
+    fn permitted_machines_determine_the_network_of_commands() {
         let named = |machines: &[&str]| {
             machines
                 .iter()

@@ -60,7 +60,8 @@ impl Sealed {
 
     /// Seals an absolute path, which need not exist yet.
     pub(crate) fn add(&self, path: &Path) {
-        // A symbolic link on the way must not be replaced: the next program would be led elsewhere.
+        // Symbolic links in the path are sealed too: if one was replaced, the next program that
+        // uses the path would reach another folder.
         let links = path.ancestors().filter(|path| path.is_symlink());
         let links = links.filter_map(|link| {
             Some(canonical_existing_part(link.parent()?).join(link.file_name()?))
@@ -86,7 +87,7 @@ impl Sealed {
     }
 
     /// The sealed path that is or contains `path`, which is absolute and has no symbolic links.
-    pub(crate) fn holding(&self, path: &Path) -> Option<PathBuf> {
+    pub(crate) fn find_containing(&self, path: &Path) -> Option<PathBuf> {
         self.paths()
             .into_iter()
             .find(|sealed| path.starts_with(sealed))
@@ -131,19 +132,19 @@ impl Sealed {
     /// The sealed files and folders that exist. One that this program cannot stat is left out: its
     /// tools cannot reach it either.
     fn identities(&self, kinds: Kinds) -> BTreeSet<Identity> {
-        gathered(&self.paths(), kinds)
+        collect_identities(&self.paths(), kinds)
     }
 }
 
 /// The files and folders at these paths and below them. Costs a `stat` of each.
 pub(crate) fn identities(paths: &[PathBuf]) -> BTreeSet<Identity> {
-    gathered(paths, Kinds::All)
+    collect_identities(paths, Kinds::All)
 }
 
-fn gathered(paths: &[PathBuf], kinds: Kinds) -> BTreeSet<Identity> {
+fn collect_identities(paths: &[PathBuf], kinds: Kinds) -> BTreeSet<Identity> {
     let mut found = BTreeSet::new();
     for path in paths {
-        let _ = gather(path, kinds, &mut found);
+        let _ = visit(path, kinds, &mut found);
     }
     found
 }
@@ -154,7 +155,7 @@ enum Kinds {
     All,
 }
 
-fn gather(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Result<()> {
+fn visit(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_dir() {
         found.insert(Identity::of_entry(&metadata));
@@ -162,7 +163,7 @@ fn gather(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Resu
             let entry = entry?;
             if kinds == Kinds::All || entry.file_type()?.is_dir() {
                 // An entry may be deleted meanwhile.
-                let _ = gather(&entry.path(), kinds, found);
+                let _ = visit(&entry.path(), kinds, found);
             }
         }
     } else if kinds == Kinds::All {
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_by_name_and_by_identity() {
+    fn sealed_files_are_recognized_by_path_and_by_identity() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
         fs::create_dir_all(base.join("store/log")).unwrap();
@@ -205,7 +206,7 @@ mod tests {
             ("beside/f", None),
         ] {
             assert_eq!(
-                sealed.holding(&base.join(path)),
+                sealed.find_containing(&base.join(path)),
                 holding.map(|path| base.join(path)),
                 "{path}"
             );
@@ -223,7 +224,7 @@ mod tests {
         let behind_a_link = Sealed::new([Path::new("to/inner/later")].into_iter(), &base);
         for (path, holding) in [("beside/inner/later", "beside/inner/later"), ("to", "to")] {
             assert_eq!(
-                behind_a_link.holding(&base.join(path)),
+                behind_a_link.find_containing(&base.join(path)),
                 Some(base.join(holding)),
                 "{path}"
             );

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_read_and_no_price_is_out_of_all_bounds() {
+    fn the_price_table_parses_and_its_prices_are_plausible() {
         let prices = prices();
         assert!(prices.len() > 50);
         for (model, price) in &prices {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_and_a_key_of_the_programs_choice_need_permission() {
+    fn a_server_and_a_key_that_a_program_names_need_permission() {
         let allowed = [
             "base_url = \"https://models.example/api\"",
             "base_url = \"https://models.example:8443\"\napi_key_env = \"THEIR_KEY\"",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_the_programs_choice_gets_no_key_that_the_program_does_not_name() {
+    fn a_server_that_a_program_names_gets_only_the_key_that_the_program_names() {
         let rest = "base_url = \"https://models.example/api\"";
         let client_key = client_key(rest, Permitting).ok().unwrap();
         assert!(
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_ask_alike_share_a_client() {
+    fn equal_requests_of_programs_share_a_client() {
         let provider = ServerProvider::<Completions>::default();
         let host: Arc<dyn Host> = Arc::new(Permitting);
         let model = |rest: &str| {

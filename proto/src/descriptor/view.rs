@@ -1,5 +1,6 @@
-//! The XML elements with which descriptor tools answer, one function each. Attributes state what
-//! was served, which can be less than what was requested.
+//! Builds the XML elements that are the answers of descriptor tools. Each function builds the
+//! element that its documentation names. The attributes state the range that the answer contains,
+//! which can be less than the requested range.
 
 mod attached;
 mod distinct;
@@ -19,7 +20,7 @@ use crate::id::FdId;
 use crate::tool::Answer;
 use crate::xml::Element;
 
-/// The extent of a content, as every answer about it states it.
+/// The size and encoding of a content, which every answer about the content states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Number of pages, by the page size of the descriptor.
@@ -79,12 +80,12 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn lines(&self) -> String {
+    fn line_range(&self) -> String {
         format!("{}-{}", self.first_line, self.last_line)
     }
 }
 
-/// The part that was served, in the units of the request.
+/// The part of a content that an answer contains, in the units of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
     /// The whole content.
@@ -146,7 +147,7 @@ impl Served {
     /// everything is `page="all"`; lines and characters have `mode`, `start` and `count`; a unit
     /// has `unit`, `index` and, if it has one, `name`. Pages that were requested with a count have
     /// `start` and `count` in addition to `page`.
-    fn describe(&self, element: Element) -> Element {
+    fn add_attributes(&self, element: Element) -> Element {
         match self {
             Self::All => element.attribute("page", "all"),
             Self::Page(page) => element.attribute("page", page),
@@ -225,7 +226,7 @@ impl Tail<'_> {
             .attribute("chars", chars);
         let preview = Element::new("preview")
             .attribute("part", "tail")
-            .attribute("lines", part.lines())
+            .attribute("lines", part.line_range())
             .attribute_if("continued", part.continued.then_some(true))
             .text(part.text);
         element.child(omitted).child(preview)
@@ -251,7 +252,7 @@ pub fn result(
         .attribute("source", source)
         .attribute("pages", extent.pages)
         .attribute("truncated", part.truncated)
-        .attribute("lines", part.lines())
+        .attribute("lines", part.line_range())
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
@@ -278,7 +279,7 @@ pub fn content(
     part: Part<'_>,
     rest: Option<&Served>,
 ) -> Answer {
-    content_in(
+    content_of(
         Element::new("fd_content").attribute("fd", fd),
         extent,
         served,
@@ -287,8 +288,8 @@ pub fn content(
     )
 }
 
-/// Adds everything that an `fd_content` states about its part.
-fn content_in(
+/// Completes an `fd_content` element: adds the attributes of its part, and the text.
+fn content_of(
     element: Element,
     extent: Extent,
     served: &Served,
@@ -296,11 +297,11 @@ fn content_in(
     rest: Option<&Served>,
 ) -> Answer {
     let element = served
-        .describe(element)
+        .add_attributes(element)
         .attribute("pages", extent.pages)
         .attribute("continued", part.continued)
         .attribute("truncated", part.truncated)
-        .attribute("lines", part.lines())
+        .attribute("lines", part.line_range())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("cut_bytes", extent.cut_attribute())
@@ -327,9 +328,9 @@ fn with_continuation(element: Element, rest: Option<&Served>, pretty: Option<boo
         .attribute("message", message)
 }
 
-/// `fd_extraction`: a part of `source` is now `new`. Names the new descriptor and never shows its
-/// content. `lines` are the first and last line in the source, in its reformatted text if it says
-/// so.
+/// `fd_extraction`: a part of `source` was copied into the new descriptor `new`. The element does
+/// not contain the copied text. `lines` are the first and last line in the source; they refer to
+/// the reformatted text if `extent` has `pretty`.
 #[must_use]
 pub fn extraction(
     source: &FdId,
@@ -339,7 +340,7 @@ pub fn extraction(
     extent: Extent,
 ) -> Answer {
     let element = served
-        .describe(
+        .add_attributes(
             Element::new("fd_extraction")
                 .attribute("source_fd", source)
                 .attribute("new_fd", new),
@@ -534,7 +535,7 @@ pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
     )
 }
 
-/// Adds how to continue, if not everything is shown.
+/// Adds a message that says how to request the next items, if any are left.
 fn with_next_start(element: Element, shown: Shown, items: &str, tool: &str) -> Element {
     let Some(next) = shown.next() else {
         return element;
@@ -556,7 +557,7 @@ impl Excerpt<'_> {
             .attribute("page", self.page)
             .attribute("char", self.char)
             .attribute_if("count", (self.count > 1).then_some(self.count))
-            .attribute_if("lines", several_lines.then(|| self.part.lines()))
+            .attribute_if("lines", several_lines.then(|| self.part.line_range()))
             .attribute_if("continued", self.part.continued.then_some(true))
             .attribute_if("truncated", self.part.truncated.then_some(true))
             .text(self.part.text)

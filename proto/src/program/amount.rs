@@ -76,9 +76,9 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, ParseAmountError> {
 }
 
 fn parse_duration_to(text: &str, most_ms: u64) -> Result<u64, ParseAmountError> {
-    let amount = number_with_unit(text, &DURATIONS)
+    let amount = parse_number_with_unit(text, &DURATIONS)
         .ok_or_else(|| ParseAmountError::Duration(shorten(text)))?;
-    within(text, amount, most_ms, "1ms", &DURATIONS)
+    check_range(text, amount, most_ms, "1ms", &DURATIONS)
 }
 
 /// A size in bytes, from 1 byte to a gigabyte: `64MB`, `512KiB`, or a number of bytes.
@@ -90,9 +90,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseAmountError> {
 }
 
 fn parse_bytes_to(text: &str, most: u64) -> Result<u64, ParseAmountError> {
-    let amount =
-        number_with_unit(text, &SIZES).ok_or_else(|| ParseAmountError::Size(shorten(text)))?;
-    within(text, amount, most, "1 byte", &SIZES)
+    let amount = parse_number_with_unit(text, &SIZES)
+        .ok_or_else(|| ParseAmountError::Size(shorten(text)))?;
+    check_range(text, amount, most, "1 byte", &SIZES)
 }
 
 impl Value for Duration {
@@ -103,9 +103,9 @@ impl Value for Duration {
         let parse = |text: &str| parse_duration_to(text, most_ms);
         let text = match node.get_ref() {
             DeValue::Float(number) => Some(number.as_str().to_owned()),
-            _ => written(node),
+            _ => scalar_text(node),
         };
-        amount(table, key, node, text, Self::EXPECTED, parse).map(Self)
+        read_amount(table, key, node, text, Self::EXPECTED, parse).map(Self)
     }
 
     fn schema(rules: &Rules) -> Json {
@@ -113,7 +113,7 @@ impl Value for Duration {
         let text = json!({ "type": "string", "pattern": pattern(&DURATIONS) });
         let number =
             json!({ "type": "number", "minimum": 0.001, "maximum": most_ms.div_ceil(1_000) });
-        let most = with_unit(most_ms, &DURATIONS);
+        let most = format_with_unit(most_ms, &DURATIONS);
         let units = format!(
             "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to {most}."
         );
@@ -121,7 +121,7 @@ impl Value for Duration {
     }
 
     fn show(&self) -> Option<Json> {
-        Some(json!(with_unit(self.0, &DURATIONS)))
+        Some(json!(format_with_unit(self.0, &DURATIONS)))
     }
 }
 
@@ -130,24 +130,24 @@ impl Value for Size {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let parse = |text: &str| parse_bytes_to(text, *rules.range.end());
-        amount(table, key, node, written(node), Self::EXPECTED, parse).map(Self)
+        read_amount(table, key, node, scalar_text(node), Self::EXPECTED, parse).map(Self)
     }
 
     fn schema(rules: &Rules) -> Json {
         let text = json!({ "type": "string", "pattern": pattern(&SIZES) });
-        let most = with_unit(*rules.range.end(), &SIZES);
+        let most = format_with_unit(*rules.range.end(), &SIZES);
         let units =
             format!("A number of bytes, or a text such as `64MB` or `512KiB`; up to {most}.");
         json!({ "title": "size", "description": units, "anyOf": [text, u64::schema(rules)] })
     }
 
     fn show(&self) -> Option<Json> {
-        Some(json!(with_unit(self.0, &SIZES)))
+        Some(json!(format_with_unit(self.0, &SIZES)))
     }
 }
 
 /// A whole number or a text, as text.
-pub(super) fn written(node: Node<'_>) -> Option<String> {
+pub(super) fn scalar_text(node: Node<'_>) -> Option<String> {
     match node.get_ref() {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => {
@@ -158,7 +158,7 @@ pub(super) fn written(node: Node<'_>) -> Option<String> {
     }
 }
 
-fn amount(
+fn read_amount(
     table: &mut Reader<'_>,
     key: &str,
     node: Node<'_>,
@@ -179,7 +179,7 @@ fn amount(
     parsed.ok()
 }
 
-fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
+fn parse_number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
     let text = text.trim();
     let end = text
         .find(|c: char| c.is_ascii_alphabetic())
@@ -198,7 +198,7 @@ fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
     Some(number * *factor as f64)
 }
 
-fn within(
+fn check_range(
     text: &str,
     amount: f64,
     most: u64,
@@ -208,7 +208,7 @@ fn within(
     #[expect(clippy::cast_precision_loss, reason = "limits are far below 2^52")]
     let is_valid = (1.0..=most as f64).contains(&amount);
     if !is_valid {
-        let valid = format!("valid: {least} to {}", with_unit(most, units));
+        let valid = format!("valid: {least} to {}", format_with_unit(most, units));
         return Err(ParseAmountError::OutOfRange(shorten(text), valid));
     }
     #[expect(
@@ -220,7 +220,7 @@ fn within(
 }
 
 /// The amount in the largest unit that divides it: `256MiB`.
-fn with_unit(amount: u64, units: &[(&str, u64)]) -> String {
+fn format_with_unit(amount: u64, units: &[(&str, u64)]) -> String {
     let mut divisors = units
         .iter()
         .filter(|(_, factor)| amount.is_multiple_of(*factor));

@@ -1,4 +1,4 @@
-//! `[budget]`: what a process and all below it may use.
+//! The table `[budget]`: limits of a process and all processes below it.
 
 use super::{Section, Span};
 use crate::budget::Budget;
@@ -9,7 +9,7 @@ pub struct BudgetSection {
     /// The limits.
     #[key(flatten)]
     pub limits: Budget,
-    /// Where `cost` is written.
+    /// The span of `cost`, if it is given.
     #[key(place = "cost")]
     pub cost_at: Option<Span>,
 }

@@ -51,7 +51,7 @@ impl ProgramBuilder {
     /// Enables further tools of the kernel or the host.
     pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let names = names.into_iter().map(|name| Value::String(name.into()));
-        let tools = table(&mut self.root, "tools");
+        let tools = get_or_create_table(&mut self.root, "tools");
         let enabled = tools
             .entry("enabled")
             .or_insert_with(|| Value::Array(Vec::new()));
@@ -78,7 +78,7 @@ impl ProgramBuilder {
         if let [tables @ .., key] = path {
             let mut at = &mut self.root;
             for name in tables {
-                at = table(at, name);
+                at = get_or_create_table(at, name);
             }
             at.insert((*key).to_owned(), value.into());
         }
@@ -92,8 +92,8 @@ impl ProgramBuilder {
     }
 }
 
-/// The table of this name. If it is missing, or another value, it is created.
-fn table<'t>(parent: &'t mut Table, name: &str) -> &'t mut Table {
+/// The table of this name. A missing table, or another value of this name, becomes an empty table.
+fn get_or_create_table<'t>(parent: &'t mut Table, name: &str) -> &'t mut Table {
     let value = parent
         .entry(name)
         .or_insert_with(|| Value::Table(Table::new()));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read_whatever_is_in_it() {
+    fn every_value_that_is_set_is_parsed_back() {
         let hostile = "\"\"\"\n[tools]\n'''\u{0}\u{7f}\\ = # \u{202e}";
         let program = ProgramBuilder::new("m", Provider::Scripted)
             .system(hostile)
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_found_when_it_is_compiled() {
+    fn an_unknown_key_is_reported_by_the_parser() {
         let program = ProgramBuilder::new("m", Provider::Scripted).set(&["limits", "childs"], 1);
         let parsed = parse(&program.to_toml());
         assert!(parsed.diagnostics.has_errors());
     }
 
     #[test]
-    fn a_later_value_takes_the_place_of_an_earlier_one() {
+    fn a_later_value_replaces_an_earlier_one() {
         let program = ProgramBuilder::new("m", Provider::Scripted)
             .set(&["tools", "enabled"], "read_fd")
             .tools(["search_fd"])

@@ -42,7 +42,7 @@ pub struct CommandSection {
 
 impl Parameter {
     /// Checks that the choices are not empty and that the default is one of them.
-    pub(crate) fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn check_choices(self, table: &mut Reader<'_>) -> Option<Self> {
         if let Some(default) = &self.default
             && !self.choices.is_empty()
             && !self.choices.contains(default)
@@ -78,7 +78,7 @@ impl Value for Scalar {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
         let kind = table.node("type").and_then(|word| word.get_ref().as_str());
-        let kind = kind.and_then(ParameterKind::of_word).unwrap_or_default();
+        let kind = kind.and_then(ParameterKind::from_word).unwrap_or_default();
         let text = match (kind, node.get_ref()) {
             (ParameterKind::String, DeValue::String(text)) => text.to_string(),
             (ParameterKind::Boolean, DeValue::Boolean(flag)) => flag.to_string(),

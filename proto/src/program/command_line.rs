@@ -1,4 +1,4 @@
-//! Splitting a command line into words as a shell would, for lines that need no shell.
+//! Splits a command line into words as a shell would, for lines that need no shell.
 //!
 //! Syntax that only a shell can execute (pipes, redirections, expansions, patterns) is refused,
 //! never taken as plain text. So an accepted line means the same as in a shell.
@@ -23,16 +23,16 @@ pub(super) enum LineError {
     OpenQuote,
 }
 
-/// The words of a line without quotes and backslashes; `None` for a blank line.
+/// The words of a line, with quotes and backslashes removed. A blank line has no words.
 ///
 /// # Errors
-/// Why the line needs a shell, or the syntax error in it.
+/// The character that needs a shell, or the syntax error in the line.
 pub(super) fn split(line: &str) -> Result<Vec<String>, LineError> {
     let mut words = Vec::new();
     let mut rest = line.trim().chars().peekable();
     while rest.peek().is_some() {
         if rest.next_if(|c| is_blank(*c)).is_none() {
-            words.push(word(&mut rest)?);
+            words.push(read_word(&mut rest)?);
         }
     }
     match words.first() {
@@ -41,15 +41,15 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, LineError> {
     }
 }
 
-fn word(rest: &mut Peekable<Chars<'_>>) -> Result<String, LineError> {
+fn read_word(rest: &mut Peekable<Chars<'_>>) -> Result<String, LineError> {
     let mut word = String::new();
     if let Some(c) = rest.peek().filter(|c| ACTIVE_AT_START.contains(**c)) {
         return Err(LineError::NeedsShell(*c));
     }
     while let Some(c) = rest.next_if(|c| !is_blank(*c)) {
         match c {
-            '\'' => single_quoted(rest, &mut word)?,
-            '"' => double_quoted(rest, &mut word)?,
+            '\'' => read_single_quoted(rest, &mut word)?,
+            '"' => read_double_quoted(rest, &mut word)?,
             '\\' => word.push(rest.next().ok_or(LineError::EndsWithBackslash)?),
             _ if ACTIVE.contains(c) => return Err(LineError::NeedsShell(c)),
             _ => word.push(c),
@@ -58,7 +58,7 @@ fn word(rest: &mut Peekable<Chars<'_>>) -> Result<String, LineError> {
     Ok(word)
 }
 
-fn single_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), LineError> {
+fn read_single_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), LineError> {
     loop {
         match rest.next().ok_or(LineError::OpenQuote)? {
             '\'' => return Ok(()),
@@ -67,7 +67,7 @@ fn single_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<()
     }
 }
 
-fn double_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), LineError> {
+fn read_double_quoted(rest: &mut Peekable<Chars<'_>>, word: &mut String) -> Result<(), LineError> {
     loop {
         match rest.next().ok_or(LineError::OpenQuote)? {
             '"' => return Ok(()),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_shell_can_do_is_refused() {
+    fn a_line_that_needs_a_shell_is_refused() {
         let needing = [
             "ls | wc",
             "a && b",

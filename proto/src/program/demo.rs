@@ -1,4 +1,4 @@
-//! `[demo]`: what a demonstration of the program asks.
+//! The table `[demo]`: the inputs of a demonstration of the program.
 
 use super::Section;
 

@@ -1,4 +1,5 @@
-//! `[file_descriptor]`: how large content is kept away from the model's context.
+//! The table `[file_descriptor]`: settings of descriptors, which hold content that is too large for
+//! the context of a model.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;

@@ -1,7 +1,7 @@
-//! `[env_info]`: what a process is told about the machine at its birth.
+//! The table `[env_info]`: facts about the machine that the model of a new process reads.
 //!
-//! This module only holds the program's choice. The code that starts a process gathers the values,
-//! once, under the user's permissions.
+//! This module only parses which facts the program selects. The code that starts a process
+//! collects their values, once, under the user's permissions.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
@@ -12,8 +12,8 @@ use super::{
 };
 
 const ALL: &str = "all";
-/// Variables of the reference implementation that this version does not know.
-const FOREIGN: [&str; 2] = ["python_version", "file_map"];
+/// Variables of the reference implementation that this version does not support.
+const UNSUPPORTED: [&str; 2] = ["python_version", "file_map"];
 
 /// A fact about the machine that a program may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Keyword)]
@@ -31,14 +31,14 @@ pub enum Variable {
 }
 
 impl Variable {
-    /// The word for it, in a program file and in what the model is told.
+    /// The word for it, in a program file and in the text for the model.
     #[must_use]
     pub fn word(self) -> &'static str {
         Keyword::word(self)
     }
 }
 
-/// What a process is told about the machine.
+/// The facts about the machine that a program selects for its model.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(ignored = ["file_map_root", "file_map_max_files", "file_map_show_size"])]
 pub struct EnvironmentChoice {
@@ -55,30 +55,30 @@ pub struct EnvironmentChoice {
     #[key(most = 16)]
     pub commands: Vec<EnvCommand>,
     /// A label of your own: the model is told its text as it is written.
-    #[key(rest = custom)]
+    #[key(rest = read_custom_labels)]
     pub custom: Vec<(String, String)>,
 }
 
-/// An environment variable that a process is told.
+/// An environment variable whose value the model reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvVar {
-    /// What the model reads in front of its value.
+    /// The text in front of the value.
     pub label: String,
-    /// The variable.
+    /// The name of the variable.
     pub name: String,
 }
 
 /// A command whose output a process is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvCommand {
-    /// As it is written: what the model reads above its output.
+    /// The command as it is written, which the model reads above its output.
     pub written: String,
-    /// The program and its arguments; none where it asks for a shell, and there is none.
+    /// The program and its arguments; `None` for a text that needs a shell, which is not run.
     pub argv: Option<Vec<String>>,
 }
 
 impl EnvironmentChoice {
-    /// Whether a process is told anything.
+    /// Whether the table selects nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.variables.is_empty() && self.custom.is_empty() && !self.is_gathered()
@@ -190,14 +190,14 @@ impl Value for Variables {
         };
         let mut chosen = Vec::new();
         for name in names {
-            let variable = variable(table, &name);
+            let variable = parse_variable(table, &name);
             chosen.extend(variable.filter(|variable| !chosen.contains(variable)));
         }
         Some(Self(chosen))
     }
 
     fn schema(_rules: &Rules) -> Json {
-        let foreign = json!({ "enum": FOREIGN, "deprecated": true });
+        let foreign = json!({ "enum": UNSUPPORTED, "deprecated": true });
         let mut word = <Variable as Keyword>::schema();
         let meanings = word["description"].take();
         let word = json!({ "anyOf": [{ "enum": word["enum"] }, foreign] });
@@ -206,14 +206,14 @@ impl Value for Variables {
     }
 }
 
-fn variable(table: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
+fn parse_variable(table: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
     let At { value, span } = name;
-    if FOREIGN.contains(&value.as_str()) {
+    if UNSUPPORTED.contains(&value.as_str()) {
         let message = format!("`{value}` is not supported by this version");
         table.report(Diagnostic::warning(span.clone(), message, "has no effect"));
         return None;
     }
-    let found = Variable::of_word(value);
+    let found = Variable::from_word(value);
     if found.is_none() {
         let words: Vec<_> = Variable::WORDS.iter().map(|(word, ..)| *word).collect();
         let message = "unknown variable of `env_info.variables`";
@@ -226,8 +226,8 @@ fn variable(table: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
     found
 }
 
-/// Any other key with a text is a label of its own, unless it looks like a misspelt one.
-fn custom(table: &mut Reader<'_>) -> Vec<(String, String)> {
+/// Reads all other keys with a text as labels, except those that look like a misspelt key.
+fn read_custom_labels(table: &mut Reader<'_>) -> Vec<(String, String)> {
     let mut labels = Vec::new();
     for (key, node) in table.others() {
         let is_misspelt = nearest(&key.value, table.known_keys()).is_some();

@@ -13,7 +13,7 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
     /// The words. If several name one value, the first is the canonical one.
     const WORDS: &'static [Word<Self>];
 
-    /// The word for it in a program file.
+    /// The word for this value in a program file.
     fn word(self) -> &'static str {
         let mut words = Self::WORDS.iter();
         let found = words.find(|(_, value, _)| *value == self);
@@ -21,7 +21,7 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
     }
 
     /// The value that a word names.
-    fn of_word(word: &str) -> Option<Self> {
+    fn from_word(word: &str) -> Option<Self> {
         let mut words = Self::WORDS.iter();
         words
             .find(|(known, ..)| *known == word)
@@ -31,7 +31,7 @@ pub(crate) trait Keyword: Copy + PartialEq + 'static {
     /// Reads a word; any other text is reported with the nearest one.
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
         let text = String::read(table, key, node, &Rules::ANY)?;
-        let value = Self::of_word(&text);
+        let value = Self::from_word(&text);
         if value.is_none() {
             let valid: Vec<_> = Self::WORDS.iter().map(|(word, ..)| *word).collect();
             let message = format!("`{}` cannot be {:?}", table.path_of(key), shorten(&text));

@@ -1,11 +1,11 @@
-//! `[limits]`: how far a process may multiply, and what its commands may use.
+//! The table `[limits]`: limits of child processes, of messages, and of the resources of commands.
 
 use super::{Keyword, Reader, Section};
 use crate::command::CommandLimits;
 
 /// `[limits]`: how far a process may multiply, and what its commands may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
-#[section(check = max_children)]
+#[section(check = raise_max_children)]
 pub struct Limits {
     /// The most children of one `fork` call.
     #[key(default = 8, range = 1..=1_000)]
@@ -41,9 +41,9 @@ pub enum ForkRelease {
     All,
 }
 
-/// Raises `max_children` to `max_fork_children` if only the latter is given: a fork that the
-/// program allows must not fail by a limit that it does not mention.
-fn max_children(mut limits: Limits, table: &mut Reader<'_>) -> Option<Limits> {
+/// Raises `max_children` to `max_fork_children` if only the latter is given. Otherwise a fork that
+/// the program allows could fail by a limit that the program does not mention.
+fn raise_max_children(mut limits: Limits, table: &mut Reader<'_>) -> Option<Limits> {
     if table.place("max_children").is_none() {
         limits.max_children = limits.max_children.max(limits.max_fork_children);
     }

@@ -1,4 +1,4 @@
-//! `[linked_programs]`: programs that may be spawned.
+//! The table `[linked_programs]`: programs that the processes of this one may spawn.
 
 use super::{At, Section};
 

@@ -1,8 +1,9 @@
-//! `[mcp]`: which tool servers there are, and `[tools.mcp]`: which of their tools a model may call.
+//! The tables `[mcp]`, which declares the tool servers of a program, and `[tools.mcp]`, which
+//! selects the tools of these servers that the model may call.
 //!
-//! Servers are declared in the program, or in a file of their own as other clients keep it
-//! (`mcpServers`, JSON). Both are read into the same [`Server`]. No diagnostic shows a value: it
-//! may be a secret.
+//! Servers are declared in the program, or in a separate JSON file in the format of other MCP
+//! clients (`mcpServers`). Both are parsed into the same [`Server`]. No diagnostic shows a value,
+//! since it may be a secret.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
@@ -17,7 +18,7 @@ use crate::tool::ToolPolicy;
 
 /// The most variables or headers of one server.
 const MOST_VALUES: usize = 256;
-/// What a server is declared by.
+/// The help of a diagnostic about an invalid declaration of a server.
 pub(super) const VALID: &str = "a server is a program (command = \"…\", args, env, cwd) or a \
 machine (url = \"http://…\", headers)";
 
@@ -77,32 +78,32 @@ pub(super) enum Kind {
 }
 
 impl ServerSection {
-    /// The server of this declaration, or what is wrong with it.
-    pub(super) fn server(self, name: &str) -> Result<Server, &'static str> {
+    /// Builds the server of this declaration. The error is a phrase that follows the server's name.
+    pub(super) fn build(self, name: &str) -> Result<Server, &'static str> {
         Ok(Server {
             name: name.into(),
             optional: self.optional,
             connect_ms: self.connect_timeout,
             deadline_ms: self.deadline,
-            transport: self.transport()?,
+            transport: self.build_transport()?,
         })
     }
 
-    fn transport(self) -> Result<Transport, &'static str> {
+    fn build_transport(self) -> Result<Transport, &'static str> {
         match (self.kind, self.command, self.url) {
             (_, Some(_), Some(_)) => Err("has both a command and a url"),
             (Some(Kind::Stdio) | None, Some(program), None) if !program.trim().is_empty() => {
                 Ok(Transport::Stdio(ServerCommand {
                     program,
                     args: self.args,
-                    env: values(self.env),
+                    env: to_server_values(self.env),
                     cwd: self.cwd,
                     limits: CommandLimits::default(),
                 }))
             }
             (Some(Kind::Http) | None, None, Some(url)) => {
                 let is_http = url.starts_with("http://") || url.starts_with("https://");
-                let headers = values(self.headers);
+                let headers = to_server_values(self.headers);
                 is_http
                     .then_some(Transport::Http { url, headers })
                     .ok_or("has a url that is neither http nor https")
@@ -115,12 +116,12 @@ impl ServerSection {
     }
 }
 
-fn values(written: Vec<Named<String>>) -> Vec<(String, ServerValue)> {
+fn to_server_values(written: Vec<Named<String>>) -> Vec<(String, ServerValue)> {
     let value = |Named { name, value }: Named<String>| (name.value, ServerValue::new(value));
     written.into_iter().map(value).collect()
 }
 
-/// The servers of a program. One that cannot be is reported and left out.
+/// The servers of a program. An invalid declaration is reported and left out.
 struct Servers(Vec<Named<Server>>);
 
 impl Value for Servers {
@@ -130,7 +131,7 @@ impl Value for Servers {
         let sections = Vec::<Named<ServerSection>>::read(table, key, node, rules)?;
         let mut servers = Vec::new();
         for Named { name, value } in sections {
-            match value.server(&name.value) {
+            match value.build(&name.value) {
                 Ok(value) => servers.push(Named { name, value }),
                 Err(why) => {
                     let message = format!("the server `{}` {why}", shorten(&name.value));
@@ -147,9 +148,9 @@ impl Value for Servers {
     }
 }
 
-/// What is used of one server: an entry of `[tools.mcp]`.
+/// The tools of one server that a program uses: an entry of `[tools.mcp]`.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(or = selection, check = ServerTools::selected)]
+#[section(or = selection, check = ServerTools::drop_invalid)]
 pub struct ServerTools {
     /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
     /// not given, it is the name of the server and `__`.
@@ -161,15 +162,16 @@ pub struct ServerTools {
 }
 
 impl ServerTools {
-    /// A selection that could not be read has been reported, and must not count as all tools.
-    fn selected(self, table: &mut Reader<'_>) -> Option<Self> {
+    /// Drops an entry whose selection is invalid, which was reported: it must not count as all
+    /// tools.
+    fn drop_invalid(self, table: &mut Reader<'_>) -> Option<Self> {
         let is_all = |tools: Node<'_>| tools.get_ref().as_str() == Some("all");
         let is_named = self.selection != ServerSelection::All;
         (is_named || table.node("tools").is_none_or(is_all)).then_some(self)
     }
 }
 
-/// Which tools of a server are used.
+/// The tools of a server that a program uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServerSelection {
     /// All that it offers when a process is born.
@@ -185,7 +187,7 @@ impl Value for ServerSelection {
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
         match node.get_ref() {
             DeValue::String(word) if *word == "all" => Some(Self::All),
-            DeValue::Array(_) => Vec::read(table, key, node, &Self::entries()).map(Self::Named),
+            DeValue::Array(_) => Vec::read(table, key, node, &Self::entry_rules()).map(Self::Named),
             _ => {
                 table.wrong_type(key, node, Self::EXPECTED);
                 None
@@ -194,7 +196,7 @@ impl Value for ServerSelection {
     }
 
     fn schema(_rules: &Rules) -> Json {
-        json!({ "anyOf": [{ "const": "all" }, Vec::<ToolEntry>::schema(&Self::entries())] })
+        json!({ "anyOf": [{ "const": "all" }, Vec::<ToolEntry>::schema(&Self::entry_rules())] })
     }
 
     fn show(&self) -> Option<Json> {
@@ -203,7 +205,7 @@ impl Value for ServerSelection {
 }
 
 impl ServerSelection {
-    fn entries() -> Rules {
+    fn entry_rules() -> Rules {
         Rules {
             most: Some(MOST_TOOLS),
             ..Rules::ANY

@@ -1,5 +1,5 @@
-//! Servers in a file of their own, as other clients keep them: JSON, an object `mcpServers` (or
-//! `servers`) of declarations.
+//! Parses a JSON file of tool servers in the format of other MCP clients: an object `mcpServers`
+//! (or `servers`) that maps each server's name to its declaration.
 //!
 //! Keys that only other clients know are ignored. No error shows a value, since it may be a secret.
 
@@ -10,8 +10,8 @@ use super::mcp::{Kind, ServerSection, VALID};
 use super::{At, Keyword, Named, ParseAmountError, parse_duration_ms, shorten};
 use crate::server::Server;
 
-/// What is wrong in a file of servers, and where. It shows no value of the file, which may be a
-/// secret.
+/// The first mistake in a file of servers, and its location. It shows no value of the file, which
+/// may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ServersFileError(String);
@@ -28,7 +28,7 @@ impl From<&str> for ServersFileError {
     }
 }
 
-/// The servers of such a file, in the order written, without the disabled ones.
+/// Parses a file of servers. Returns them in the order written, without the disabled ones.
 ///
 /// # Errors
 /// [`ServersFileError`].
@@ -49,15 +49,18 @@ pub fn parse_servers(text: &str) -> Result<Vec<Server>, ServersFileError> {
         |declared: &Value| declared.get("disabled").and_then(Value::as_bool) != Some(true);
     let enabled = servers.iter().filter(|(_, declared)| is_enabled(declared));
     enabled
-        .map(|(name, declared)| server(name, declared).map_err(|error| of(name, &error)))
+        .map(|(name, declared)| {
+            parse_server(name, declared).map_err(|error| with_server_name(name, &error))
+        })
         .collect()
 }
 
-fn of(name: &str, error: &ServersFileError) -> ServersFileError {
+/// Prefixes an error with the name of its server.
+fn with_server_name(name: &str, error: &ServersFileError) -> ServersFileError {
     format!("the server `{}` {error}", shorten(name)).into()
 }
 
-fn server(name: &str, declared: &Value) -> Result<Server, ServersFileError> {
+fn parse_server(name: &str, declared: &Value) -> Result<Server, ServersFileError> {
     let declared = declared.as_object().ok_or("is no object")?;
     let mut section = ServerSection {
         kind: kind(declared)?,
@@ -73,7 +76,7 @@ fn server(name: &str, declared: &Value) -> Result<Server, ServersFileError> {
     duration(declared, "connect_timeout", &mut section.connect_timeout)?;
     duration(declared, "deadline", &mut section.deadline)?;
     section
-        .server(name)
+        .build(name)
         .map_err(|why| format!("{why}: {VALID}").into())
 }
 
@@ -81,7 +84,7 @@ fn kind(declared: &Map<String, Value>) -> Result<Option<Kind>, ServersFileError>
     let Some(word) = text(declared, "type")? else {
         return Ok(None);
     };
-    Kind::of_word(&word).map(Some).ok_or_else(|| {
+    Kind::from_word(&word).map(Some).ok_or_else(|| {
         let word = shorten(&word);
         format!("is of type {word:?}, which is not supported. Valid: stdio, http").into()
     })
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_and_no_value_is_shown() {
+    fn errors_name_the_mistake_and_show_no_value() {
         let cases = [
             ("{", "it is not JSON: a mistake at line 1"),
             ("[]", "no object \"mcpServers\""),

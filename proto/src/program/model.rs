@@ -1,4 +1,4 @@
-//! `[model]`: which model answers, and how it is reached.
+//! The table `[model]`: the model that a process calls, its provider and its fallbacks.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ const PROVIDERS: [(&str, Provider); 5] = [
     ("gemini", Provider::Gemini),
     ("scripted", Provider::Scripted),
 ];
-/// The keys that only a model behind a server has.
-const OF_SERVERS: [&str; 3] = ["base_url", "api_key_env", "disable_automatic_caching"];
+/// The keys that are valid only for a model that is called over the network.
+const SERVER_KEYS: [&str; 3] = ["base_url", "api_key_env", "disable_automatic_caching"];
 
-/// Who serves a model.
+/// The API that serves a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// The Anthropic Messages API.
     Anthropic,
     /// The OpenAI Responses API.
     OpenAi,
-    /// OpenAI's chat completions, and the many servers that speak them.
+    /// The OpenAI Chat Completions API, which many other servers offer as well.
     OpenAiChat,
     /// The Gemini API.
     Gemini,
     /// A script that is part of the program: offline and deterministic.
     #[default]
     Scripted,
-    /// One that the embedder registered with the kernel, by this word.
+    /// A provider that the embedder registered with the kernel under this name.
     Custom(Arc<str>),
 }
 
@@ -46,12 +46,12 @@ impl Provider {
         }
     }
 
-    /// The words of the providers that every kernel knows.
+    /// The names of the built-in providers.
     pub fn words() -> impl Iterator<Item = &'static str> {
         PROVIDERS.iter().map(|(word, _)| *word)
     }
 
-    /// The word for it in a program file.
+    /// The name of this provider in a program file.
     #[must_use]
     pub fn word(&self) -> &str {
         let known = PROVIDERS.iter().find(|(_, provider)| provider == self);
@@ -74,7 +74,9 @@ impl Value for Provider {
         let known = PROVIDERS.iter().find(|(known, _)| *known == word);
         let known = known.map(|(_, provider)| provider.clone());
         if known == Some(Self::Scripted) {
-            OF_SERVERS.iter().for_each(|key| refuse_server(key, table));
+            SERVER_KEYS
+                .iter()
+                .for_each(|key| refuse_server_key(key, table));
         }
         Some(known.unwrap_or_else(|| Self::Custom(word.into())))
     }
@@ -85,9 +87,9 @@ impl Value for Provider {
     }
 }
 
-/// A model as written: who serves it, and how it is reached.
+/// The keys of a model and of its provider, as they are written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(check = ModelEntry::checked, ignored = ["project_id", "region"])]
+#[section(check = ModelEntry::check_keys, ignored = ["project_id", "region"])]
 pub struct ModelEntry {
     /// The provider that serves the model: one of the words, or the name of a provider that the
     /// host registered. `scripted` answers from `script`, offline and deterministically.
@@ -142,8 +144,8 @@ pub struct FallbackSection {
 }
 
 impl ModelEntry {
-    /// Which keys a model needs and may have depends on its provider.
-    fn checked(self, table: &mut Reader<'_>) -> Option<Self> {
+    /// Checks the keys that are required or valid for some providers only.
+    fn check_keys(self, table: &mut Reader<'_>) -> Option<Self> {
         let provider = self.provider.as_ref().map(|provider| &provider.value);
         if provider != Some(&Provider::Scripted) {
             self.check_name(table);
@@ -163,7 +165,7 @@ impl ModelEntry {
         if let Some(name) = self
             .api_key_env
             .as_ref()
-            .filter(|name| !is_variable(&name.value))
+            .filter(|name| !is_variable_name(&name.value))
         {
             // The key itself may have been written in place of the variable's name, so it is not
             // repeated.
@@ -184,8 +186,8 @@ impl ModelEntry {
     }
 }
 
-/// Reports keys that configure a server, if the provider has none.
-fn refuse_server(key: &str, table: &mut Reader<'_>) {
+/// Reports a key that configures a server, for a provider without a server.
+fn refuse_server_key(key: &str, table: &mut Reader<'_>) {
     if let Some(place) = table.place(key) {
         let message = format!("`model.{key}` is for models behind a server");
         let label = "has no meaning for \"scripted\"";
@@ -202,7 +204,7 @@ fn is_address(text: &str) -> bool {
     address.is_some_and(|address| !address.is_empty() && !address.contains(is_wrong))
 }
 
-fn is_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

@@ -3,13 +3,13 @@
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::amount::written;
+use super::amount::scalar_text;
 use super::{Diagnostic, Node, Reader, Rules, Value};
 use crate::budget::{NANOS, money};
 
-/// The most money that makes sense, in nanos.
+/// The largest amount of money that a program may set, in nanos.
 pub(crate) const MOST_NANOS: u64 = 1_000_000_000 * NANOS;
-/// Digits behind the point: a nano is the smallest amount of money.
+/// Digits after the decimal point: a nano is the smallest amount of money.
 const DECIMALS: usize = 9;
 
 /// An amount of money in nanos: a number, or a text that is one.
@@ -22,7 +22,7 @@ impl Value for Money {
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let text = match node.get_ref() {
             DeValue::Float(number) => Some(number.as_str().to_owned()),
-            _ => written(node),
+            _ => scalar_text(node),
         };
         let Some(text) = text else {
             table.wrong_type(key, node, Self::EXPECTED);

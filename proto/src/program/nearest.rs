@@ -14,12 +14,12 @@ pub fn nearest<'a>(
     candidates: impl IntoIterator<Item = &'a str> + Clone,
 ) -> Option<&'a str> {
     const LONGEST_NAME: usize = 128;
-    const SHORTEST_BEGINNING: usize = 4;
+    const SHORTEST_PREFIX: usize = 4;
     if word.len() > LONGEST_NAME {
         return None;
     }
-    let reach = 1 + word.chars().count() / 4;
-    let beginning = candidates
+    let max_distance = 1 + word.chars().count() / 4;
+    let completion = candidates
         .clone()
         .into_iter()
         .find(|candidate| candidate.starts_with(word));
@@ -27,10 +27,10 @@ pub fn nearest<'a>(
         .into_iter()
         .map(|candidate| (strsim::osa_distance(word, candidate), candidate));
     let (distance, found) = scored.min_by_key(|(distance, _)| *distance)?;
-    if distance <= reach {
+    if distance <= max_distance {
         Some(found)
     } else {
-        beginning.filter(|_| word.len() >= SHORTEST_BEGINNING)
+        completion.filter(|_| word.len() >= SHORTEST_PREFIX)
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_near() {
+    fn a_misspelt_word_gets_the_most_similar_candidate() {
         let known = ["name", "provider", "max_iterations"];
         let cases = [
             ("nmae", Some("name")),

@@ -5,8 +5,8 @@ use super::{Diagnostic, MAX_NESTING};
 
 /// The diagnostic for a text that nests more than [`MAX_NESTING`] brackets. Costs one pass; the
 /// text need not be TOML.
-pub(super) fn too_deep(text: &str) -> Option<Diagnostic> {
-    let at = deepest_allowed(text.as_bytes())?;
+pub(super) fn check_nesting(text: &str) -> Option<Diagnostic> {
+    let at = find_excess_bracket(text.as_bytes())?;
     let message = format!("arrays and inline tables are nested more than {MAX_NESTING} deep");
     Some(
         Diagnostic::error(at..at + 1, message, "one too many")
@@ -14,12 +14,13 @@ pub(super) fn too_deep(text: &str) -> Option<Diagnostic> {
     )
 }
 
-fn deepest_allowed(text: &[u8]) -> Option<usize> {
+/// The position of the first bracket that nests deeper than [`MAX_NESTING`].
+fn find_excess_bracket(text: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0, 0_usize);
     while at < text.len() {
         match text[at] {
-            b'#' => at += line(&text[at..]),
-            quote @ (b'"' | b'\'') => at += string(&text[at..], quote),
+            b'#' => at += comment_length(&text[at..]),
+            quote @ (b'"' | b'\'') => at += string_length(&text[at..], quote),
             byte => {
                 depth = match byte {
                     b'[' | b'{' => depth + 1,
@@ -37,7 +38,7 @@ fn deepest_allowed(text: &[u8]) -> Option<usize> {
 }
 
 /// The length of a comment, without its line feed.
-fn line(text: &[u8]) -> usize {
+fn comment_length(text: &[u8]) -> usize {
     text.iter()
         .position(|&byte| byte == b'\n')
         .unwrap_or(text.len())
@@ -45,7 +46,7 @@ fn line(text: &[u8]) -> usize {
 
 /// The length of a string of either kind, quotes included. An unclosed string ends with its line,
 /// or with the text if it may span several lines.
-fn string(text: &[u8], quote: u8) -> usize {
+fn string_length(text: &[u8], quote: u8) -> usize {
     let fence = [quote; 3];
     let is_long = text.starts_with(&fence);
     let mut at = if is_long { 3 } else { 1 };
@@ -86,7 +87,7 @@ mod tests {
             ("]".repeat(100), None),
         ];
         for (text, expected) in cases {
-            assert_eq!(deepest_allowed(text.as_bytes()), expected, "{text}");
+            assert_eq!(find_excess_bracket(text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `[parameters]`: passed to the model's provider unchanged, as JSON.
+//! The table `[parameters]`, which requests pass to the model's provider unchanged, as JSON.
 
 use serde_json::{Map, Number, Value as Json, json};
 use toml::de::DeValue;
@@ -14,7 +14,7 @@ impl Value for Map<String, Json> {
             table.wrong_type(key, node, Self::EXPECTED);
             return None;
         };
-        Some(object(&mut table.inner(key, inner, node.span())))
+        Some(to_object(&mut table.inner(key, inner, node.span())))
     }
 
     fn schema(_rules: &Rules) -> Json {
@@ -22,27 +22,28 @@ impl Value for Map<String, Json> {
     }
 }
 
-fn object(table: &mut Reader<'_>) -> Map<String, Json> {
+fn to_object(table: &mut Reader<'_>) -> Map<String, Json> {
     let entries = table.entries().into_iter();
     let entries = entries.filter_map(|(key, node)| {
-        let value = value(table, &key.value, node)?;
+        let value = to_json(table, &key.value, node)?;
         Some((key.value, value))
     });
     entries.collect()
 }
 
-/// The value as JSON. A value that JSON does not have is reported. The parser bounds the depth.
-fn value(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
+/// Converts a value to JSON. A value that JSON does not have is reported. The parser has bounded
+/// the nesting, so the recursion is bounded too.
+fn to_json(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
     match node.get_ref() {
         DeValue::String(text) => Some(json!(text)),
         DeValue::Boolean(flag) => Some(json!(flag)),
         DeValue::Integer(number) => {
             let json = integer(number).and_then(Number::from_i128);
-            in_range(table, key, node, json, "whole numbers of up to 64 bits")
+            checked_number(table, key, node, json, "whole numbers of up to 64 bits")
         }
         DeValue::Float(number) => {
             let json = number.as_str().parse().ok().and_then(Number::from_f64);
-            in_range(table, key, node, json, "finite numbers")
+            checked_number(table, key, node, json, "finite numbers")
         }
         DeValue::Datetime(_) => {
             let path = table.path_of(key);
@@ -52,10 +53,10 @@ fn value(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
             None
         }
         DeValue::Array(list) => {
-            let items = list.iter().filter_map(|item| value(table, key, item));
+            let items = list.iter().filter_map(|item| to_json(table, key, item));
             Some(Json::Array(items.collect()))
         }
-        DeValue::Table(inner) => Some(Json::Object(object(&mut table.inner(
+        DeValue::Table(inner) => Some(Json::Object(to_object(&mut table.inner(
             key,
             inner,
             node.span(),
@@ -63,7 +64,7 @@ fn value(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
     }
 }
 
-fn in_range(
+fn checked_number(
     table: &mut Reader<'_>,
     key: &str,
     node: Node<'_>,

@@ -1,4 +1,4 @@
-//! `[preload]`: files that a model is given from the start.
+//! The table `[preload]`: files whose content the model gets from the start.
 
 use super::{At, Keyword, Section};
 

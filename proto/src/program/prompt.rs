@@ -1,4 +1,4 @@
-//! `[prompt]`: what the model is told first.
+//! The table `[prompt]`: the system prompt and the first user message.
 
 use super::{At, Section};
 

@@ -1,4 +1,5 @@
-//! Reads a table key by key. A key that was requested is known; all others are reported as unknown.
+//! Reads a table of a program file key by key. The caller requests each valid key; every key that
+//! was not requested is then reported as unknown.
 //!
 //! A value of the wrong type is reported and then treated as absent, so that one mistake gives one
 //! diagnostic.

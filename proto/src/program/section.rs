@@ -18,7 +18,7 @@ pub(crate) struct Key {
     pub(crate) alias: Option<&'static str>,
     /// The description in the reference.
     pub(crate) doc: &'static str,
-    /// What to write, for the error if a required key is missing.
+    /// A hint for the error if a required key is missing: the text to write.
     pub(crate) help: Option<&'static str>,
     pub(crate) rules: Rules,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Rules {
     pub(crate) most: Option<usize>,
     /// Whether the key must be given; a required text must not be blank.
     pub(crate) is_required: bool,
-    /// What errors call a valid value, if it differs from the type's word.
+    /// The phrase for a valid value in errors, if it differs from that of the type.
     pub(crate) expected: Option<&'static str>,
 }
 
@@ -54,13 +54,13 @@ impl Rules {
     }
 }
 
-/// A table of a program file. See `dormouse_macros::Section` for what is derived.
+/// A table of a program file. `dormouse_macros::Section` derives it from a struct.
 pub(crate) trait Section: Default {
     /// The keys, without those of flattened sections.
     const KEYS: &'static [Key];
-    /// What errors call the table.
+    /// The phrase for the table in errors.
     const EXPECTED: &'static str = "a table";
-    /// What errors call a list of such tables.
+    /// The phrase for a list of such tables in errors.
     const LIST: &'static str = "a list of tables";
 
     /// Reads the keys and checks them against each other. `None` if the table is invalid, which was
@@ -70,7 +70,7 @@ pub(crate) trait Section: Default {
     /// Adds its keys to a schema.
     fn describe(schema: &mut TableSchema);
 
-    /// Reads a value that is written instead of the table.
+    /// Reads a value that the file has in place of the table, such as a name.
     fn or(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
         table.wrong_type(key, node, Self::EXPECTED);
         None

@@ -1,4 +1,4 @@
-//! `[tools]`: what a model may call.
+//! The table `[tools]`: the tools that a model may call.
 
 use super::{At, CommandSection, Named, Section, ServerTools, Span};
 use crate::tool::Access;
@@ -28,7 +28,7 @@ pub struct ToolsSection {
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(
     or = name,
-    check = ToolEntry::named,
+    check = ToolEntry::drop_unnamed,
     expected = "a tool's name, or a table with `name`",
     list = "a list of tools"
 )]
@@ -52,8 +52,8 @@ pub struct ToolEntry {
 }
 
 impl ToolEntry {
-    /// An entry without a name was reported, and is dropped.
-    fn named(self, _: &mut super::Reader<'_>) -> Option<Self> {
+    /// Drops an entry without a name, which was reported.
+    fn drop_unnamed(self, _: &mut super::Reader<'_>) -> Option<Self> {
         (!self.name.value.is_empty()).then_some(self)
     }
 }

@@ -8,9 +8,9 @@ use super::{At, Named, Node, Reader, Rules};
 
 /// The type of a value in a program file.
 pub(crate) trait Value: Sized {
-    /// What errors call a valid value.
+    /// The phrase for a valid value in errors.
     const EXPECTED: &'static str;
-    /// What errors call a list of such values.
+    /// The phrase for a list of such values in errors.
     const LIST: &'static str = "a list";
     /// The maximum number of entries of a list, if the key does not set one.
     const MOST: usize = usize::MAX;
@@ -21,7 +21,7 @@ pub(crate) trait Value: Sized {
     /// The JSON Schema of the valid values.
     fn schema(rules: &Rules) -> Json;
 
-    /// The value as JSON, if it is shown as the default of a key.
+    /// The value as JSON for the `default` of a schema; `None` if the schema shows no default.
     fn show(&self) -> Option<Json> {
         None
     }
@@ -102,7 +102,7 @@ impl Value for u64 {
     }
 }
 
-/// The key's range must fit the type; a larger value is treated as absent.
+/// The range of the key must fit into 32 bits; a larger value is treated as absent.
 impl Value for u32 {
     const EXPECTED: &'static str = u64::EXPECTED;
 
@@ -177,7 +177,7 @@ impl<T: Value> Value for Vec<T> {
 
     fn schema(rules: &Rules) -> Json {
         let mut list = json!({ "type": "array", "items": T::schema(&rules.of_entries()) });
-        bound(&mut list, "maxItems", rules.most.unwrap_or(T::MOST));
+        set_bound(&mut list, "maxItems", rules.most.unwrap_or(T::MOST));
         list
     }
 }
@@ -206,7 +206,7 @@ impl<T: Value> Value for Vec<Named<T>> {
     fn schema(rules: &Rules) -> Json {
         let entry = T::schema(&rules.of_entries());
         let mut table = json!({ "type": "object", "additionalProperties": entry });
-        bound(
+        set_bound(
             &mut table,
             "maxProperties",
             rules.most.unwrap_or(usize::MAX),
@@ -215,7 +215,7 @@ impl<T: Value> Value for Vec<Named<T>> {
     }
 }
 
-fn bound(schema: &mut Json, keyword: &str, most: usize) {
+fn set_bound(schema: &mut Json, keyword: &str, most: usize) {
     if most < usize::MAX {
         schema[keyword] = json!(most);
     }

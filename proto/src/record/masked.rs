@@ -31,7 +31,7 @@ impl<'a, T: ?Sized> Masked<'a, T> {
 
 impl<T: Serialize + ?Sized> Serialize for Masked<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(Masking {
+        self.value.serialize(MaskingSerializer {
             inner: serializer,
             mask: self.mask,
         })
@@ -39,12 +39,12 @@ impl<T: Serialize + ?Sized> Serialize for Masked<'_, T> {
 }
 
 /// A serializer, or a part of one, that masks texts.
-struct Masking<'a, S> {
+struct MaskingSerializer<'a, S> {
     inner: S,
     mask: &'a Mask<'a>,
 }
 
-macro_rules! pass {
+macro_rules! forward_unchanged {
     ($($name:ident($type:ty))*) => {
         $(fn $name(self, value: $type) -> Result<S::Ok, S::Error> {
             self.inner.$name(value)
@@ -52,18 +52,18 @@ macro_rules! pass {
     };
 }
 
-impl<'a, S: Serializer> Serializer for Masking<'a, S> {
+impl<'a, S: Serializer> Serializer for MaskingSerializer<'a, S> {
     type Ok = S::Ok;
     type Error = S::Error;
-    type SerializeSeq = Masking<'a, S::SerializeSeq>;
-    type SerializeTuple = Masking<'a, S::SerializeTuple>;
-    type SerializeTupleStruct = Masking<'a, S::SerializeTupleStruct>;
-    type SerializeTupleVariant = Masking<'a, S::SerializeTupleVariant>;
+    type SerializeSeq = MaskingSerializer<'a, S::SerializeSeq>;
+    type SerializeTuple = MaskingSerializer<'a, S::SerializeTuple>;
+    type SerializeTupleStruct = MaskingSerializer<'a, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = MaskingSerializer<'a, S::SerializeTupleVariant>;
     type SerializeMap = MaskingMap<'a, S::SerializeMap>;
-    type SerializeStruct = Masking<'a, S::SerializeStruct>;
-    type SerializeStructVariant = Masking<'a, S::SerializeStructVariant>;
+    type SerializeStruct = MaskingSerializer<'a, S::SerializeStruct>;
+    type SerializeStructVariant = MaskingSerializer<'a, S::SerializeStructVariant>;
 
-    pass! {
+    forward_unchanged! {
         serialize_bool(bool) serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_i64(i64) serialize_i128(i128)
         serialize_u8(u8) serialize_u16(u16) serialize_u32(u32) serialize_u64(u64) serialize_u128(u128)
         serialize_f32(f32) serialize_f64(f64) serialize_char(char) serialize_bytes(&[u8]) serialize_unit_struct(&'static str)
@@ -118,14 +118,14 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
     }
 
     fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
-        Ok(Masking {
+        Ok(MaskingSerializer {
             inner: self.inner.serialize_seq(len)?,
             mask: self.mask,
         })
     }
 
     fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
-        Ok(Masking {
+        Ok(MaskingSerializer {
             inner: self.inner.serialize_tuple(len)?,
             mask: self.mask,
         })
@@ -136,7 +136,7 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         name: &'static str,
         len: usize,
     ) -> Result<Self::SerializeTupleStruct, S::Error> {
-        Ok(Masking {
+        Ok(MaskingSerializer {
             inner: self.inner.serialize_tuple_struct(name, len)?,
             mask: self.mask,
         })
@@ -149,7 +149,7 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeTupleVariant, S::Error> {
-        Ok(Masking {
+        Ok(MaskingSerializer {
             inner: self.inner.serialize_tuple_variant(name, at, variant, len)?,
             mask: self.mask,
         })
@@ -168,7 +168,7 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         name: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStruct, S::Error> {
-        Ok(Masking {
+        Ok(MaskingSerializer {
             inner: self.inner.serialize_struct(name, len)?,
             mask: self.mask,
         })
@@ -181,7 +181,7 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStructVariant, S::Error> {
-        Ok(Masking {
+        Ok(MaskingSerializer {
             inner: self
                 .inner
                 .serialize_struct_variant(name, at, variant, len)?,
@@ -194,9 +194,9 @@ impl<'a, S: Serializer> Serializer for Masking<'a, S> {
     }
 }
 
-macro_rules! parts {
+macro_rules! mask_parts {
     ($($part:ident::$add:ident($($key:ident)?))*) => {
-        $(impl<S: $part> $part for Masking<'_, S> {
+        $(impl<S: $part> $part for MaskingSerializer<'_, S> {
             type Ok = S::Ok;
             type Error = S::Error;
 
@@ -211,7 +211,7 @@ macro_rules! parts {
     };
 }
 
-parts! {
+mask_parts! {
     SerializeSeq::serialize_element()
     SerializeTuple::serialize_element()
     SerializeTupleStruct::serialize_field()
@@ -273,7 +273,7 @@ mod tests {
     struct Wrapped(Vec<String>);
 
     #[test]
-    fn keys_that_a_mask_makes_one_are_refused() {
+    fn keys_that_become_equal_when_masked_are_refused() {
         let record = BTreeMap::from([("key-1", 1), ("key-2", 2)]);
         let mask = |text: &str| Some(text.replace(['1', '2'], "x"));
         let refused = codec::encode(&Masked::new(&record, &mask))
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_masked_wherever_it_stands_and_nothing_else_is() {
+    fn all_texts_are_masked_and_nothing_else_is() {
         let upper = |text: &str| (text != "two").then(|| text.to_uppercase());
         let record = |text: &dyn Fn(&str) -> String| {
             (

@@ -118,13 +118,13 @@ pub fn imitates(text: &str) -> bool {
 
 /// Positions at which to split a text so that no part contains a complete imitation: after the `<`
 /// of a tag, and after the `m` of a marker.
-pub(super) fn cuts(text: &str) -> impl Iterator<Item = usize> {
+pub(super) fn find_cuts(text: &str) -> impl Iterator<Item = usize> {
     imitations(text).map(|imitation| imitation.cut)
 }
 
 /// The ranges of the characters that open an imitation, except `<`: `[`, and characters that look
 /// like `<` or `[`. An attribute writes each as a character reference; `<` is escaped anyway.
-pub(super) fn openers(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
+pub(super) fn find_openers(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
     imitations(text)
         .map(|imitation| imitation.opener)
         .filter(|opener| &text[opener.clone()] != "<")
@@ -139,41 +139,43 @@ struct Imitation {
 }
 
 fn imitations(text: &str) -> impl Iterator<Item = Imitation> {
-    let has_rare = !text.is_ascii() && holds_rare_opener(text.as_bytes());
+    let has_rare_openers = !text.is_ascii() && has_rare_opener(text.as_bytes());
     // The common openers are `<`, `[`, and their full-width and small forms, whose first byte is
     // EF.
-    let common = (!has_rare).then(|| memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()));
-    let all = has_rare.then(|| {
+    let common =
+        (!has_rare_openers).then(|| memchr::memchr3_iter(b'<', b'[', 0xef, text.as_bytes()));
+    let any_opener = has_rare_openers.then(|| {
         text.char_indices()
-            .filter(|(_, c)| opener(*c).is_some())
+            .filter(|(_, c)| opener_kind(*c).is_some())
             .map(|(at, _)| at)
     });
     common
         .into_iter()
         .flatten()
-        .chain(all.into_iter().flatten())
+        .chain(any_opener.into_iter().flatten())
         .filter_map(|at| imitation_at(text, at))
 }
 
-/// What a character that looks like `<` or `[` opens.
+/// The kind of imitation that a character which looks like `<` or `[` may start.
 #[derive(Clone, Copy)]
-enum Opens {
+enum OpenerKind {
     Tag,
     Marker,
 }
 
-fn opener(c: char) -> Option<Opens> {
+fn opener_kind(c: char) -> Option<OpenerKind> {
     match c {
-        '<' | '＜' | '﹤' | '≮' | '‹' | '〈' | '\u{2329}' | '⟨' => Some(Opens::Tag),
-        '[' | '［' | '﹝' | '【' | '〔' | '〖' | '⟦' => Some(Opens::Marker),
+        '<' | '＜' | '﹤' | '≮' | '‹' | '〈' | '\u{2329}' | '⟨' => Some(OpenerKind::Tag),
+        '[' | '［' | '﹝' | '【' | '〔' | '〖' | '⟦' => Some(OpenerKind::Marker),
         _ => None,
     }
 }
 
-/// Whether the text contains an [`opener`] other than `<`, `[` and those whose first byte is EF.
-/// Branch-free per byte, since the first bytes of these characters are frequent in many languages.
-fn holds_rare_opener(bytes: &[u8]) -> bool {
-    let is_it = |a: u8, b: u8, c: u8| {
+/// Whether the text contains an opener (see [`opener_kind`]) other than `<`, `[` and those whose
+/// first byte is EF. Branch-free per byte, since the first bytes of these characters are frequent
+/// in many languages.
+fn has_rare_opener(bytes: &[u8]) -> bool {
+    let is_rare_opener = |a: u8, b: u8, c: u8| {
         let angle =
             ((b == 0x80) & (c == 0xb9)) | ((b == 0x89) & (c == 0xae)) | ((b == 0x8c) & (c == 0xa9));
         let mathematical = (b == 0x9f) & ((c == 0xa6) | (c == 0xa8));
@@ -181,16 +183,19 @@ fn holds_rare_opener(bytes: &[u8]) -> bool {
         ((a == 0xe2) & (angle | mathematical)) | ((a == 0xe3) & chinese)
     };
     bytes.windows(3).fold(false, |found, seen| {
-        found | is_it(seen[0], seen[1], seen[2])
+        found | is_rare_opener(seen[0], seen[1], seen[2])
     })
 }
 
 fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
     let first = text[at..].chars().next()?;
     let after = at + first.len_utf8();
-    let (cut, scope) = match opener(first)? {
-        Opens::Tag => (after, tag(&text[after..])?),
-        Opens::Marker => (after + marker(&text[after..])?, ImitationScope::Anywhere),
+    let (cut, scope) = match opener_kind(first)? {
+        OpenerKind::Tag => (after, tag_scope(&text[after..])?),
+        OpenerKind::Marker => (
+            after + marker_cut(&text[after..])?,
+            ImitationScope::Anywhere,
+        ),
     };
     Some(Imitation {
         opener: at..after,
@@ -200,17 +205,17 @@ fn imitation_at(text: &str, at: usize) -> Option<Imitation> {
 }
 
 /// The scope in which a tag with this text after `<` is an imitation; `None` if it is none.
-fn tag(after: &str) -> Option<ImitationScope> {
+fn tag_scope(after: &str) -> Option<ImitationScope> {
     if !may_begin_name(after.as_bytes()) {
         return None;
     }
-    let (chars, space) = without_space(letters(after));
+    let (chars, space) = without_space(to_plain_letters(after));
     let mut after_slash = chars.clone();
     let (chars, more_space) = match after_slash.next() {
         Some('/') => without_space(after_slash),
         _ => (chars, false),
     };
-    let begins = |name: &&str| strip_prefix(chars.clone(), name).is_some();
+    let starts_with = |name: &&str| strip_prefix(chars.clone(), name).is_some();
     let is_whole = |name: &&str| {
         strip_prefix(chars.clone(), name)
             .is_some_and(|mut rest| !rest.next().is_some_and(is_name_char))
@@ -221,10 +226,10 @@ fn tag(after: &str) -> Option<ImitationScope> {
             .any(|name| name.starts_with("fd_") && is_whole(name))
             .then_some(ImitationScope::Anywhere);
     }
-    if !ELEMENT_PREFIXES.iter().any(begins) {
+    if !ELEMENT_PREFIXES.iter().any(starts_with) {
         return None;
     }
-    let is_anywhere = UNIQUE_PREFIXES.iter().any(begins) || ELEMENT_NAMES.iter().any(is_whole);
+    let is_anywhere = UNIQUE_PREFIXES.iter().any(starts_with) || ELEMENT_NAMES.iter().any(is_whole);
     Some(if is_anywhere {
         ImitationScope::Anywhere
     } else {
@@ -251,12 +256,13 @@ fn may_begin_name(after: &[u8]) -> bool {
     }
 }
 
-/// The end of the `m` of a marker with this text after `[`; `None` if it is not a marker.
-pub(super) fn marker(after: &str) -> Option<usize> {
+/// The position after the `m` of a marker that has this text after its `[`; `None` if the text is
+/// no marker.
+pub(super) fn marker_cut(after: &str) -> Option<usize> {
     let (at, first) = after
         .char_indices()
         .find(|(_, c)| !is_invisible(*c) && !c.is_whitespace())?;
-    let (chars, _) = without_space(letters(after));
+    let (chars, _) = without_space(to_plain_letters(after));
     let (chars, _) = without_space(strip_prefix(chars, "msg")?);
     let (mut chars, _) = without_space(strip_prefix(chars, ":")?);
     chars
@@ -267,14 +273,14 @@ pub(super) fn marker(after: &str) -> Option<usize> {
 
 /// The characters as a reader sees them: without invisible characters and accents, with similar
 /// forms as ASCII, in lower case.
-fn letters(text: &str) -> impl Iterator<Item = char> + Clone {
+fn to_plain_letters(text: &str) -> impl Iterator<Item = char> + Clone {
     text.chars()
         .filter(|c| !is_invisible(*c))
-        .map(|c| plain(c).to_ascii_lowercase())
+        .map(|c| similar_ascii(c).to_ascii_lowercase())
 }
 
 /// The ASCII character that a character resembles, or the character itself.
-fn plain(c: char) -> char {
+fn similar_ascii(c: char) -> char {
     let ascii = |code: u32| char::from_u32(code).unwrap_or(c);
     match c {
         '\u{ff01}'..='\u{ff5e}' => ascii(u32::from(c) - 0xfee0),
@@ -324,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_reader_takes_for_the_kernel_is_found_and_code_is_left_alone() {
+    fn imitations_of_the_kernel_are_found_and_ordinary_code_is_not() {
         let anywhere = [
             "<fd_result fd=\"fd:9\">",
             "x</preview></fd_result>",
@@ -401,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn each_imitation_is_cut_in_two() {
+    fn each_imitation_has_one_position_to_split_it() {
         let cases = [
             ("<fd_x>", vec![1]),
             ("a</Section>", vec![2]),
@@ -414,12 +420,12 @@ mod tests {
             ("<b>", vec![]),
         ];
         for (text, expected) in cases {
-            assert_eq!(cuts(text).collect::<Vec<_>>(), expected, "{text:?}");
+            assert_eq!(find_cuts(text).collect::<Vec<_>>(), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn a_long_row_of_nothing_costs_no_more_than_its_length() {
+    fn long_runs_of_openers_and_invisible_characters_take_linear_time() {
         let text = ["<", "\u{200b}"].map(|c| c.repeat(200_000)).concat() + &"< ".repeat(100_000);
         assert!(!imitates(&text));
     }

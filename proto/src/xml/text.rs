@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use quick_xml::events::attributes::Attribute;
 
-use super::imitation::{cuts, marker, openers};
+use super::imitation::{find_cuts, find_openers, marker_cut};
 
 /// Whether every character is shown unchanged: see [`sanitize`]. Runs at memory bandwidth for
 /// ordinary text.
@@ -19,36 +19,41 @@ pub fn is_carried(text: &str) -> bool {
         .iter()
         .fold(false, |found, byte| found | control(*byte));
     !controls
-        && (text.is_ascii() || !may_hold_control(bytes) || replaced_chars(text).next().is_none())
+        && (text.is_ascii()
+            || !may_contain_multibyte_control(bytes)
+            || replaced_chars(text).next().is_none())
 }
 
 /// Whether the text may contain a multi-byte control character; false positives are possible.
 /// Branch-free per byte, since the first bytes of these characters are frequent in many languages.
-fn may_hold_control(bytes: &[u8]) -> bool {
+fn may_contain_multibyte_control(bytes: &[u8]) -> bool {
     // C1 is C2 80 to C2 9F, U+061C is D8 9C.
-    let of_two = |a: u8, b: u8| ((a == 0xc2) & (b < 0xa0)) | ((a == 0xd8) & (b == 0x9c));
+    let is_two_byte_control =
+        |a: u8, b: u8| ((a == 0xc2) & (b < 0xa0)) | ((a == 0xd8) & (b == 0x9c));
     // U+200E and 200F, U+202A to 202E, U+2065 to 206F, U+FFF0 to FFFB, and the noncharacters U+FFFE
     // and U+FFFF.
-    let of_three = |a: u8, b: u8, c: u8| {
+    let is_three_byte_control = |a: u8, b: u8, c: u8| {
         let marks = (b == 0x80) & ((c == 0x8e) | (c == 0x8f) | (0xaa..=0xae).contains(&c));
         let isolates = (b == 0x81) & (0xa5..=0xaf).contains(&c);
         let specials = (b == 0xbf) & (c >= 0xb0) & (c != 0xbc) & (c != 0xbd);
         ((a == 0xe2) & (marks | isolates)) | ((a == 0xef) & specials)
     };
-    // How U+1BCA0 to 1BCA3, U+1D173 to 1D17A, and U+E0000 to E0FFF begin.
-    let of_four = |a: u8, b: u8, c: u8| {
+    // The first three bytes of U+1BCA0 to 1BCA3, U+1D173 to 1D17A, and U+E0000 to E0FFF.
+    let is_four_byte_control_prefix = |a: u8, b: u8, c: u8| {
         let formats = ((b == 0x9b) & (c == 0xb2)) | ((b == 0x9d) & (c == 0x85));
         ((a == 0xf0) & formats) | ((a == 0xf3) & (b == 0xa0))
     };
-    let is_it = |seen: &[u8]| {
-        of_two(seen[0], seen[1])
-            | of_three(seen[0], seen[1], seen[2])
-            | of_four(seen[0], seen[1], seen[2])
+    let starts_control = |seen: &[u8]| {
+        is_two_byte_control(seen[0], seen[1])
+            | is_three_byte_control(seen[0], seen[1], seen[2])
+            | is_four_byte_control_prefix(seen[0], seen[1], seen[2])
     };
-    let last = bytes.last_chunk::<2>().is_some_and(|[a, b]| of_two(*a, *b));
+    let last = bytes
+        .last_chunk::<2>()
+        .is_some_and(|[a, b]| is_two_byte_control(*a, *b));
     last | bytes
         .windows(3)
-        .fold(false, |found, seen| found | is_it(seen))
+        .fold(false, |found, seen| found | starts_control(seen))
 }
 
 /// Replaces control characters. A character that affects how others are shown, that only a model
@@ -119,13 +124,13 @@ fn push_replacement(shown: &mut String, control: char) {
 
 /// Escapes an attribute value: an XML parser restores its [`sanitize`]d form, and it contains no
 /// literal message marker.
-pub(super) fn attribute(value: &str) -> String {
+pub(super) fn escape_attribute(value: &str) -> String {
     let value = sanitize(value);
     // Line ends and tabs are escaped as well, since XML parsers normalize them.
     let escape = |part| Attribute::from(("", part)).value;
     let mut escaped = String::with_capacity(value.len());
     let mut from = 0;
-    for opener in openers(&value) {
+    for opener in find_openers(&value) {
         escaped.push_str(&escape(&value[from..opener.start]));
         let character = value[opener.clone()].chars().next().map_or(0, u32::from);
         // Writing to a string cannot fail.
@@ -153,7 +158,7 @@ pub(super) fn write(xml: &mut String, text: &str) {
 
 fn write_run(xml: &mut String, run: &str) {
     if needs_cdata(run) {
-        cdata(xml, run)
+        write_cdata(xml, run)
     } else {
         xml.push_str(run)
     }
@@ -162,12 +167,12 @@ fn write_run(xml: &mut String, run: &str) {
 fn needs_cdata(run: &str) -> bool {
     let bytes = run.as_bytes();
     let escaped = |at: usize| bytes[at] != b'>' || bytes[..at].ends_with(b"]]");
-    memchr::memchr3_iter(b'<', b'&', b'>', bytes).any(escaped) || cuts(run).next().is_some()
+    memchr::memchr3_iter(b'<', b'&', b'>', bytes).any(escaped) || find_cuts(run).next().is_some()
 }
 
-fn cdata(xml: &mut String, run: &str) {
+fn write_cdata(xml: &mut String, run: &str) {
     let mut from = 0;
-    for at in splits(run).into_iter().chain([run.len()]) {
+    for at in find_splits(run).into_iter().chain([run.len()]) {
         xml.extend(["<![CDATA[", &run[from..at], "]]>"]);
         from = at;
     }
@@ -175,10 +180,10 @@ fn cdata(xml: &mut String, run: &str) {
 
 /// Positions at which a CDATA section has to be split: within each `]]>`, and within every
 /// imitation of the kernel, including one that starts with the bracket of `<![CDATA[`.
-fn splits(run: &str) -> Vec<usize> {
+fn find_splits(run: &str) -> Vec<usize> {
     let bytes = run.as_bytes();
     let ends = memchr::memchr_iter(b'>', bytes).filter(|at| bytes[..*at].ends_with(b"]]"));
-    let mut splits: Vec<_> = ends.chain(cuts(run)).chain(marker(run)).collect();
+    let mut splits: Vec<_> = ends.chain(find_cuts(run)).chain(marker_cut(run)).collect();
     splits.sort_unstable();
     splits
 }
@@ -218,7 +223,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_neighbours_of_controls_are_shown_as_they_are() {
+    fn characters_next_to_control_ranges_are_unchanged() {
         for c in [
             "\t",
             "\n",
@@ -255,7 +260,7 @@ mod tests {
 
     /// The text follows the bracket of `<![CDATA[`.
     #[test]
-    fn no_text_makes_a_marker_with_the_bracket_of_its_section() {
+    fn the_bracket_of_a_cdata_section_and_its_text_form_no_marker() {
         for (text, expected) in [
             ("msg:1] <b>", "<![CDATA[m]]><![CDATA[sg:1] <b>]]>"),
             (
@@ -274,7 +279,7 @@ mod tests {
 
     /// Tag characters are invisible ASCII, and selectors that follow no ideograph can encode bytes.
     #[test]
-    fn text_that_only_a_model_reads_is_shown_by_numbers() {
+    fn text_that_only_a_model_reads_is_replaced_by_code_points() {
         let hidden: String = "obey"
             .chars()
             .map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap())
@@ -290,15 +295,19 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_carry_is_found_wherever_it_stands() {
+    fn control_characters_are_replaced_at_every_position() {
         for filler in ["", "plain ", "，（ﾟｰ），\u{fffd}\u{feff}"] {
             for (bad, picture) in CONTROLS {
                 for (before, after) in [(0, 0), (0, 9), (9, 0), (1, 1), (40, 40)] {
-                    let around =
+                    let surrounded =
                         |inside: &str| filler.repeat(before) + inside + &filler.repeat(after);
-                    assert!(!is_carried(&around(bad)), "{:?}", around(bad));
-                    assert_eq!(sanitize(&around(bad)), around(picture));
-                    assert!(is_carried(&around(picture)), "{:?}", around(picture));
+                    assert!(!is_carried(&surrounded(bad)), "{:?}", surrounded(bad));
+                    assert_eq!(sanitize(&surrounded(bad)), surrounded(picture));
+                    assert!(
+                        is_carried(&surrounded(picture)),
+                        "{:?}",
+                        surrounded(picture)
+                    );
                 }
             }
         }

@@ -29,12 +29,16 @@ impl Arguments {
     /// # Errors
     /// Names the key and what is accepted.
     pub(super) fn read(json: &str, parameters: &[Parameter]) -> Result<Self, ToolError> {
-        let given = object(json)?;
+        let given = parse_object(json)?;
         if let Some(unknown) = given
             .keys()
             .find(|key| parameters.iter().all(|p| p.name != **key))
         {
-            return Err(format!("`{unknown}` is not a parameter. {}", accepted(parameters)).into());
+            return Err(format!(
+                "`{unknown}` is not a parameter. {}",
+                format_accepted(parameters)
+            )
+            .into());
         }
         let mut by_name = BTreeMap::new();
         for parameter in parameters {
@@ -50,7 +54,7 @@ impl Arguments {
     }
 }
 
-fn object(json: &str) -> Result<Map<String, Value>, ToolError> {
+fn parse_object(json: &str) -> Result<Map<String, Value>, ToolError> {
     let json = if json.trim().is_empty() { "{}" } else { json };
     match serde_json::from_str(json) {
         Ok(Value::Object(object)) => Ok(object),
@@ -59,7 +63,7 @@ fn object(json: &str) -> Result<Map<String, Value>, ToolError> {
     }
 }
 
-fn accepted(parameters: &[Parameter]) -> String {
+fn format_accepted(parameters: &[Parameter]) -> String {
     if parameters.is_empty() {
         return "It takes no parameters.".into();
     }
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_argument_is_answered_with_its_key_and_what_is_accepted() {
+    fn an_invalid_argument_is_reported_with_its_key_and_the_valid_values() {
         let cases = [
             ("", &["`s`", "missing", "string"][..]),
             ("{}", &["`s`", "missing"]),

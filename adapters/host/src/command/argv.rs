@@ -38,7 +38,7 @@ fn fill_one(
             return Ok(None);
         };
         if filled.is_empty() && argument.is_free && argument.text.starts_with('-') {
-            return Err(option_refused(name, &argument.text));
+            return Err(option_error(name, &argument.text));
         }
         filled.push_str(&argument.text);
         done = span.end;
@@ -47,7 +47,7 @@ fn fill_one(
     Ok(Some(filled))
 }
 
-fn option_refused(name: &str, text: &str) -> ToolError {
+fn option_error(name: &str, text: &str) -> ToolError {
     let start: String = text.chars().take(40).collect();
     format!(
         "`{name}` may not begin with `-`, since the program would take {start:?} as an option. For \
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_filled_in_and_nothing_else_is() {
+    fn only_parameters_are_substituted() {
         check(
             &["p", "{a}"],
             r#"{"a":"x y; rm *"}"#,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_vanishes_with_its_parameter() {
+    fn an_element_is_omitted_with_its_parameter() {
         check(&["p", "{a}", "--n={n}", "z"], "{}", Ok(&["p", "z"]));
         check(
             &["p", "{a}", "--n={n}", "z"],
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_the_model_cannot_pose_as_an_option() {
+    fn text_of_the_model_cannot_become_an_option() {
         check(&["p", "{a}"], r#"{"a":"--exec=x"}"#, Err("`a`"));
         check(&["p", "{a}"], r#"{"a":"-"}"#, Err("`a`"));
         check(&["p", "{a}/x"], r#"{"a":"-r"}"#, Err("`a`"));

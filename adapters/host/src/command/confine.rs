@@ -108,9 +108,9 @@ impl Confinement {
         Ok(())
     }
 
-    /// A hint which permission a failed program may lack, judged by its standard error. Empty if
+    /// Derives from the standard error of a failed program which permission it may lack. Empty if
     /// nothing points to the confinement.
-    pub(super) fn hint(&self, stderr: &str) -> String {
+    pub(super) fn permission_hint(&self, stderr: &str) -> String {
         let stderr = stderr.to_lowercase();
         let mentions = |words: &[&str]| words.iter().any(|word| stderr.contains(word));
         let mut hint = String::new();
@@ -168,12 +168,12 @@ impl Confinement {
     }
 }
 
-/// Calls `start` so that a program which it starts is confined. Costs the making of a thread, some
-/// 20 microseconds, and the laying on, some hundred.
+/// Calls `start` on a new thread that is confined, so that a program which it starts inherits the
+/// confinement. The thread takes some 20 microseconds, the confinement some hundred.
 ///
 /// # Errors
-/// As `start`, and where the confinement cannot be laid on.
-pub(super) fn within<T: Send>(
+/// As `start`, and if the confinement cannot be applied.
+pub(super) fn run_confined<T: Send>(
     confinement: &Confinement,
     support: ConfinementSupport,
     start: impl FnOnce() -> io::Result<T> + Send,
@@ -183,15 +183,15 @@ pub(super) fn within<T: Send>(
         protected: vec![std::process::id()],
         own: None,
     };
-    on_a_thread(|| {
+    run_on_new_thread(|| {
         let _runtime = runtime.enter();
         confinement.apply(support, &processes)?;
         start()
     })
 }
 
-/// On a thread of its own, which ends with it.
-fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+/// Runs `work` on a new thread and waits for its result. The thread ends with the work.
+fn run_on_new_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("confined".to_owned())

@@ -73,16 +73,16 @@ pub(super) fn is_available() -> bool {
 pub(super) fn command_line(guard_arguments: &GuardArguments) -> (&'static str, Vec<OsString>) {
     let arguments = [OsString::from(GUARD)]
         .into_iter()
-        .chain(guard_arguments.written())
+        .chain(guard_arguments.to_arguments())
         .chain([OsString::from("--")]);
     (THIS_PROGRAM, arguments.collect())
 }
 
 /// The name of a variable in the environment of a guard.
-pub(super) fn carried(name: &std::ffi::OsStr) -> OsString {
-    let mut carried = OsString::from(CARRIED_PREFIX);
-    carried.push(name);
-    carried
+pub(super) fn carried_name(name: &std::ffi::OsStr) -> OsString {
+    let mut prefixed = OsString::from(CARRIED_PREFIX);
+    prefixed.push(name);
+    prefixed
 }
 
 /// Writes an error to the standard error of the command.

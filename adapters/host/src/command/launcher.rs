@@ -51,7 +51,7 @@ pub(super) struct Prepared {
     /// Its own folder for temporary files.
     pub(super) temporary: Option<CommandTempFolder>,
     /// The name of the program in messages.
-    pub(super) shown: String,
+    pub(super) display_name: String,
     /// The confinement and limits. A program that runs unconfined has none.
     pub(super) bounds: Option<Bounds>,
 }
@@ -71,7 +71,7 @@ pub(super) enum StartMode {
 }
 
 impl Launcher {
-    /// Takes the environment as it is now. `working_dir` is absolute.
+    /// Copies the environment of this process. `working_dir` is absolute.
     pub(crate) fn new(
         permissions: &Permissions,
         sealed: &Arc<Sealed>,
@@ -99,7 +99,7 @@ impl Launcher {
             .chain(unconfined)
             .try_for_each(|(flag, program)| check_program(flag, program));
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let writable = writable(permissions, working_dir)?;
+        let writable = find_writable_folders(permissions, working_dir)?;
         Ok(Self {
             permissions: permissions.clone(),
             environment: environment.without(permissions.withheld()),
@@ -116,7 +116,7 @@ impl Launcher {
         self.permissions
             .run()
             .next()
-            .and_then(|_| self.support.lacks())
+            .and_then(|_| self.support.missing_support())
     }
 
     /// Makes a program ready to be started.
@@ -133,7 +133,7 @@ impl Launcher {
             self.check_unconfined(&found)?;
         }
         if is_confined && !self.support.confines() && !self.permissions.runs_without_confinement() {
-            let why = self.support.lacks().unwrap_or_default();
+            let why = self.support.missing_support().unwrap_or_default();
             return Err(HostError::Refused(format!(
                 "{why} The user permits it all the same with --allow-unconfined."
             )));
@@ -178,19 +178,19 @@ impl Launcher {
         command
             .env_clear()
             .envs(environment.map(|(name, value)| match start {
-                StartMode::Guarded => (guard::carried(&name), value),
+                StartMode::Guarded => (guard::carried_name(&name), value),
                 StartMode::Direct(_) => (name, value),
             }));
         command
             .stdin(request.stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let shown = found.display().to_string();
+        let display_name = found.display().to_string();
         Ok(Prepared {
             command,
             start,
             temporary,
-            shown,
+            display_name,
             bounds,
         })
     }
@@ -215,11 +215,14 @@ impl Launcher {
         command
     }
 
-    /// The variables that a command names, if they are set.
+    /// The variables that a command names and that are set, with their values.
     ///
     /// # Errors
     /// One of them is set and not permitted.
-    pub(super) fn named(&self, names: &[String]) -> Result<Vec<(OsString, OsString)>, HostError> {
+    pub(super) fn permitted_variables(
+        &self,
+        names: &[String],
+    ) -> Result<Vec<(OsString, OsString)>, HostError> {
         let mut variables = Vec::new();
         // A variable that every command gets needs no permission, and neither does an unset one.
         let needs_permission = |name: &&String| {
@@ -293,7 +296,7 @@ impl Launcher {
     }
 
     fn runs_unconfined(&self, program: &str, found: &Path) -> bool {
-        matches(self.permissions.unconfined(), program, Some(found))
+        is_listed(self.permissions.unconfined(), program, Some(found))
     }
 
     /// Refuses a program in a folder that commands may write: a command could have replaced it.
@@ -319,7 +322,7 @@ impl Launcher {
     ///
     /// # Errors
     /// One is not permitted. The text names the first.
-    pub(super) fn declared(
+    pub(super) fn declared_variables(
         &self,
         program: &str,
         env: Vec<(String, String)>,
@@ -361,7 +364,7 @@ impl Launcher {
         };
         // Whether a file exists is told only for permitted paths.
         if !self.permits(program, found.as_deref().or(is_path.then_some(&named))) {
-            return Err(HostError::Refused(refusal(program, &named)));
+            return Err(HostError::Refused(format_refusal(program, &named)));
         }
         let absent = || match is_path {
             true if named.is_file() => format!(
@@ -387,17 +390,17 @@ impl Launcher {
             .find(|path| is_program(path))
     }
 
-    /// Whether a program is permitted: a bare name by that name, every spelling by the full path
-    /// that it leads to.
+    /// Whether a program is permitted: a bare name if that name is permitted, any spelling if the
+    /// full path of the program is permitted.
     fn permits(&self, program: &str, found: Option<&Path>) -> bool {
-        matches(self.permissions.run(), program, found)
+        is_listed(self.permissions.run(), program, found)
     }
 }
 
 /// The folders that commands may write. A path that contains a symbolic link inside of another such
 /// folder is refused: a command could redirect the link, and the next kernel would permit its
 /// target.
-fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Folder>> {
+fn find_writable_folders(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Folder>> {
     let paths: Vec<PathBuf> = permissions
         .write()
         .map(|folder| working_dir.join(folder))
@@ -429,7 +432,7 @@ fn writable(permissions: &Permissions, working_dir: &Path) -> io::Result<Vec<Fol
 }
 
 /// Whether a program is in a list of permitted programs.
-fn matches<'n>(
+fn is_listed<'n>(
     mut named: impl Iterator<Item = &'n str>,
     program: &str,
     found: Option<&Path>,
@@ -441,7 +444,7 @@ fn matches<'n>(
     })
 }
 
-fn refusal(program: &str, named: &Path) -> String {
+fn format_refusal(program: &str, named: &Path) -> String {
     let named = named.display();
     format!(
         "this kernel may not run `{program}`: the user has to start it with --allow-run={named}, \
@@ -524,11 +527,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_lacks_is_said_if_anything_may_be_run() {
+    fn missing_confinement_is_reported_if_a_program_is_permitted() {
         let dir = tempfile::tempdir().unwrap();
         let lacks = |granted: &[&str]| {
             let mut launcher = launcher(dir.path(), granted);
-            launcher.support = ConfinementSupport::read("0,false").unwrap();
+            launcher.support = ConfinementSupport::parse("0,false").unwrap();
             launcher.lacks()
         };
         assert_eq!(lacks(&[]), None);
@@ -540,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_cannot_confine_runs_only_what_is_permitted_all_the_same() {
+    fn without_confinement_a_program_runs_only_with_explicit_permission() {
         let dir = tempfile::tempdir().unwrap();
         launcher(dir.path(), &[]);
         let permitted = Permissions::none().allow_run("tool");
@@ -549,7 +552,7 @@ mod tests {
             (permitted.allow_without_confinement(), true),
         ] {
             let mut launcher = launcher_with(dir.path(), &permissions);
-            launcher.support = ConfinementSupport::read("0,false").unwrap();
+            launcher.support = ConfinementSupport::parse("0,false").unwrap();
             let request = LaunchRequest {
                 argv: &["tool".to_owned()],
                 env: Vec::new(),

@@ -15,7 +15,7 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
         (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, u64::from(limits.open_files)),
     ];
-    for (resource, most) in each.into_iter().chain(processes(limits.processes)) {
+    for (resource, most) in each.into_iter().chain(process_limit(limits.processes)) {
         // A stricter limit that is already set stays.
         let most = getrlimit(resource)
             .maximum
@@ -49,12 +49,12 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
 
 /// The limit of processes. The system counts all tasks of the user, so the current number is added.
 /// Root is not limited by it.
-fn processes(most: u32) -> Option<(Resource, u64)> {
-    (!geteuid().is_root()).then_some((Resource::Nproc, tasks()? + u64::from(most)))
+fn process_limit(most: u32) -> Option<(Resource, u64)> {
+    (!geteuid().is_root()).then_some((Resource::Nproc, count_tasks()? + u64::from(most)))
 }
 
 /// The number of tasks in the system. Costs some microseconds.
-pub(super) fn tasks() -> Option<u64> {
+pub(super) fn count_tasks() -> Option<u64> {
     let load = std::fs::read_to_string("/proc/loadavg").ok()?;
     load.split_whitespace()
         .nth(3)?
@@ -71,6 +71,6 @@ mod tests {
     #[test]
     fn the_tasks_of_the_system_are_counted() {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().count() as u64;
-        assert!(tasks().is_some_and(|tasks| tasks >= threads && tasks < u64::from(u32::MAX)));
+        assert!(count_tasks().is_some_and(|tasks| tasks >= threads && tasks < u64::from(u32::MAX)));
     }
 }

@@ -59,7 +59,7 @@ impl ProcessGroup {
             (StartMode::Guarded, _) => (command.spawn()?, EndedBy::Guard),
             (StartMode::Direct(_), None) => (command.spawn()?, EndedBy::ProcessGroup),
             (StartMode::Direct(support), Some(bounds)) => (
-                confine::within(&bounds.confinement, support, || command.spawn())?,
+                confine::run_confined(&bounds.confinement, support, || command.spawn())?,
                 EndedBy::ProcessGroup,
             ),
         };
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_has_ended_needs_no_limits() {
+    fn limiting_a_process_that_has_ended_succeeds() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid::from_child(&child);
         child.wait().unwrap();

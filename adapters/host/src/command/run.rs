@@ -29,7 +29,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Why the output is not read any further.
 #[derive(Debug)]
-enum Stopped {
+enum ReadStop {
     Full,
     Io(io::Error),
 }
@@ -48,9 +48,9 @@ pub(super) async fn run(
         .bounds
         .as_ref()
         .map(|bounds| bounds.confinement.clone());
-    let shown = prepared.shown.clone();
+    let name = prepared.display_name.clone();
     let started = ProcessGroup::start(prepared)
-        .map_err(|error| format!("`{shown}` could not be started: {error}."))?;
+        .map_err(|error| format!("`{name}` could not be started: {error}."))?;
     let Started {
         mut group,
         stdout,
@@ -58,35 +58,35 @@ pub(super) async fn run(
     } = started;
     let mut tail = StderrTail::default();
     let flow = {
-        let errors = tail.follow(stderr).map(|done| done.map_err(Stopped::Io));
-        let streams = try_join(pump(stdout, out), errors).map(|done| done.map(drop));
+        let errors = tail.follow(stderr).map(|done| done.map_err(ReadStop::Io));
+        let streams = try_join(forward(stdout, out), errors).map(|done| done.map(drop));
         supervise(&mut group, pin!(streams)).await
     };
     let status = group.end().await;
     match (flow, status) {
-        (Err(Stopped::Full), _) => Err(format!(
-            "`{shown}` wrote more than {cap_bytes} bytes, the cap of its output, and was ended. \
+        (Err(ReadStop::Full), _) => Err(format!(
+            "`{name}` wrote more than {cap_bytes} bytes, the cap of its output, and was ended. \
              What fitted is kept. Ask for less."
         )
         .into()),
-        (Err(Stopped::Io(error)), _) | (Ok(()), Err(error)) => {
-            Err(format!("`{shown}` could not be followed: {error}.").into())
+        (Err(ReadStop::Io(error)), _) | (Ok(()), Err(error)) => {
+            Err(format!("`{name}` could not be followed: {error}.").into())
         }
-        (Ok(()), Ok(status)) => judge(&shown, status, tail, confinement.as_ref()),
+        (Ok(()), Ok(status)) => check_status(&name, status, tail, confinement.as_ref()),
     }
 }
 
 /// Waits until the program has ended and its streams are closed.
 async fn supervise(
     group: &mut ProcessGroup,
-    mut streams: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
-) -> Result<(), Stopped> {
+    mut streams: Pin<&mut impl Future<Output = Result<(), ReadStop>>>,
+) -> Result<(), ReadStop> {
     match select(streams.as_mut(), pin!(group.exited())).await {
         Either::Left((flow, exited)) => {
             flow?;
-            return exited.await.map_err(Stopped::Io);
+            return exited.await.map_err(ReadStop::Io);
         }
-        Either::Right((exited, _)) => exited.map_err(Stopped::Io)?,
+        Either::Right((exited, _)) => exited.map_err(ReadStop::Io)?,
     }
     if let Ok(flow) = timeout(GRACE, streams.as_mut()).await {
         return flow;
@@ -95,20 +95,20 @@ async fn supervise(
     timeout(GRACE, streams).await.unwrap_or(Ok(()))
 }
 
-async fn pump(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<(), Stopped> {
+async fn forward(mut stdout: impl AsyncRead + Unpin, out: &OutputSink) -> Result<(), ReadStop> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        match stdout.read(&mut chunk).await.map_err(Stopped::Io)? {
+        match stdout.read(&mut chunk).await.map_err(ReadStop::Io)? {
             0 => return Ok(()),
             read => out
                 .push(&chunk[..read])
-                .map_err(|OutputFull| Stopped::Full)?,
+                .map_err(|OutputFull| ReadStop::Full)?,
         }
     }
 }
 
-fn judge(
-    shown: &str,
+fn check_status(
+    name: &str,
     status: ExitStatus,
     tail: StderrTail,
     confinement: Option<&Confinement>,
@@ -131,14 +131,14 @@ fn judge(
     };
     let stderr = tail.text();
     let hint = confinement
-        .map(|confinement| confinement.hint(&stderr))
+        .map(|confinement| confinement.permission_hint(&stderr))
         .unwrap_or_default();
     let stderr = if stderr.is_empty() {
         " It wrote nothing to stderr.".into()
     } else {
         format!(" stderr:\n{stderr}")
     };
-    Err(format!("`{shown}` {ended}.{stderr}{hint}").into())
+    Err(format!("`{name}` {ended}.{stderr}{hint}").into())
 }
 
 fn signal_name(number: i32) -> String {

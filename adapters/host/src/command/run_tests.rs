@@ -1,5 +1,5 @@
-//! Programs that fail, hang, print for ever, and leave others behind. They run by `sh -c`, which is
-//! a literal command here.
+//! Tests with programs that fail, hang, print without end, or leave processes behind. They are
+//! scripts of `sh -c`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::permissions::Permissions;
 const CAP_BYTES: u64 = 4 << 20;
 
 /// A working directory and the tool that runs in it.
-struct Bench {
+struct CommandFixture {
     dir: TempDir,
     launcher: Arc<Launcher>,
 }
 
-impl Bench {
+impl CommandFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let canary = [
@@ -108,7 +108,7 @@ impl Bench {
     }
 }
 
-/// Whether a process still runs; one that is only waited for by its parent does not.
+/// Whether a process still runs. A zombie does not.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
@@ -130,12 +130,12 @@ async fn assert_all_end(pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_command_without_a_guard_is_limited_from_outside() {
-    let bench = Bench::new();
+async fn limits_are_applied_to_a_command_without_a_guard() {
+    let fixture = CommandFixture::new();
     // The limits are set once the command runs.
     let script = "for try in $(seq 200); do [ \"$(ulimit -n)\" = 77 ] && break; sleep 0.01; done; \
          ulimit -n; ulimit -c";
-    let mut tool = bench.tool(&["sh", "-c", script]);
+    let mut tool = fixture.tool(&["sh", "-c", script]);
     Arc::get_mut(&mut tool.command).unwrap().limits.open_files = 77;
     let out = OutputSink::with_cap(CAP_BYTES);
     tool.call("{}".to_owned(), out.clone()).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_command_without_a_guard_is_limited_from_outside() {
 }
 
 #[tokio::test]
-async fn an_end_is_reported_with_its_code_and_the_errors() {
+async fn an_exit_is_reported_with_its_code_and_standard_error() {
     let cases = [
         ("echo out", Ok(()), "out\n"),
         ("echo out; echo err >&2", Ok(()), "out\n"),
@@ -165,9 +165,9 @@ async fn an_end_is_reported_with_its_code_and_the_errors() {
             "out\n",
         ),
     ];
-    let bench = Bench::new();
+    let fixture = CommandFixture::new();
     for (script, expected, output) in cases {
-        let (done, out) = bench.sh(script).await;
+        let (done, out) = fixture.sh(script).await;
         assert_eq!(out, output, "{script}");
         match expected {
             Ok(()) => assert_eq!(done, Ok(()), "{script}"),
@@ -184,7 +184,7 @@ async fn an_end_is_reported_with_its_code_and_the_errors() {
 
 #[tokio::test]
 async fn arguments_arrive_as_they_are_and_options_do_not() {
-    let bench = Bench::new();
+    let fixture = CommandFixture::new();
     let printf = ["printf", "<%s>", "{a}", "x{b}"];
     let cases = [
         (
@@ -198,7 +198,7 @@ async fn arguments_arrive_as_they_are_and_options_do_not() {
         (r#"{"c":"x"}"#, Err("`c` is not a parameter")),
     ];
     for (args, expected) in cases {
-        let (done, out) = bench.run(&printf, args).await;
+        let (done, out) = fixture.run(&printf, args).await;
         match expected {
             Ok(output) => assert_eq!((done, out.as_str()), (Ok(()), output), "{args}"),
             Err(part) => assert!(
@@ -211,8 +211,8 @@ async fn arguments_arrive_as_they_are_and_options_do_not() {
 
 #[tokio::test]
 async fn a_program_that_is_not_permitted_is_refused_at_each_call() {
-    let bench = Bench::new();
-    let tool = bench.tool(&["cat", "/etc/passwd"]);
+    let fixture = CommandFixture::new();
+    let tool = fixture.tool(&["cat", "/etc/passwd"]);
     assert_eq!(&*tool.spec().name, "tool");
     for _ in 0..2 {
         let error = tool
@@ -228,9 +228,9 @@ async fn a_program_that_is_not_permitted_is_refused_at_each_call() {
 }
 
 #[tokio::test]
-async fn the_environment_is_scrubbed_and_the_place_is_the_working_directory() {
-    let bench = Bench::new();
-    let (done, out) = bench.sh("env; pwd -P").await;
+async fn the_environment_is_scrubbed_and_the_working_directory_is_set() {
+    let fixture = CommandFixture::new();
+    let (done, out) = fixture.sh("env; pwd -P").await;
     assert_eq!(done, Ok(()));
     assert!(
         !out.contains("canary") && !out.contains("ANTHROPIC"),
@@ -241,16 +241,16 @@ async fn the_environment_is_scrubbed_and_the_place_is_the_working_directory() {
         "{out}"
     );
     assert!(
-        out.contains(bench.dir.path().canonicalize().unwrap().to_str().unwrap()),
+        out.contains(fixture.dir.path().canonicalize().unwrap().to_str().unwrap()),
         "{out}"
     );
 }
 
 #[tokio::test]
-async fn output_comes_while_the_program_runs() {
-    let bench = Bench::new();
+async fn output_is_forwarded_while_the_program_runs() {
+    let fixture = CommandFixture::new();
     let out = OutputSink::with_cap(CAP_BYTES);
-    let call = bench
+    let call = fixture
         .tool(&["sh", "-c", "echo early; sleep 60"])
         .call(String::new(), out.clone());
     let waited = tokio::time::timeout(Duration::from_millis(500), call).await;
@@ -260,8 +260,8 @@ async fn output_comes_while_the_program_runs() {
 
 #[tokio::test]
 async fn large_output_arrives_in_full_on_both_streams() {
-    let bench = Bench::new();
-    let (done, out) = bench
+    let fixture = CommandFixture::new();
+    let (done, out) = fixture
         .sh(
             "i=0; while [ $i -lt 40000 ]; do echo line $i; echo error $i >&2; i=$((i+1)); \
              done; exit 1",
@@ -278,9 +278,11 @@ async fn large_output_arrives_in_full_on_both_streams() {
 
 #[tokio::test]
 async fn output_without_end_is_cut_at_the_cap_and_the_group_is_killed() {
-    let bench = Bench::new();
+    let fixture = CommandFixture::new();
     let began = Instant::now();
-    let (done, out) = bench.sh("echo $$ > pids; yes & echo $! >> pids; yes").await;
+    let (done, out) = fixture
+        .sh("echo $$ > pids; yes & echo $! >> pids; yes")
+        .await;
     assert!(
         done.clone()
             .unwrap_err()
@@ -289,7 +291,7 @@ async fn output_without_end_is_cut_at_the_cap_and_the_group_is_killed() {
     );
     assert_eq!(out.len() as u64, CAP_BYTES);
     assert!(began.elapsed() < Duration::from_secs(10));
-    assert_all_end(&bench.wait_for_pids("pids", 2).await).await;
+    assert_all_end(&fixture.wait_for_pids("pids", 2).await).await;
 }
 
 /// Processes that are left behind: next to the program, below it, with the pipes open or closed.
@@ -302,33 +304,33 @@ const LEFT_BEHIND: [&str; 4] = [
 ];
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_neither_holds_the_call_nor_outlives_it() {
+async fn processes_left_behind_neither_delay_the_call_nor_outlive_it() {
     for script in LEFT_BEHIND {
-        let bench = Bench::new();
+        let fixture = CommandFixture::new();
         let began = Instant::now();
-        let (done, out) = bench.sh(&format!("{script}; echo done")).await;
+        let (done, out) = fixture.sh(&format!("{script}; echo done")).await;
         assert_eq!((done, out.as_str()), (Ok(()), "done\n"), "{script}");
         assert!(
             began.elapsed() < Duration::from_secs(5),
             "{script}: {:?}",
             began.elapsed()
         );
-        assert_all_end(&bench.wait_for_pids("pids", 1).await).await;
+        assert_all_end(&fixture.wait_for_pids("pids", 1).await).await;
     }
 }
 
 #[tokio::test]
 async fn a_dropped_call_leaves_no_process() {
     for script in LEFT_BEHIND {
-        let bench = Bench::new();
+        let fixture = CommandFixture::new();
         let script = format!("{script}; echo $$ > leader; sleep 60");
         let call = tokio::spawn(
-            bench
+            fixture
                 .tool(&["sh", "-c", &script])
                 .call(String::new(), OutputSink::with_cap(9)),
         );
-        let mut pids = bench.wait_for_pids("pids", 1).await;
-        pids.extend(bench.wait_for_pids("leader", 1).await);
+        let mut pids = fixture.wait_for_pids("pids", 1).await;
+        pids.extend(fixture.wait_for_pids("leader", 1).await);
         assert!(pids.iter().all(|pid| is_alive(*pid)), "{script}");
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
@@ -351,15 +353,15 @@ async fn assert_reaped(leader: u32) {
 
 #[tokio::test]
 async fn a_closed_output_does_not_end_the_call_early() {
-    let bench = Bench::new();
-    let (done, _) = bench.sh("exec >&- 2>&-; sleep 0.3; exit 7").await;
+    let fixture = CommandFixture::new();
+    let (done, _) = fixture.sh("exec >&- 2>&-; sleep 0.3; exit 7").await;
     assert!(done.unwrap_err().contains("exited with code 7"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_calls_run_side_by_side() {
-    let bench = Bench::new();
-    let tool = bench.tool(&["sh", "-c", "sleep 0.1; echo \"$0\"", "./{a}"]);
+async fn many_calls_run_concurrently() {
+    let fixture = CommandFixture::new();
+    let tool = fixture.tool(&["sh", "-c", "sleep 0.1; echo \"$0\"", "./{a}"]);
     let calls = (0..100).map(|n| {
         let out = OutputSink::with_cap(CAP_BYTES);
         let call = tool.call(format!(r#"{{"a":"{n}"}}"#), out.clone());
@@ -372,13 +374,13 @@ async fn many_calls_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
+async fn a_command_writes_only_to_permitted_folders_and_a_read_tool_nowhere() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
-    let bench = Bench::new();
-    let beside = std::env::current_dir().unwrap().join("not-to-be-written");
-    let outside = format!("echo x > {}", beside.display());
+    let fixture = CommandFixture::new();
+    let outside_path = std::env::current_dir().unwrap().join("not-to-be-written");
+    let outside = format!("echo x > {}", outside_path.display());
     for (access, script, part) in [
         (
             Access::Read,
@@ -398,7 +400,7 @@ async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
             Some("may write below "),
         ),
     ] {
-        let mut tool = bench.tool(&["sh", "-c", script]);
+        let mut tool = fixture.tool(&["sh", "-c", script]);
         Arc::get_mut(&mut tool.command)
             .expect("nobody else holds it")
             .policy
@@ -416,12 +418,12 @@ async fn a_command_writes_where_it_may_and_a_tool_that_reads_nowhere() {
         }
     }
     assert_eq!(
-        std::fs::read_to_string(bench.dir.path().join("within")).unwrap(),
+        std::fs::read_to_string(fixture.dir.path().join("within")).unwrap(),
         "x\ny\n"
     );
-    assert!(!beside.exists());
+    assert!(!outside_path.exists());
     std::fs::write(
-        bench.dir.path().join("ours"),
+        fixture.dir.path().join("ours"),
         "the kernel itself is not confined",
     )
     .unwrap();

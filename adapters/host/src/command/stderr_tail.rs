@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_the_end_is_kept_and_said_to_be() {
+    async fn only_the_end_is_kept_and_marked_as_truncated() {
         let short = "a\nb\n".to_owned();
         let long = "é".repeat(KEPT_BYTES * 5) + "x";
         for (stream, expected) in [
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_bounded_however_it_comes() {
+    fn the_kept_bytes_are_bounded() {
         let mut tail = StderrTail::default();
         for _ in 0..100 {
             tail.push(&[b'x'; 1_000]);

@@ -67,7 +67,7 @@ impl CommandTempFolder {
 /// The name is taken, or the folder cannot be created.
 pub(super) fn make_named(path: &Path) -> io::Result<Folder> {
     std::fs::DirBuilder::new().mode(0o700).create(path)?;
-    just_made(path.to_owned())
+    check_just_made(path.to_owned())
 }
 
 /// A folder that is removed when this is dropped.
@@ -85,7 +85,7 @@ impl TempFolder {
             .prefix("dormouse-")
             .permissions(mine)
             .tempdir_in(parent.canonicalize()?)?;
-        Ok(Self(Some(just_made(made.keep())?)))
+        Ok(Self(Some(check_just_made(made.keep())?)))
     }
 
     fn folder(&self) -> &Folder {
@@ -108,10 +108,10 @@ impl Drop for TempFolder {
 
 /// The folder at this path, after a check that nobody replaced it by a link or by another folder:
 /// it must be empty and belong to this user.
-fn just_made(path: PathBuf) -> io::Result<Folder> {
-    let handle = opened(CWD, &path)?;
+fn check_just_made(path: PathBuf) -> io::Result<Folder> {
+    let handle = open_folder(CWD, &path)?;
     let is_ours = fstat(&handle)?.st_uid == geteuid().as_raw();
-    match is_ours && entries(&handle)?.is_empty() {
+    match is_ours && read_names(&handle)?.is_empty() {
         true => Ok(Folder {
             identity: Identity::of(&handle)?,
             path,
@@ -126,16 +126,16 @@ fn just_made(path: PathBuf) -> io::Result<Folder> {
 /// # Errors
 /// Something cannot be removed. Everything else is removed.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
-    let top = opened(CWD, folder)?;
+    let top = open_folder(CWD, folder)?;
     let mut names = (0..)
         .map(|number: u64| CString::new(format!("removing-{number}")).expect("it holds no zero"));
     let mut failed = Ok(());
     loop {
         let mut folders = 0;
-        for name in entries(&top)? {
+        for name in read_names(&top)? {
             match unlinkat(&top, &name, AtFlags::empty()) {
                 Err(Errno::ISDIR | Errno::PERM) if is_folder(&top, &name) => {
-                    let removed = raise(&top, &name, &mut names)
+                    let removed = empty_into(&top, &name, &mut names)
                         .and_then(|()| Ok(unlinkat(&top, &name, AtFlags::REMOVEDIR)?));
                     folders += u32::from(removed.is_ok());
                     failed = failed.and(removed);
@@ -152,16 +152,16 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
     failed.and_then(|()| std::fs::remove_dir(folder))
 }
 
-/// Removes the files of a folder in `top`, and moves its folders up into `top`.
-fn raise(
+/// Empties a folder of `top`: removes its files, and moves its folders up into `top`.
+fn empty_into(
     top: &OwnedFd,
     name: &CString,
     names: &mut impl Iterator<Item = CString>,
 ) -> io::Result<()> {
     // The command may have closed the folder to its owner.
     chmodat(top, name, Mode::RWXU, AtFlags::empty())?;
-    let folder = opened(top, name)?;
-    for entry in entries(&folder)? {
+    let folder = open_folder(top, name)?;
+    for entry in read_names(&folder)? {
         match unlinkat(&folder, &entry, AtFlags::empty()) {
             Err(Errno::ISDIR | Errno::PERM) if is_folder(&folder, &entry) => {
                 // To be moved, it has to be open for writing as well.
@@ -191,7 +191,7 @@ fn move_up(
     Ok(())
 }
 
-fn opened(folder: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+fn open_folder(folder: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(folder, name, flags, Mode::empty())
 }
@@ -203,7 +203,7 @@ fn is_folder(folder: &OwnedFd, name: &CString) -> bool {
 
 /// All names in a folder. They are read at once, since the folder is changed while they are
 /// handled.
-fn entries(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+fn read_names(folder: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_owned();
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_with_its_last_holder_unless_its_guard_makes_it() {
+    fn a_temp_folder_is_removed_on_drop_unless_the_guard_owns_it() {
         let parent = tempfile::tempdir().unwrap();
         let named = CommandTempFolder::name(parent.path()).unwrap();
         assert!(
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_stands_in_it_is_removed_and_nothing_else() {
+    fn remove_deletes_everything_in_the_folder_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("beside"), "x").unwrap();
         let folder = parent.path().join("folder");
@@ -268,10 +268,10 @@ mod tests {
             fs::set_permissions(folder.join(path), fs::Permissions::from_mode(0o0)).unwrap();
         }
         // Deeper than a path may be long, and than there are handles.
-        let mut deep = opened(CWD, &folder).unwrap();
+        let mut deep = open_folder(CWD, &folder).unwrap();
         for _ in 0..5_000 {
             rustix::fs::mkdirat(&deep, "removing-0-below", Mode::RWXU).unwrap();
-            deep = opened(&deep, "removing-0-below").unwrap();
+            deep = open_folder(&deep, "removing-0-below").unwrap();
         }
         drop(deep);
         remove(&folder).unwrap();
@@ -283,13 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_or_another_folder_in_its_place_is_not_used() {
+    fn a_replaced_temp_folder_is_not_used() {
         let parent = tempfile::tempdir().unwrap();
         fs::create_dir(parent.path().join("victim")).unwrap();
         fs::write(parent.path().join("victim/file"), "x").unwrap();
         symlink("victim", parent.path().join("link")).unwrap();
         for path in ["link", "victim", "absent"] {
-            assert!(just_made(parent.path().join(path)).is_err(), "{path}");
+            assert!(check_just_made(parent.path().join(path)).is_err(), "{path}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn serve(
         .cloned()
         .collect();
     let env = match environment {
-        ServerEnvironment::Declared => launcher.declared(&server.program, env)?,
+        ServerEnvironment::Declared => launcher.declared_variables(&server.program, env)?,
         // The user named the server and its variables.
         ServerEnvironment::All => {
             let declared = env
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_spoken_to_and_has_what_its_declaration_says() {
+    async fn a_server_gets_the_pipes_environment_and_folder_of_its_declaration() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("below")).unwrap();
         let mut command =
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_has_all_of_the_environment_where_the_user_says_so() {
+    async fn a_server_gets_the_whole_environment_if_the_user_permits_it() {
         let all = Permissions::none().server_environment(ServerEnvironment::All);
         for (permissions, expected) in [
             (Permissions::none(), ""),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_permitted_is_not_started() {
+    async fn a_server_that_is_not_permitted_is_not_started() {
         let host = LocalHost::new(Permissions::none(), ".").unwrap();
         let refused = host.serve(&sh("true")).err().unwrap();
         assert!(matches!(refused, HostError::Refused(_)), "{refused:?}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_confined_unless_the_user_wants_it_otherwise() {
+    async fn a_server_is_confined_unless_the_user_permits_otherwise() {
         let (dir, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in ["mine", "store", "yours"] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     /// Neither a variable of the program's nor a program that a command wrote becomes code that
     /// runs unconfined.
     #[tokio::test]
-    async fn what_runs_unconfined_is_what_the_user_named() {
+    async fn only_programs_that_the_user_named_run_unconfined() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("bin")).unwrap();
         std::fs::copy("/bin/sh", dir.path().join("bin/planted")).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_that_a_server_started_outlives_it() {
+    async fn no_process_of_a_server_outlives_its_connection() {
         let folder = tempfile::tempdir().unwrap();
         // The grandchild holds the pipe open: that it is closed shows that the grandchild is gone.
         let child = host(folder.path())

@@ -24,14 +24,14 @@ impl Purpose {
         }
     }
 
-    fn builder(self) -> &'static str {
+    fn builder_method(self) -> &'static str {
         match self {
             Self::Read => "allow_read",
             Self::Write => "allow_write",
         }
     }
 
-    fn done(self) -> &'static str {
+    fn participle(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "written",
@@ -51,21 +51,21 @@ impl<'a> FileRequest<'a> {
         Self { purpose, path }
     }
 
-    fn cannot(&self, kind: FileErrorKind, why: impl Display) -> FileError {
+    fn error(&self, kind: FileErrorKind, why: impl Display) -> FileError {
         let message = format!(
             "{} cannot be {}: {why}",
             self.path.display(),
-            self.purpose.done()
+            self.purpose.participle()
         );
         FileError { kind, message }
     }
 
-    /// The path itself cannot name a file.
+    /// The error for a path that cannot name a usable file.
     pub(super) fn unusable(&self, why: impl Display) -> FileError {
-        self.cannot(FileErrorKind::WriteError, why)
+        self.error(FileErrorKind::WriteError, why)
     }
 
-    /// The user permitted other folders than `folder`, or none.
+    /// The error for a path outside of the permitted folders. `folder` is the one to permit.
     pub(super) fn outside<'r>(
         &self,
         folder: &Path,
@@ -78,20 +78,20 @@ impl<'a> FileRequest<'a> {
             roots.join(", ")
         };
         let folder = folder.display();
-        let (flag, builder) = (self.purpose.flag(), self.purpose.builder());
+        let (flag, builder) = (self.purpose.flag(), self.purpose.builder_method());
         let why = format!(
             "it is outside the permitted folders ({permitted}). Name a file in one of them, or \
              have the user start with {flag}={folder}, or Permissions::{builder}(\"{folder}\")."
         );
-        self.cannot(FileErrorKind::AccessDenied, why)
+        self.error(FileErrorKind::AccessDenied, why)
     }
 
-    /// It is inside a permitted folder, and still not to be touched.
+    /// The error for a path that is inside a permitted folder and is refused for another reason.
     pub(super) fn denied(&self, why: impl Display) -> FileError {
-        self.cannot(FileErrorKind::AccessDenied, why)
+        self.error(FileErrorKind::AccessDenied, why)
     }
 
-    /// It lies in what belongs to the kernel itself.
+    /// The error for a path in a sealed folder.
     pub(super) fn sealed(&self, sealed: &Path) -> FileError {
         let sealed = sealed.display();
         self.denied(format_args!(
@@ -99,12 +99,12 @@ impl<'a> FileRequest<'a> {
         ))
     }
 
-    /// It is another name for what belongs to the kernel itself.
+    /// The error for a path that is another name of a sealed file or folder.
     pub(super) fn sealed_elsewhere(&self) -> FileError {
         self.denied("it is another name for what the kernel keeps as its own.")
     }
 
-    /// It is there and must not be.
+    /// The error for a file that exists and must not.
     pub(super) fn exists(&self, presence: Presence) -> FileError {
         let why = match presence {
             Presence::Neither => {
@@ -115,10 +115,10 @@ impl<'a> FileRequest<'a> {
                  another file."
             }
         };
-        self.cannot(FileErrorKind::FileExists, why)
+        self.error(FileErrorKind::FileExists, why)
     }
 
-    /// It is not there and must be.
+    /// The error for a file that does not exist and must.
     pub(super) fn absent(&self, presence: Presence) -> FileError {
         let why = match presence {
             Presence::Neither => {
@@ -129,39 +129,39 @@ impl<'a> FileRequest<'a> {
                  an existing file."
             }
         };
-        self.cannot(FileErrorKind::FileNotFound, why)
+        self.error(FileErrorKind::FileNotFound, why)
     }
 
-    /// It is not there to be read.
+    /// The error for a file to read that does not exist.
     pub(super) fn not_found(&self) -> FileError {
-        self.cannot(FileErrorKind::FileNotFound, "there is no such file.")
+        self.error(FileErrorKind::FileNotFound, "there is no such file.")
     }
 
-    /// It is a directory, a FIFO, a device.
+    /// The error for a path that leads to a directory, a FIFO or a device.
     pub(super) fn not_a_file(&self, what: &str) -> FileError {
         self.unusable(format_args!(
             "it is {what}, not a regular file. Name a file."
         ))
     }
 
-    /// It is larger than what is read.
+    /// The error for a file that is too large to be read.
     pub(super) fn too_large(&self, cap_bytes: u64) -> FileError {
         self.unusable(format_args!(
             "it is larger than {cap_bytes} bytes, the most that is read at once."
         ))
     }
 
-    /// A line that the file does not have.
+    /// The error for a line that the file does not have.
     pub(super) fn no_such_line(&self, at_line: u64, lines: u64) -> FileError {
         let valid = lines + 1;
         let why = format!(
             "insert_at_line={at_line} is out of range: the file has {lines} lines. Valid range: \
              1-{valid}; {valid} appends."
         );
-        self.cannot(FileErrorKind::InvalidRange, why)
+        self.error(FileErrorKind::InvalidRange, why)
     }
 
-    /// What the operating system said while `doing` something with the file.
+    /// The error for an I/O error that occurred while `doing` something with the file.
     pub(super) fn io(&self, doing: &str, error: &io::Error) -> FileError {
         match Errno::from_io_error(error) {
             Some(errno) => self.errno(errno),
@@ -169,7 +169,7 @@ impl<'a> FileRequest<'a> {
         }
     }
 
-    /// What the operating system said.
+    /// The error for an error number of the operating system.
     pub(super) fn errno(&self, errno: Errno) -> FileError {
         match errno {
             Errno::NOENT => self.not_found(),
@@ -181,7 +181,7 @@ impl<'a> FileRequest<'a> {
             Errno::NOSYS => self.denied(
                 "this system cannot confine paths to a folder (openat2, Linux 5.6 or newer).",
             ),
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => self.cannot(
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => self.error(
                 FileErrorKind::PermissionError,
                 format_args!("the operating system refuses: {errno}."),
             ),
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_becomes_a_kind() {
+    fn an_errno_maps_to_a_kind_of_error() {
         let cases = [
             (Errno::NOENT, FileErrorKind::FileNotFound),
             (Errno::EXIST, FileErrorKind::FileExists),

@@ -39,25 +39,25 @@ pub(super) struct Target {
 }
 
 impl Folder {
-    /// Opens the folder at `way` below `root`; none if a component of the path is absent.
+    /// Opens the folder at `path` below `root`; none if a component of the path is absent.
     pub(super) fn below(
         root: BorrowedFd<'_>,
-        way: &Path,
+        path: &Path,
         request: &FileRequest<'_>,
     ) -> Result<Option<Self>, FileError> {
-        let way = if way.as_os_str().is_empty() {
+        let path = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
-            way
+            path
         };
-        match open_beneath::open(root, way, OpenFor::Folder) {
-            Ok(handle) => Self::checked(handle, request).map(Some),
+        match open_beneath::open(root, path, OpenFor::Folder) {
+            Ok(handle) => Self::check_file_system(handle, request).map(Some),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(request.errno(errno)),
         }
     }
 
-    fn checked(handle: OwnedFd, request: &FileRequest<'_>) -> Result<Self, FileError> {
+    fn check_file_system(handle: OwnedFd, request: &FileRequest<'_>) -> Result<Self, FileError> {
         match open_beneath::is_kernel_state(handle.as_fd()) {
             Ok(false) => Ok(Self { handle }),
             Ok(true) => Err(request.denied(
@@ -68,7 +68,7 @@ impl Folder {
     }
 
     /// Returns this folder, unless it is sealed, under any of its names.
-    pub(super) fn unsealed(
+    pub(super) fn refuse_sealed(
         self,
         sealed: &Sealed,
         request: &FileRequest<'_>,
@@ -83,8 +83,8 @@ impl Folder {
     /// Opens the folder `name` in this one, and creates it if it is absent. It is durable when this
     /// returns.
     pub(super) fn make(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<Self, FileError> {
-        if let Some(there) = Self::below(self.as_fd(), Path::new(name), request)? {
-            return Ok(there);
+        if let Some(existing) = Self::below(self.as_fd(), Path::new(name), request)? {
+            return Ok(existing);
         }
         match mkdirat(self, name, Mode::from_raw_mode(0o777)) {
             Ok(()) => fsync(self).map_err(|errno| request.errno(errno))?,
@@ -96,7 +96,11 @@ impl Folder {
 
     /// Whether a regular file of this name exists. Its type is determined without opening it for
     /// reading or writing.
-    pub(super) fn look(&self, name: &OsStr, request: &FileRequest<'_>) -> Result<bool, FileError> {
+    pub(super) fn has_regular_file(
+        &self,
+        name: &OsStr,
+        request: &FileRequest<'_>,
+    ) -> Result<bool, FileError> {
         match open_beneath::open(self.as_fd(), Path::new(name), OpenFor::Look) {
             Ok(handle) => check_target(&handle, request).map(|_| true),
             Err(Errno::NOENT) => Ok(false),
@@ -145,7 +149,7 @@ impl Folder {
         open_for: OpenFor,
         request: &FileRequest<'_>,
     ) -> Result<Option<Target>, FileError> {
-        if !self.look(name, request)? {
+        if !self.has_regular_file(name, request)? {
             return Ok(None);
         }
         match open_beneath::open(self.as_fd(), Path::new(name), open_for) {
@@ -164,7 +168,7 @@ impl AsFd for Folder {
 
 impl Target {
     /// Returns this file, unless it is sealed, under any of its names.
-    pub(super) fn unsealed(
+    pub(super) fn refuse_sealed(
         self,
         sealed: &Sealed,
         request: &FileRequest<'_>,

@@ -1,5 +1,5 @@
-//! Paths that want out, things that are no files, and a thief who exchanges a folder for a link in
-//! mid-flight.
+//! Tests with hostile paths: paths that lead out of the permitted folder, entries that are not
+//! regular files, and a folder that is swapped with a symbolic link while it is accessed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,12 +18,12 @@ use super::Files;
 use crate::permissions::Permissions;
 
 /// A permitted folder `in` next to a forbidden folder `out`, with every kind of trap in the first.
-struct World {
+struct TrapFolder {
     dir: TempDir,
     files: Files,
 }
 
-impl World {
+impl TrapFolder {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (inside, outside) = (dir.path().join("in"), dir.path().join("out"));
@@ -124,9 +124,9 @@ const TRAPS: [(&str, FileErrorKind); 29] = {
 };
 
 #[test]
-fn a_trap_is_refused_by_kind_and_at_once() {
-    let world = World::new();
-    let before = world.outside();
+fn every_trap_is_refused_with_its_kind_without_blocking() {
+    let traps = TrapFolder::new();
+    let before = traps.outside();
     let began = Instant::now();
     for (path, kind) in TRAPS {
         for mode in [
@@ -134,10 +134,10 @@ fn a_trap_is_refused_by_kind_and_at_once() {
             WriteMode::Append,
             WriteMode::Insert { at_line: 1 },
         ] {
-            let error = world.write(path, mode).expect_err(path);
+            let error = traps.write(path, mode).expect_err(path);
             assert_eq!(error.kind, kind, "{path:?} {mode:?}: {error}");
         }
-        let error = world.files.read(Path::new(path)).expect_err(path);
+        let error = traps.files.read(Path::new(path)).expect_err(path);
         assert_eq!(error.kind, kind, "{path:?} read: {error}");
     }
     assert!(
@@ -145,12 +145,12 @@ fn a_trap_is_refused_by_kind_and_at_once() {
         "{:?}",
         began.elapsed()
     );
-    assert_eq!(world.outside(), before);
+    assert_eq!(traps.outside(), before);
 }
 
 #[test]
-fn what_is_no_file_is_called_what_it_is() {
-    let world = World::new();
+fn an_error_names_the_type_of_an_entry_that_is_no_file() {
+    let traps = TrapFolder::new();
     let cases = [
         ("folder", "a directory"),
         ("fifo", "a FIFO"),
@@ -159,31 +159,31 @@ fn what_is_no_file_is_called_what_it_is() {
         ("link-in", "a symbolic link"),
     ];
     for (path, what) in cases {
-        let error = world.files.read(Path::new(path)).unwrap_err();
+        let error = traps.files.read(Path::new(path)).unwrap_err();
         assert!(error.message.contains(what), "{path}: {error}");
     }
 }
 
 #[test]
 fn names_that_are_too_long_are_refused() {
-    let world = World::new();
+    let traps = TrapFolder::new();
     for path in [
         "x".repeat(256),
         "x/".repeat(2500) + "x",
         format!("folder/{}", "é".repeat(128)),
     ] {
         assert_eq!(
-            world.write(&path, WriteMode::Write).unwrap_err().kind,
+            traps.write(&path, WriteMode::Write).unwrap_err().kind,
             FileErrorKind::WriteError
         );
     }
     let longest = "x".repeat(255);
-    world.write(&longest, WriteMode::Write).unwrap();
+    traps.write(&longest, WriteMode::Write).unwrap();
 }
 
 /// The root of everything is permitted here, and still these are not.
 #[test]
-fn devices_and_the_kernels_own_files_are_no_files() {
+fn devices_and_system_files_are_refused() {
     let all = Files::open(
         &Permissions::none().allow_read("/").allow_write("/"),
         &Arc::default(),
@@ -223,7 +223,7 @@ fn devices_and_the_kernels_own_files_are_no_files() {
 }
 
 #[test]
-fn to_write_is_not_to_read_and_the_reverse() {
+fn read_and_write_permissions_are_independent() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     fs::write(root.join("f"), "x").unwrap();
@@ -256,18 +256,18 @@ fn to_write_is_not_to_read_and_the_reverse() {
 }
 
 #[test]
-fn paths_inside_are_served_however_they_are_spelled() {
-    let world = World::new();
-    let inside = world.dir.path().join("in");
-    symlink("in", world.dir.path().join("spelled")).unwrap();
-    let spelled = world.dir.path().join("spelled");
+fn permitted_paths_work_in_every_spelling() {
+    let traps = TrapFolder::new();
+    let inside = traps.dir.path().join("in");
+    symlink("in", traps.dir.path().join("spelled")).unwrap();
+    let spelled = traps.dir.path().join("spelled");
     let permissions = Permissions::none()
         .allow_read(&spelled)
         .allow_read(inside.join("folder"));
     let files = Files::open(
         &permissions,
         &Arc::default(),
-        &world.dir.path().canonicalize().unwrap(),
+        &traps.dir.path().canonicalize().unwrap(),
     )
     .unwrap();
     for path in [
@@ -294,7 +294,7 @@ fn paths_inside_are_served_however_they_are_spelled() {
 }
 
 #[test]
-fn a_root_that_is_no_folder_is_named() {
+fn an_error_names_a_root_that_is_no_folder() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "x").unwrap();
     for root in ["file", "file/in"] {
@@ -330,17 +330,17 @@ fn while_swapping(inside: &Path, run: impl FnOnce()) {
 }
 
 #[test]
-fn no_write_and_no_read_escapes_through_a_link_that_comes_and_goes() {
+fn no_access_escapes_through_a_folder_that_is_swapped_with_a_link() {
     const TRIES: usize = 20_000;
-    let world = World::new();
-    let before = world.outside();
+    let traps = TrapFolder::new();
+    let before = traps.outside();
     let (mut served, mut refused) = (0, 0);
-    while_swapping(&world.dir.path().join("in"), || {
+    while_swapping(&traps.dir.path().join("in"), || {
         for attempt in 0..TRIES {
-            // The file that the thief wants overwritten, one that he wants made, and a folder.
+            // An existing file outside, a new file outside, and a new file in a new folder outside.
             let path = ["swap/secret", "swap/new", "swap/deep/new"][attempt % 3];
-            let done = world.write(path, WriteMode::Write);
-            let read = world.files.read(Path::new("swap/secret"));
+            let done = traps.write(path, WriteMode::Write);
+            let read = traps.files.read(Path::new("swap/secret"));
             assert!(
                 read.as_ref().map_or(true, |bytes| bytes == "NEW"),
                 "the secret was read"
@@ -353,7 +353,7 @@ fn no_write_and_no_read_escapes_through_a_link_that_comes_and_goes() {
         }
     });
     assert_eq!(
-        world.outside(),
+        traps.outside(),
         before,
         "{served} served, {refused} refused"
     );

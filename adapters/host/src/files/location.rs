@@ -18,7 +18,7 @@ use crate::sealed::Sealed;
 pub(super) struct FileLocation<'r> {
     pub(super) root: &'r OwnedFd,
     /// The components between the root and the name: plain names only.
-    pub(super) way: PathBuf,
+    pub(super) folder_path: PathBuf,
     pub(super) name: OsString,
     pub(super) sealed: &'r Sealed,
 }
@@ -26,9 +26,9 @@ pub(super) struct FileLocation<'r> {
 impl FileLocation<'_> {
     /// Opens the folder of the file; none if it is absent.
     pub(super) fn folder(&self, request: &FileRequest<'_>) -> Result<Option<Folder>, FileError> {
-        let folder = Folder::below(self.root.as_fd(), &self.way, request)?;
+        let folder = Folder::below(self.root.as_fd(), &self.folder_path, request)?;
         folder
-            .map(|folder| folder.unsealed(self.sealed, request))
+            .map(|folder| folder.refuse_sealed(self.sealed, request))
             .transpose()
     }
 
@@ -37,8 +37,10 @@ impl FileLocation<'_> {
         let root = Folder::below(self.root.as_fd(), Path::new(""), request)?
             .ok_or_else(|| request.not_found())?;
         // Each folder is checked before anything is created in it.
-        self.way.iter().try_fold(root, |folder, part| {
-            folder.unsealed(self.sealed, request)?.make(part, request)
+        self.folder_path.iter().try_fold(root, |folder, part| {
+            folder
+                .refuse_sealed(self.sealed, request)?
+                .make(part, request)
         })
     }
 }
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_are_taken_out_of_the_text() {
+    fn dots_are_removed_from_paths() {
         let cases = [
             ("a", "/base/here/a"),
             ("./a/./b", "/base/here/a/b"),

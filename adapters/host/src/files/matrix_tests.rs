@@ -1,4 +1,4 @@
-//! What comes of a write, for every mode, every presence, and a file that is there or not.
+//! Tests the result of a write for every mode, every presence, and an existing or absent file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -50,8 +50,8 @@ fn listing(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Mode, presence, what is there before; what comes of it: the file after, or the kind of error
-/// with the file as before.
+/// Mode, presence, the text of the file before (`None`: absent), and the expected result: the text
+/// after the write, or the kind of error, which leaves the file unchanged.
 type Row = (
     WriteMode,
     Presence,
@@ -123,7 +123,7 @@ fn check((mode, presence, before, expected): Row) {
 }
 
 #[test]
-fn a_write_comes_to_what_its_row_says() {
+fn every_mode_and_presence_has_its_expected_result() {
     ROWS.into_iter().for_each(check);
 }
 
@@ -144,7 +144,7 @@ fn bytes_are_kept_exactly() {
 }
 
 #[test]
-fn a_file_is_collected_up_to_a_size_and_what_is_left_is_counted() {
+fn a_file_is_read_up_to_a_cap_and_the_rest_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let files = files(dir.path());
     fs::write(dir.path().join("f"), "x".repeat(100)).unwrap();
@@ -165,7 +165,7 @@ fn a_file_is_collected_up_to_a_size_and_what_is_left_is_counted() {
 }
 
 #[test]
-fn a_folder_is_listed_by_name_with_what_each_entry_is() {
+fn a_folder_is_listed_by_name_with_the_type_of_each_entry() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("b"), "four").unwrap();
     fs::create_dir(dir.path().join("a")).unwrap();
@@ -282,7 +282,7 @@ fn appends_from_many_threads_all_arrive() {
 }
 
 #[test]
-fn of_many_who_create_one_file_one_succeeds() {
+fn of_concurrent_creations_of_one_file_one_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     // Two hosts, so that the locks of one host do not order the two.
     let hosts = [files(dir.path()), files(dir.path())];
@@ -309,9 +309,9 @@ fn of_many_who_create_one_file_one_succeeds() {
     }
 }
 
-/// A rename could replace it; root may write it all the same.
+/// A rename could replace the file. Root may write to it in spite of its mode.
 #[test]
-fn a_file_is_replaced_only_where_the_system_lets_it_be_written() {
+fn a_write_protected_file_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     fs::write(&path, "old").unwrap();

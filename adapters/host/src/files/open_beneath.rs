@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rename_onto_something_is_refused_both_ways() {
+    fn renaming_onto_an_existing_name_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let handle = std::fs::File::open(dir.path()).unwrap();
         for rename in [rename_new, link_then_unlink] {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_kernels_own_file_systems_are_known() {
+    fn file_systems_of_the_operating_system_are_recognized() {
         for (path, expected) in [
             ("/proc", true),
             ("/proc/self", true),

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_committed_leaves_nothing() {
+    fn a_replacement_that_is_not_committed_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let request = FileRequest::new(Purpose::Write, Path::new("f"));
         let root = File::open(dir.path()).unwrap();

@@ -48,7 +48,7 @@ impl Roots {
         let roots = folders.map(|folder| {
             let path = working_dir.join(folder);
             let made = if purpose == Purpose::Write {
-                make(&path, &sealed)
+                create_if_absent(&path, &sealed)
             } else {
                 Ok(())
             };
@@ -71,11 +71,11 @@ impl Roots {
         let absolute = location::absolute(request, &self.working_dir)?;
         let (root, below) =
             self.below(&absolute, absolute.parent().unwrap_or(&absolute), request)?;
-        let (way, name) =
+        let (folder_path, name) =
             location::split(&below).ok_or_else(|| request.not_a_file("a directory"))?;
         Ok(FileLocation {
             root,
-            way: way.to_owned(),
+            folder_path: folder_path.to_owned(),
             name: name.to_owned(),
             sealed: &self.sealed,
         })
@@ -112,7 +112,7 @@ impl Roots {
         };
         // Exact, since no part of the way below a root may be a link.
         let whole = root.canonical.join(below);
-        if let Some(sealed) = self.sealed.holding(&whole) {
+        if let Some(sealed) = self.sealed.find_containing(&whole) {
             return Err(request.sealed(&sealed));
         }
         Ok((&root.handle, below.to_owned()))
@@ -120,8 +120,10 @@ impl Roots {
 }
 
 /// Creates a folder and its parents if they are absent. Nothing is created in a sealed folder.
-fn make(path: &Path, sealed: &Sealed) -> io::Result<()> {
-    let is_sealed = sealed.holding(&canonical_existing_part(path)).is_some();
+fn create_if_absent(path: &Path, sealed: &Sealed) -> io::Result<()> {
+    let is_sealed = sealed
+        .find_containing(&canonical_existing_part(path))
+        .is_some();
     if is_sealed || path.exists() {
         Ok(())
     } else {

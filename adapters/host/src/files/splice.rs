@@ -16,12 +16,12 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// How an old file and new bytes are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Splice {
-    /// How many bytes of the old file come before the new bytes; none: the old file is dropped.
+    /// The number of bytes of the old file before the new bytes; `None` drops the old file.
     at: Option<u64>,
-    /// An LF goes before the new bytes.
-    opens_line: bool,
-    /// An LF goes after them.
-    closes_line: bool,
+    /// Whether an LF is added before the new bytes.
+    has_lf_before: bool,
+    /// Whether an LF is added after the new bytes.
+    has_lf_after: bool,
 }
 
 /// A line that an old file does not have.
@@ -42,8 +42,8 @@ impl Splice {
         request: &FileRequest<'_>,
     ) -> Result<Self, FileError> {
         match (mode, old) {
-            (WriteMode::Write, _) => Ok(Self::plain(None)),
-            (WriteMode::Append, _) => Ok(Self::plain(Some(u64::MAX))),
+            (WriteMode::Write, _) => Ok(Self::without_line_feeds(None)),
+            (WriteMode::Append, _) => Ok(Self::without_line_feeds(Some(u64::MAX))),
             (WriteMode::Insert { at_line }, Some(old)) => {
                 Self::before_line(old, at_line, bytes, request)
             }
@@ -53,11 +53,11 @@ impl Splice {
         }
     }
 
-    fn plain(at: Option<u64>) -> Self {
+    fn without_line_feeds(at: Option<u64>) -> Self {
         Self {
             at,
-            opens_line: false,
-            closes_line: false,
+            has_lf_before: false,
+            has_lf_after: false,
         }
     }
 
@@ -85,9 +85,9 @@ impl Splice {
             old.seek(SeekFrom::Start(0))?;
             io::copy(&mut old.by_ref().take(*at), out)?;
         }
-        out.write_all(if self.opens_line { b"\n" } else { b"" })?;
+        out.write_all(if self.has_lf_before { b"\n" } else { b"" })?;
         out.write_all(bytes)?;
-        out.write_all(if self.closes_line { b"\n" } else { b"" })?;
+        out.write_all(if self.has_lf_after { b"\n" } else { b"" })?;
         if let Some((old, _)) = kept {
             io::copy(old, out)?;
         }
@@ -146,11 +146,11 @@ impl Lines {
         }
         let at = self.start.unwrap_or(self.size);
         let has_bytes = !bytes.is_empty();
-        let closes_line = has_bytes && at < self.size && !bytes.ends_with(b"\n");
+        let has_lf_after = has_bytes && at < self.size && !bytes.ends_with(b"\n");
         Ok(Splice {
             at: Some(at),
-            opens_line: has_bytes && self.start.is_none(),
-            closes_line,
+            has_lf_before: has_bytes && self.start.is_none(),
+            has_lf_after,
         })
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_has_no_lines_and_an_interruption_is_none() {
+    fn a_read_error_is_returned_and_an_interruption_is_retried() {
         struct Fails(Vec<io::ErrorKind>);
         impl Read for Fails {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inserted_stands_before_its_line_and_shares_none() {
+    fn inserted_text_precedes_its_line_and_shares_no_line() {
         let cases = [
             ("", 1, "x", Ok("x")),
             ("", 0, "x", Err(0)),

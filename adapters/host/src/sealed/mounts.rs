@@ -53,14 +53,14 @@ impl Mounts {
     /// # Errors
     /// The mounts cannot be listed.
     pub(crate) fn read() -> io::Result<Self> {
-        Ok(Self(mounts(&std::fs::read(MOUNT_TABLE)?)))
+        Ok(Self(parse_mounts(&std::fs::read(MOUNT_TABLE)?)))
     }
 
     /// `paths`, and every other path that leads to one of them or into it.
     pub(crate) fn aliases<'p>(&self, paths: impl IntoIterator<Item = &'p Path>) -> Vec<PathBuf> {
         paths
             .into_iter()
-            .flat_map(|path| named(path, &self.0))
+            .flat_map(|path| find_aliases(path, &self.0))
             .collect()
     }
 
@@ -84,17 +84,17 @@ impl Mounts {
 
 /// Parses a list of mounts in the format of proc(5): number, parent, device, root, mount point,
 /// options, a dash, type, and fields that are not used.
-fn mounts(table: &[u8]) -> Vec<Mount> {
+fn parse_mounts(table: &[u8]) -> Vec<Mount> {
     table
         .split(|byte| *byte == b'\n')
-        .filter_map(mount)
+        .filter_map(parse_mount)
         .collect()
 }
 
-fn mount(line: &[u8]) -> Option<Mount> {
+fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ').skip(2);
     let device = OsStr::from_bytes(fields.next()?).to_owned();
-    let (root, mount_point) = (unescaped(fields.next()?), unescaped(fields.next()?));
+    let (root, mount_point) = (unescape(fields.next()?), unescape(fields.next()?));
     // Any number of optional fields comes before the dash.
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
     Some(Mount {
@@ -106,7 +106,7 @@ fn mount(line: &[u8]) -> Option<Mount> {
 }
 
 /// Decodes escapes: blanks, tabs, line ends and backslashes are written as three octal digits.
-fn unescaped(field: &[u8]) -> PathBuf {
+fn unescape(field: &[u8]) -> PathBuf {
     let (mut bytes, mut at) = (Vec::with_capacity(field.len()), 0);
     while let Some(byte) = field.get(at) {
         let octal = field
@@ -128,13 +128,13 @@ fn unescaped(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-fn named(path: &Path, mounts: &[Mount]) -> Vec<PathBuf> {
+fn find_aliases(path: &Path, mounts: &[Mount]) -> Vec<PathBuf> {
     let mut names = vec![path.to_owned()];
     // Of several mounts at one path, the last one hides the others.
-    let holding = mounts
+    let containing = mounts
         .iter()
         .filter(|mount| path.starts_with(&mount.mount_point));
-    let Some(own) = holding.max_by_key(|mount| mount.mount_point.as_os_str().len()) else {
+    let Some(own) = containing.max_by_key(|mount| mount.mount_point.as_os_str().len()) else {
         return names;
     };
     let Ok(below) = path.strip_prefix(&own.mount_point) else {
@@ -165,16 +165,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_where_a_folder_is_mounted_is_a_name_for_it() {
+    fn every_mount_of_a_folder_is_an_alias() {
         let table = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n\
             30 22 254:0 /srv/store /mnt/copy rw - ext4 /dev/vda rw\n\
             31 22 254:0 /srv /mnt/srv\\040two rw - ext4 /dev/vda rw\n\
             32 22 254:0 /srv/store/log /mnt/log rw - ext4 /dev/vda rw\n\
             33 22 0:21 / /tmp rw - tmpfs tmpfs rw\n\
             34 22 0:5 / /srv/root/dev rw,nosuid shared:2 master:1 - devtmpfs udev rw\n";
-        let mounts = mounts(table);
+        let mounts = parse_mounts(table);
         let names = |path: &str| {
-            let mut names: Vec<_> = named(Path::new(path), &mounts)
+            let mut names: Vec<_> = find_aliases(Path::new(path), &mounts)
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect();

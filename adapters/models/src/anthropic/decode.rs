@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stop_reason_is_told_apart_and_a_new_one_is_refused() {
+    fn every_stop_reason_is_decoded_and_an_unknown_one_is_refused() {
         let cases = [
             ("\"end_turn\"", Some(StopReason::EndTurn)),
             ("\"tool_use\"", Some(StopReason::ToolUse)),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_understood_and_kept_as_they_came() {
+    fn blocks_are_decoded_and_keep_their_original_text() {
         let blocks = [
             r#"{"type":"text",  "text":"a\u00e9","citations":null}"#,
             r#"{"type":"tool_use","id":"t1","name":"ls","input":{"n": 1.10, "b":2},"caller":{"type":"direct"}}"#,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_malformed_and_shown() {
+    fn an_invalid_reply_is_malformed_and_quoted() {
         let cases = [
             ("", "EOF"),
             ("<html>bad gateway</html>", "bad gateway"),

@@ -240,7 +240,7 @@ mod tests {
     const END: &str = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":12}}"#;
     const STOP: &str = r#"{"type":"message_stop"}"#;
 
-    /// The deltas of one block, and the block as it would have come whole.
+    /// Test case: the deltas of a block, and the equal complete block.
     fn check(start: &str, deltas: &[&str], whole: &str) {
         let start =
             format!(r#"{{"type":"content_block_start","index":0,"content_block":{start}}}"#);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_without_an_envelope_is_told_by_its_kind() {
+    fn a_failure_without_an_envelope_is_classified_by_its_type() {
         let cases = [
             (
                 r#"{"code":500,"message":"the output does not parse","type":"server_error"}"#,
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streamed_block_is_the_block_that_would_have_come_whole() {
+    fn a_streamed_block_equals_the_complete_block() {
         check(
             r#"{"type":"text","text":""}"#,
             &[
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_no_json_reach_the_kernel_and_not_the_block() {
+    fn invalid_arguments_reach_the_kernel_and_are_not_in_the_block() {
         let events = [
             START,
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"ls","input":{}}}"#,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_endless_fields_is_refused() {
+    fn a_block_with_too_many_fields_is_refused() {
         let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#;
         let fields = |from: usize, to: usize| {
             (from..to)
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
+    fn a_truncated_or_invalid_stream_fails_with_its_kind() {
         let text = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}"#;
         let overloaded =
             r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;

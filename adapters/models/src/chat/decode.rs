@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_finish_reason_is_told_apart_and_a_new_one_is_refused() {
+    fn every_finish_reason_is_decoded_and_an_unknown_one_is_refused() {
         let cases = [
             ("\"stop\"", Some(StopReason::EndTurn)),
             ("\"length\"", Some(StopReason::MaxTokens)),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_that_failed_is_worth_another() {
+    fn failed_sampling_is_a_transient_error() {
         let cases = [
             ("error", ModelErrorKind::CutStream),
             (
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_carries_the_message_as_it_came() {
+    fn the_first_block_keeps_the_original_message() {
         let call = r#"{"index":0,"id":"c1","type":"function","function":{"name":"ls","arguments":"{\"n\": 1.10}"}}"#;
         let bare = r#"{"id":"c2","function":{"name":"cd","arguments":{"to":"x"}}}"#;
         let message = format!(
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_id_goes_back_with_the_one_that_its_answer_carries() {
+    fn a_call_without_an_id_is_sent_back_with_the_id_of_its_answer() {
         for id in ["", r#""id":"","#, r#""id":null,"#] {
             let call = format!(
                 r#"{{{id}"type":"function","function":{{"name":"ls","arguments":"{{}}"}}}}"#
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_no_json_reach_the_kernel_and_do_not_go_back() {
+    fn invalid_arguments_reach_the_kernel_and_are_not_sent_back() {
         let call = |args: &str| {
             format!(
                 r#"{{"id":"c","type":"function","function":{{"name":"ls","arguments":{args}}}}}"#
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_counted_once() {
+    fn cached_and_thinking_tokens_are_counted_once() {
         let usage = json!({"prompt_tokens": 100, "completion_tokens": 9, "total_tokens": 109,
             "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
             "completion_tokens_details": {"reasoning_tokens": 5}});
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_malformed_and_a_failure_is_one() {
+    fn an_invalid_reply_is_malformed_and_a_reported_failure_is_classified() {
         let nameless = r#"{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"","arguments":""}}]}"#;
         for json in [
             "",

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn another_reply_has_other_ids() {
+    fn different_replies_have_different_call_ids() {
         let origin = |id: &str, created: u64| Origin {
             id: Some(id.into()),
             created: Some(created.into()),

@@ -163,7 +163,7 @@ mod tests {
     const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
     const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
 
-    /// The deltas of a message, and the message as it would have come whole.
+    /// Test case: the deltas of a message, and the equal complete message.
     fn check(deltas: &[&str], whole: &str) {
         let deltas: Vec<_> = deltas.iter().map(|fields| delta(fields)).collect();
         let events: Vec<_> = deltas
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streamed_message_is_the_message_that_would_have_come_whole() {
+    fn a_streamed_message_equals_the_complete_message() {
         check(
             &[
                 r#"{"role":"assistant","content":""}"#,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_ids_are_named_alike_streamed_and_whole() {
+    fn calls_without_ids_get_equal_ids_streamed_and_complete() {
         check(
             &[
                 r#"{"role":"assistant","content":"so"}"#,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_told() {
+    fn deltas_are_reported() {
         let events = [
             delta(r#"{"reasoning":"hm"}"#),
             delta(r#"{"content":"so"}"#),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_comes_as_parts_and_as_text_is_all_kept() {
+    fn content_that_arrives_as_parts_and_as_text_is_kept_completely() {
         let thought = |text: &str| {
             format!(r#"{{"type":"thinking","thinking":[{{"type":"text","text":"{text}"}}]}}"#)
         };
@@ -293,7 +293,7 @@ mod tests {
         );
     }
 
-    /// The deltas of a content, its parts as they are kept, and what is told of it.
+    /// Test case: the deltas of a content, its stored parts, and the reported deltas.
     fn check_content(parts: &[String], kept: &[String], thoughts: &[Delta], said: &str) {
         let parts: Vec<_> = parts.iter().map(String::as_str).collect();
         check(
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
+    fn a_truncated_or_invalid_stream_fails_with_its_kind() {
         let text = &*delta(r#"{"content":"a"}"#);
         let failed = r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#;
         let bare = r#"{"code":500,"message":"full","type":"exceed_context_size_error"}"#;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_of_endless_fields_or_calls_is_refused() {
+    fn a_reply_with_too_many_fields_or_calls_is_refused() {
         let fields: Vec<_> = (0..1_000)
             .map(|n| delta(&format!(r#"{{"k{n}":1}}"#)))
             .collect();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_finish_reason_is_told_apart_and_a_new_one_is_refused() {
+    fn every_finish_reason_is_decoded_and_an_unknown_one_is_refused() {
         let cases = [
             ("STOP", Some(StopReason::EndTurn)),
             ("MAX_TOKENS", Some(StopReason::MaxTokens)),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_that_failed_is_worth_another() {
+    fn failed_sampling_is_a_transient_error() {
         for word in [
             "MALFORMED_FUNCTION_CALL",
             "MALFORMED_RESPONSE",
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_understood_and_kept_as_they_came() {
+    fn parts_are_decoded_and_keep_their_original_text() {
         let parts = [
             r#"{"text":"hm","thought":true}"#,
             r#"{"text":"so",  "thoughtSignature":"s=="}"#,
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_is_blocked_is_refused_content_and_what_is_no_reply_is_malformed() {
+    fn a_blocked_prompt_is_refused_content_and_an_invalid_reply_is_malformed() {
         let blocked =
             r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{}}"#;
         assert_eq!(

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_a_model_leads_nowhere_else() {
+    fn a_model_name_cannot_change_the_path() {
         let cases = [
             ("gemini-2.5-pro", Some("models/gemini-2.5-pro")),
             ("models/gemini-2.5-pro", Some("models/gemini-2.5-pro")),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_ours_is_not_sent() {
+    fn a_generated_id_is_not_sent() {
         assert_eq!(
             (sent_id(&call_without_id("r", 3)), sent_id("abc")),
             (None, Some("abc"))

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_grow_and_what_carries_more_stays_what_it_is() {
+    fn plain_texts_are_joined_and_parts_with_other_fields_stay_separate() {
         let events = [
             event(r#"{"text":"h","thought":true}"#, ""),
             event(r#"{"text":"m","thought":true}"#, ""),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
+    fn a_truncated_or_invalid_stream_fails_with_its_kind() {
         let text = &*event(r#"{"text":"a"}"#, "");
         let failed = r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"quota"}}"#;
         let blocked = r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#;

@@ -41,13 +41,13 @@ struct Recording {
 /// Why a recording cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the recording cannot be read: {0}")]
     Read(#[from] std::io::Error),
-    /// It is something else.
+    /// The file is not a recording.
     #[error("this is no recording: its first line has to be {{\"dormouse_recording\":{VERSION}}}")]
     Other,
-    /// A later version wrote it.
+    /// A later version of this program wrote the file.
     #[error(
         "the recording has version {0}, and this program reads version {VERSION}: use the program \
          that made it"
@@ -56,7 +56,7 @@ pub enum ReplayError {
     /// A line is damaged.
     #[error("line {line} of the recording is damaged: {why}")]
     Damaged {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// What is wrong.
         why: String,

@@ -1,4 +1,5 @@
-//! What is recorded is served again, and what is not is told apart to the byte.
+//! Tests that recorded requests are served again, and that other requests fail with their first
+//! differing byte.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -22,7 +23,7 @@ impl Redact for Password {
     }
 }
 
-/// Gives these ends, one after the other.
+/// A model whose calls end with these replies and errors, in order.
 struct Ends(Mutex<Vec<Result<Reply, ModelError>>>);
 
 impl Model for Ends {
@@ -64,7 +65,7 @@ async fn ask(model: &impl Model, messages: &[&str]) -> Result<Reply, ModelError>
         .await
 }
 
-/// The recording of these requests, which end so.
+/// Records these requests with these replies and errors.
 async fn recorded(
     calls: Vec<(&[&str], Result<Reply, ModelError>)>,
     redact: Option<Password>,
@@ -89,7 +90,7 @@ async fn recorded(
 }
 
 #[tokio::test]
-async fn a_recording_gives_every_end_again() {
+async fn a_replay_serves_every_reply_and_error_again() {
     let mut overloaded = ModelError::new(ModelErrorKind::Overloaded, "busy");
     overloaded.retry_after = Some(Duration::from_millis(7_000));
     let calls: Vec<(&[&str], _)> = vec![
@@ -122,7 +123,7 @@ async fn a_recording_gives_every_end_again() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_never_made_is_told_apart_to_the_byte() {
+async fn an_unrecorded_request_fails_with_the_first_differing_byte() {
     let text = recorded(
         vec![(&["one", "two"], says("a")), (&["one", "three"], says("b"))],
         None,
@@ -157,7 +158,7 @@ async fn a_request_that_was_never_made_is_told_apart_to_the_byte() {
 }
 
 #[tokio::test]
-async fn a_secret_is_on_no_line_and_the_run_can_be_repeated_all_the_same() {
+async fn a_redacted_recording_holds_no_secret_and_can_be_replayed() {
     let text = recorded(
         vec![(&["my password is hunter2"], says("hunter2 it is"))],
         Some(Password),
@@ -180,7 +181,7 @@ async fn a_secret_is_on_no_line_and_the_run_can_be_repeated_all_the_same() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_by_line() {
+fn an_invalid_recording_is_refused_with_its_line() {
     let part = "{\"dormouse_recording\":1}\n{\"part\":1}\n";
     let cases = [
         (String::new(), "no recording"),

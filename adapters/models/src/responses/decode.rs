@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_model_stopped_is_told_apart_and_what_is_new_is_refused() {
+    fn every_status_is_decoded_and_an_unknown_one_is_refused() {
         let incomplete = |reason: &str| {
             format!(r#""status":"incomplete","incomplete_details":{{"reason":"{reason}"}}"#)
         };
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_understood_and_kept_as_they_came() {
+    fn items_are_decoded_and_keep_their_original_text() {
         let reasoning = r#"{"id":"r", "type":"reasoning","summary":[],"encrypted_content":"x=="}"#;
         let new = r#"{"kind":1,"type":"not_yet_invented"}"#;
         let found = reply(&[reasoning, SAID, CALL, new], r#""status":"completed""#).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_no_json_reach_the_kernel_and_do_not_go_back() {
+    fn invalid_arguments_reach_the_kernel_and_are_not_sent_back() {
         let cut = r#"{"id":"f","type":"function_call","call_id":"c","name":"ls","arguments":"{\"n\": ","status":"x"}"#;
         let found = reply(&[cut], r#""status":"completed""#).unwrap();
         let [
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_and_what_is_no_reply_is_malformed() {
+    fn a_reported_failure_is_classified_and_an_invalid_reply_is_malformed() {
         let failed = reply(
             &[],
             r#""status":"failed","error":{"code":"server_error","message":"oops"}"#,

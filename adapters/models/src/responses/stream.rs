@@ -135,7 +135,7 @@ mod tests {
     const DONE: &str = r#"{"type":"response.completed","response":{"status":"completed","output":[],"usage":{"input_tokens":7,"output_tokens":3,"input_tokens_details":{"cached_tokens":5},"output_tokens_details":{"reasoning_tokens":2}}}}"#;
 
     #[test]
-    fn items_come_in_their_order_and_what_they_bring_is_told() {
+    fn items_keep_their_order_and_deltas_are_reported() {
         let events = [
             BEGUN,
             r#"{"type":"response.reasoning_summary_text.delta","delta":"hm"}"#,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_or_senseless_fails_by_kind() {
+    fn a_truncated_or_invalid_stream_fails_with_its_kind() {
         let cut = r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"x"}}}"#;
         let failed = r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"}}}"#;
         let error = r#"{"type":"error","code":"server_error","message":"m","param":null}"#;

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_takes_what_it_says() {
+    fn a_capture_takes_the_first_the_last_or_all_matches() {
         let cases = [
             (r"pattern = '\w@\d'", Some(r#""c@3""#)),
             (r"pattern = '(\w)@\d'", Some(r#""c""#)),

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_holds_or_it_does_not() {
+    fn conditions_are_evaluated_against_the_conversation() {
         let cases = [
             ("", true),
             ("program = 'auditor'", true),

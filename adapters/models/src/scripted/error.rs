@@ -14,7 +14,7 @@ pub enum ScriptError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The script is not valid.

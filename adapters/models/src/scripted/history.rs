@@ -202,7 +202,7 @@ mod tests {
     use crate::scripted::testing::{answer, request, said, used};
 
     #[test]
-    fn the_prompt_is_what_was_asked_last_and_a_forked_child_has_its_own() {
+    fn the_prompt_is_the_last_input_or_the_prompt_of_the_fork() {
         let fork = || used("f1", "fork", r#"{"prompts": ["count a", "count b"]}"#);
         let cases = [
             (vec![], "", 0),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_picks_its_texts_and_no_others() {
+    fn a_source_selects_only_texts_of_its_origin() {
         let request = request(vec![
             said("in"),
             used("a", "ls", "{}"),

@@ -33,7 +33,7 @@ struct WrittenCall {
     args: Map<String, serde_json::Value>,
 }
 
-/// What a template or an expression failed with, for the author of the script.
+/// The error of a template or an expression, for the author of the script.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RenderError {
     #[error("{problem} in '{line}'; variables with a value: {known}")]
@@ -43,7 +43,7 @@ pub(crate) enum RenderError {
         /// The names of the variables that have a value.
         known: String,
     },
-    /// What a template wrote is no list of calls.
+    /// The output of a template is not a list of calls.
     #[error(
         "calls_json must render to [{{\"tool\": \"…\", \"args\": {{…}}}}, …], but {problem} in: \
          {written}"
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_shows_the_line_and_what_has_a_value() {
+    fn a_template_error_shows_the_line_and_the_defined_variables() {
         for (rendered, parts) in [
             (
                 text("ok\n{{ missing }}", &variables()),

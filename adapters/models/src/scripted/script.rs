@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_points_into_the_file_and_says_what_is_valid() {
+    fn an_error_points_into_the_file_and_lists_what_is_valid() {
         let turn = "[[turn]]\ntext = 'x'\n";
         check("", (1, 1), &["s.toml:1:1", "[[turn]]", "calls_json"]);
         check("[[turns]]\n", (1, 3), &["unknown field `turns`", "`turn`"]);

@@ -1,4 +1,4 @@
-//! Whole replies of scripts.
+//! Tests of complete replies of scripted models.
 
 use std::sync::Mutex;
 
@@ -145,7 +145,7 @@ async fn the_same_request_gets_the_same_reply_and_names_do_not_repeat() {
 }
 
 #[tokio::test]
-async fn forks_are_told_apart_by_their_prompts() {
+async fn forked_children_are_distinguished_by_their_prompts() {
     let forks = script(
         "[[turn]]\nwhen.prompt = 'licences'\ntext = 'L'\n[[turn]]\nwhen = {prompt = 'versions', \
          tool = 'fork'}\ntext = 'V'\n[[turn]]\nwhen.tool = 'fork'\ntext = 'parent'",
@@ -177,7 +177,7 @@ async fn forks_are_told_apart_by_their_prompts() {
 }
 
 #[tokio::test]
-async fn failures_say_what_is_missing() {
+async fn a_script_without_a_matching_turn_reports_what_is_missing() {
     let cases = [
         (
             Scripted::silent(),
@@ -210,7 +210,7 @@ async fn failures_say_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_turn_says_something_and_why_it_stops() {
+async fn a_turn_has_a_text_and_a_stop_reason() {
     let cases = [
         (
             "text = 'no: {{ last }}'\nstop = 'refusal'",

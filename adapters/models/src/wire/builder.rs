@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_needed_where_the_server_is_not_this_machine() {
+    fn a_key_is_required_unless_the_server_is_this_machine() {
         use ModelErrorKind as Kind;
         let cases = [
             ("https://api.anthropic.com", None, Err(Kind::Authentication)),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_an_api_follows_an_address_that_does_not_say_it() {
+    fn the_api_version_is_appended_to_an_address_without_it() {
         let chat = check::<crate::chat::Completions>;
         chat(
             "https://api.openai.com",
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_stands_in_no_debug_output() {
+    fn debug_output_does_not_contain_the_key() {
         fn shown<C: Codec>() -> String {
             let builder = Client::<C>::builder().api_key("sk-canary");
             let builder = builder.base_url("http://u:sk-canary@127.0.0.1:1/sk-canary");

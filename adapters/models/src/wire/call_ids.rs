@@ -44,7 +44,7 @@ mod tests {
     use crate::testing::{kept, message, used};
 
     #[test]
-    fn an_id_is_its_own_unless_it_is_refused() {
+    fn an_id_is_unchanged_unless_the_provider_refuses_it() {
         assert_eq!(fitting("toolu_01-A", 40), "toolu_01-A");
         for strange in ["functions.ls:0", "", "é", &"x".repeat(41)] {
             let sent = fitting(strange, 40);

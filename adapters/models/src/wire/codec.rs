@@ -52,9 +52,9 @@ pub enum Mark {
 pub struct Turn<'a> {
     /// The message.
     pub message: &'a Message,
-    /// The one before it, if there is one.
+    /// The message before it in the conversation, if there is one.
     pub before: Option<&'a Message>,
-    /// The bytes of the media that it names.
+    /// The bytes of the media that the message references.
     pub media: &'a BTreeMap<FdId, Bytes>,
     /// Whether it has a cache breakpoint.
     pub mark: Mark,
@@ -97,7 +97,7 @@ pub enum Version {
 pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The name of the format in [`Raw`](dormouse_proto::message::Raw) blocks.
     const FORMAT: &'static str;
-    /// Whose format it is.
+    /// The provider that defined the format.
     const SERVICE: Service;
     /// Whether the usage comes after the end of a streamed reply: a stream that ends between the
     /// two still holds a complete reply.
@@ -105,7 +105,7 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The decoder of streamed replies.
     type Decoder: Decoder;
 
-    /// The codec for this server, since some servers speak another dialect.
+    /// Adapts the codec to the server at `host`, since some servers use a dialect of the format.
     #[must_use]
     fn at(self, _host: &str) -> Self {
         self

@@ -1,4 +1,4 @@
-//! Classifies failures by what helps against them.
+//! Classifies the failures of model calls by their remedy: retry, another model, or a correction.
 //!
 //! Providers use different words for the same failure, and compatible servers mix them. So there is
 //! one table of words for all providers.
@@ -62,13 +62,13 @@ impl ProviderError {
         Some(provider_error).filter(|provider_error| *provider_error != Self::default())
     }
 
-    fn says(&self, word: &str) -> bool {
-        self.words.iter().any(|said| said == word)
+    fn has_word(&self, word: &str) -> bool {
+        self.words.iter().any(|found| found == word)
     }
 
     /// The explanation of the provider, shortened: it is stored in the journal, and a body may have
     /// many megabytes.
-    fn worded(&self) -> String {
+    fn format_explanation(&self) -> String {
         const MAX_CHARS: usize = 2_000;
         let worded = match (self.words.first(), self.message.as_str()) {
             (None, "") => "no explanation was given".to_owned(),
@@ -78,8 +78,8 @@ impl ProviderError {
         excerpt(&worded, MAX_CHARS)
     }
 
-    /// The wait that the explanation asks for, if waiting helps.
-    fn wait_in_words(&self, kind: Kind) -> Option<Duration> {
+    /// The delay that the message of the provider mentions, if a retry after a delay can succeed.
+    fn delay_in_message(&self, kind: Kind) -> Option<Duration> {
         (kind == Kind::Overloaded)
             .then(|| retry_after::in_words(&self.message))
             .flatten()
@@ -98,7 +98,7 @@ impl ProviderError {
         }
         WORDS
             .iter()
-            .find(|(word, _)| self.says(word))
+            .find(|(word, _)| self.has_word(word))
             .map(|(_, kind)| *kind)
     }
 }
@@ -182,10 +182,14 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
         message: beginning(body.trim()),
         ..ProviderError::default()
     });
-    let kind = advised(headers, of_status(status, &provider_error));
+    let kind = apply_advice(headers, of_status(status, &provider_error));
     let mut failure = ModelError::new(
         kind,
-        format!("status {}: {}", status.as_u16(), provider_error.worded()),
+        format!(
+            "status {}: {}",
+            status.as_u16(),
+            provider_error.format_explanation()
+        ),
     );
     let hint = || {
         retry_after::after(headers)
@@ -196,7 +200,7 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
         .is_transient()
         .then(hint)
         .flatten()
-        .or_else(|| provider_error.wait_in_words(kind));
+        .or_else(|| provider_error.delay_in_message(kind));
     failure
 }
 
@@ -216,11 +220,14 @@ pub(crate) fn in_body(error: &Value) -> ModelError {
         .status
         .map(|status| format!("status {}: ", status.as_u16()))
         .unwrap_or_default();
-    let mut failure = ModelError::new(kind, format!("{status}{}", provider_error.worded()));
+    let mut failure = ModelError::new(
+        kind,
+        format!("{status}{}", provider_error.format_explanation()),
+    );
     let hint = provider_error
         .retry_after
         .filter(|_| failure.is_transient());
-    failure.retry_after = hint.or_else(|| provider_error.wait_in_words(kind));
+    failure.retry_after = hint.or_else(|| provider_error.delay_in_message(kind));
     failure
 }
 
@@ -268,7 +275,7 @@ fn of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
 }
 
 /// Applies the advice of the provider, which takes precedence over the status.
-fn advised(headers: &HeaderMap, kind: Kind) -> Kind {
+fn apply_advice(headers: &HeaderMap, kind: Kind) -> Kind {
     let transient = ModelError::new(kind, "").is_transient();
     match headers.get("x-should-retry").map(|value| value.as_bytes()) {
         Some(b"false") if transient => Kind::Unavailable,
@@ -327,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_tells_what_helps() {
+    fn a_status_determines_the_kind_of_failure() {
         let overflow = "prompt is too long: 208310 tokens > 200000 maximum";
         let llama = "request (1200 tokens) exceeds the available context size (512 tokens), try \
              increasing it";
@@ -396,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_is_understood_in_its_own_words() {
+    fn the_error_words_of_every_provider_are_classified() {
         let openai = |kind: &str, code: Value, message: &str| json!({"error": {"type": kind, "code": code, "message": message, "param": null}});
         let gemini = |code: u16, status: &str, message: &str| json!({"error": {"code": code, "status": status, "message": message}});
         let bad_key = json!({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API \
@@ -530,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_mid_stream_is_told_by_its_words() {
+    fn a_failure_within_a_stream_is_classified_by_its_words() {
         let cases = [
             (
                 json!({"error": {"code": "rate_limit_exceeded", "message": "slow"}}),
@@ -613,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_error_body_is_shown() {
+    fn a_body_without_an_error_object_is_quoted() {
         let error = in_answer(
             StatusCode::BAD_GATEWAY,
             &HeaderMap::new(),
@@ -626,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_without_end_is_cut_and_a_key_that_was_cut_is_taken_out() {
+    fn a_long_explanation_is_cut_and_a_cut_key_is_removed() {
         let key = "sk-ant-canary-0123456789";
         for (at, kind) in [(190, "text/html"), (1_990, "json")] {
             let said = format!("{}{key}{}", "x".repeat(at), "y".repeat(1 << 20));
@@ -670,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_stands_in_the_body_counts() {
+    fn a_delay_in_the_body_is_used() {
         let body = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota", "details": [
             {"@type": "type.googleapis.com/google.rpc.QuotaFailure"},
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]}});

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_found_by_who_it_is_and_by_what_stands_before_it() {
+    fn a_message_is_found_by_its_address_and_the_message_before_it() {
         let encoded = MessageCache::default();
         let [a, b, twin] = ["a", "b", "b"].map(|text| Arc::new(Message::user(text)));
         encoded.keep(vec![(
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_ends_with_the_messages() {
+    fn entries_are_dropped_with_their_messages() {
         let encoded = MessageCache::default();
         let living: Vec<_> = (0..100)
             .map(|n| Arc::new(Message::user(n.to_string())))

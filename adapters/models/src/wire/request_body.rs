@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_pieces_leave_together_and_large_ones_as_they_are() {
+    fn small_chunks_are_sent_joined_and_large_ones_unchanged() {
         let mut body = Body::default();
         let lens = [
             10,

@@ -1,4 +1,4 @@
-//! Reads how long a provider asks clients to wait.
+//! Parses the delay that a provider requests before the next attempt, from headers and error texts.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,18 +15,20 @@ pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
                 .unwrap_or(Duration::ZERO),
         )
     };
-    let after_ms = text(headers, "retry-after-ms").and_then(|ms| scaled(ms, 1e-3));
+    let after_ms = header_text(headers, "retry-after-ms").and_then(|ms| scaled(ms, 1e-3));
     after_ms.or_else(|| {
-        text(headers, "retry-after").and_then(|after| scaled(after, 1.0).or_else(|| date(after)))
+        header_text(headers, "retry-after")
+            .and_then(|after| scaled(after, 1.0).or_else(|| date(after)))
     })
 }
 
 /// The time until a rate limit is reset, of requests or tokens, whichever takes longer.
 pub(super) fn reset(headers: &HeaderMap) -> Option<Duration> {
     let resets = ["requests", "tokens"].into_iter().filter_map(|kind| {
-        let is_used_up = text(headers, &format!("x-ratelimit-remaining-{kind}")) == Some("0");
+        let is_used_up =
+            header_text(headers, &format!("x-ratelimit-remaining-{kind}")) == Some("0");
         is_used_up
-            .then(|| spelled(text(headers, &format!("x-ratelimit-reset-{kind}"))?))
+            .then(|| parse_duration(header_text(headers, &format!("x-ratelimit-reset-{kind}"))?))
             .flatten()
     });
     resets.max()
@@ -49,11 +51,11 @@ pub(super) fn in_words(sentence: &str) -> Option<Duration> {
         .split_whitespace()
         .map(|word| word.trim_end_matches(['.', ',', ';', ':', '!', ')']));
     let (wait, unit) = (words.next()?, words.next().unwrap_or_default());
-    spelled(wait).or_else(|| spelled(&format!("{wait}{}", short(unit)?)))
+    parse_duration(wait).or_else(|| parse_duration(&format!("{wait}{}", unit_symbol(unit)?)))
 }
 
 /// A unit of time, as it follows a number in a sentence.
-fn short(unit: &str) -> Option<&'static str> {
+fn unit_symbol(unit: &str) -> Option<&'static str> {
     Some(match unit {
         "ms" | "millisecond" | "milliseconds" => "ms",
         "s" | "second" | "seconds" => "s",
@@ -64,7 +66,7 @@ fn short(unit: &str) -> Option<&'static str> {
 }
 
 /// `6m0s`, `1.5s`, `20ms`, `1h2m3s`: each part once, from the left.
-fn spelled(mut text: &str) -> Option<Duration> {
+fn parse_duration(mut text: &str) -> Option<Duration> {
     let mut sum = Duration::ZERO;
     while !text.is_empty() {
         let (number, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
@@ -86,7 +88,7 @@ fn spelled(mut text: &str) -> Option<Duration> {
     Some(sum).filter(|sum| !sum.is_zero())
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_read_in_every_form() {
+    fn delays_are_parsed_in_every_form() {
         let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(90));
         let cases: [(Pairs, Option<u64>); 9] = [
             (&[], None),
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_stands_in_a_sentence() {
+    fn a_delay_is_found_in_a_sentence() {
         let cases = [
             (
                 "Rate limit reached for gpt-5 on tokens per min (TPM): Limit 1. Please try again \
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_up_says_when_it_is_there_again() {
+    fn an_exhausted_rate_limit_reports_its_reset() {
         let cases: [(Pairs, Option<u64>); 8] = [
             (
                 &[

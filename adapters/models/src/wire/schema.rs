@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_says_what_properties_it_has_and_all_else_is_as_it_is_written() {
+    fn an_object_schema_gets_properties_and_other_schemas_are_unchanged() {
         for (written, sent) in [
             (
                 r#"{"type":"object"}"#,

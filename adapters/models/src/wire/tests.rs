@@ -176,7 +176,7 @@ async fn a_complete_reply_does_not_wait_for_the_connection_to_end() {
 }
 
 #[tokio::test]
-async fn a_reply_that_comes_whole_is_taken_whatever_was_asked_for() {
+async fn a_complete_reply_is_accepted_although_a_stream_was_requested() {
     let whole = r#"{"type":"message","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn","usage":{}}"#;
     for delivery in [Delivery::Whole, Delivery::Stream] {
         let (url, _served) =
@@ -193,7 +193,7 @@ async fn a_reply_that_comes_whole_is_taken_whatever_was_asked_for() {
 }
 
 #[tokio::test]
-async fn failures_come_by_kind_and_without_the_key() {
+async fn failures_have_a_kind_and_do_not_contain_the_key() {
     use ModelErrorKind as Kind;
     let half = &EVENTS[..EVENTS.len() / 2];
     let quoting = r#"{"error":{"type":"authentication_error","message":"invalid key sk-canary"}}"#;
@@ -265,7 +265,7 @@ async fn failures_come_by_kind_and_without_the_key() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_a_transport_error() {
+async fn an_unreachable_server_is_a_transport_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -368,7 +368,7 @@ async fn withstands<C: Codec>() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hostile_servers_are_withstood_in_every_format() {
+async fn hostile_servers_cause_only_errors_in_every_format() {
     withstands::<Messages>().await;
     withstands::<Completions>().await;
     withstands::<Responses>().await;
@@ -438,7 +438,7 @@ async fn each_format_has_its_path_and_its_header_for_the_key() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_by_the_server_or_estimated_where_it_cannot() {
+async fn tokens_are_counted_by_the_server_or_estimated() {
     use dormouse_proto::model::TokenCount;
     async fn count<C: Codec>(status: &str, body: &str) -> Result<TokenCount, ModelErrorKind> {
         let (url, _served) = serve(

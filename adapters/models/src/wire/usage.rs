@@ -39,14 +39,18 @@ impl From<Counts> for Usage {
             .reasoning_tokens
             .unwrap_or_default();
         let output = counts.output.unwrap_or_default();
-        let with_thoughts = output.saturating_add(thinking_tokens);
-        let is_without =
-            thinking_tokens > 0 && counts.total == Some(input.saturating_add(with_thoughts));
+        let output_with_thinking = output.saturating_add(thinking_tokens);
+        let excludes_thinking =
+            thinking_tokens > 0 && counts.total == Some(input.saturating_add(output_with_thinking));
         Self {
             input_tokens: input
                 .saturating_sub(cache_read_tokens)
                 .saturating_sub(cache_write_tokens),
-            output_tokens: if is_without { with_thoughts } else { output },
+            output_tokens: if excludes_thinking {
+                output_with_thinking
+            } else {
+                output
+            },
             thinking_tokens,
             cache_read_tokens,
             cache_write_tokens,
@@ -62,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thoughts_are_part_of_the_output_wherever_they_are_counted() {
+    fn thinking_tokens_are_part_of_the_output_at_every_provider() {
         let cases = [
             (Some(10_120), Some(1_499), 2_809, Some(14_428), 4_308),
             (Some(100), Some(9), 5, Some(109), 9),

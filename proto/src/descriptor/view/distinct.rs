@@ -34,12 +34,12 @@ pub struct DistinctMatch<'a> {
 #[must_use]
 pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
     let element = found
-        .describe(Element::new("fd_search").attribute("fd", fd))
+        .add_attributes(Element::new("fd_search").attribute("fd", fd))
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
         .attribute_if("pretty", extent.pretty);
-    Answer::shown(found.list(element))
+    Answer::shown(found.add_matches(element))
 }
 
 /// The same for several descriptors, with an `fd_error` for each that could not be searched.
@@ -51,15 +51,15 @@ pub fn distinct_in_all(
     unreadable: &[FdError],
 ) -> Answer {
     let element = found
-        .describe(Element::new("fd_search").attribute("fd", "*"))
+        .add_attributes(Element::new("fd_search").attribute("fd", "*"))
         .attribute("descriptors", descriptors)
         .attribute("found_in", found_in);
     let errors = unreadable.iter().map(FdError::element);
-    Answer::shown(errors.fold(found.list(element), Element::child))
+    Answer::shown(errors.fold(found.add_matches(element), Element::child))
 }
 
 impl Distinct<'_> {
-    fn describe(&self, element: Element) -> Element {
+    fn add_attributes(&self, element: Element) -> Element {
         element
             .attribute("query", self.query)
             .attribute("matches", self.matches)
@@ -67,7 +67,7 @@ impl Distinct<'_> {
             .attribute("shown", self.shown.range())
     }
 
-    fn list(&self, element: Element) -> Element {
+    fn add_matches(&self, element: Element) -> Element {
         let element = with_next_start(element, self.shown, "different matches", "search_fd");
         self.values
             .iter()

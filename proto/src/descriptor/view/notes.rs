@@ -1,6 +1,6 @@
 //! `fd_renamed`, `fd_section` and `fd_sections`: answers about notes on a descriptor.
 
-use super::{Extent, Part, Served, Shown, content_in, with_next_start};
+use super::{Extent, Part, Served, Shown, content_of, with_next_start};
 use crate::id::FdId;
 use crate::record::Section;
 use crate::tool::Answer;
@@ -65,7 +65,7 @@ pub fn section(
     let element = Element::new("fd_content")
         .attribute("fd", fd)
         .attribute("section", ref_id);
-    content_in(element, extent, served, part, rest)
+    content_of(element, extent, served, part, rest)
 }
 
 /// A section in a list.

@@ -3,10 +3,10 @@
 use super::CodecError;
 
 /// Memory allowed for each byte of a record, whatever its length.
-const TIMES: u64 = 8;
+const BYTES_PER_BYTE: u64 = 8;
 /// Extra memory for each byte of a record, up to [`MAX_EXTRA_BYTES`]: the smallest parts of a
-/// record, such as an empty text, take one byte of it and some dozen of memory.
-const EXTRA_TIMES: u64 = 64;
+/// record, such as an empty text, are one byte in the record and some dozen in memory.
+const EXTRA_BYTES_PER_BYTE: u64 = 64;
 /// The most extra memory.
 const MAX_EXTRA_BYTES: u64 = 64 << 20;
 /// Memory allowed for a record of any length.
@@ -40,9 +40,9 @@ impl Allowance {
     /// Limit in bytes of memory.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let extra = MAX_EXTRA_BYTES.min(self.bytes.saturating_mul(EXTRA_TIMES));
+        let extra = MAX_EXTRA_BYTES.min(self.bytes.saturating_mul(EXTRA_BYTES_PER_BYTE));
         self.bytes
-            .saturating_mul(TIMES)
+            .saturating_mul(BYTES_PER_BYTE)
             .saturating_add(extra)
             .saturating_add(BASE_BYTES)
     }

@@ -57,13 +57,13 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
         self.decoder.reader().0.len()
     }
 
-    fn number<T: Decode<()>>(&mut self) -> Result<T, CodecError> {
+    fn read_number<T: Decode<()>>(&mut self) -> Result<T, CodecError> {
         T::decode(&mut self.decoder).map_err(|error| CodecError::Decode(error.to_string()))
     }
 
     /// Reads a length and checks it against the remaining bytes.
-    fn length(&mut self) -> Result<usize, CodecError> {
-        let claimed = self.number::<u64>()?;
+    fn read_length(&mut self) -> Result<usize, CodecError> {
+        let claimed = self.read_number::<u64>()?;
         let left = self.left();
         let length = usize::try_from(claimed)
             .ok()
@@ -75,16 +75,16 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
     }
 
     /// Reads bytes preceded by their length, and charges one copy of them.
-    fn bytes(&mut self) -> Result<&'de [u8], CodecError> {
-        let length = self.length()?;
+    fn read_bytes(&mut self) -> Result<&'de [u8], CodecError> {
+        let length = self.read_length()?;
         self.charge(length + ALLOCATION_BYTES)?;
         let (bytes, rest) = self.decoder.reader().0.split_at(length);
         self.decoder.reader().0 = rest;
         Ok(bytes)
     }
 
-    fn text(&mut self) -> Result<&'de str, CodecError> {
-        std::str::from_utf8(self.bytes()?).map_err(CodecError::custom)
+    fn read_text(&mut self) -> Result<&'de str, CodecError> {
+        std::str::from_utf8(self.read_bytes()?).map_err(CodecError::custom)
     }
 
     fn charge(&mut self, bytes: usize) -> Result<(), CodecError> {
@@ -93,7 +93,7 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
 
     /// Starts a compound value of `size` bytes. If its slot is smaller, the value is boxed, and the
     /// box is charged.
-    fn enter(&mut self, size: usize) -> Result<(), CodecError> {
+    fn start_value(&mut self, size: usize) -> Result<(), CodecError> {
         if size > self.slot_bytes {
             self.charge(size + ALLOCATION_BYTES)?;
             self.slot_bytes = size;
@@ -102,27 +102,27 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
     }
 
     /// Reads a part of a value, which has a slot of its own size.
-    fn part<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
+    fn read_part<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
         let outer = std::mem::replace(&mut self.slot_bytes, size_of::<S::Value>());
         let value = seed.deserialize(&mut *self);
         self.slot_bytes = outer;
         value
     }
 
-    fn fields<V: Visitor<'de>>(
+    fn read_fields<V: Visitor<'de>>(
         &mut self,
         count: usize,
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.enter(size_of::<V::Value>())?;
+        self.start_value(size_of::<V::Value>())?;
         visitor.visit_seq(Fields {
             deserializer: self,
             count,
         })
     }
 
-    fn elements(&mut self) -> Result<Elements<'_, 'de, 'a>, CodecError> {
-        let count = self.length()?;
+    fn start_elements(&mut self) -> Result<Elements<'_, 'de, 'a>, CodecError> {
+        let count = self.read_length()?;
         if count > 0 {
             self.charge(ALLOCATION_BYTES)?;
         }
@@ -165,7 +165,7 @@ impl Reader for Remaining<'_> {
 macro_rules! numbers {
     ($($deserialize:ident $visit:ident)*) => {
         $(fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-            visitor.$visit(self.number()?)
+            visitor.$visit(self.read_number()?)
         })*
     };
 }
@@ -181,23 +181,23 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_borrowed_str(self.text()?)
+        visitor.visit_borrowed_str(self.read_text()?)
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_borrowed_str(self.text()?)
+        visitor.visit_borrowed_str(self.read_text()?)
     }
 
     fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_borrowed_bytes(self.bytes()?)
+        visitor.visit_borrowed_bytes(self.read_bytes()?)
     }
 
     fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_borrowed_bytes(self.bytes()?)
+        visitor.visit_borrowed_bytes(self.read_bytes()?)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-        match self.number::<u8>()? {
+        match self.read_number::<u8>()? {
             0 => visitor.visit_none(),
             1 => visitor.visit_some(self),
             other => Err(CodecError::Decode(format!(
@@ -223,12 +223,12 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
         _: &'static str,
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.enter(size_of::<V::Value>())?;
+        self.start_value(size_of::<V::Value>())?;
         visitor.visit_newtype_struct(self)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_seq(self.elements()?)
+        visitor.visit_seq(self.start_elements()?)
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -236,7 +236,7 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.fields(count, visitor)
+        self.read_fields(count, visitor)
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -245,11 +245,11 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.fields(count, visitor)
+        self.read_fields(count, visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, CodecError> {
-        visitor.visit_map(self.elements()?)
+        visitor.visit_map(self.start_elements()?)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -258,7 +258,7 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.fields(fields.len(), visitor)
+        self.read_fields(fields.len(), visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -267,7 +267,7 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.enter(size_of::<V::Value>())?;
+        self.start_value(size_of::<V::Value>())?;
         visitor.visit_enum(self)
     }
 
@@ -305,7 +305,7 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de, '_> {
             return Ok(None);
         };
         self.count = count;
-        self.deserializer.part(seed).map(Some)
+        self.deserializer.read_part(seed).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -324,14 +324,14 @@ struct Elements<'r, 'de, 'a> {
 }
 
 impl<'de> Elements<'_, 'de, '_> {
-    fn element<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
+    fn read_element<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, CodecError> {
         let size = size_of::<S::Value>();
-        let grows = self.reserved < self.total
+        let may_grow = self.reserved < self.total
             || self.total.saturating_mul(size) > MAX_SERDE_RESERVED_BYTES;
         // A growing list may have capacity for twice its elements.
         self.deserializer
-            .charge(if grows { 2 * size } else { size })?;
-        self.deserializer.part(seed)
+            .charge(if may_grow { 2 * size } else { size })?;
+        self.deserializer.read_part(seed)
     }
 }
 
@@ -346,7 +346,7 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de, '_> {
             return Ok(None);
         };
         self.count = count;
-        self.element(seed).map(Some)
+        self.read_element(seed).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -368,7 +368,7 @@ impl<'de> MapAccess<'de> for Elements<'_, 'de, '_> {
         &mut self,
         seed: S,
     ) -> Result<S::Value, CodecError> {
-        self.element(seed)
+        self.read_element(seed)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -384,7 +384,7 @@ impl<'de> EnumAccess<'de> for &mut RecordDeserializer<'de, '_> {
         self,
         seed: S,
     ) -> Result<(S::Value, Self), CodecError> {
-        let variant: u32 = self.number()?;
+        let variant: u32 = self.read_number()?;
         Ok((
             seed.deserialize(IntoDeserializer::<CodecError>::into_deserializer(variant))?,
             self,
@@ -403,7 +403,7 @@ impl<'de> VariantAccess<'de> for &mut RecordDeserializer<'de, '_> {
         self,
         seed: S,
     ) -> Result<S::Value, CodecError> {
-        self.part(seed)
+        self.read_part(seed)
     }
 
     fn tuple_variant<V: Visitor<'de>>(
@@ -411,7 +411,7 @@ impl<'de> VariantAccess<'de> for &mut RecordDeserializer<'de, '_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.fields(count, visitor)
+        self.read_fields(count, visitor)
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -419,7 +419,7 @@ impl<'de> VariantAccess<'de> for &mut RecordDeserializer<'de, '_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.fields(fields.len(), visitor)
+        self.read_fields(fields.len(), visitor)
     }
 }
 

@@ -18,7 +18,7 @@ fn a_record_of_a_later_version_is_refused_by_name() {
 }
 
 #[test]
-fn a_record_survives_and_anything_else_is_refused() {
+fn a_record_round_trips_and_other_lengths_are_refused() {
     let bytes = encode(&(FactNumber(7), "seven")).unwrap();
     assert_eq!(
         decode::<(FactNumber, String)>(&bytes).unwrap(),
@@ -59,7 +59,7 @@ fn a_length_that_the_bytes_cannot_hold_is_refused_by_every_kind_of_list() {
 
 /// Lists of a correct length whose elements take some dozen times their bytes.
 #[test]
-fn many_empty_elements_are_refused_once_they_take_far_more_than_their_bytes() {
+fn many_empty_elements_that_exceed_the_allowance_are_refused() {
     let many = vec![0_u8; 24 << 20];
     let bytes = [encode(&(many.len() as u64)).unwrap(), many].concat();
     assert!(matches!(
@@ -79,7 +79,7 @@ fn many_empty_elements_are_refused_once_they_take_far_more_than_their_bytes() {
 }
 
 #[test]
-fn what_is_held_together_is_counted_together() {
+fn records_that_share_an_allowance_are_charged_together() {
     let texts = encode(&vec!["a text of some length"; 1_000]).unwrap();
     let mut allowance = Allowance::of(texts.len() as u64);
     decode_within::<Vec<String>>(&texts, &mut allowance).unwrap();
@@ -92,20 +92,23 @@ fn what_is_held_together_is_counted_together() {
     assert_eq!(allowance.charged(), once);
 }
 
-/// A value is counted once, be it in a box, in a list or in a struct.
+/// A value is charged once, whether it is in a box, in a list or in a struct.
 #[test]
-fn what_stands_in_a_box_is_counted_and_what_stands_in_its_place_is_not_counted_twice() {
-    fn taken<T: DeserializeOwned + Serialize>(value: T) -> u64 {
+fn a_boxed_value_is_charged_and_an_inline_value_is_not_charged_twice() {
+    fn charge_of<T: DeserializeOwned + Serialize>(value: T) -> u64 {
         let bytes = encode(&value).unwrap();
         let mut allowance = Allowance::of(bytes.len() as u64);
         decode_within::<T>(&bytes, &mut allowance).unwrap();
         allowance.charged()
     }
-    assert_eq!(taken((1_u64, (2_u64, Some(3_u64)))), 0);
-    assert_eq!(taken(Box::new((1_u64, 2_u64))), 16 + 24);
-    assert_eq!(taken((7_u8, Arc::new((1_u64, (2_u64, 3_u64))))), 24 + 24);
+    assert_eq!(charge_of((1_u64, (2_u64, Some(3_u64)))), 0);
+    assert_eq!(charge_of(Box::new((1_u64, 2_u64))), 16 + 24);
     assert_eq!(
-        taken(vec![(1_u64 << 40, (2_u64 << 40, 3_u64 << 40)); 10]),
+        charge_of((7_u8, Arc::new((1_u64, (2_u64, 3_u64))))),
+        24 + 24
+    );
+    assert_eq!(
+        charge_of(vec![(1_u64 << 40, (2_u64 << 40, 3_u64 << 40)); 10]),
         10 * 24 + 24
     );
 }

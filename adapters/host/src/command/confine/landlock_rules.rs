@@ -71,9 +71,9 @@ pub(super) fn scope_signals() -> io::Result<()> {
 /// entry of every folder above a sealed path, some three microseconds each.
 pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
     let (sealed, mounts) = (&confinement.sealed, Mounts::read()?);
-    let writing = writing(abi);
-    let mut ruleset = ruleset(confinement, abi).map_err(io::Error::other)?;
-    readable(&ClosedPaths::to_readers(sealed, &mounts), &mut |handle| {
+    let writing = write_accesses(abi);
+    let mut ruleset = create_ruleset(confinement, abi).map_err(io::Error::other)?;
+    each_readable(&ClosedPaths::to_readers(sealed, &mounts), &mut |handle| {
         allow(&mut ruleset, &handle, AccessFs::ReadFile.into())
     })?;
     let mut to_write = |handle: OwnedFd| allow(&mut ruleset, &handle, writing | AccessFs::ReadFile);
@@ -81,7 +81,7 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
         .iter()
         .filter_map(|device| open(Path::new(device)))
         .try_for_each(&mut to_write)?;
-    writable(
+    each_writable(
         &confinement.writes,
         &ClosedPaths::to_writers(sealed, &mounts),
         &mut to_write,
@@ -94,12 +94,12 @@ pub(super) fn restrict(confinement: &Confinement, abi: ABI) -> io::Result<()> {
 }
 
 /// All write accesses except the creation of devices.
-fn writing(abi: ABI) -> BitFlags<AccessFs> {
+fn write_accesses(abi: ABI) -> BitFlags<AccessFs> {
     // Later versions add sockets, which the seccomp filter handles.
     AccessFs::from_write(abi.min(ABI::V8)) & !(AccessFs::MakeChar | AccessFs::MakeBlock)
 }
 
-fn ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated, RulesetError> {
+fn create_ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_write(abi.min(ABI::V8)) | AccessFs::ReadFile)?;
@@ -201,18 +201,18 @@ impl<'a> ClosedPaths<'a> {
     }
 
     /// Whether `path` is closed or lies in a closed folder.
-    fn holds(&self, path: &Path) -> bool {
+    fn covers(&self, path: &Path) -> bool {
         self.names.iter().any(|closed| path.starts_with(closed))
     }
 
     /// Whether a closed path lies in the folder `path`.
-    fn is_below(&self, path: &Path) -> bool {
+    fn has_closed_below(&self, path: &Path) -> bool {
         self.names.iter().any(|closed| closed.starts_with(path))
     }
 
     /// Whether an open file is a hard link to a sealed file. A Landlock rule applies to the inode,
     /// and so to all of its names.
-    fn links(&self, file: &OwnedFd) -> io::Result<bool> {
+    fn is_link_to_sealed(&self, file: &OwnedFd) -> io::Result<bool> {
         let stat = fstat(file)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink < 2 {
             return Ok(false);
@@ -223,8 +223,8 @@ impl<'a> ClosedPaths<'a> {
 }
 
 /// Passes everything that may be read to `each`.
-fn readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
-    around(Path::new("/"), closed, each)?;
+fn each_readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
+    each_open_entry(Path::new("/"), closed, each)?;
     READABLE
         .iter()
         .filter_map(|path| open(Path::new(path)))
@@ -232,17 +232,17 @@ fn readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
 }
 
 /// Passes everything that may be written to `each`.
-fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
+fn each_writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     let Writes::Below(folders) = writes else {
         return Ok(());
     };
     for folder in folders {
-        let handle = reopened(folder)?;
-        if closed.holds(&folder.path) && folder.path != Path::new(SHARED_MEMORY) {
+        let handle = reopen(folder)?;
+        if closed.covers(&folder.path) && folder.path != Path::new(SHARED_MEMORY) {
             continue;
         }
-        match closed.is_below(&folder.path) {
-            true => around(&folder.path, closed, each)?,
+        match closed.has_closed_below(&folder.path) {
+            true => each_open_entry(&folder.path, closed, each)?,
             false => each(handle)?,
         }
     }
@@ -250,7 +250,7 @@ fn writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Re
 }
 
 /// Opens a permitted folder, and checks that it is still the same folder.
-fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
+fn reopen(folder: &Folder) -> io::Result<OwnedFd> {
     let shown = folder.path.display();
     let handle = File::open(&folder.path)
         .map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
@@ -262,9 +262,9 @@ fn reopened(folder: &Folder) -> io::Result<OwnedFd> {
     }
 }
 
-/// Passes each entry of `folder` to `each`, unless it is closed. For an entry that contains a
-/// closed path, does the same with its entries.
-fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
+/// Passes each entry of `folder` to `each`, except closed paths. An entry that contains a closed
+/// path is not passed; its own entries are passed in the same way.
+fn each_open_entry(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
     // A folder that this process cannot list is closed to the command, too.
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Ok(());
@@ -274,12 +274,12 @@ fn around(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result
         if closed.names.contains(&path) {
             continue;
         }
-        if closed.is_below(&path) {
-            around(&path, closed, each)?;
+        if closed.has_closed_below(&path) {
+            each_open_entry(&path, closed, each)?;
             continue;
         }
         if let Some(handle) = open(&path)
-            && !closed.links(&handle)?
+            && !closed.is_link_to_sealed(&handle)?
         {
             each(handle)?;
         }

@@ -45,7 +45,7 @@ const SIOCSPGRP: u64 = 0x8902;
 /// Selects all processes of a user in ioprio_set.
 const IOPRIO_WHO_USER: u64 = 3;
 
-/// Installs a filter that no program notices, to test whether the system supports seccomp.
+/// Tests whether the system supports seccomp, with a filter that programs do not notice.
 /// Restricts the calling thread.
 pub(super) fn try_out() -> io::Result<()> {
     install(always([libc::SYS_io_uring_setup]), libc::ENOSYS)
@@ -57,9 +57,9 @@ pub(super) fn restrict(
     abi: ABI,
     processes: &Processes,
 ) -> io::Result<()> {
-    let mut refused = everywhere();
-    merge(&mut refused, network(&confinement.network));
-    merge(&mut refused, scheduling(processes));
+    let mut refused = refused_to_all();
+    merge(&mut refused, network_calls(&confinement.network));
+    merge(&mut refused, affinity_calls(processes));
     let mut missing = always([
         libc::SYS_io_uring_setup,
         libc::SYS_io_setup,
@@ -68,23 +68,24 @@ pub(super) fn restrict(
     let mut unsupported = Calls::new();
     match confinement.writes {
         Writes::Nothing => {
-            merge(&mut refused, always(attributes()));
-            merge(&mut refused, always(extended_attributes()));
+            merge(&mut refused, always(attribute_calls()));
+            merge(&mut refused, always(extended_attribute_calls()));
         }
         Writes::Below(_) => {
-            merge(&mut refused, rights_of_files());
-            // Programs that copy files do without extended attributes where a file system has none.
-            merge(&mut unsupported, always(extended_attributes()));
+            merge(&mut refused, set_id_bits());
+            // Programs that copy files skip extended attributes if a file system does not support
+            // them.
+            merge(&mut unsupported, always(extended_attribute_calls()));
             // The mode of openat2 is in memory, which a filter cannot read.
             merge(&mut missing, always([libc::SYS_openat2]));
         }
     }
     if abi < ABI::V3 {
-        merge(&mut refused, truncation());
+        merge(&mut refused, truncating_calls());
         merge(&mut missing, always([libc::SYS_openat2]));
     }
     if abi < ABI::V6 {
-        merge(&mut refused, signals(processes));
+        merge(&mut refused, signalling_calls(processes));
         merge(&mut missing, always([libc::SYS_pidfd_send_signal]));
     }
     install(without_effect(), 0)?;
@@ -93,7 +94,7 @@ pub(super) fn restrict(
     install(refused, libc::EACCES)
 }
 
-/// These calls, refused in every case.
+/// Entries that refuse these calls with any arguments.
 fn always(calls: impl IntoIterator<Item = i64>) -> Calls {
     calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
@@ -122,14 +123,14 @@ fn without_effect() -> Calls {
             vec![rule(vec![
                 arg(0, Op::Eq, 0),
                 arg(1, Op::Eq, cores),
-                wide(2, Op::Ne, 0),
+                wide_arg(2, Op::Ne, 0),
             ])],
         ),
     ])
 }
 
-/// The calls that every command is refused.
-fn everywhere() -> Calls {
+/// The calls that are refused to every command.
+fn refused_to_all() -> Calls {
     let bit = |argument: u8, bit: libc::c_int| {
         rule(vec![arg(argument, Op::MaskedEq(bit as u64), bit as u64)])
     };
@@ -153,7 +154,7 @@ fn everywhere() -> Calls {
         // The limits and the priority of another process, or of all that the user has.
         (
             libc::SYS_prlimit64,
-            vec![rule(vec![arg(0, Op::Ne, 0), wide(2, Op::Ne, 0)])],
+            vec![rule(vec![arg(0, Op::Ne, 0), wide_arg(2, Op::Ne, 0)])],
         ),
         (
             libc::SYS_setpriority,
@@ -198,7 +199,7 @@ fn everywhere() -> Calls {
 
 /// Refuses to change the CPU affinity of the kernel and the guard. Programs use this call for their
 /// own threads, so only these two pids can be refused.
-fn scheduling(processes: &Processes) -> Calls {
+fn affinity_calls(processes: &Processes) -> Calls {
     let protected: Vec<_> = processes
         .protected
         .iter()
@@ -247,14 +248,14 @@ fn changing_requests() -> Vec<SeccompRule> {
 }
 
 /// Refuses to set the set-user-id and set-group-id bits on an existing or a new file.
-fn rights_of_files() -> Calls {
+fn set_id_bits() -> Calls {
     let bits = [libc::S_ISUID, libc::S_ISGID].map(u64::from);
-    let given = |mode: u8| {
+    let sets_bits = |mode: u8| {
         bits.map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit), bit)]))
             .to_vec()
     };
     // If no file is created, the mode argument is arbitrary, so the flags are checked too.
-    let made = |flags: u8, mode: u8| -> Vec<SeccompRule> {
+    let creates_with_bits = |flags: u8, mode: u8| -> Vec<SeccompRule> {
         let making = [libc::O_CREAT, TMPFILE].map(|flag| flag as u64);
         let cases = making
             .into_iter()
@@ -269,24 +270,24 @@ fn rights_of_files() -> Calls {
             .collect()
     };
     let mut calls = Calls::from([
-        (libc::SYS_fchmod, given(1)),
-        (libc::SYS_fchmodat, given(2)),
-        (FCHMODAT2, given(2)),
-        (libc::SYS_mknodat, given(2)),
-        (libc::SYS_openat, made(2, 3)),
+        (libc::SYS_fchmod, sets_bits(1)),
+        (libc::SYS_fchmodat, sets_bits(2)),
+        (FCHMODAT2, sets_bits(2)),
+        (libc::SYS_mknodat, sets_bits(2)),
+        (libc::SYS_openat, creates_with_bits(2, 3)),
     ]);
     #[cfg(target_arch = "x86_64")]
     calls.extend([
-        (libc::SYS_chmod, given(1)),
-        (libc::SYS_creat, given(1)),
-        (libc::SYS_mknod, given(1)),
-        (libc::SYS_open, made(1, 2)),
+        (libc::SYS_chmod, sets_bits(1)),
+        (libc::SYS_creat, sets_bits(1)),
+        (libc::SYS_mknod, sets_bits(1)),
+        (libc::SYS_open, creates_with_bits(1, 2)),
     ]);
     calls
 }
 
 /// Refuses sockets. A socket pair is allowed as a pipe, if its ends cannot send elsewhere.
-fn network(network: &Network) -> Calls {
+fn network_calls(network: &Network) -> Calls {
     const KIND: u64 = 0xf;
     let family = |number: libc::c_int| arg(0, Op::Ne, number as u64);
     let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(KIND), number as u64)]);
@@ -333,7 +334,7 @@ fn network(network: &Network) -> Calls {
 }
 
 /// The calls that change modes, owners and times.
-fn attributes() -> Vec<i64> {
+fn attribute_calls() -> Vec<i64> {
     let mut calls = vec![
         libc::SYS_fchmod,
         libc::SYS_fchmodat,
@@ -355,7 +356,7 @@ fn attributes() -> Vec<i64> {
 }
 
 /// Extended attributes of files, which include access control lists, and the flags of files.
-fn extended_attributes() -> [i64; 9] {
+fn extended_attribute_calls() -> [i64; 9] {
     [
         libc::SYS_setxattr,
         libc::SYS_lsetxattr,
@@ -369,8 +370,8 @@ fn extended_attributes() -> [i64; 9] {
     ]
 }
 
-/// Before version 3, Landlock does not see that a file is truncated.
-fn truncation() -> Calls {
+/// Refuses to truncate files, which Landlock before version 3 does not restrict.
+fn truncating_calls() -> Calls {
     let cuts_for_reading = |flags: u8| {
         let mask = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
         rule(vec![arg(flags, Op::MaskedEq(mask), libc::O_TRUNC as u64)])
@@ -384,9 +385,9 @@ fn truncation() -> Calls {
     calls
 }
 
-/// Before version 6, Landlock does not restrict signals. The pids of a command are not known
-/// beforehand, so only signals to the command's own process group are allowed.
-fn signals(processes: &Processes) -> Calls {
+/// Refuses signals to other processes, which Landlock before version 6 does not restrict. The pids
+/// of a command are not known beforehand, so only signals to its own process group are allowed.
+fn signalling_calls(processes: &Processes) -> Calls {
     let own = processes.own.map_or(0, u64::from);
     let group = u64::from(processes.own.map_or(0, u32::wrapping_neg));
     let elsewhere = rule(vec![
@@ -394,7 +395,7 @@ fn signals(processes: &Processes) -> Calls {
         arg(0, Op::Ne, own),
         arg(0, Op::Ne, group),
     ]);
-    let to_keepers: Vec<_> = processes
+    let to_protected: Vec<_> = processes
         .protected
         .iter()
         .map(|pid| equals(0, u64::from(*pid)))
@@ -406,9 +407,9 @@ fn signals(processes: &Processes) -> Calls {
         (libc::SYS_rt_sigqueueinfo, Vec::new()),
         (libc::SYS_fcntl, asks_for_signals.into()),
     ]);
-    if !to_keepers.is_empty() {
-        calls.insert(libc::SYS_tgkill, to_keepers.clone());
-        calls.insert(libc::SYS_rt_tgsigqueueinfo, to_keepers);
+    if !to_protected.is_empty() {
+        calls.insert(libc::SYS_tgkill, to_protected.clone());
+        calls.insert(libc::SYS_rt_tgsigqueueinfo, to_protected);
     }
     calls
 }
@@ -420,8 +421,8 @@ fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
     let target = std::env::consts::ARCH
         .try_into()
         .map_err(io::Error::other)?;
-    let (others, these) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
-    let filter = SeccompFilter::new(in_both_forms(calls), others, these, target)
+    let (default_action, refusal) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
+    let filter = SeccompFilter::new(in_both_forms(calls), default_action, refusal, target)
         .map_err(io::Error::other)?;
     let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
     apply_filter(&program).map_err(io::Error::other)
@@ -465,6 +466,6 @@ fn arg(number: u8, op: Op, value: u64) -> SeccompCondition {
         .expect("a call has six arguments")
 }
 
-fn wide(number: u8, op: Op, value: u64) -> SeccompCondition {
+fn wide_arg(number: u8, op: Op, value: u64) -> SeccompCondition {
     SeccompCondition::new(number, Len::Qword, op, value).expect("a call has six arguments")
 }

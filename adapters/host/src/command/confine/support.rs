@@ -14,8 +14,8 @@ pub(in crate::command) struct ConfinementSupport {
 }
 
 impl ConfinementSupport {
-    /// What this system supports. The kernel probes it once and passes the result to its guards,
-    /// which never probe: a guard that failed to would have to guess.
+    /// The confinement that this system supports. The kernel probes the system once and passes the
+    /// result to its guards. A guard never probes, since it could not handle a failed probe.
     ///
     /// # Errors
     /// No thread can be started to probe the system.
@@ -27,11 +27,11 @@ impl ConfinementSupport {
         if let Some(this) = THIS.get() {
             return Ok(*this);
         }
-        let landlock =
-            super::on_a_thread(
-                || Ok(super::landlock_rules::version().unwrap_or(ABI::Unsupported)),
-            )?;
-        let has_seccomp = super::on_a_thread(|| Ok(super::seccomp_filter::try_out().is_ok()))?;
+        let landlock = super::run_on_new_thread(|| {
+            Ok(super::landlock_rules::version().unwrap_or(ABI::Unsupported))
+        })?;
+        let has_seccomp =
+            super::run_on_new_thread(|| Ok(super::seccomp_filter::try_out().is_ok()))?;
         Ok(*THIS.get_or_init(|| Self {
             landlock,
             has_seccomp,
@@ -46,17 +46,17 @@ impl ConfinementSupport {
 
     /// The support as an argument for a guard: the version of Landlock, and whether seccomp works.
     #[cfg(target_os = "linux")]
-    pub(in crate::command) fn written(self) -> String {
+    pub(in crate::command) fn to_argument(self) -> String {
         format!("{},{}", self.landlock as i32, self.has_seccomp)
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(in crate::command) fn written(self) -> String {
+    pub(in crate::command) fn to_argument(self) -> String {
         format!("0,{}", self.has_seccomp)
     }
 
-    /// Parses what [`written`](Self::written) wrote.
-    pub(in crate::command) fn read(text: &str) -> Option<Self> {
+    /// Parses the result of [`to_argument`](Self::to_argument).
+    pub(in crate::command) fn parse(text: &str) -> Option<Self> {
         let (landlock, has_seccomp) = text.split_once(',')?;
         let landlock: i32 = landlock.parse().ok()?;
         let has_seccomp = has_seccomp.parse().ok()?;
@@ -71,7 +71,7 @@ impl ConfinementSupport {
 
     /// Support with this version of Landlock, or with that of the system if it is older.
     #[cfg(all(test, target_os = "linux"))]
-    pub(in crate::command) fn with(landlock: ABI) -> Self {
+    pub(in crate::command) fn with_version(landlock: ABI) -> Self {
         let this = Self::of_this_system().expect("a test can make a thread");
         Self {
             landlock: landlock.min(this.landlock),
@@ -84,11 +84,11 @@ impl ConfinementSupport {
         self.landlock
     }
 
-    /// Confines the signals of the calling thread to itself and what it starts. It has to be the
-    /// only thread.
+    /// Restricts the signals of the calling thread to itself and to the processes that it starts.
+    /// It has to be the only thread of its process.
     ///
     /// # Errors
-    /// This system cannot.
+    /// This system does not support the restriction.
     #[cfg(target_os = "linux")]
     pub(in crate::command) fn scope_signals(self) -> io::Result<()> {
         match self.landlock >= ABI::V6 {
@@ -102,7 +102,7 @@ impl ConfinementSupport {
         Err(io::Error::other("this system cannot scope signals"))
     }
 
-    /// Whether it has Landlock, in any version.
+    /// Whether the system has Landlock, in any version.
     #[cfg(target_os = "linux")]
     pub(super) fn has_landlock(self) -> bool {
         self.landlock != ABI::Unsupported
@@ -124,7 +124,7 @@ impl ConfinementSupport {
     }
 
     /// A sentence for the user about what is not supported. None if everything is.
-    pub(in crate::command) fn lacks(self) -> Option<String> {
+    pub(in crate::command) fn missing_support(self) -> Option<String> {
         if !cfg!(target_os = "linux") {
             return Some(
                 "this system cannot confine commands and tool servers: only Linux can.".to_owned(),
@@ -144,11 +144,11 @@ impl ConfinementSupport {
                     .to_owned(),
             );
         }
-        self.is_older()
+        self.missing_in_old_landlock()
     }
 
     #[cfg(target_os = "linux")]
-    fn is_older(self) -> Option<String> {
+    fn missing_in_old_landlock(self) -> Option<String> {
         let without = match self.landlock {
             ABI::V1 | ABI::V2 | ABI::V3 => {
                 "commands that may use the network reach every port, and may send signals to their \
@@ -164,7 +164,7 @@ impl ConfinementSupport {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn is_older(self) -> Option<String> {
+    fn missing_in_old_landlock(self) -> Option<String> {
         None
     }
 }

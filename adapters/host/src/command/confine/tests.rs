@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::target::{Attack, REFUSED, Target, attacks};
 use super::super::confining::system_confines;
 use super::super::skip::skip;
-use super::{Confinement, ConfinementSupport, Folder, Writes, within};
+use super::{Confinement, ConfinementSupport, Folder, Writes, run_confined};
 use crate::permissions::Network;
 
 const VERSIONS: [ABI; 6] = [ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6];
@@ -31,7 +31,7 @@ fn target() -> Target {
 }
 
 impl Target {
-    /// What a command may do here: all that it wants to attack is closed to it.
+    /// A confinement that permits nothing that the attacks try.
     fn confinement(&self, access: &str) -> Confinement {
         let writes = match access {
             "read" => Writes::Nothing,
@@ -51,7 +51,7 @@ impl Target {
         support: ConfinementSupport,
         inside: &str,
     ) -> Output {
-        within(confinement, support, || {
+        run_confined(confinement, support, || {
             let mut command = Command::new("python3");
             command
                 .arg("-B")
@@ -89,7 +89,7 @@ fn possible_attacks() -> Vec<Attack> {
 }
 
 #[tokio::test]
-async fn no_attack_gets_through_under_any_version() {
+async fn every_attack_is_refused_under_every_landlock_version() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
@@ -102,7 +102,7 @@ async fn no_attack_gets_through_under_any_version() {
             for inside in ["inside", "inside/deep"] {
                 let (confinement, support) = (
                     target.confinement(&attack.access),
-                    ConfinementSupport::with(version),
+                    ConfinementSupport::with_version(version),
                 );
                 let output = target.run(&attack.path, &confinement, support, inside);
                 let name = attack.path.file_stem().unwrap().display();
@@ -114,20 +114,20 @@ async fn no_attack_gets_through_under_any_version() {
             }
         }
     }
-    let heard = tokio::time::timeout(std::time::Duration::from_millis(50), signals.recv()).await;
-    assert!(heard.is_err(), "a signal reached the kernel");
+    let received = tokio::time::timeout(std::time::Duration::from_millis(50), signals.recv()).await;
+    assert!(received.is_err(), "a signal reached the kernel");
     assert!(run >= 100, "{run} attacks");
 }
 
-/// The attacks work where nothing is confined: what refuses them is the confinement.
+/// Shows that the confinement refuses the attacks: they succeed without it.
 #[tokio::test]
-async fn attacks_get_through_without_confinement() {
+async fn attacks_succeed_without_confinement() {
     for attack in possible_attacks() {
         if attack.path.ends_with("terminal.py") {
             continue;
         }
         let target = target();
-        // Another one than this test, which hears of no signal.
+        // A process other than this test, which would be killed by the attacks.
         let mut kernel = Command::new("sleep").arg("60").spawn().unwrap();
         let argument = target.argument(kernel.id(), "inside/deep");
         let output = Command::new("python3")
@@ -148,7 +148,7 @@ async fn attacks_get_through_without_confinement() {
 
 /// Permitted access continues to work, also next to sealed files.
 #[tokio::test]
-async fn what_is_permitted_works() {
+async fn permitted_operations_work() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
@@ -158,7 +158,7 @@ async fn what_is_permitted_works() {
             network,
             ..target.confinement(access)
         };
-        let output = within(
+        let output = run_confined(
             &confinement,
             ConfinementSupport::of_this_system().unwrap(),
             || {
@@ -294,7 +294,7 @@ async fn what_is_permitted_works() {
 /// A folder with something closed in it is opened entry by entry, and a link among them opens
 /// nothing.
 #[tokio::test]
-async fn a_link_beside_what_is_sealed_opens_nothing_outside() {
+async fn a_link_next_to_a_sealed_folder_permits_nothing_outside() {
     if !system_confines() {
         return skip("landlock", "this system cannot confine");
     }
@@ -307,7 +307,7 @@ async fn a_link_beside_what_is_sealed_opens_nothing_outside() {
         ("inside/link/new", false),
         ("outside/new", false),
     ] {
-        let output = within(
+        let output = run_confined(
             &confinement,
             ConfinementSupport::of_this_system().unwrap(),
             || {
@@ -346,7 +346,7 @@ async fn a_second_name_of_a_sealed_file_is_sealed_too() {
     .unwrap();
     let confinement = target.confinement("write");
     for (path, works) in [("inside/second", false), ("inside/other", true)] {
-        let output = within(
+        let output = run_confined(
             &confinement,
             ConfinementSupport::of_this_system().unwrap(),
             || {
@@ -382,7 +382,7 @@ async fn shared_memory_can_be_permitted_by_its_name() {
             writes: Writes::Below(folders.collect()),
             ..target.confinement("write")
         };
-        let output = within(
+        let output = run_confined(
             &confinement,
             ConfinementSupport::of_this_system().unwrap(),
             || {
@@ -402,12 +402,12 @@ async fn shared_memory_can_be_permitted_by_its_name() {
 }
 
 #[tokio::test]
-async fn a_folder_that_took_the_place_of_a_permitted_one_is_not_permitted() {
+async fn a_folder_that_replaced_a_permitted_one_is_not_permitted() {
     let target = target();
     let confinement = target.confinement("write");
     fs::rename(target.base.join("inside"), target.base.join("before")).unwrap();
     std::os::unix::fs::symlink(target.base.join("outside"), target.base.join("inside")).unwrap();
-    let refused = within(
+    let refused = run_confined(
         &confinement,
         ConfinementSupport::of_this_system().unwrap(),
         || Command::new("true").output(),

@@ -51,7 +51,7 @@ impl Descendants {
     }
 
     /// Kills all descendants, including those that are started meanwhile.
-    pub(super) fn end(&mut self) {
+    pub(super) fn kill_all(&mut self) {
         let began = Instant::now();
         while began.elapsed() < KILL_TIMEOUT {
             if self.scope == SignalScope::Descendants {
@@ -61,7 +61,7 @@ impl Descendants {
             }
             // It fails if the group has no member left.
             let _ = kill_process_group(self.command, Signal::KILL);
-            for pid in descendants() {
+            for pid in find_descendants() {
                 let _ = kill_process(pid, Signal::KILL);
             }
             if !self.reap() {
@@ -74,8 +74,8 @@ impl Descendants {
 
 /// All descendants of this process. Reads an entry for every process of the system, some ten
 /// microseconds each.
-pub(super) fn descendants() -> Vec<Pid> {
-    let parents = parents();
+pub(super) fn find_descendants() -> Vec<Pid> {
+    let parents = read_parents();
     let this = getpid().as_raw_nonzero().get();
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for (pid, parent) in parents {
@@ -92,7 +92,7 @@ pub(super) fn descendants() -> Vec<Pid> {
 }
 
 /// The pid and the parent of every process of the system.
-fn parents() -> Vec<(i32, i32)> {
+fn read_parents() -> Vec<(i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -103,7 +103,7 @@ fn parents() -> Vec<(i32, i32)> {
         .filter_map(|pid| {
             Some((
                 pid,
-                parent(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?,
+                parse_parent(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?,
             ))
         })
         .collect()
@@ -111,7 +111,7 @@ fn parents() -> Vec<(i32, i32)> {
 
 /// The parent in a line of proc(5): number, name in parentheses, state, parent. A name may hold
 /// anything, and need not be text.
-fn parent(stat: &[u8]) -> Option<i32> {
+fn parse_parent(stat: &[u8]) -> Option<i32> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
     rest.split_whitespace().nth(1)?.parse().ok()
@@ -122,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_does_not_pass_for_what_follows_it() {
-        assert_eq!(parent(b"7 (a) S 3 (b) R 9 1) S 42 7 7"), Some(42));
-        assert_eq!(parent(b"7 (\xff) \xfe) S 42 7 7"), Some(42));
-        assert_eq!(parent(b"nothing"), None);
+    fn a_process_name_cannot_imitate_the_fields_after_it() {
+        assert_eq!(parse_parent(b"7 (a) S 3 (b) R 9 1) S 42 7 7"), Some(42));
+        assert_eq!(parse_parent(b"7 (\xff) \xfe) S 42 7 7"), Some(42));
+        assert_eq!(parse_parent(b"nothing"), None);
     }
 
     #[test]
-    fn what_a_child_starts_is_below_this_process() {
+    fn grandchildren_are_descendants() {
         let mut child = std::process::Command::new("sh")
             .args(["-c", "sleep 60 & wait"])
             .spawn()
@@ -137,16 +137,16 @@ mod tests {
         let began = Instant::now();
         let pid = i32::try_from(child.id()).unwrap();
         let below = || {
-            descendants()
+            find_descendants()
                 .into_iter()
                 .map(|pid| pid.as_raw_nonzero().get())
                 .collect::<Vec<_>>()
         };
-        while !(below().contains(&pid) && parents().iter().any(|(_, parent)| *parent == pid)) {
+        while !(below().contains(&pid) && read_parents().iter().any(|(_, parent)| *parent == pid)) {
             assert!(began.elapsed() < Duration::from_secs(10));
             std::thread::sleep(Duration::from_millis(5));
         }
-        let grandchild = parents()
+        let grandchild = read_parents()
             .into_iter()
             .find(|(_, parent)| *parent == pid)
             .unwrap()

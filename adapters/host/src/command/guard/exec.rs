@@ -25,10 +25,10 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
 
 fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, String> {
     let (guard_arguments, command) =
-        GuardArguments::read(arguments).ok_or("the guard was told nothing that it understands")?;
+        GuardArguments::parse(arguments).ok_or("the arguments of the guard are not valid")?;
     let (program, arguments) = command
         .split_first()
-        .ok_or("the guard was told no command")?;
+        .ok_or("the arguments of the guard name no command")?;
     let cannot = |doing: &str| {
         let doing = doing.to_owned();
         move |error: std::io::Error| format!("{} could not be {doing}: {error}", program.display())
@@ -49,13 +49,13 @@ fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, St
         limits::set_for(None, limits).map_err(cannot("limited"))?;
     }
     if let Some(confinement) = &guard_arguments.confinement {
-        let protected = [Some(guard_arguments.kernel), guard.map(number)]
+        let protected = [Some(guard_arguments.kernel), guard.map(raw_pid)]
             .into_iter()
             .flatten()
             .collect();
         let processes = Processes {
             protected,
-            own: Some(number(getpid())),
+            own: Some(raw_pid(getpid())),
         };
         confinement
             .apply(guard_arguments.support, &processes)
@@ -69,7 +69,7 @@ fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, St
     Err(cannot("started")(error))
 }
 
-fn number(pid: Pid) -> u32 {
+fn raw_pid(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
 

@@ -26,10 +26,10 @@ pub(in crate::command) struct GuardArguments {
 }
 
 impl GuardArguments {
-    pub(super) fn written(&self) -> Vec<OsString> {
-        let mut written = vec![
+    pub(super) fn to_arguments(&self) -> Vec<OsString> {
+        let mut arguments = vec![
             pair("kernel", self.kernel.to_string()),
-            pair("support", self.support.written()),
+            pair("support", self.support.to_argument()),
         ];
         if let Some(CommandLimits {
             memory_bytes,
@@ -38,12 +38,12 @@ impl GuardArguments {
             open_files,
         }) = self.limits
         {
-            written.push(pair(
+            arguments.push(pair(
                 "limits",
                 format!("{memory_bytes},{processes},{file_bytes},{open_files}"),
             ));
         }
-        written.extend(
+        arguments.extend(
             self.temporary
                 .iter()
                 .map(|folder| pair("temporary", folder)),
@@ -54,11 +54,11 @@ impl GuardArguments {
             sealed,
         }) = &self.confinement
         else {
-            return written;
+            return arguments;
         };
-        written.push(pair("network", network_text(network)));
+        arguments.push(pair("network", network_text(network)));
         if let Writes::Below(folders) = writes {
-            written.push(pair("writes", ""));
+            arguments.push(pair("writes", ""));
             for Folder {
                 path,
                 identity: Identity { device, inode },
@@ -66,16 +66,16 @@ impl GuardArguments {
             {
                 let mut folder = OsString::from(format!("{device},{inode},"));
                 folder.push(path);
-                written.push(pair("folder", folder));
+                arguments.push(pair("folder", folder));
             }
         }
-        written.extend(sealed.iter().map(|path| pair("sealed", path)));
-        written
+        arguments.extend(sealed.iter().map(|path| pair("sealed", path)));
+        arguments
     }
 
-    /// Parses what [`written`](Self::written) wrote, up to `--`, and returns the arguments after
-    /// it.
-    pub(super) fn read(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
+    /// Parses the result of [`to_arguments`](Self::to_arguments), up to `--`, and returns the
+    /// arguments after it.
+    pub(super) fn parse(arguments: Vec<OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments = arguments.into_iter();
         let (mut kernel, mut limits, mut temporary, mut support) = (None, None, None, None);
         let (mut network, mut folders, mut sealed) = (None, None, Vec::new());
@@ -84,7 +84,7 @@ impl GuardArguments {
             match key.to_str()? {
                 "kernel" => kernel = Some(value.to_str()?.parse().ok()?),
                 "limits" => limits = Some(read_limits(value.to_str()?)?),
-                "support" => support = Some(ConfinementSupport::read(value.to_str()?)?),
+                "support" => support = Some(ConfinementSupport::parse(value.to_str()?)?),
                 "temporary" => temporary = Some(PathBuf::from(value)),
                 "network" => network = Some(read_network(value.to_str()?)?),
                 "writes" => folders = Some(Vec::new()),
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn guard_arguments_round_trip() {
         let strange = PathBuf::from(OsString::from_vec(b"/a=b,c\xff --".to_vec()));
         let folder = Folder {
             path: strange.clone(),
@@ -235,19 +235,19 @@ mod tests {
                 };
                 let command: Vec<_> = ["--", "sealed=y"].map(OsString::from).into();
                 let arguments = [
-                    guard_arguments.written(),
+                    guard_arguments.to_arguments(),
                     vec!["--".into()],
                     command.clone(),
                 ]
                 .concat();
                 assert_eq!(
-                    GuardArguments::read(arguments),
+                    GuardArguments::parse(arguments),
                     Some((guard_arguments, command))
                 );
             }
         }
         assert_eq!(
-            GuardArguments::read(vec!["kernel=1".into(), "nonsense=2".into()]),
+            GuardArguments::parse(vec!["kernel=1".into(), "nonsense=2".into()]),
             None
         );
     }

@@ -19,10 +19,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::super::confine::{Confinement, ConfinementSupport, Writes};
-use super::super::limits::tasks;
+use super::super::limits::count_tasks;
 use super::super::process_group::watch;
 use super::super::temp_folder;
-use super::descendants::{Descendants, SignalScope, descendants};
+use super::descendants::{Descendants, SignalScope, find_descendants};
 use super::{COMMAND, GuardArguments, NOT_STARTED_CODE, THIS_PROGRAM, report_error};
 
 /// How long descendants of a command may continue to write after its end.
@@ -43,7 +43,7 @@ enum StopReason {
 
 /// Runs the command under guard, and returns the exit code.
 pub(super) fn run(arguments: Vec<OsString>) -> i32 {
-    let Some((guard_arguments, command)) = GuardArguments::read(arguments) else {
+    let Some((guard_arguments, command)) = GuardArguments::parse(arguments) else {
         report_error("the arguments of the guard are not valid");
         return NOT_STARTED_CODE;
     };
@@ -51,14 +51,15 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
         .enable_all()
         .build();
     let mut temp_folder = None;
-    let guarded = runtime
-        .and_then(|runtime| runtime.block_on(guarded(guard_arguments, &command, &mut temp_folder)));
+    let guarded = runtime.and_then(|runtime| {
+        runtime.block_on(guard_command(guard_arguments, &command, &mut temp_folder))
+    });
     if let Some(folder) = temp_folder {
         // A failure is not reported: nobody could act on it.
         let _ = temp_folder::remove(&folder);
     }
     match guarded {
-        Ok(status) => end_as(status),
+        Ok(status) => exit_like(status),
         Err(error) => {
             report_error(&format!("the command could not be guarded: {error}"));
             NOT_STARTED_CODE
@@ -67,7 +68,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
 }
 
 /// Guards the command. The caller must remove the folder in `created_folder`, whatever the result.
-async fn guarded(
+async fn guard_command(
     mut guard_arguments: GuardArguments,
     command: &[OsString],
     created_folder: &mut Option<PathBuf>,
@@ -76,7 +77,7 @@ async fn guarded(
     setsid()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(getpid()))?;
-    let kernel = process(guard_arguments.kernel)?;
+    let kernel = to_pid(guard_arguments.kernel)?;
     let kernel_fd = pidfd_open(kernel, PidfdFlags::NONBLOCK)?;
     // If the kernel ended before the guard watched it, it is not the parent any more.
     if getppid() != Some(kernel) {
@@ -99,14 +100,14 @@ async fn guarded(
             folders.push(folder);
         }
     }
-    let before = tasks().unwrap_or(0);
+    let before = count_tasks().unwrap_or(0);
     let mut command_line = Command::new(THIS_PROGRAM);
     command_line
         .arg(COMMAND)
-        .args(guard_arguments.written())
+        .args(guard_arguments.to_arguments())
         .arg("--")
         .args(command);
-    let child = process(command_line.spawn()?.id())?;
+    let child = to_pid(command_line.spawn()?.id())?;
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;
@@ -115,15 +116,15 @@ async fn guarded(
         watch(kernel_fd)?,
         watch(pidfd_open(child, PidfdFlags::NONBLOCK)?)?,
     );
-    let mut left = Descendants::new(child, scope);
+    let mut descendants_left = Descendants::new(child, scope);
     let reason = tokio::select! {
         _ = ended.readable() => StopReason::Ended,
         _ = kernel_ended.readable() => StopReason::Cancelled,
         _ = terminated.recv() => StopReason::Cancelled,
-        most = too_many(guard_arguments.limits, before) => StopReason::TooMany(most),
+        most = exceeds_process_limit(guard_arguments.limits, before) => StopReason::TooMany(most),
     };
     match reason {
-        StopReason::Ended => wait_for_descendants(&mut left).await,
+        StopReason::Ended => wait_for_descendants(&mut descendants_left).await,
         StopReason::Cancelled => {}
         StopReason::TooMany(most) => {
             report_error(&format!(
@@ -132,13 +133,13 @@ async fn guarded(
             ));
         }
     }
-    left.end();
-    Ok(left.command_status)
+    descendants_left.kill_all();
+    Ok(descendants_left.command_status)
 }
 
 /// Restricts the signals of the guard to its descendants, if the system supports it. The
 /// restriction is verified with a signal to the kernel, which is not a descendant:
-/// [`Descendants::end`] signals every process in scope.
+/// [`Descendants::kill_all`] signals every process in scope.
 fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
     let is_restricted = support.scope_signals().is_ok();
     match is_restricted && test_kill_process(kernel) == Err(Errno::PERM) {
@@ -158,7 +159,7 @@ async fn wait_for_descendants(left: &mut Descendants) {
 /// Resolves with the limit when the command has more processes than that. Without a limit it never
 /// resolves. Counting reads an entry for every process of the system, so it is done every two
 /// seconds, and when the number of tasks in the system has grown by half the limit.
-async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
+async fn exceeds_process_limit(limits: Option<CommandLimits>, before: u64) -> u32 {
     let Some(CommandLimits {
         processes: most, ..
     }) = limits
@@ -171,22 +172,22 @@ async fn too_many(limits: Option<CommandLimits>, before: u64) -> u32 {
     loop {
         checks.tick().await;
         count = count.wrapping_add(1);
-        let has_grown = tasks().is_none_or(|tasks| tasks > before + u64::from(most / 2));
+        let has_grown = count_tasks().is_none_or(|tasks| tasks > before + u64::from(most / 2));
         if (has_grown || count.is_multiple_of(COUNT_EVERY))
-            && descendants().len() as u64 > u64::from(most)
+            && find_descendants().len() as u64 > u64::from(most)
         {
             return most;
         }
     }
 }
 
-fn process(number: u32) -> io::Result<Pid> {
+fn to_pid(number: u32) -> io::Result<Pid> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     pid.ok_or_else(|| io::Error::other(format!("{number} is not a valid pid")))
 }
 
 /// Ends this process as the command ended: by the same signal, or by returning its exit code.
-fn end_as(status: Option<WaitStatus>) -> i32 {
+fn exit_like(status: Option<WaitStatus>) -> i32 {
     const SIGNALLED: i32 = 128;
     let Some(status) = status else {
         return SIGNALLED + Signal::KILL.as_raw();
@@ -206,9 +207,9 @@ fn end_as(status: Option<WaitStatus>) -> i32 {
 mod tests {
     use super::*;
 
-    /// As a shell says that its command was killed.
+    /// 137 is the exit code with which a shell reports a killed command.
     #[test]
-    fn a_command_whose_end_is_not_known_counts_as_killed() {
-        assert_eq!(end_as(None), 137);
+    fn a_command_with_unknown_status_counts_as_killed() {
+        assert_eq!(exit_like(None), 137);
     }
 }

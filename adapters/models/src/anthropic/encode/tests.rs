@@ -64,7 +64,7 @@ fn kept(json: &str, format: &str) -> Raw {
 }
 
 #[test]
-fn the_body_is_the_one_that_the_provider_documents() {
+fn the_body_matches_the_documentation_of_the_provider() {
     let expected = concat!(
         r#"{"model":"m","stream":true,"stop_sequences":["END"],"temperature":0.5,"#,
         r#""cache_control":{"type":"ephemeral"},"#,
@@ -77,7 +77,7 @@ fn the_body_is_the_one_that_the_provider_documents() {
 }
 
 #[test]
-fn breakpoints_stand_where_they_never_move() {
+fn breakpoints_never_move() {
     let bare = Request {
         system: "".into(),
         ..request(vec![])
@@ -147,7 +147,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
 }
 
 #[test]
-fn what_came_from_this_provider_goes_back_verbatim_and_what_did_not_is_built() {
+fn blocks_of_this_provider_are_sent_verbatim_and_others_are_encoded() {
     let json = r#"{"type":"text",  "text":"h\u00e9", "new": 1.50}"#;
     let text = |format| Block::Text {
         text: "hé".into(),
@@ -197,7 +197,7 @@ fn what_came_from_this_provider_goes_back_verbatim_and_what_did_not_is_built() {
 }
 
 #[test]
-fn answers_stand_together_and_in_front() {
+fn answers_come_first_in_one_message() {
     let kinds = |messages: Vec<Message>| -> Vec<String> {
         let turns = messages_of(messages);
         let kind = |block: &Value| {
@@ -318,7 +318,7 @@ fn the_first_own_block_of_a_fork_is_a_breakpoint_and_stays_one() {
 }
 
 #[test]
-fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
+fn media_are_inside_their_answer_and_unsupported_media_are_left_out() {
     let media = |fd: u32, kind: &str, answers: Option<&str>| Block::Media {
         answers: answers.map(Into::into),
         media: Media {
@@ -361,7 +361,7 @@ fn media_stand_in_their_answer_and_what_is_not_taken_is_left_out() {
 }
 
 #[test]
-fn a_count_asks_with_what_bears_on_it_and_nothing_else() {
+fn a_count_request_has_only_the_fields_that_affect_it() {
     let parameters = json!({"temperature": 0.5, "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 5}});
     let request = Request {
         parameters: Arc::new(parameters.as_object().unwrap().clone()),
@@ -380,7 +380,7 @@ fn a_count_asks_with_what_bears_on_it_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_by_name() {
+fn an_invalid_request_is_refused_with_the_name_of_the_cause() {
     let parameters = json!({"stream": true});
     let bad_tool = ToolSpec {
         name: "broken".into(),
@@ -413,7 +413,7 @@ fn what_cannot_be_sent_is_refused_by_name() {
 }
 
 #[test]
-fn a_reply_that_was_cut_while_it_thought_does_not_end_in_a_thought() {
+fn a_reply_truncated_while_thinking_is_sent_without_the_last_thinking_block() {
     let thought = |json: &str| Block::Opaque(kept(json, FORMAT));
     let (first, second) = (
         r#"{"type":"thinking","thinking":"hm"}"#,
@@ -454,7 +454,7 @@ fn a_reply_that_was_cut_while_it_thought_does_not_end_in_a_thought() {
 }
 
 #[test]
-fn a_call_of_another_provider_has_an_id_that_is_taken_and_so_has_its_answer() {
+fn calls_of_other_providers_and_their_answers_get_accepted_ids() {
     let call = |id: &str| Block::ToolUse {
         id: id.into(),
         name: "ls".into(),

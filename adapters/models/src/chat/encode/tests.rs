@@ -21,7 +21,7 @@ fn messages(said: Vec<Message>) -> Value {
 }
 
 #[test]
-fn the_body_is_the_one_that_is_documented() {
+fn the_body_matches_the_documentation() {
     let parameters = json!({"max_tokens": 9, "temperature": 0.5, "stop": ["END"]});
     let request = testing::request(vec![Message::user("hi")], parameters);
     let schema = r#"{"type":"object", "properties":{"n":{"type":"integer"}}}"#;
@@ -81,7 +81,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
 }
 
 #[test]
-fn answers_are_messages_and_media_follow_all_of_them() {
+fn answers_are_messages_and_media_come_last() {
     let said = vec![
         answered("1", "r"),
         media(1, Some("1")),
@@ -109,7 +109,7 @@ fn answers_are_messages_and_media_follow_all_of_them() {
 }
 
 #[test]
-fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
+fn a_reply_of_another_provider_is_encoded_and_an_empty_one_is_left_out() {
     let theirs = Block::Text {
         text: "hé".into(),
         raw: Some(kept(r#"{"type":"text"}"#, "anthropic")),

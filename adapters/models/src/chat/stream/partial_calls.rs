@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_the_same_index_or_none_stay_apart() {
+    fn calls_with_equal_or_missing_indexes_are_not_joined() {
         let ollama = [
             r#"{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\":1}"}}"#,
             r#"{"index":0,"id":"b","type":"function","function":{"name":"ls","arguments":"{\"n\":2}"}}"#,
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_or_not_at_all_goes_on_with_a_call() {
+    fn repeated_or_missing_ids_and_names_continue_a_call() {
         let begun = r#"{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\""}}"#;
         let ends = [
             r#"{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":":1}"}}"#,
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_whole_where_its_object_ends() {
+    fn arguments_are_complete_when_their_object_is_closed() {
         let cases = [
             (&["{", "}"][..], true),
             (&[" {\"a\":[{}", "]} "], true),

@@ -11,7 +11,7 @@ fn contents(said: Vec<Message>) -> Value {
 }
 
 #[test]
-fn the_body_is_the_one_that_is_documented() {
+fn the_body_matches_the_documentation() {
     let parameters = json!({"max_tokens": 9, "top_p": 0.5, "thinkingConfig": {"includeThoughts": true},
         "generationConfig": {"seed": 7}, "safetySettings": []});
     let request = testing::request(vec![Message::user("hi")], parameters);
@@ -83,7 +83,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
 }
 
 #[test]
-fn answers_name_their_function_and_media_follow_all_of_them() {
+fn answers_name_their_function_and_media_come_last() {
     let ours = names::call_without_id("r", 0);
     let asked = message(
         Role::Assistant,
@@ -114,7 +114,7 @@ fn answers_name_their_function_and_media_follow_all_of_them() {
 }
 
 #[test]
-fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
+fn a_reply_of_another_provider_is_encoded_and_an_empty_one_is_left_out() {
     let theirs = Block::Text {
         text: "hé".into(),
         raw: Some(kept(r#"{"type":"text"}"#, "anthropic")),

@@ -13,7 +13,7 @@ fn input(said: Vec<Message>) -> Value {
 }
 
 #[test]
-fn the_body_is_the_one_that_is_documented() {
+fn the_body_matches_the_documentation() {
     let parameters = json!({"max_tokens": 90, "temperature": 0.5, "prompt_cache_key": "k"});
     let request = testing::request(vec![Message::user("hi")], parameters);
     let schema = r#"{"type":"object", "properties":{"n":{"type":"integer"}}}"#;
@@ -67,7 +67,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
 }
 
 #[test]
-fn media_stand_in_their_answer() {
+fn media_are_inside_their_answer() {
     let said = vec![
         answered("1", "r"),
         media(1, Some("1")),
@@ -91,7 +91,7 @@ fn media_stand_in_their_answer() {
 }
 
 #[test]
-fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
+fn a_reply_of_another_provider_is_encoded_and_an_empty_one_is_left_out() {
     let theirs = Block::Text {
         text: "hé".into(),
         raw: Some(kept(r#"{"type":"text"}"#, "anthropic")),
@@ -112,7 +112,7 @@ fn a_reply_of_another_provider_is_built_and_an_empty_one_is_left_out() {
 }
 
 #[test]
-fn what_would_keep_a_conversation_at_the_provider_is_not_the_programs_to_say() {
+fn a_program_cannot_request_that_the_provider_stores_the_conversation() {
     for name in [
         "store",
         "previous_response_id",
@@ -127,7 +127,7 @@ fn what_would_keep_a_conversation_at_the_provider_is_not_the_programs_to_say() {
 }
 
 #[test]
-fn reasoning_that_nothing_followed_is_left_out() {
+fn reasoning_at_the_end_is_left_out() {
     let reasoning = Block::Opaque(kept(r#"{"type":"reasoning","summary":[]}"#, FORMAT));
     let call = kept(
         r#"{"type":"function_call","call_id":"c","name":"ls","arguments":"{}"}"#,
@@ -177,7 +177,7 @@ fn models_that_do_not_reason_are_not_asked_for_it() {
 }
 
 #[test]
-fn a_reply_is_bounded_to_no_fewer_tokens_than_the_provider_takes() {
+fn the_token_limit_is_at_least_the_minimum_of_the_provider() {
     for (asked, sent) in [(9, 16), (16, 16), (17, 17)] {
         let request = testing::request(vec![Message::user("hi")], json!({"max_tokens": asked}));
         assert!(
