@@ -321,7 +321,7 @@ fn check_issues(store: &LogStore, pid: Pid, issues: &[&Issue], case: &str) {
             "{case}: {pid}@{number}: {issues:?}"
         );
         let written = history.commit_of(number).unwrap();
-        match history.by(written.commit) {
+        match history.last_fact_by(written.commit) {
             Ok(last) => assert!(last >= Some(number), "{case}: {pid}@{number}: {issues:?}"),
             // The rest of the commit may be lost.
             Err(error) => {
