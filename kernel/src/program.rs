@@ -1,5 +1,5 @@
-//! Programs, compiled against the tools of this kernel: everything of `dormouse_program`, whose
-//! functions are told here which tools there are.
+//! Compiles programs against the tools of this kernel. Re-exports `dormouse_program`, and wraps its
+//! functions that take a list of kernel tools.
 //!
 //! ```
 //! use std::path::Path;
@@ -52,15 +52,15 @@ pub fn compile<'a>(
 /// the embedder registered.
 ///
 /// # Errors
-/// [`ProgramErrors`]; of a bundle that was compiled before, only if another set of host tools is
-/// registered or another version of the compiler is stricter.
+/// [`ProgramErrors`]. A bundle that was compiled before can only fail if other host tools are
+/// registered or if this version of the compiler is stricter.
 pub fn compile_bundle(bundle: &Bundle, host_tools: &[&str]) -> Result<Compiled, ProgramErrors> {
     bundle.compile(&KERNEL_TOOLS, host_tools)
 }
 
-/// The tools that the programs of a bundle enable and that are neither the kernel's nor commands of
-/// theirs: the host that compiled them registered these. Given to [`compile_bundle`] they let
-/// another host look at the programs.
+/// The enabled tools of a bundle that are neither kernel tools nor declared commands: the host that
+/// compiled the programs had registered them. A host without these tools passes the list to
+/// [`compile_bundle`] to inspect the programs.
 #[must_use]
 pub fn host_tools(bundle: &Bundle) -> Vec<String> {
     bundle.host_tools(&KERNEL_TOOLS)

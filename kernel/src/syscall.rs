@@ -1,9 +1,9 @@
 //! The tools of the kernel, one file per tool: arguments, schema, behaviour and tests.
 //!
-//! What a tool is belongs to the machine ([`dormouse_machine::tool`]); this module holds the tools
-//! themselves, and tells the machine which ones there are ([`TOOL_SET`]). What a process tool does
-//! is an operation of the machine (`dormouse_machine::process`): its file here describes the tool
-//! and reads its arguments.
+//! The type [`Tool`] is defined in [`dormouse_machine::tool`]; this module defines the tools and passes
+//! them to the machine as [`TOOL_SET`]. A tool that acts on its process, such as `fork`, is an
+//! operation of the machine (`dormouse_machine::process`): its file here describes the tool and parses
+//! its arguments.
 
 pub mod append_temp_file;
 mod args;
@@ -100,7 +100,7 @@ pub static TOOLS: &[Tool] = &[
     delete_temp_file::TOOL,
 ];
 
-/// The tools as the machine is told of them.
+/// The tools, as the machine receives them.
 pub static TOOL_SET: ToolSet = ToolSet {
     tools: TOOLS,
     expand_handles: handle::expand,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_that_of_one_tool_and_each_descriptor_tool_is_shown_by_an_example() {
+    fn tool_names_are_unique_and_each_descriptor_tool_has_an_example() {
         let names: std::collections::BTreeSet<_> = names().collect();
         assert_eq!(names.len(), TOOLS.len());
         for tool in TOOLS {
@@ -142,9 +142,9 @@ mod tests {
         }
     }
 
-    /// JSON readers keep the last of two, or refuse both.
+    /// JSON parsers keep the last of two equal keys, or refuse the object.
     #[test]
-    fn each_parameter_has_a_name_of_its_own_and_says_what_it_is() {
+    fn parameter_names_are_unique_and_each_has_a_description() {
         for tool in TOOLS {
             let names: std::collections::BTreeSet<_> = tool.parameter_names().collect();
             assert_eq!(names.len(), tool.parameter_names().count(), "{}", tool.name);

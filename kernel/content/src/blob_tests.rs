@@ -1,4 +1,4 @@
-//! Contents on disk: read in parts, the same value as in memory, and damaged without harm.
+//! Tests of contents on disk: reads of parts, equality with contents in memory, and damage.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use super::*;
 
 const CHUNK: u64 = 64 << 10;
 
-/// One content as a store has it, which notes what is read, chunk by chunk.
+/// A blob store with one content. Records the number of each chunk that is read.
 #[derive(Default)]
 struct Disk {
     bytes: Bytes,
@@ -73,28 +73,29 @@ impl BlobReader for File {
     }
 }
 
-/// A content as it was in memory, and the same from the disk with this index and damage.
-fn kept(
+/// Returns a resident content, the same content on disk with these damaged chunks, and its store.
+fn resident_and_stored(
     bytes: impl Into<Bytes>,
     page_chars: u32,
     damaged: Vec<u64>,
 ) -> (Content, Content, Arc<Disk>) {
-    let here = Content::new(bytes);
-    here.unbounded().total_pages(page_chars).unwrap();
+    let resident = Content::new(bytes);
+    resident.unbounded().total_pages(page_chars).unwrap();
     let disk = Arc::new(Disk {
-        bytes: here.unbounded().bytes().unwrap(),
-        index: here.serialized_index(),
+        bytes: resident.unbounded().bytes().unwrap(),
+        index: resident.serialized_index(),
         damaged,
         ..Disk::default()
     });
     (
-        here.clone(),
-        Content::stored(here.reference(), disk.clone()),
+        resident.clone(),
+        Content::stored(resident.reference(), disk.clone()),
         disk,
     )
 }
 
-fn touched(disk: &Disk) -> Vec<u64> {
+/// Returns the chunks that were read since the last call.
+fn drain_touched(disk: &Disk) -> Vec<u64> {
     let mut touched = std::mem::take(&mut *disk.touched.lock().unwrap());
     touched.sort_unstable();
     touched.dedup();
@@ -102,32 +103,36 @@ fn touched(disk: &Disk) -> Vec<u64> {
 }
 
 #[test]
-fn a_page_of_a_large_content_touches_its_chunks_alone() {
+fn a_page_of_a_large_content_reads_only_its_chunks() {
     for line in [
         "a line of a log that goes on for a while\n",
         "é and 一 and 😀\n",
         "no line feed at all, ",
     ] {
-        let (here, there, disk) = kept(line.repeat(100_000), 4000, Vec::new());
-        let pages = there.unbounded().total_pages(4000).unwrap();
+        let (resident, stored, disk) = resident_and_stored(line.repeat(100_000), 4000, Vec::new());
+        let pages = stored.unbounded().total_pages(4000).unwrap();
         assert_eq!(
             (
-                there.unbounded().total_lines(),
-                there.unbounded().total_chars()
+                stored.unbounded().total_lines(),
+                stored.unbounded().total_chars()
             ),
             (
-                here.unbounded().total_lines(),
-                here.unbounded().total_chars()
+                resident.unbounded().total_lines(),
+                resident.unbounded().total_chars()
             )
         );
-        assert_eq!(touched(&disk).len(), 0, "extents are in the index");
+        assert_eq!(
+            drain_touched(&disk).len(),
+            0,
+            "the totals come from the index"
+        );
         for page in [1, 2, pages / 2, pages - 1, pages] {
-            let slice = there.unbounded().page(4000, page).unwrap().unwrap();
+            let slice = stored.unbounded().page(4000, page).unwrap().unwrap();
             assert_eq!(
                 Some(&slice),
-                here.unbounded().page(4000, page).unwrap().as_ref()
+                resident.unbounded().page(4000, page).unwrap().as_ref()
             );
-            let chunks = touched(&disk);
+            let chunks = drain_touched(&disk);
             let bytes = slice.bytes();
             let (first, last) = (
                 bytes.start.saturating_sub(4097) as u64 / CHUNK,
@@ -139,17 +144,21 @@ fn a_page_of_a_large_content_touches_its_chunks_alone() {
             );
         }
         assert_eq!(
-            there
+            stored
                 .unbounded()
-                .extract(0..here.unbounded().shown_bytes().unwrap())
+                .extract(0..resident.unbounded().shown_bytes().unwrap())
                 .unwrap(),
-            here
+            resident
         );
-        assert_eq!(touched(&disk).len(), 0, "the whole is the content itself");
+        assert_eq!(
+            drain_touched(&disk).len(),
+            0,
+            "extracting the whole range reads nothing"
+        );
     }
-    let (_, there, disk) = kept([0xff, 0, 7].repeat(100_000), 4000, Vec::new());
+    let (_, stored, disk) = resident_and_stored([0xff, 0, 7].repeat(100_000), 4000, Vec::new());
     assert_eq!(
-        there
+        stored
             .unbounded()
             .page(4000, 70)
             .unwrap()
@@ -158,55 +167,62 @@ fn a_page_of_a_large_content_touches_its_chunks_alone() {
             .len(),
         4000
     );
-    assert_eq!(touched(&disk), [3], "base64 is made of what it shows");
+    assert_eq!(
+        drain_touched(&disk),
+        [3],
+        "only the bytes of the requested base64 page are read"
+    );
 }
 
 #[test]
-fn nothing_is_read_of_a_stored_content_before_somebody_asks() {
-    let (here, there, disk) = kept("text\n".repeat(100_000), 4000, Vec::new());
+fn a_stored_content_is_not_read_before_its_first_use() {
+    let (resident, stored, disk) = resident_and_stored("text\n".repeat(100_000), 4000, Vec::new());
     assert_eq!(
-        (there.len_bytes(), there.reference()),
-        (500_000, here.reference())
+        (stored.len_bytes(), stored.reference()),
+        (500_000, resident.reference())
     );
-    assert!(there.clone() == here && there.serialized_index().is_empty() && !there.is_resident());
-    there.unbounded().prepare(100);
+    assert!(
+        stored.clone() == resident && stored.serialized_index().is_empty() && !stored.is_resident()
+    );
+    stored.unbounded().prepare(100);
     assert_eq!(
-        (touched(&disk).len(), *disk.opened.lock().unwrap()),
+        (drain_touched(&disk).len(), *disk.opened.lock().unwrap()),
         (0, 0),
-        "pages of it are counted when they are asked for"
+        "pages of a stored content are counted on first use"
     );
 }
 
 #[test]
-fn a_damaged_chunk_is_an_error_of_whoever_reads_it_and_of_nobody_else() {
-    let (here, there, _) = kept("0123456789abcde\n".repeat(20_000), 4000, vec![2]);
-    let pages = here.unbounded().total_pages(4000).unwrap();
-    let served: Vec<_> = (1..=pages)
-        .map(|page| there.unbounded().page(4000, page))
+fn a_damaged_chunk_fails_only_the_reads_that_need_it() {
+    let (resident, stored, _) =
+        resident_and_stored("0123456789abcde\n".repeat(20_000), 4000, vec![2]);
+    let pages = resident.unbounded().total_pages(4000).unwrap();
+    let results: Vec<_> = (1..=pages)
+        .map(|page| stored.unbounded().page(4000, page))
         .collect();
     let (lost, readable): (Vec<_>, Vec<_>) =
-        (1..).zip(served).partition(|(_, slice)| slice.is_err());
+        (1..).zip(results).partition(|(_, slice)| slice.is_err());
     for (page, slice) in readable {
-        assert_eq!(slice, here.unbounded().page(4000, page));
+        assert_eq!(slice, resident.unbounded().page(4000, page));
     }
     let lost: Vec<u64> = lost.into_iter().map(|(page, _)| page).collect();
     assert!(!lost.is_empty() && lost.len() < 22, "{lost:?}");
     assert!(
-        there.unbounded().text().is_err()
-            && there.unbounded().bytes().is_err()
-            && there.unbounded().loaded().is_err()
-            && there.unbounded().pretty().is_err()
+        stored.unbounded().text().is_err()
+            && stored.unbounded().bytes().is_err()
+            && stored.unbounded().loaded().is_err()
+            && stored.unbounded().pretty().is_err()
     );
     assert!(matches!(
-        there.unbounded().units(Unit::Paragraph, ""),
+        stored.unbounded().units(Unit::Paragraph, ""),
         Err(units::UnitError::Unreadable(_))
     ));
     assert_eq!(
         (
-            there.unbounded().total_lines(),
-            there.unbounded().total_pages(4000)
+            stored.unbounded().total_lines(),
+            stored.unbounded().total_pages(4000)
         ),
-        (here.unbounded().total_lines(), Ok(pages))
+        (resident.unbounded().total_lines(), Ok(pages))
     );
 }
 
@@ -217,47 +233,47 @@ fn without_an_index_a_content_is_read_once_and_indexed_anew() {
         Bytes::from_static(&[1, 0, 0xff, 0xff]),
         Bytes::from(vec![0; 10_000]),
     ] {
-        let (here, _, disk) = kept("é line\n".repeat(50_000), 4000, Vec::new());
+        let (resident, _, disk) = resident_and_stored("é line\n".repeat(50_000), 4000, Vec::new());
         let disk = Arc::new(Disk {
             index,
             bytes: disk.bytes.clone(),
             ..Disk::default()
         });
-        let there = Content::stored(here.reference(), disk.clone());
+        let stored = Content::stored(resident.reference(), disk.clone());
         assert_eq!(
-            there.unbounded().total_pages(4000),
-            here.unbounded().total_pages(4000)
+            stored.unbounded().total_pages(4000),
+            resident.unbounded().total_pages(4000)
         );
-        assert_eq!(touched(&disk).len(), 7);
+        assert_eq!(drain_touched(&disk).len(), 7);
         assert_eq!(
-            there.unbounded().page(4000, 80),
-            here.unbounded().page(4000, 80)
+            stored.unbounded().page(4000, 80),
+            resident.unbounded().page(4000, 80)
         );
-        assert!(touched(&disk).len() <= 2);
+        assert!(drain_touched(&disk).len() <= 2);
     }
 }
 
 #[test]
-fn what_a_source_hands_out_is_not_trusted_to_fit() {
-    let (here, _, _) = kept("é".repeat(100_000), 4000, Vec::new());
+fn bytes_that_contradict_the_reference_are_refused() {
+    let (resident, _, _) = resident_and_stored("é".repeat(100_000), 4000, Vec::new());
     let other = Arc::new(Disk {
         bytes: vec![0xff; 200_000].into(),
-        index: here.serialized_index(),
+        index: resident.serialized_index(),
         ..Disk::default()
     });
-    let there = Content::stored(here.reference(), other);
+    let stored = Content::stored(resident.reference(), other);
     assert!(
-        there.unbounded().page(4000, 3).is_err()
-            && there.unbounded().text().is_err()
-            && there.unbounded().extract(0..2).is_err()
+        stored.unbounded().page(4000, 3).is_err()
+            && stored.unbounded().text().is_err()
+            && stored.unbounded().extract(0..2).is_err()
     );
     let reversed = std::ops::Range { start: 5, end: 2 };
     assert!(
-        there.unbounded().slice(reversed).is_err()
-            && there.unbounded().slice(0..1_000_000).is_err()
+        stored.unbounded().slice(reversed).is_err()
+            && stored.unbounded().slice(0..1_000_000).is_err()
     );
     let shorter = Content::stored(
-        here.reference(),
+        resident.reference(),
         Arc::new(Disk {
             bytes: vec![b'a'; 9].into(),
             ..Disk::default()
@@ -266,8 +282,8 @@ fn what_a_source_hands_out_is_not_trusted_to_fit() {
     assert!(shorter.unbounded().page(4000, 1).is_err() && shorter.unbounded().text().is_err());
 }
 
-/// Everything that can be asked of a content, with these numbers.
-fn answers(content: &Content, page_chars: u32, first: u64, count: u64) -> String {
+/// Formats the results of all read methods for these arguments.
+fn format_reads(content: &Content, page_chars: u32, first: u64, count: u64) -> String {
     let read = |slice: Result<Option<Slice>, Unreadable>| format!("{:?}\n", slice.unwrap());
     let at = content.unbounded().byte_at(first).unwrap();
     [
@@ -333,7 +349,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn offloading_is_seen_by_no_holder(
+    fn eviction_changes_no_result_of_a_read(
         pieces in prop::collection::vec(prop_oneof![
             Just("word "), Just("\n"), Just("é一😀"), Just("[1,2]"), Just("# head\n"), Just("fn f() \
                  {}\n"), Just("\u{1b}"),
@@ -342,60 +358,60 @@ proptest! {
         binary in any::<bool>(),
         page_chars in 1_u32..500,
         (first, count) in (0_u64..300, 0_u64..300),
-        asked_before in any::<bool>(),
+        has_derived_data in any::<bool>(),
     ) {
         let mut bytes = pieces.concat().repeat(times).into_bytes();
         bytes.extend(binary.then_some(0xff));
-        let here = Content::new(bytes.clone());
-        let expected = answers(&here, page_chars, first, count);
-        let (offloaded, _, disk) = kept(bytes, page_chars, Vec::new());
-        let holder = offloaded.clone();
-        let early = offloaded.unbounded().page(page_chars, 1).unwrap();
-        if asked_before {
-            let _ = (offloaded.unbounded().pretty(), offloaded.unbounded().units(Unit::Paragraph, ""));
+        let resident = Content::new(bytes.clone());
+        let expected = format_reads(&resident, page_chars, first, count);
+        let (evicted, _, disk) = resident_and_stored(bytes, page_chars, Vec::new());
+        let holder = evicted.clone();
+        let early = evicted.unbounded().page(page_chars, 1).unwrap();
+        if has_derived_data {
+            let _ = (evicted.unbounded().pretty(), evicted.unbounded().units(Unit::Paragraph, ""));
         }
         let source: Arc<dyn BlobStore> = disk.clone();
-        offloaded.evict(&source);
+        evicted.evict(&source);
         prop_assert_eq!((holder.is_resident(), holder.resident_bytes()), (false, 0));
-        prop_assert_eq!(&answers(&holder, page_chars, first, count), &expected);
-        let stored = Content::stored(here.reference(), source);
-        prop_assert_eq!(&answers(&stored, page_chars, first, count), &expected);
-        prop_assert_eq!(&answers(stored.unbounded().loaded().unwrap().content(), page_chars, first, count), &expected);
-        prop_assert_eq!(early, here.unbounded().page(page_chars, 1).unwrap());
-        prop_assert!(holder == here && stored == holder);
+        prop_assert_eq!(&format_reads(&holder, page_chars, first, count), &expected);
+        let stored = Content::stored(resident.reference(), source);
+        prop_assert_eq!(&format_reads(&stored, page_chars, first, count), &expected);
+        prop_assert_eq!(&format_reads(stored.unbounded().loaded().unwrap().content(), page_chars, first, count), &expected);
+        prop_assert_eq!(early, resident.unbounded().page(page_chars, 1).unwrap());
+        prop_assert!(holder == resident && stored == holder);
     }
 }
 
 #[test]
-fn contents_of_the_same_bytes_share_them() {
+fn equal_contents_can_share_their_bytes() {
     let (first, second) = (
         Content::new("the same"),
         Content::new("the same".to_owned()),
     );
-    let at = |content: &Content| content.unbounded().bytes().unwrap().as_ptr();
-    assert_ne!(at(&first), at(&second));
+    let address = |content: &Content| content.unbounded().bytes().unwrap().as_ptr();
+    assert_ne!(address(&first), address(&second));
     second.share(&first);
-    assert_eq!(at(&first), at(&second));
+    assert_eq!(address(&first), address(&second));
     Content::new("another").share(&first);
     first.share(&Content::new("another"));
     assert_eq!(second, first);
 }
 
 #[test]
-fn a_part_that_is_detached_keeps_no_more_than_itself() {
+fn a_detached_part_copies_its_bytes_once() {
     let whole = Content::new("0123456789".repeat(1000));
     let part = whole.unbounded().extract(10..20).unwrap();
-    let at = |content: &Content| content.unbounded().bytes().unwrap().as_ptr();
-    let shared = at(&part);
+    let address = |content: &Content| content.unbounded().bytes().unwrap().as_ptr();
+    let shared = address(&part);
     part.detach();
-    assert!(at(&part) != shared && part.unbounded().text().unwrap() == "0123456789");
-    let detached = at(&part);
+    assert!(address(&part) != shared && part.unbounded().text().unwrap() == "0123456789");
+    let detached = address(&part);
     part.detach();
-    assert_eq!(at(&part), detached, "it is copied once");
+    assert_eq!(address(&part), detached, "it is copied once");
 }
 
 #[test]
-fn reads_are_told_in_their_order_and_so_is_what_grows() {
+fn the_access_clock_orders_reads_and_sums_derived_bytes() {
     let reads = Arc::new(AccessClock::default());
     let (old, new) = (Content::new("[1]"), Content::new("# a\n"));
     assert_eq!(old.last_read(), 0);

@@ -41,7 +41,7 @@ impl Builder {
         self.cut_bytes += (chunk.len() - fits) as u64;
     }
 
-    /// Returns the collected bytes. Copies nothing.
+    /// Returns the collect bytes. Copies nothing.
     #[must_use]
     pub fn finish(self) -> CappedBytes {
         let Self {
@@ -52,7 +52,7 @@ impl Builder {
                 bytes: kept.freeze(),
                 cut_bytes,
             },
-            _ => without_half_character(kept.freeze(), cut_bytes),
+            _ => drop_incomplete_character(kept.freeze(), cut_bytes),
         }
     }
 }
@@ -63,7 +63,7 @@ impl CappedBytes {
     pub fn capped(bytes: Bytes, cap_bytes: u64) -> Self {
         match usize::try_from(cap_bytes) {
             Ok(cap) if cap < bytes.len() => {
-                without_half_character(bytes.slice(..cap), (bytes.len() - cap) as u64)
+                drop_incomplete_character(bytes.slice(..cap), (bytes.len() - cap) as u64)
             }
             _ => Self {
                 bytes,
@@ -75,15 +75,18 @@ impl CappedBytes {
 
 /// Drops the incomplete character at the end, if the cut split one. A character has at most four
 /// bytes.
-fn without_half_character(bytes: Bytes, cut_bytes: u64) -> CappedBytes {
+fn drop_incomplete_character(bytes: Bytes, cut_bytes: u64) -> CappedBytes {
     let last = bytes
         .iter()
         .rev()
         .take(3)
         .position(|byte| byte & 0xc0 != 0x80);
-    let start = last.map_or(bytes.len(), |behind| bytes.len() - 1 - behind);
-    let half = std::str::from_utf8(&bytes[start..]).is_err_and(|error| error.error_len().is_none());
-    let end = if half { start } else { bytes.len() };
+    let start = last.map_or(bytes.len(), |continuation_bytes| {
+        bytes.len() - 1 - continuation_bytes
+    });
+    let is_incomplete =
+        std::str::from_utf8(&bytes[start..]).is_err_and(|error| error.error_len().is_none());
+    let end = if is_incomplete { start } else { bytes.len() };
     CappedBytes {
         cut_bytes: cut_bytes + (bytes.len() - end) as u64,
         bytes: bytes.slice(..end),
@@ -94,14 +97,14 @@ fn without_half_character(bytes: Bytes, cut_bytes: u64) -> CappedBytes {
 mod tests {
     use super::*;
 
-    fn collected<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, cap_bytes: u64) -> CappedBytes {
+    fn collect<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, cap_bytes: u64) -> CappedBytes {
         let mut builder = Builder::with_cap(cap_bytes);
         chunks.into_iter().for_each(|chunk| builder.push(chunk));
         builder.finish()
     }
 
     #[test]
-    fn what_fits_is_kept_and_the_rest_is_counted() {
+    fn bytes_up_to_the_cap_are_kept_and_the_rest_is_counted() {
         let faces = "😀😀".as_bytes();
         let cases: [(&[u8], u64, &[u8], u64); 9] = [
             (b"", 0, b"", 0),
@@ -119,31 +122,31 @@ mod tests {
                 1,
             ),
         ];
-        for (came, cap, kept, cut_bytes) in cases {
+        for (input, cap, kept, cut_bytes) in cases {
             let expected = CappedBytes {
                 bytes: Bytes::copy_from_slice(kept),
                 cut_bytes,
             };
             for size in 1..4 {
                 assert_eq!(
-                    collected(came.chunks(size), cap),
+                    collect(input.chunks(size), cap),
                     expected,
-                    "{came:?} by {size}, {cap}"
+                    "{input:?} by {size}, {cap}"
                 );
             }
             assert_eq!(
-                CappedBytes::capped(Bytes::copy_from_slice(came), cap),
+                CappedBytes::capped(Bytes::copy_from_slice(input), cap),
                 expected,
-                "{came:?} {cap}"
+                "{input:?} {cap}"
             );
         }
     }
 
     #[test]
-    fn every_cut_of_a_text_is_text() {
+    fn a_cut_never_splits_a_character() {
         let text = "aé一😀\n".repeat(5);
         for cap in 0..=text.len() as u64 + 1 {
-            let CappedBytes { bytes, cut_bytes } = collected([text.as_bytes()], cap);
+            let CappedBytes { bytes, cut_bytes } = collect([text.as_bytes()], cap);
             let kept = std::str::from_utf8(&bytes).unwrap();
             assert!(text.starts_with(kept) && bytes.len() as u64 <= cap);
             assert_eq!(kept.len() as u64 + cut_bytes, text.len() as u64);

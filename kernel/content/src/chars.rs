@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skipping_agrees_with_stepping() {
+    fn skip_agrees_with_char_indices() {
         for piece in ["a", "é", "一", "😀", "a😀é\n"] {
             let text = piece.repeat(100);
             let starts: Vec<_> = text

@@ -19,7 +19,7 @@ impl Derived {
         let pretty = self
             .pretty
             .get()
-            .and_then(|made| made.as_ref().ok())
+            .and_then(|cached| cached.as_ref().ok())
             .map_or(0, Content::resident_bytes);
         pretty + self.outlines.bytes()
     }
@@ -49,22 +49,22 @@ impl Reader<'_> {
             return Err(PrettyError::Binary);
         }
         let derived = self.content().derived();
-        if let Some(made) = derived.pretty.get() {
-            return made.clone().map(|made| self.of(made));
+        if let Some(cached) = derived.pretty.get() {
+            return cached.clone().map(|cached| self.of(cached));
         }
         let text = self.text()?;
         // Reformatting is slower than searching: charge it as eight passes.
         self.charge(text.len().saturating_mul(8))?;
-        let made = derived.pretty.get_or_init(|| {
-            let made = pretty::pretty(&text).map(|text| Content::from_text(text.into()));
-            made.inspect(|content| {
+        let cached = derived.pretty.get_or_init(|| {
+            let cached = pretty::pretty(&text).map(|text| Content::from_text(text.into()));
+            cached.inspect(|content| {
                 self.content()
                     .inner
                     .last_read
                     .add_derived_bytes(content.len_bytes())
             })
         });
-        made.clone().map(|made| self.of(made))
+        cached.clone().map(|cached| self.of(cached))
     }
 
     /// Whether the content looks like single-line JSON, so that [`pretty`](Self::pretty) is worth
@@ -73,12 +73,15 @@ impl Reader<'_> {
     /// # Errors
     /// [`Unreadable`] if these bytes cannot be read.
     pub fn may_be_json_line(&self) -> Result<bool, Unreadable> {
-        /// First read; leading white space is rarely longer.
-        const LOOKED_AT: u64 = 1024;
+        /// Characters of the first read: leading white space is rarely longer.
+        const FIRST_READ_CHARS: u64 = 1024;
         if self.is_binary()? || self.total_lines()? != 1 {
             return Ok(false);
         }
-        match self.chars(0, LOOKED_AT)?.map(|beginning| beginning.text) {
+        match self
+            .chars(0, FIRST_READ_CHARS)?
+            .map(|beginning| beginning.text)
+        {
             Some(text) if pretty::is_blank(&text) => Ok(pretty::may_be_json(&self.text()?)),
             beginning => Ok(beginning.is_some_and(|text| pretty::may_be_json(&text))),
         }

@@ -111,12 +111,12 @@ impl Content {
             Some(Data::Binary(bytes)) => Data::Binary(Bytes::copy_from_slice(&bytes)),
             None => return,
         };
-        let mut place = self
+        let mut location_guard = self
             .inner
             .location
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Location::Resident(data) = &mut *place {
+        if let Location::Resident(data) = &mut *location_guard {
             *data = copied;
         }
     }

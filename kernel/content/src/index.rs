@@ -35,11 +35,11 @@ impl LineIndex {
     /// One pass over ASCII text, two over other text.
     pub(super) fn new(text: &str) -> Self {
         let mut is_ascii = true;
-        let feeds = cumulative(text, BLOCK, |block| {
+        let feeds = cumulative_counts(text, BLOCK, |block| {
             is_ascii &= block.is_ascii();
             memchr::memchr_iter(b'\n', block).count()
         });
-        let chars = (!is_ascii).then(|| cumulative(text, CHAR_BLOCK, chars::count));
+        let chars = (!is_ascii).then(|| cumulative_counts(text, CHAR_BLOCK, chars::count));
         Self {
             feeds,
             chars,
@@ -161,8 +161,8 @@ impl LineIndex {
 
     /// Deserializes an index; `None` if the bytes are not the index of a text of this length.
     pub(super) fn deserialize(input: &mut IndexReader<'_>, len: usize) -> Option<Self> {
-        let is_open = flag(input.byte()?)?;
-        let has_chars = flag(input.byte()?)?;
+        let is_open = parse_flag(input.byte()?)?;
+        let has_chars = parse_flag(input.byte()?)?;
         let feeds = deserialize_counts(input, len, BLOCK)?;
         let chars = if has_chars {
             Some(deserialize_counts(input, len, CHAR_BLOCK)?)
@@ -183,11 +183,11 @@ impl LineIndex {
 /// Result of reading bytes of the text.
 type Read = Result<Bytes, Unreadable>;
 
-fn flag(byte: u8) -> Option<bool> {
+fn parse_flag(byte: u8) -> Option<bool> {
     [false, true].get(usize::from(byte)).copied()
 }
 
-/// Deserializes cumulative counts. A block cannot contain more than it has bytes.
+/// Deserializes cumulative_counts counts. A block cannot contain more than it has bytes.
 fn deserialize_counts(
     input: &mut IndexReader<'_>,
     len: usize,
@@ -209,7 +209,11 @@ fn deserialize_counts(
     Some(counts.into())
 }
 
-fn cumulative(text: &str, block_bytes: usize, mut count: impl FnMut(&[u8]) -> usize) -> Box<[u64]> {
+fn cumulative_counts(
+    text: &str,
+    block_bytes: usize,
+    mut count: impl FnMut(&[u8]) -> usize,
+) -> Box<[u64]> {
     let mut sum = 0;
     let counts = text.as_bytes().chunks(block_bytes).map(|block| {
         sum += count(block) as u64;

@@ -85,7 +85,7 @@ impl Content {
     /// bandwidth.
     #[must_use]
     pub fn new(bytes: impl Into<Bytes>) -> Self {
-        Self::of_data(Data::new(bytes.into()))
+        Self::from_data(Data::new(bytes.into()))
     }
 
     /// A resident content that shares a text without a copy. O(n), at memory bandwidth.
@@ -103,7 +103,7 @@ impl Content {
     /// A content on disk, identified by its hash. Nothing is read until it is used. O(1).
     #[must_use]
     pub fn stored(reference: ContentRef, source: Arc<dyn BlobStore>) -> Self {
-        Self::made(
+        Self::build(
             reference.len,
             Some(reference.hash),
             Location::OnDisk(source),
@@ -112,12 +112,12 @@ impl Content {
     }
 
     fn from_text(text: ByteString) -> Self {
-        Self::of_data(Data::Text(text))
+        Self::from_data(Data::Text(text))
     }
 
-    fn of_data(data: Data) -> Self {
+    fn from_data(data: Data) -> Self {
         let text_index = Arc::new(TextIndex::of(&data));
-        Self::made(
+        Self::build(
             data.bytes().len() as u64,
             None,
             Location::Resident(data),
@@ -125,7 +125,7 @@ impl Content {
         )
     }
 
-    fn made(
+    fn build(
         len: u64,
         hash: Option<ContentHash>,
         location: Location,
@@ -156,7 +156,7 @@ impl Content {
         *self.inner.hash.get_or_init(|| {
             let data = self
                 .resident_data()
-                .expect("what is stored has been named: a source is asked by the name");
+                .expect("a stored content is created with its hash");
             ContentHash(*blake3::hash(data.bytes()).as_bytes())
         })
     }

@@ -78,7 +78,7 @@ pub(super) fn pretty(text: &str) -> Result<String, PrettyError> {
         .sum::<Result<usize, _>>();
     match count.map_err(|error| PrettyError::NotJson(Arc::new(error)))? {
         0 => Err(PrettyError::Empty),
-        _ => Formatter::new(text).run(),
+        _ => Formatter::new(text).format(),
     }
 }
 
@@ -117,11 +117,11 @@ impl<'a> Formatter<'a> {
         }
     }
 
-    fn run(mut self) -> Result<String, PrettyError> {
+    fn format(mut self) -> Result<String, PrettyError> {
         while let Some(byte) = self.peek() {
             match byte {
-                b'{' | b'[' => self.open()?,
-                b'}' | b']' => self.close()?,
+                b'{' | b'[' => self.open_bracket()?,
+                b'}' | b']' => self.close_bracket()?,
                 b',' => {
                     self.copy(1);
                     self.break_line()?;
@@ -130,7 +130,7 @@ impl<'a> Formatter<'a> {
                     self.copy(1);
                     self.out.push(' ');
                 }
-                _ => self.scalar()?,
+                _ => self.copy_scalar()?,
             }
         }
         self.out.shrink_to_fit();
@@ -151,8 +151,8 @@ impl<'a> Formatter<'a> {
         self.at += len;
     }
 
-    fn open(&mut self) -> Result<(), PrettyError> {
-        self.begin()?;
+    fn open_bracket(&mut self) -> Result<(), PrettyError> {
+        self.begin_value()?;
         self.copy(1);
         if matches!(self.peek(), Some(b'}' | b']')) {
             self.copy(1);
@@ -165,7 +165,7 @@ impl<'a> Formatter<'a> {
         self.break_line()
     }
 
-    fn close(&mut self) -> Result<(), PrettyError> {
+    fn close_bracket(&mut self) -> Result<(), PrettyError> {
         self.depth = self
             .depth
             .checked_sub(1)
@@ -175,15 +175,15 @@ impl<'a> Formatter<'a> {
         Ok(())
     }
 
-    fn scalar(&mut self) -> Result<(), PrettyError> {
-        self.begin()?;
-        let token = token(self.text.as_bytes(), self.at);
+    fn copy_scalar(&mut self) -> Result<(), PrettyError> {
+        self.begin_value()?;
+        let token = token_range(self.text.as_bytes(), self.at);
         self.copy(token.len());
         Ok(())
     }
 
-    /// Every top-level value starts a line.
-    fn begin(&mut self) -> Result<(), PrettyError> {
+    /// Starts a line if the value is at the top level.
+    fn begin_value(&mut self) -> Result<(), PrettyError> {
         if self.depth == 0 && !self.out.is_empty() {
             self.break_line()
         } else {
@@ -205,10 +205,10 @@ impl<'a> Formatter<'a> {
 }
 
 /// The string, number or literal that starts at a byte.
-fn token(bytes: &[u8], at: usize) -> Range<usize> {
+fn token_range(bytes: &[u8], at: usize) -> Range<usize> {
     let rest = &bytes[at..];
     let len = match rest.first() {
-        Some(b'"') => 1 + string(&rest[1..]),
+        Some(b'"') => 1 + string_len(&rest[1..]),
         _ => rest
             .iter()
             .position(|byte| ends_token(*byte))
@@ -225,7 +225,7 @@ fn ends_token(byte: u8) -> bool {
 }
 
 /// Length of a string after its opening quote, including the closing one.
-fn string(bytes: &[u8]) -> usize {
+fn string_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
         let found = memchr::memchr2(b'"', b'\\', &bytes[at..])

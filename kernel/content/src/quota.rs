@@ -1,4 +1,4 @@
-//! Read quotas: how much of contents one operation may read, and whether it was cancelled.
+//! Read quotas: how many bytes of contents one operation may read, and whether it was cancelled.
 //!
 //! Every byte of a content is read through a [`Reader`](super::Reader), which charges the quota.
 //! Work inside of a process actor's handler has a small quota and never opens the disk. Work on the

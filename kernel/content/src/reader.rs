@@ -1,7 +1,9 @@
-//! Reading a content: its extent, parts of it, and positions in it.
+//! Reading a content: its size, parts of it, and positions in it.
 //!
-//! Each call reads only the bytes that it needs: a page is one read, a position a block of a few
-//! kilobytes. Every call can fail if the content is on disk, and none if it is in memory.
+//! The *shown text* of a content is the text itself, or the base64 of a binary content.
+//!
+//! Each call reads only the bytes that it needs: one range for a page, a block of a few kilobytes
+//! for a position. If the content is on disk, every call can fail.
 
 use std::ops::Range;
 
@@ -80,13 +82,12 @@ impl<'q> Reader<'q> {
         self.open()?.bytes(0..len)
     }
 
-    /// The shown text: the content itself, or the base64 of a binary content, which is encoded anew
-    /// each time.
+    /// The shown text. A binary content is encoded at each call.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
     pub fn text(&self) -> Read<ByteString> {
-        self.shown(0..self.text_index()?.shown_len())
+        self.read_shown(0..self.text_index()?.shown_len())
     }
 
     /// The content with its bytes in memory, for an operation that reads all of it: further calls
@@ -104,7 +105,7 @@ impl<'q> Reader<'q> {
         };
         let content = &self.content;
         let text_index = self.content.inner.text_index.get().cloned();
-        Ok(self.of(Content::made(
+        Ok(self.of(Content::build(
             content.len_bytes(),
             Some(content.hash()),
             Location::Resident(data),
@@ -141,7 +142,7 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// [`Unreadable`] if there is no page table and the content cannot be read to build one.
     pub fn total_pages(&self, page_chars: u32) -> Read<u64> {
-        self.table(page_chars).map(|table| table.len())
+        self.page_table(page_chars).map(|table| table.len())
     }
 
     /// Builds the page table for this page size if the bytes are in memory, so that it becomes part
@@ -149,7 +150,7 @@ impl<'q> Reader<'q> {
     pub fn prepare(&self, page_chars: u32) {
         if self.content.is_resident() && self.len_bytes() > MAX_UNINDEXED_BYTES {
             // If the content was evicted in the meantime, the table is built when it is needed.
-            let _ = self.table(page_chars);
+            let _ = self.page_table(page_chars);
         }
     }
 
@@ -172,12 +173,12 @@ impl<'q> Reader<'q> {
             .transpose()
     }
 
-    /// Byte range of such pages in the shown text.
+    /// Byte range of these pages in the shown text.
     ///
     /// # Errors
     /// As [`total_pages`](Self::total_pages).
     pub fn pages_at(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Range<usize>>> {
-        let table = self.table(page_chars)?;
+        let table = self.page_table(page_chars)?;
         let len = self.text_index()?.shown_len();
         let after = first.saturating_add(count);
         let bytes = table
@@ -197,7 +198,7 @@ impl<'q> Reader<'q> {
             .transpose()
     }
 
-    /// Byte range of such lines in the shown text.
+    /// Byte range of these lines in the shown text.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
@@ -223,7 +224,7 @@ impl<'q> Reader<'q> {
             .transpose()
     }
 
-    /// Byte range of such characters in the shown text.
+    /// Byte range of these characters in the shown text.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
@@ -319,7 +320,7 @@ impl<'q> Reader<'q> {
         if bytes.len() == self.text_index()?.shown_len() {
             return Ok(self.content.clone());
         }
-        let part = Content::from_text(self.shown(bytes)?);
+        let part = Content::from_text(self.read_shown(bytes)?);
         part.inner.last_read.mark_as_part();
         Ok(part)
     }
@@ -363,10 +364,11 @@ impl<'q> Reader<'q> {
     /// # Errors
     /// As [`total_pages`](Self::total_pages).
     pub fn page_at(&self, page_chars: u32, byte: usize) -> Read<u64> {
-        self.table(page_chars).map(|table| table.page_of(byte))
+        self.page_table(page_chars).map(|table| table.page_of(byte))
     }
 
-    fn shown(&self, bytes: Range<usize>) -> Read<ByteString> {
+    /// Reads a byte range of the shown text.
+    fn read_shown(&self, bytes: Range<usize>) -> Read<ByteString> {
         let opened = self.open()?;
         match self.text_index()? {
             TextIndex::Text { .. } => opened.text(bytes),
@@ -374,7 +376,7 @@ impl<'q> Reader<'q> {
         }
     }
 
-    fn table(&self, page_chars: u32) -> Read<Pages<'_>> {
+    fn page_table(&self, page_chars: u32) -> Read<Pages<'_>> {
         let page_chars = page_chars.max(1);
         let (index, pages) = match self.text_index()? {
             TextIndex::Text { index, pages } => (index, pages),
@@ -396,7 +398,7 @@ impl<'q> Reader<'q> {
     }
 }
 
-/// Page starts.
+/// Where pages start.
 enum Pages<'a> {
     Table(&'a PageTable),
     /// Pages of equal size: the base64 text is a single ASCII line.

@@ -1,4 +1,4 @@
-//! A part of a content, as it is served.
+//! The result of a read: a part of a content with its position.
 
 use std::ops::Range;
 

@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn an_extracted_part_is_a_content_of_its_own(text in any_text(), first in 0_u64..90, count in 1_u64..90) {
+    fn an_extracted_part_equals_a_content_of_its_text(text in any_text(), first in 0_u64..90, count in 1_u64..90) {
         let content = Content::new(text);
         if let Some(slice) = content.unbounded().chars(first, count).unwrap() {
             let part = content.unbounded().extract(slice.bytes()).unwrap();
@@ -246,7 +246,7 @@ fn bytes_are_kept_and_binary_is_shown_as_base64() {
             .unbounded()
             .is_binary()
             .unwrap(),
-        "the whole of a binary content is the content"
+        "extracting the whole range returns the binary content"
     );
     let part = content
         .unbounded()
@@ -327,7 +327,7 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
 }
 
 #[test]
-fn a_page_of_base64_says_whether_there_is_more_on_either_side() {
+fn a_page_of_base64_tells_whether_pages_precede_or_follow_it() {
     let content = Content::new(vec![0xff; 30]);
     let sides = |page| {
         content

@@ -39,14 +39,14 @@ impl Reader<'_> {
         if unit == Unit::Section || is_parsed_code {
             self.check_size(unit)?;
         }
-        if let Some(cached) = derived.outlines.kept(unit) {
+        if let Some(cached) = derived.outlines.find_cached(unit) {
             return Ok(cached?);
         }
         let text = self.text()?;
         if is_parsed_code {
             self.charge(text.len().saturating_mul(PARSING_COST))?;
         }
-        let units = derived.outlines.make(unit, &text, source);
+        let units = derived.outlines.get_or_build(unit, &text, source);
         let grown = derived.bytes().saturating_sub(before);
         self.content().inner.last_read.add_derived_bytes(grown);
         Ok(units?)

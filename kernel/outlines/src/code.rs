@@ -5,8 +5,8 @@
 //! and `@trait` for `impl` blocks, and `@above` for comments, attributes and decorators, which
 //! belong to a definition directly below them.
 
-mod called;
 mod definition;
+mod definition_name;
 mod detect;
 mod language;
 mod leading;
@@ -16,7 +16,7 @@ mod parse;
 use std::sync::OnceLock;
 
 use super::{Outline, OutlineError, Unit, estimated_bytes};
-use definition::definitions;
+use definition::find_definitions;
 use language::Language;
 
 /// The definitions of one text, cached by language. A text is parsed as one language, rarely two.
@@ -42,15 +42,16 @@ impl Definitions {
 }
 
 impl Code {
-    /// The language is determined by the source, else by the first line, else by the text, provided
-    /// that it defines something.
+    /// The units of a kind. The language is determined by the source, else by the first line, else
+    /// by the text, if the text has definitions in that language.
     pub(super) fn outline(&self, unit: Unit, text: &str, source: &str) -> Outline {
         let named = Language::of_source(source).or_else(|| Language::of_shebang(text));
-        let detected = || *self.detected.get_or_init(|| detect::language(text));
+        let detected = || *self.detected.get_or_init(|| detect::detect_language(text));
         let language = named
             .or_else(detected)
             .ok_or(OutlineError::UnknownLanguage(unit))?;
-        let found = self.by_language[language as usize].get_or_init(|| definitions(text, language));
+        let found =
+            self.by_language[language as usize].get_or_init(|| find_definitions(text, language));
         let found = found.as_ref().ok_or(OutlineError::Tangled(unit))?;
         if named.is_none() && found.is_empty() {
             return Err(OutlineError::UnknownLanguage(unit));

@@ -1,8 +1,8 @@
 //! Outlines: the paragraphs, Markdown sections, functions and classes of a text.
 //!
 //! A unit is a range of whole lines. Sections, functions and classes nest, so that a line can
-//! belong to several. Functions and classes depend on the language, which is determined by the file
-//! name in the source, by the first line, or by the text itself.
+//! belong to several. Functions and classes are found by a parser for the language of the text. The
+//! language is determined by the file name in the source, by the first line, or by the text itself.
 //!
 //! An outline has at most [`MAX_UNITS`] units. Callers must not parse more than
 //! [`MAX_PARSED_BYTES`].
@@ -15,7 +15,7 @@
 //! use dormouse_outlines::{Outlines, Unit};
 //!
 //! let text = "# Mice\n\nThey sleep.\n\n# Bats\n\nThey hang.\n";
-//! let sections = Outlines::default().make(Unit::Section, text, "file:animals.md")?;
+//! let sections = Outlines::default().get_or_build(Unit::Section, text, "file:animals.md")?;
 //! assert_eq!((&*sections[1].name, sections[1].first_line), ("Bats", 5));
 //! # Ok::<(), dormouse_outlines::OutlineError>(())
 //! ```
@@ -54,7 +54,7 @@ impl Unit {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Paragraph, Self::Section, Self::Function, Self::Class];
 
-    /// The name in calls and answers.
+    /// The name of the kind in tool calls and answers.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Unit {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.word() == word)
@@ -91,9 +91,9 @@ pub struct Outlined {
     pub name: Box<str>,
     /// Name of the type of an `impl` block; otherwise empty.
     pub implemented: Box<str>,
-    /// Its first line, from 1.
+    /// The first line, counted from 1.
     pub first_line: u64,
-    /// Its last line.
+    /// The last line, counted from 1.
     pub last_line: u64,
 }
 
@@ -113,12 +113,12 @@ pub enum OutlineError {
     Binary(Unit),
     /// The content has no such unit.
     #[error("The content has no {}: {}. Read it by page or by lines, or find a place with \
-         search_fd.", .0.plural(), absent(*.0))]
+         search_fd.", .0.plural(), explain_absence(*.0))]
     None(Unit),
     /// The content is too large to parse.
     #[error(
         "The content is too large to find its {} ({len} bytes, at most {MAX_PARSED_BYTES} are \
-         parsed). Read it by lines, or make a part of it a descriptor of its own with \
+         parsed). Read it by lines, or get_or_build a part of it a descriptor of its own with \
          extract_to_new_fd.", .unit.plural()
     )]
     TooLarge {
@@ -147,7 +147,7 @@ pub enum OutlineError {
     NoGrammars(Unit),
 }
 
-fn absent(unit: Unit) -> &'static str {
+fn explain_absence(unit: Unit) -> &'static str {
     match unit {
         Unit::Paragraph => "it is blank",
         Unit::Section => "there is no Markdown heading in it",
@@ -179,16 +179,16 @@ impl Outlines {
         let Some(cached) = self.cached.get() else {
             return 0;
         };
-        let listed = bytes_of(&cached.paragraphs) + bytes_of(&cached.sections);
+        let bytes = cached_bytes(&cached.paragraphs) + cached_bytes(&cached.sections);
         #[cfg(feature = "grammars")]
-        let listed = listed + cached.code.bytes();
-        listed
+        let bytes = bytes + cached.code.bytes();
+        bytes
     }
 
     /// A cached outline. `None` for functions and classes, since their language is determined from
     /// the text.
     #[must_use]
-    pub fn kept(&self, unit: Unit) -> Option<Outline> {
+    pub fn find_cached(&self, unit: Unit) -> Option<Outline> {
         let cached = self.cached.get()?;
         match unit {
             Unit::Paragraph => cached.paragraphs.get().cloned(),
@@ -202,7 +202,7 @@ impl Outlines {
     ///
     /// # Errors
     /// [`OutlineError`] if there are none, or they cannot be recognised.
-    pub fn make(&self, unit: Unit, text: &str, source: &str) -> Outline {
+    pub fn get_or_build(&self, unit: Unit, text: &str, source: &str) -> Outline {
         let cached = self.cached.get_or_init(Box::default);
         match unit {
             Unit::Paragraph => cached
@@ -219,12 +219,12 @@ impl Outlines {
                 .outline(unit, text, source)
                 .and_then(|units| non_empty(unit, units)),
             #[cfg(not(feature = "grammars"))]
-            Unit::Function | Unit::Class => Err(without_grammars(unit, source)),
+            Unit::Function | Unit::Class => Err(no_grammars(unit, source)),
         }
     }
 }
 
-/// The units, or the error that there are none.
+/// The units, or [`OutlineError::None`] if the list is empty.
 fn non_empty(unit: Unit, units: Arc<[Outlined]>) -> Outline {
     if units.is_empty() {
         Err(OutlineError::None(unit))
@@ -234,11 +234,11 @@ fn non_empty(unit: Unit, units: Arc<[Outlined]>) -> Outline {
 }
 
 #[cfg(not(feature = "grammars"))]
-fn without_grammars(unit: Unit, _source: &str) -> OutlineError {
+fn no_grammars(unit: Unit, _source: &str) -> OutlineError {
     OutlineError::NoGrammars(unit)
 }
 
-fn bytes_of(outline: &OnceLock<Outline>) -> u64 {
+fn cached_bytes(outline: &OnceLock<Outline>) -> u64 {
     outline.get().map_or(0, estimated_bytes)
 }
 

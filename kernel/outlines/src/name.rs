@@ -6,10 +6,10 @@ use super::Outlined;
 const NAME_CHARS: usize = 200;
 
 /// Minimum similarity for a suggestion, from 0 to 1.
-const ALIKE: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 
 /// Normalises a name to one line of at most 200 characters.
-pub(super) fn tidy(name: &str) -> String {
+pub(super) fn normalise(name: &str) -> String {
     words(name, NAME_CHARS)
 }
 
@@ -30,17 +30,19 @@ pub fn words(text: &str, max_chars: usize) -> String {
 /// the end of a qualified name, with `.` or `::` (`area`, `Circle::area`), or the type of an `impl`
 /// block. O(n).
 #[must_use]
-pub fn find(units: &[Outlined], asked: &str) -> Vec<usize> {
-    let qualified = asked.replace("::", ".");
-    let heading = tidy(asked.trim_start_matches('#'));
+pub fn find(units: &[Outlined], query: &str) -> Vec<usize> {
+    let qualified = query.replace("::", ".");
+    let heading = normalise(query.trim_start_matches('#'));
     let tiers: [&dyn Fn(&Outlined) -> bool; 3] = [
-        &|unit| *unit.name == *asked,
+        &|unit| *unit.name == *query,
         &|unit| *unit.name == *heading,
-        &|unit| ends(&unit.name, &qualified) || ends(&unit.implemented, &qualified),
+        &|unit| {
+            ends_with_name(&unit.name, &qualified) || ends_with_name(&unit.implemented, &qualified)
+        },
     ];
-    let found = tiers.iter().map(|is| {
+    let found = tiers.iter().map(|matches| {
         (0..units.len())
-            .filter(|at| is(&units[*at]))
+            .filter(|at| matches(&units[*at]))
             .collect::<Vec<_>>()
     });
     found
@@ -49,30 +51,30 @@ pub fn find(units: &[Outlined], asked: &str) -> Vec<usize> {
         .unwrap_or_default()
 }
 
-fn ends(name: &str, asked: &str) -> bool {
-    let before = name.strip_suffix(asked).filter(|_| !asked.is_empty());
+fn ends_with_name(name: &str, query: &str) -> bool {
+    let before = name.strip_suffix(query).filter(|_| !query.is_empty());
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
 /// Positions of at most three units with the most similar names, best first, ignoring case; empty
 /// if the requested name is longer than names can be. O(n).
 #[must_use]
-pub fn nearest(units: &[Outlined], asked: &str) -> Vec<usize> {
-    if asked.chars().count() > NAME_CHARS {
+pub fn nearest(units: &[Outlined], query: &str) -> Vec<usize> {
+    if query.chars().count() > NAME_CHARS {
         return Vec::new();
     }
-    let asked = asked.replace("::", ".").to_lowercase();
-    let alike = |unit: &Outlined| {
+    let query = query.replace("::", ".").to_lowercase();
+    let similarity = |unit: &Outlined| {
         let name = unit.name.to_lowercase();
         let last = name.rsplit('.').next().unwrap_or(&name);
-        strsim::jaro_winkler(&name, &asked).max(strsim::jaro_winkler(last, &asked))
+        strsim::jaro_winkler(&name, &query).max(strsim::jaro_winkler(last, &query))
     };
-    let mut likest: Vec<_> = units
+    let mut similar: Vec<_> = units
         .iter()
-        .map(alike)
+        .map(similarity)
         .enumerate()
-        .filter(|(_, alike)| *alike > ALIKE)
+        .filter(|(_, similarity)| *similarity > MIN_SIMILARITY)
         .collect();
-    likest.sort_by(|a, b| b.1.total_cmp(&a.1));
-    likest.into_iter().map(|(at, _)| at).take(3).collect()
+    similar.sort_by(|a, b| b.1.total_cmp(&a.1));
+    similar.into_iter().map(|(at, _)| at).take(3).collect()
 }

@@ -11,7 +11,7 @@ pub(super) fn outline(text: &str) -> Outline {
         match paragraphs.last_mut().filter(|_| is_open) {
             _ if is_blank => {}
             Some(paragraph) => paragraph.last_line = line,
-            None => paragraphs.push(from_line(line)),
+            None => paragraphs.push(paragraph_at(line)),
         }
         is_open = !is_blank;
         if paragraphs.len() > MAX_UNITS {
@@ -21,7 +21,7 @@ pub(super) fn outline(text: &str) -> Outline {
     checked_count(Unit::Paragraph, paragraphs)
 }
 
-fn from_line(line: u64) -> Outlined {
+fn paragraph_at(line: u64) -> Outlined {
     Outlined {
         name: Box::default(),
         implemented: Box::default(),

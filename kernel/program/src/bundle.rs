@@ -17,14 +17,15 @@ use crate::kernel_tool::{self, KernelTool};
 /// The maximum total size of the files of one bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
 
-/// An upper bound of the encoded size of a valid bundle.
+/// An upper bound for the encoded size of a valid bundle.
 pub const MAX_PROGRAM_BYTES: u64 = MAX_BUNDLE_BYTES as u64 + (8 << 20);
 
 /// The maximum number of files of one bundle.
 pub const MAX_BUNDLE_FILES: usize = 1024;
 
-/// The files of a program, by name. A name is the path as seen from the entry's folder, with `/`;
-/// one that begins with `./` starts in the working directory, one that begins with `/` is absolute.
+/// The files of a program, by name. The entry is the file that was compiled first. A name is a path
+/// with `/`, relative to the folder of the entry. A name that begins with `./` is relative to the
+/// working directory, and a name that begins with `/` is absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     entry: String,
@@ -54,11 +55,13 @@ pub enum BundleError {
 }
 
 impl Bundle {
+    /// A bundle of files that the compiler has read.
+    ///
     /// # Panics
     /// Never for files from the compiler, which reads the entry first and observes the limits.
     pub(super) fn new(entry: String, files: BTreeMap<String, Bytes>) -> Self {
         Self { entry, files }
-            .checked()
+            .check_limits()
             .expect("the compiler checks the limits with every file that it reads")
     }
 
@@ -92,7 +95,7 @@ impl Bundle {
     /// [`BundleError`] for all bytes that [`Bundle::to_bytes`] does not produce.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
         let (entry, files) = codec::decode(bytes)?;
-        Self { entry, files }.checked()
+        Self { entry, files }.check_limits()
     }
 
     /// The same files with other names and bytes, each of the same length; `None` if two files
@@ -138,9 +141,9 @@ impl Bundle {
         compile_named(&self.entry, &mut read, kernel, registered)
     }
 
-    /// The tools that these programs enable and that are neither tools of the kernel nor declared
-    /// commands. The host that compiled the programs had registered them. Given to
-    /// [`compile`](Self::compile), they let another host inspect the programs.
+    /// The enabled tools that are neither kernel tools nor declared commands: the host that
+    /// compiled the programs had registered them. A host without these tools passes the list to
+    /// [`compile`](Self::compile) to inspect the programs.
     #[must_use]
     pub fn host_tools(&self, kernel: &[KernelTool]) -> Vec<String> {
         let texts = self
@@ -162,7 +165,7 @@ impl Bundle {
         enabled.filter(|name| !known(name)).cloned().collect()
     }
 
-    fn checked(self) -> Result<Self, BundleError> {
+    fn check_limits(self) -> Result<Self, BundleError> {
         let (files, bytes) = (self.files.len(), self.files.values().map(Bytes::len).sum());
         if files > MAX_BUNDLE_FILES || bytes > MAX_BUNDLE_BYTES {
             return Err(BundleError::TooLarge { files, bytes });
@@ -179,7 +182,7 @@ impl Bundle {
 mod tests {
     use super::*;
 
-    fn bytes_of(entry: &str, files: &[(&str, &str)]) -> Vec<u8> {
+    fn encode_bundle(entry: &str, files: &[(&str, &str)]) -> Vec<u8> {
         let files: BTreeMap<_, _> = files
             .iter()
             .map(|(name, text)| (name, Bytes::from(text.to_string())))
@@ -188,19 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_survives_as_bytes_and_anything_else_is_refused() {
-        let good = bytes_of("a.toml", &[("a.toml", "x"), ("b.md", "y")]);
+    fn a_bundle_round_trips_and_invalid_bytes_are_refused() {
+        let good = encode_bundle("a.toml", &[("a.toml", "x"), ("b.md", "y")]);
         let bundle = Bundle::from_bytes(&good).unwrap();
         assert_eq!(bundle.names().collect::<Vec<_>>(), ["a.toml", "b.md"]);
         assert_eq!(bundle.to_bytes(), good);
-        let refused = |bytes: &[u8]| Bundle::from_bytes(bytes).unwrap_err();
+        let decode_error = |bytes: &[u8]| Bundle::from_bytes(bytes).unwrap_err();
         assert!(matches!(
-            refused(&good[..good.len() - 1]),
+            decode_error(&good[..good.len() - 1]),
             BundleError::Codec(_)
         ));
-        assert!(matches!(refused(b""), BundleError::Codec(_)));
+        assert!(matches!(decode_error(b""), BundleError::Codec(_)));
         assert!(matches!(
-            refused(&bytes_of("a.toml", &[("b.md", "y")])),
+            decode_error(&encode_bundle("a.toml", &[("b.md", "y")])),
             BundleError::NoEntry(_)
         ));
     }

@@ -8,24 +8,24 @@ use dormouse_proto::program::{
     ProgramFile, PromptSection, Provider, ToolEntry, advice, shorten,
 };
 
-use super::compile::{KnownProviders, Reading};
+use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{Checked, LinkTo, ModelChoice};
 use super::{command, descriptors, prices, servers, tools};
 
-/// Checks the parsed part of a program file. The result is valid only if `reading.diagnostics`
+/// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
-pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
+pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Checked {
     let limits = file.limits;
     let known = KnownTools {
-        kernel: reading.kernel,
-        host: reading.registered.tools,
+        kernel: compilation.kernel,
+        host: compilation.registered.tools,
     };
-    let name = name(&reading.key, &file.demo, &file.model);
-    check_providers(&file.model, reading);
-    let models = models(file.model, reading);
-    let system = system(&file.prompt, reading);
-    let diagnostics = &mut reading.diagnostics;
+    let name = program_name(&compilation.key, &file.demo, &file.model);
+    check_providers(&file.model, compilation);
+    let models = choose_models(file.model, compilation);
+    let system = read_system_prompt(&file.prompt, compilation);
+    let diagnostics = &mut compilation.diagnostics;
     let commands = command::check(file.tools.commands, limits.commands, known, diagnostics);
     let enabled = &file.tools.enabled;
     let tools = tools::check(enabled, &commands, known, diagnostics);
@@ -34,12 +34,12 @@ pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
         &file.tools.served,
         limits.commands,
         &tools,
-        reading,
+        compilation,
     );
-    let preloads = preloads(&file.preload, reading);
-    warn_of_spawn_without_programs(enabled, &file.linked, &mut reading.diagnostics);
-    let links = links(file.linked, reading);
-    let diagnostics = &mut reading.diagnostics;
+    let preloads = read_preloads(&file.preload, compilation);
+    warn_of_spawn_without_programs(enabled, &file.linked, &mut compilation.diagnostics);
+    let links = check_links(file.linked, compilation);
+    let diagnostics = &mut compilation.diagnostics;
     let descriptors = descriptors::check(
         file.file_descriptor,
         enabled,
@@ -49,7 +49,7 @@ pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
         diagnostics,
     );
     Checked {
-        key: reading.key.clone(),
+        key: compilation.key.clone(),
         name,
         models,
         system,
@@ -63,14 +63,14 @@ pub(super) fn check(file: ProgramFile, reading: &mut Reading<'_>) -> Checked {
         environment: file.environment,
         links,
         limits,
-        common: OnceLock::new(),
+        shared: OnceLock::new(),
         budget: file.budget,
         prices: prices::by_model(file.prices),
         demo: file.demo,
     }
 }
 
-fn name(key: &str, demo: &Demo, model: &ModelSection) -> String {
+fn program_name(key: &str, demo: &Demo, model: &ModelSection) -> String {
     let displayed = demo
         .display_name
         .as_ref()
@@ -83,7 +83,7 @@ fn name(key: &str, demo: &Demo, model: &ModelSection) -> String {
 
 /// The models in the order of fallback, each with the number of failures after which the next one
 /// is called.
-fn models(section: ModelSection, reading: &mut Reading<'_>) -> Vec<ModelChoice> {
+fn choose_models(section: ModelSection, compilation: &mut Compilation<'_>) -> Vec<ModelChoice> {
     let failures: Vec<_> = section
         .fallbacks
         .iter()
@@ -98,7 +98,7 @@ fn models(section: ModelSection, reading: &mut Reading<'_>) -> Vec<ModelChoice> 
         max_iterations: section.max_iterations,
         script: model
             .script
-            .and_then(|path| Some(reading.named_text(&path)?.0)),
+            .and_then(|path| Some(compilation.named_text(&path)?.0)),
         base_url: model.base_url.map(|url| url.value),
         api_key_env: model.api_key_env.map(|name| name.value),
         automatic_caching: !model.disable_automatic_caching,
@@ -107,36 +107,41 @@ fn models(section: ModelSection, reading: &mut Reading<'_>) -> Vec<ModelChoice> 
     models.zip(failures).map(choice).collect()
 }
 
-fn system(section: &PromptSection, reading: &mut Reading<'_>) -> String {
+fn read_system_prompt(section: &PromptSection, compilation: &mut Compilation<'_>) -> String {
     let written = section.system.clone().unwrap_or_default();
     let file = section.system_prompt_file.as_ref();
-    match file.and_then(|path| reading.named_text(path)) {
+    match file.and_then(|path| compilation.named_text(path)) {
         Some((_, text)) if written.is_empty() => text,
         Some((_, text)) => format!("{written}\n\n{text}"),
         None => written,
     }
 }
 
-fn preloads(section: &PreloadSection, reading: &mut Reading<'_>) -> Vec<(String, Bytes)> {
+fn read_preloads(
+    section: &PreloadSection,
+    compilation: &mut Compilation<'_>,
+) -> Vec<(String, Bytes)> {
     let preload = |path: &At<String>| {
-        let (_, bytes) = reading.named_file(path, section.relative_to)?;
+        let (_, bytes) = compilation.named_file(path, section.relative_to)?;
         Some((path.value.clone(), bytes))
     };
     section.files.iter().filter_map(preload).collect()
 }
 
-fn links(written: Vec<Named<Link>>, reading: &mut Reading<'_>) -> Vec<LinkTo> {
+fn check_links(written: Vec<Named<Link>>, compilation: &mut Compilation<'_>) -> Vec<LinkTo> {
     let mut links = Vec::new();
     for Named { name, value: link } in written {
         if !tools::is_tool_name(&name.value) {
             let message = "the name of a linked program is not valid";
             let invalid = name.error(message, "not such a name");
-            reading.diagnostics.push(invalid.help(tools::VALID_NAME));
+            compilation
+                .diagnostics
+                .push(invalid.help(tools::VALID_NAME));
         }
         if link.path.value.is_empty() {
             continue;
         }
-        let position = reading.named_program(&link.path);
+        let position = compilation.named_program(&link.path);
         links.extend(position.map(|position| LinkTo {
             name: name.value,
             description: link.description,
@@ -147,8 +152,8 @@ fn links(written: Vec<Named<Link>>, reading: &mut Reading<'_>) -> Vec<LinkTo> {
 }
 
 /// Reports every provider that is neither built in nor registered by the embedder.
-fn check_providers(section: &ModelSection, reading: &mut Reading<'_>) {
-    let KnownProviders::Only(registered) = reading.registered.providers else {
+fn check_providers(section: &ModelSection, compilation: &mut Compilation<'_>) {
+    let KnownProviders::Only(registered) = compilation.registered.providers else {
         return;
     };
     let mut valid: Vec<&str> = Provider::words().collect();
@@ -164,7 +169,7 @@ fn check_providers(section: &ModelSection, reading: &mut Reading<'_>) {
             let message = format!("`model.provider` cannot be {:?}", shorten(word));
             let unknown = written.error(message, "not one of its values");
             let help = advice(word, &valid, "values");
-            reading.diagnostics.push(unknown.help(help));
+            compilation.diagnostics.push(unknown.help(help));
         }
     }
 }

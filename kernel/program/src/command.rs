@@ -28,10 +28,12 @@ pub(super) fn check(
         check_environment(&section.env, diagnostics);
     }
     let commands = written.into_iter();
-    commands.map(|section| command(section, limits)).collect()
+    commands
+        .map(|section| to_command(section, limits))
+        .collect()
 }
 
-fn command(section: CommandSection, limits: CommandLimits) -> Command {
+fn to_command(section: CommandSection, limits: CommandLimits) -> Command {
     let texts = |texts: Vec<At<String>>| texts.into_iter().map(|text| text.value).collect();
     let parameters = section.parameters.into_iter();
     let parameters = parameters.map(|Named { name, value }| Parameter {
@@ -56,7 +58,7 @@ fn check_name<'a>(
     diagnostics: &mut Diagnostics,
 ) {
     let At { value, span } = name;
-    let taken = |message| {
+    let taken_error = |message| {
         name.error(message, "taken")
             .help("choose a name that no tool has")
     };
@@ -66,12 +68,14 @@ fn check_name<'a>(
         let invalid = name.error("the name of the command is not valid", "not such a name");
         diagnostics.push(invalid.help(VALID_NAME));
     } else if kernel_tool::find(known.kernel, value).is_some() {
-        diagnostics.push(taken(format!("`{value}` is the name of a built-in tool")));
+        diagnostics.push(taken_error(format!(
+            "`{value}` is the name of a built-in tool"
+        )));
     } else if known.host.contains(&value.as_str()) {
         let message = format!("`{value}` is the name of a tool of the host");
-        diagnostics.push(taken(message));
+        diagnostics.push(taken_error(message));
     } else if let Some(first) = names.insert(value, span) {
-        let twice = taken(format!("two commands are named `{value}`"));
+        let twice = taken_error(format!("two commands are named `{value}`"));
         diagnostics.push(twice.label(first.clone(), "first declared here"));
     }
 }
@@ -111,7 +115,7 @@ fn check_parameters(section: &CommandSection, diagnostics: &mut Diagnostics) {
         for Placeholder { name, .. } in placeholders(&argument.value) {
             used.insert(name);
             if !names.contains(&name) {
-                diagnostics.push(undeclared(name, argument, &names));
+                diagnostics.push(undeclared_error(name, argument, &names));
             }
         }
     }
@@ -129,7 +133,7 @@ fn check_parameters(section: &CommandSection, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn undeclared(name: &str, argument: &At<String>, declared: &[&str]) -> Diagnostic {
+fn undeclared_error(name: &str, argument: &At<String>, declared: &[&str]) -> Diagnostic {
     let declared: Vec<_> = declared.iter().map(|name| shorten(name)).collect();
     let declared: Vec<_> = declared.iter().map(String::as_str).collect();
     let list = listed(&declared);

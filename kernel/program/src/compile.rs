@@ -11,7 +11,7 @@ use dormouse_proto::program::{
 };
 
 use super::bundle::{Bundle, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
-use super::finding::{Finding, ProgramErrors, source};
+use super::finding::{Finding, ProgramErrors, named_source};
 use super::kernel_tool::KernelTool;
 use super::library::{Checked, Library, Program};
 use super::{check, path};
@@ -83,7 +83,7 @@ pub fn compile<'a>(
     let folder = entry.parent().unwrap_or(Path::new(""));
     compile_named(
         name,
-        &mut |name| files(&path::location(folder, name)),
+        &mut |name| files(&path::to_path(folder, name)),
         kernel,
         registered.into(),
     )
@@ -96,7 +96,7 @@ pub(super) fn compile_named(
     kernel: &[KernelTool],
     registered: Registered<'_>,
 ) -> Result<Compiled, ProgramErrors> {
-    let mut reading = Reading {
+    let mut compilation = Compilation {
         read,
         kernel,
         registered,
@@ -106,13 +106,13 @@ pub(super) fn compile_named(
         key: String::new(),
         diagnostics: Diagnostics::default(),
     };
-    reading
-        .program(entry)
+    compilation
+        .queue_program(entry)
         .map_err(|fault| entry_error(entry, fault.to_string()))?;
     let (mut programs, mut findings) = (Vec::new(), Vec::new());
-    while let Some(name) = reading.programs.get(programs.len()).cloned() {
-        reading.key = name;
-        programs.push(one(&mut reading, &mut findings));
+    while let Some(name) = compilation.programs.get(programs.len()).cloned() {
+        compilation.key = name;
+        programs.push(compile_file(&mut compilation, &mut findings));
     }
     let mut severities = findings.iter().map(Finding::severity);
     if severities.any(|severity| severity == Severity::Error) {
@@ -121,7 +121,7 @@ pub(super) fn compile_named(
     let programs = programs
         .into_iter()
         .map(|program| program.expect("a program without errors was checked"));
-    let bundle = Arc::new(Bundle::new(entry.to_owned(), reading.files));
+    let bundle = Arc::new(Bundle::new(entry.to_owned(), compilation.files));
     let library = Library {
         programs: programs.collect(),
         bundle,
@@ -133,17 +133,23 @@ pub(super) fn compile_named(
 }
 
 /// Compiles one file that has been read. Returns `None` only if an error was reported.
-fn one(reading: &mut Reading<'_>, findings: &mut Vec<Finding>) -> Option<Checked> {
-    let bytes = reading.files.get(&reading.key).cloned().unwrap_or_default();
+fn compile_file(compilation: &mut Compilation<'_>, findings: &mut Vec<Finding>) -> Option<Checked> {
+    let bytes = compilation
+        .files
+        .get(&compilation.key)
+        .cloned()
+        .unwrap_or_default();
     let text = str::from_utf8(&bytes).unwrap_or_default();
     let parsed = match str::from_utf8(&bytes) {
         Ok(text) => parse(text),
-        Err(error) => not_utf8(error.valid_up_to()),
+        Err(error) => not_utf8_error(error.valid_up_to()),
     };
-    reading.diagnostics = parsed.diagnostics;
-    let checked = parsed.is_toml.then(|| check::check(parsed.file, reading));
-    let source = source(&reading.key, text);
-    let diagnostics = std::mem::take(&mut reading.diagnostics).into_vec();
+    compilation.diagnostics = parsed.diagnostics;
+    let checked = parsed
+        .is_toml
+        .then(|| check::check(parsed.file, compilation));
+    let source = named_source(&compilation.key, text);
+    let diagnostics = std::mem::take(&mut compilation.diagnostics).into_vec();
     findings.extend(
         diagnostics
             .into_iter()
@@ -152,7 +158,7 @@ fn one(reading: &mut Reading<'_>, findings: &mut Vec<Finding>) -> Option<Checked
     checked
 }
 
-fn not_utf8(at: usize) -> Parsed {
+fn not_utf8_error(at: usize) -> Parsed {
     let message = format!("not UTF-8: the byte {at} is no text");
     let mut parsed = Parsed::default();
     let help = "save the file as UTF-8";
@@ -163,7 +169,7 @@ fn not_utf8(at: usize) -> Parsed {
 }
 
 fn entry_error(entry: &str, message: String) -> ProgramErrors {
-    let finding = Finding::new(&source(entry, ""), Diagnostic::general(message));
+    let finding = Finding::new(&named_source(entry, ""), Diagnostic::general(message));
     ProgramErrors::new(entry, vec![finding])
 }
 
@@ -177,7 +183,7 @@ impl Compiled {
     }
 }
 
-/// Why a file that a program names is not part of it.
+/// Why a file that a program names cannot be added to the bundle.
 #[derive(Debug, thiserror::Error)]
 enum FileFault {
     #[error(transparent)]
@@ -191,8 +197,9 @@ enum FileFault {
     BundleTooLarge { bytes: usize },
 }
 
-/// The files of a compilation. Each is read once, within the limits of a bundle.
-pub(super) struct Reading<'a> {
+/// The state of a compilation: its files, each of which is read once within the limits of a bundle,
+/// and the programs that are queued.
+pub(super) struct Compilation<'a> {
     read: &'a mut dyn FnMut(&str) -> Result<Bytes, FileError>,
     pub(super) kernel: &'a [KernelTool],
     pub(super) registered: Registered<'a>,
@@ -202,20 +209,20 @@ pub(super) struct Reading<'a> {
     programs: Vec<String>,
     /// The program file that is being compiled.
     pub(super) key: String,
-    /// The diagnostics about it.
+    /// The diagnostics about that file.
     pub(super) diagnostics: Diagnostics,
 }
 
-impl Reading<'_> {
+impl Compilation<'_> {
     /// The bytes of the file with this name, or why it cannot be read.
-    fn file(&mut self, name: &str) -> Result<Bytes, FileFault> {
+    fn read_file(&mut self, name: &str) -> Result<Bytes, FileFault> {
         let bytes = self.fetch(name)?;
-        self.keep(name, &bytes)?;
+        self.add_to_bundle(name, &bytes)?;
         Ok(bytes)
     }
 
     /// The position of the program with this name, which is queued for compilation if it is new.
-    fn program(&mut self, name: &str) -> Result<usize, FileFault> {
+    fn queue_program(&mut self, name: &str) -> Result<usize, FileFault> {
         if let Some(position) = self.programs.iter().position(|known| known == name) {
             return Ok(position);
         }
@@ -223,7 +230,7 @@ impl Reading<'_> {
         if let Some(diagnostic) = too_large(bytes.len()) {
             return Err(FileFault::ProgramTooLarge(diagnostic.message));
         }
-        self.keep(name, &bytes)?;
+        self.add_to_bundle(name, &bytes)?;
         self.programs.push(name.to_owned());
         Ok(self.programs.len() - 1)
     }
@@ -237,7 +244,7 @@ impl Reading<'_> {
     }
 
     /// Adds a file to the bundle, if it fits.
-    fn keep(&mut self, name: &str, bytes: &Bytes) -> Result<(), FileFault> {
+    fn add_to_bundle(&mut self, name: &str, bytes: &Bytes) -> Result<(), FileFault> {
         if self.files.contains_key(name) {
             return Ok(());
         }
@@ -250,7 +257,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The name and the bytes of a file that the program names; an error is reported if it cannot
+    /// The name and the bytes of a file that the program names. Reports an error if the file cannot
     /// be read.
     pub(super) fn named_file(
         &mut self,
@@ -258,10 +265,10 @@ impl Reading<'_> {
         relative_to: RelativeTo,
     ) -> Option<(String, Bytes)> {
         let name = match relative_to {
-            RelativeTo::Program => path::beside(&self.key, &path.value),
+            RelativeTo::Program => path::relative_to_file(&self.key, &path.value),
             RelativeTo::WorkingDirectory => path::in_working_directory(&path.value),
         };
-        self.named(path, name, Self::file)
+        self.read_named(path, name, Self::read_file)
     }
 
     /// The name and the text of a file that the program names, relative to the program file.
@@ -271,7 +278,7 @@ impl Reading<'_> {
             Ok(text) => Some((name, text)),
             Err(_) => {
                 self.diagnostics
-                    .push(unreadable(path, "it is not UTF-8 text"));
+                    .push(unreadable_error(path, "it is not UTF-8 text"));
                 None
             }
         }
@@ -279,12 +286,13 @@ impl Reading<'_> {
 
     /// The position of a program that the program links.
     pub(super) fn named_program(&mut self, path: &At<String>) -> Option<usize> {
-        let name = path::beside(&self.key, &path.value);
-        self.named(path, name, Self::program)
+        let name = path::relative_to_file(&self.key, &path.value);
+        self.read_named(path, name, Self::queue_program)
             .map(|(_, position)| position)
     }
 
-    fn named<T>(
+    /// Reads the file with `read`; reports an error if `name` is `None` or compilation fails.
+    fn read_named<T>(
         &mut self,
         path: &At<String>,
         name: Option<String>,
@@ -301,12 +309,15 @@ impl Reading<'_> {
             }
         };
         found
-            .map_err(|reason| self.diagnostics.push(unreadable(path, &reason.to_string())))
+            .map_err(|reason| {
+                self.diagnostics
+                    .push(unreadable_error(path, &reason.to_string()))
+            })
             .ok()
     }
 }
 
-fn unreadable(path: &At<String>, reason: &str) -> Diagnostic {
+fn unreadable_error(path: &At<String>, reason: &str) -> Diagnostic {
     let help = "relative paths start in the folder of the program file that holds them";
     path.error(format!("the file cannot be read: {reason}"), "named here")
         .help(help)

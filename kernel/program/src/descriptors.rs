@@ -53,7 +53,7 @@ fn check_expansion(
         _ => format!("tools that take handles: {}", outside.join(", ")),
     };
     for At { value, span } in names {
-        let is_served = servers.iter().any(|choice| choice.may_give(value));
+        let is_served = servers.iter().any(|choice| choice.may_provide(value));
         if !is_served && !outside.contains(&value.as_str()) {
             let name = shorten(value);
             let message = format!("`expand_fds` names `{name}`, which takes no handles");
@@ -102,24 +102,24 @@ fn warn_of_sizes(section: &DescriptorSection, diagnostics: &mut Diagnostics) {
         u64::from(settings.page_chars),
         settings.max_direct_output_chars,
     );
-    let mut warn = |places: [&Option<Span>; 2], message: String, label: &str, help: &str| {
-        let place = places.into_iter().flatten().next();
-        let place = place.unwrap_or(&section.span).clone();
-        diagnostics.push(Diagnostic::warning(place, message, label).help(help));
+    let mut warn = |spans: [&Option<Span>; 2], message: String, label: &str, help: &str| {
+        let span = spans.into_iter().flatten().next();
+        let span = span.unwrap_or(&section.span).clone();
+        diagnostics.push(Diagnostic::warning(span, message, label).help(help));
     };
     if page > direct {
         let message = format!(
             "a page of {page} characters is larger than `max_direct_output_chars`, {direct}"
         );
         let help = "make max_direct_output_chars 1.5 to 2 times default_page_size";
-        let places = [&section.page_size_at, &section.max_direct_output_at];
-        warn(places, message, "larger than direct output", help);
+        let spans = [&section.page_size_at, &section.max_direct_output_at];
+        warn(spans, message, "larger than direct output", help);
     }
     if page > settings.max_read_chars {
         let most = settings.max_read_chars;
         let message = format!("a page of {page} characters exceeds `max_read_chars`, {most}");
         let help = "make max_read_chars at least default_page_size";
-        let places = [&section.max_read_at, &section.page_size_at];
-        warn(places, message, "no whole page can be read", help);
+        let spans = [&section.max_read_at, &section.page_size_at];
+        warn(spans, message, "no whole page can be read", help);
     }
 }

@@ -12,7 +12,7 @@ use miette::{LabeledSpan, NamedSource};
 /// A file of a program with its name, as the source of diagnostics.
 pub(super) type Source = Arc<NamedSource<Arc<str>>>;
 
-pub(super) fn source(name: &str, text: &str) -> Source {
+pub(super) fn named_source(name: &str, text: &str) -> Source {
     Arc::new(NamedSource::new(name, Arc::from(text)))
 }
 
@@ -32,7 +32,7 @@ impl Finding {
         let line = labels.first().map(|label| line_of(text, label.span.start));
         let is_far = labels
             .iter()
-            .any(|label| column_of(text, label.span.end) > MOST_COLUMNS);
+            .any(|label| column_of(text, label.span.end) > MAX_LABEL_COLUMN);
         if is_far {
             diagnostic.labels.clear();
         }
@@ -73,13 +73,13 @@ impl Finding {
         self.line
     }
 
-    /// What is valid, and what to try.
+    /// The valid values, and what to try.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.diagnostic.help.as_deref()
     }
 
-    fn as_line(&self) -> String {
+    fn format_line(&self) -> String {
         match self.line.filter(|_| !self.diagnostic.labels.is_empty()) {
             Some(line) => format!("{}:{line}: {self}", self.file()),
             None => self.to_string(),
@@ -144,7 +144,7 @@ impl ProgramErrors {
         let first = self
             .findings
             .first()
-            .map(Finding::as_line)
+            .map(Finding::format_line)
             .unwrap_or_default();
         match self.findings.len() {
             0 | 1 => first,
@@ -153,9 +153,9 @@ impl ProgramErrors {
     }
 }
 
-/// The largest column, in bytes, that is pointed at: a report handler of `miette` draws a line
-/// below it, and panics if that is wider than 65,535 characters.
-const MOST_COLUMNS: usize = 4_000;
+/// The largest column, in bytes, at which a label may end. A report handler of `miette` underlines
+/// the label and panics if that line is wider than 65,535 characters.
+const MAX_LABEL_COLUMN: usize = 4_000;
 
 fn column_of(text: &str, at: usize) -> usize {
     let before = &text.as_bytes()[..at.min(text.len())];

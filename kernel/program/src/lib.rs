@@ -1,9 +1,9 @@
-//! Programs: TOML files, compiled.
+//! Compiles programs from TOML files.
 //!
 //! [`compile`] reads a program file and everything that it names, linked programs included, and
-//! gives a [`Program`]: immutable, checked, shared. It reads files only through the function that
-//! it is given, and everything that it read is kept in a [`Bundle`], from which the same program
-//! can be compiled again on another day and another machine without a file in sight.
+//! returns an immutable [`Program`]. It reads files only through a function that the caller passes.
+//! A [`Bundle`] holds all files that were read, so that the same program can be compiled again
+//! later or on another machine without these files.
 //!
 //! * All mistakes of all files are reported at once, each with its location, what is valid and what
 //!   to try.

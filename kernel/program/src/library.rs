@@ -16,7 +16,7 @@ use dormouse_proto::program::{
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
-use super::finding::{Source, source};
+use super::finding::{Source, named_source};
 use super::servers::ServerChoice;
 use super::tools::ToolChoice;
 
@@ -48,7 +48,7 @@ pub(super) struct Checked {
     pub(super) prices: BTreeMap<String, Price>,
     pub(super) demo: Demo,
     /// Data that the processes of the program share, created on first use.
-    pub(super) common: OnceLock<Arc<dyn Any + Send + Sync>>,
+    pub(super) shared: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A linked program, by its position in the library.
@@ -124,11 +124,11 @@ impl Program {
         &self.library.programs[self.position]
     }
 
-    /// What its processes share, whatever that is: `make` makes it for the first of them. A program
-    /// keeps one value. Where it keeps one of another type, `make` is called each time.
+    /// A value that all processes of the program share. `make` creates it on the first call. A
+    /// program caches one value: if the cached value has another type, each call returns a new one.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl Fn() -> Arc<T>) -> Arc<T> {
-        let kept = self.checked().common.get_or_init(|| make()).clone();
-        kept.downcast().unwrap_or_else(|_| make())
+        let cached = self.checked().shared.get_or_init(|| make()).clone();
+        cached.downcast().unwrap_or_else(|_| make())
     }
 
     fn at(&self, position: usize) -> Self {
@@ -144,7 +144,7 @@ impl Program {
         &self.checked().name
     }
 
-    /// The name of its file in the bundle; [`Program::by_key`] finds it again.
+    /// The name of its file in the bundle, which identifies the program in [`Program::by_key`].
     #[must_use]
     pub fn key(&self) -> &str {
         &self.checked().key
@@ -165,7 +165,7 @@ impl Program {
     pub(super) fn source(&self) -> Source {
         let file = self.library.bundle.file(self.key());
         let text = file.and_then(|bytes| str::from_utf8(bytes).ok());
-        source(self.key(), text.unwrap_or_default())
+        named_source(self.key(), text.unwrap_or_default())
     }
 
     /// Every program of the compilation.
@@ -297,7 +297,7 @@ impl Program {
         &self.checked().preloads
     }
 
-    /// The environment facts that a process is given.
+    /// The facts about the host's environment (`[env_info]`) that a process gets at its start.
     #[must_use]
     pub fn environment(&self) -> &EnvironmentChoice {
         &self.checked().environment
@@ -333,7 +333,7 @@ impl Program {
         self.checked().budget.limits
     }
 
-    /// Where the program limits its cost, if it does.
+    /// The location of the cost limit in the program file, if there is one.
     pub(super) fn cost_at(&self) -> Option<Span> {
         self.checked().budget.cost_at.clone()
     }

@@ -21,8 +21,8 @@ pub(super) fn check(
     kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
 ) {
-    if let Some(known) = parameters(&entry.name.value, commands, kernel) {
-        unknown(&entry.name.value, &entry.parameters, &known)
+    if let Some(known) = find_parameters(&entry.name.value, commands, kernel) {
+        unknown_parameters(&entry.name.value, &entry.parameters, &known)
             .into_iter()
             .for_each(|diagnostic| diagnostics.push(diagnostic));
     }
@@ -47,7 +47,8 @@ impl Compiled {
                 let schema: Value = serde_json::from_str(schema).unwrap_or_default();
                 let known = schema["properties"].as_object().into_iter().flatten();
                 let known: Vec<_> = known.map(|(name, _)| name.as_str()).collect();
-                let unknown = unknown(&choice.name, &choice.parameters, &known).into_iter();
+                let unknown =
+                    unknown_parameters(&choice.name, &choice.parameters, &known).into_iter();
                 findings.extend(unknown.map(|found| Finding::new(&program.source(), found)));
             }
         }
@@ -55,15 +56,15 @@ impl Compiled {
     }
 }
 
-fn unknown(tool: &str, described: &[Named<String>], known: &[&str]) -> Vec<Diagnostic> {
+fn unknown_parameters(tool: &str, described: &[Named<String>], known: &[&str]) -> Vec<Diagnostic> {
     let described = described.iter().map(|parameter| &parameter.name);
     let unknown = described.filter(|name| !known.contains(&name.value.as_str()));
     unknown
-        .map(|name| no_parameter(tool, name, known))
+        .map(|name| unknown_parameter_error(tool, name, known))
         .collect()
 }
 
-fn no_parameter(tool: &str, name: &At<String>, known: &[&str]) -> Diagnostic {
+fn unknown_parameter_error(tool: &str, name: &At<String>, known: &[&str]) -> Diagnostic {
     let list = format!("its parameters: {}", listed(known));
     let help = suggestion(&name.value, known, &list).unwrap_or(list);
     let (tool, parameter) = (shorten(tool), shorten(&name.value));
@@ -73,7 +74,7 @@ fn no_parameter(tool: &str, name: &At<String>, known: &[&str]) -> Diagnostic {
 }
 
 /// The parameters of a kernel tool or a command; `None` for a host tool.
-fn parameters<'a>(
+fn find_parameters<'a>(
     tool: &str,
     commands: &'a [Command],
     kernel: &[KernelTool],

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 const WORKING_DIRECTORY: &str = "./";
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The name of the file that the file `from` refers to as `written`; `None` if that cannot name a
-/// file.
-pub(super) fn beside(from: &str, written: &str) -> Option<String> {
+/// The name of the file at the path `written` in the program file `from`; `None` if the path cannot
+/// name a file.
+pub(super) fn relative_to_file(from: &str, written: &str) -> Option<String> {
     if Path::new(written).has_root() {
         return normalise(written);
     }
@@ -36,7 +36,7 @@ pub(super) fn in_working_directory(written: &str) -> Option<String> {
 }
 
 /// The path of the file with this name, if the entry is in `folder`.
-pub(super) fn location(folder: &Path, name: &str) -> PathBuf {
+pub(super) fn to_path(folder: &Path, name: &str) -> PathBuf {
     match name.strip_prefix(WORKING_DIRECTORY) {
         Some(path) => PathBuf::from(path),
         None if Path::new(name).has_root() => PathBuf::from(name),
@@ -50,12 +50,12 @@ pub(super) fn location(folder: &Path, name: &str) -> PathBuf {
     }
 }
 
-fn is_file(written: &str) -> bool {
+fn ends_in_file_name(written: &str) -> bool {
     !matches!(written.rsplit('/').next(), Some("" | "." | "..") | None)
 }
 
 fn normalise(path: &str) -> Option<String> {
-    if !is_file(path) || path.contains('\0') || path.len() > MAX_PATH_BYTES {
+    if !ends_in_file_name(path) || path.contains('\0') || path.len() > MAX_PATH_BYTES {
         return None;
     }
     let root = if path.starts_with('/') { "/" } else { "" };
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_written_path_becomes_a_name() {
+    fn a_path_in_a_program_file_becomes_a_bundle_name() {
         let cases = [
             ("main.toml", "a.md", Some("a.md")),
             ("main.toml", "./x/../a.md", Some("a.md")),
@@ -95,16 +95,16 @@ mod tests {
         ];
         for (from, written, expected) in cases {
             assert_eq!(
-                beside(from, written).as_deref(),
+                relative_to_file(from, written).as_deref(),
                 expected,
                 "{written:?} from {from}"
             );
         }
-        assert_eq!(beside("main.toml", &"x/".repeat(5000)), None);
+        assert_eq!(relative_to_file("main.toml", &"x/".repeat(5000)), None);
     }
 
     #[test]
-    fn a_name_has_a_place_wherever_the_entry_lies() {
+    fn a_name_becomes_a_path_relative_to_the_folder_of_the_entry() {
         let cases = [
             ("", "a.md", "a.md"),
             ("demo", "sub/a.md", "demo/sub/a.md"),
@@ -115,14 +115,14 @@ mod tests {
         ];
         for (folder, name, expected) in cases {
             assert_eq!(
-                location(Path::new(folder), name),
+                to_path(Path::new(folder), name),
                 Path::new(expected),
                 "{name} in {folder}"
             );
         }
         let name = in_working_directory("x/../a.md").unwrap();
-        assert_eq!(location(Path::new("/srv/demo"), &name), Path::new("a.md"));
-        assert_ne!(beside("main.toml", "./a.md").unwrap(), name);
+        assert_eq!(to_path(Path::new("/srv/demo"), &name), Path::new("a.md"));
+        assert_ne!(relative_to_file("main.toml", "./a.md").unwrap(), name);
         assert_eq!(
             in_working_directory("/etc/a.md").as_deref(),
             Some("/etc/a.md")

@@ -1,7 +1,8 @@
-//! Prices of models: which one applies, and whether a program that limits its cost has a price for
-//! every model that it and the programs below it may call.
+//! Prices of models. If a program limits its cost, every model that it or a linked program may call
+//! needs a price.
 //!
-//! The order is: the program's own price, the price in the entry of the compilation, the host's.
+//! The price of a model is taken from the program, else from the entry of the compilation, else
+//! from the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use dormouse_proto::budget::Price;
 use dormouse_proto::program::{Diagnostic, Named, Span, parse_prices};
 
 use super::compile::Compiled;
-use super::finding::{Finding, ProgramErrors, source};
+use super::finding::{Finding, ProgramErrors, named_source};
 use super::library::Program;
 
 /// A model without a price, in a program whose cost is bounded.
@@ -35,7 +36,7 @@ pub fn read_prices(name: &str, text: &str) -> Result<BTreeMap<String, Price>, Pr
     match parse_prices(text) {
         Ok(prices) => Ok(by_model(prices)),
         Err(diagnostics) => {
-            let source = source(name, text);
+            let source = named_source(name, text);
             let findings = diagnostics
                 .into_vec()
                 .into_iter()
@@ -56,19 +57,19 @@ impl Program {
     /// The price of a model for this program. `host` are the host's prices.
     #[must_use]
     pub fn price(&self, model: &str, host: &BTreeMap<String, Price>) -> Option<Price> {
-        let of = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
-        of(self.prices())
-            .or_else(|| of(self.first().prices()))
-            .or_else(|| of(host))
+        let lookup = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
+        lookup(self.prices())
+            .or_else(|| lookup(self.first().prices()))
+            .or_else(|| lookup(host))
     }
 
-    /// Checks that every model that this program and those below it may call has a price.
+    /// Checks that every model that this program and its linked programs may call has a price.
     ///
     /// # Errors
     /// [`Unpriced`]: the first model without a price.
     pub fn check_prices(&self, host: &BTreeMap<String, Price>) -> Result<(), Unpriced> {
-        let (mut seen, mut open) = (BTreeSet::new(), vec![self.clone()]);
-        while let Some(program) = open.pop() {
+        let (mut seen, mut unvisited) = (BTreeSet::new(), vec![self.clone()]);
+        while let Some(program) = unvisited.pop() {
             if !seen.insert(program.key().to_owned()) {
                 continue;
             }
@@ -82,7 +83,7 @@ impl Program {
                     model: model.to_owned(),
                 });
             }
-            open.extend(program.linked().map(|(_, _, linked)| linked));
+            unvisited.extend(program.linked().map(|(_, _, linked)| linked));
         }
         Ok(())
     }
@@ -103,8 +104,8 @@ impl Compiled {
     /// Checks the prices, given those of the host.
     ///
     /// # Errors
-    /// [`ProgramErrors`]: every program that limits its cost and may call, directly or in programs
-    /// below it, a model without a price.
+    /// [`ProgramErrors`]: every program that limits its cost and may call, directly or in linked
+    /// programs, a model without a price.
     pub fn check_prices(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
         for program in self.program.library() {
@@ -112,14 +113,17 @@ impl Compiled {
                 continue;
             };
             if let Err(unpriced) = program.check_prices(host) {
-                findings.push(Finding::new(&program.source(), diagnostic(at, &unpriced)));
+                findings.push(Finding::new(
+                    &program.source(),
+                    unpriced_error(at, &unpriced),
+                ));
             }
         }
         self.ok_unless(findings)
     }
 }
 
-fn diagnostic(at: Span, Unpriced { program, model }: &Unpriced) -> Diagnostic {
+fn unpriced_error(at: Span, Unpriced { program, model }: &Unpriced) -> Diagnostic {
     let message = format!("the model `{model}`, which `{program}` calls, has no price");
     let help =
         format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_prices_is_read_or_every_mistake_in_it_is_named() {
+    fn a_table_of_prices_is_parsed_or_all_its_mistakes_are_reported() {
         let prices = read_prices(
             "p.toml",
             "[prices]\n\"a-1\" = { input = \"2.50\", output = 10 }\n",
@@ -188,30 +192,30 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_cost_needs_a_price_for_every_model_that_may_be_asked() {
+    fn a_bounded_cost_needs_a_price_for_every_model_that_may_be_called() {
         let (bound, price) = ("[budget]\ncost = 1\n", |model: &str| {
             format!("[prices.{model}]\ninput = 1\noutput = 2\n")
         });
-        let of = Price::new(NANOS, 2 * NANOS);
+        let own = Price::new(NANOS, 2 * NANOS);
         assert_eq!(
             check("", "", &[]),
             Ok(None),
-            "what is not bounded need not be counted"
+            "an unbounded cost needs no prices"
         );
         assert_eq!(
             check(bound, "", &["m", "n"]),
             Ok(Some(Price::new(7, 7))),
-            "the host's"
+            "the host's price"
         );
         assert_eq!(
             check(bound, &price("n"), &["m", "n"]),
-            Ok(Some(of)),
-            "its own comes first"
+            Ok(Some(own)),
+            "the program's own price comes first"
         );
         assert_eq!(
             check(&format!("{bound}{}", price("n")), "", &["m"]),
-            Ok(Some(of)),
-            "then the first program's"
+            Ok(Some(own)),
+            "then the price in the entry"
         );
         let missing = check(bound, "", &["m"]).unwrap_err();
         assert!(

@@ -1,8 +1,8 @@
-//! Lists what a program starts and reaches outside the kernel, so that a user can decide whether to
-//! run it.
+//! Lists the commands, addresses, files and variables that a program uses outside the kernel, so
+//! that a user can decide whether to run it.
 //!
-//! The list is read from the program's files. Whether a requirement is permitted or exists on this
-//! machine is not looked up here.
+//! The list is derived from the program's files alone. This module does not check whether a
+//! requirement is permitted or exists on this machine.
 
 use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::program::EnvironmentChoice;
@@ -19,7 +19,7 @@ const FILE_TOOLS: [(&str, FileUse); 3] = [
     ("list_dir", FileUse::Read),
 ];
 
-/// The longest value of a variable that is listed, in characters.
+/// The longest value of a variable that is listed, in characters. Longer values are left out.
 const MAX_VALUE_CHARS: usize = 80;
 
 /// A resource that a program needs from the machine that runs it.
@@ -88,10 +88,9 @@ pub enum FileUse {
 
 impl Program {
     /// The requirements of this program and of all programs that it links, directly or not; each
-    /// once, in the order of the files. A provider that is named without an address is not listed,
-    /// since it needs no permission. Nor are files that a program preloads into processes: those
-    /// that it names itself (`[preload]`) are part of its bundle, and those that a model names when
-    /// it calls `spawn` are not known before.
+    /// once, in the order of the files. A provider without a `base_url` is not listed, since it
+    /// needs no permission. Preloaded files are not listed: the files of `[preload]` are part of the
+    /// bundle, and a model names others only when it calls `spawn`.
     #[must_use]
     pub fn requirements(&self) -> Vec<Requirement> {
         let mut all = Vec::new();
@@ -126,13 +125,13 @@ impl Program {
     }
 
     fn own_requirements(&self) -> Vec<(NeededBy, Resource)> {
-        let models = self.models().iter().flat_map(of_model);
-        let commands = self.commands().iter().flat_map(of_command);
+        let models = self.models().iter().flat_map(model_requirements);
+        let commands = self.commands().iter().flat_map(command_requirements);
         let servers = self
             .servers()
             .iter()
-            .flat_map(|choice| of_server(&choice.server));
-        let environment = of_environment(self.environment());
+            .flat_map(|choice| server_requirements(&choice.server));
+        let environment = environment_requirements(self.environment());
         models
             .chain(commands)
             .chain(servers)
@@ -158,16 +157,18 @@ impl Program {
     }
 }
 
-fn of_command(command: &Command) -> impl Iterator<Item = (NeededBy, Resource)> {
+fn command_requirements(command: &Command) -> impl Iterator<Item = (NeededBy, Resource)> {
     let variables = command.env.iter().cloned().map(Resource::Variable);
     let needed_by = NeededBy::Command(command.name.clone(), command.policy.access);
     let resources = std::iter::once(Resource::Command(command.argv.clone()))
         .chain(variables)
-        .chain(changed(command.limits));
+        .chain(changed_limits(command.limits));
     resources.map(move |resource| (needed_by.clone(), resource))
 }
 
-fn of_environment(environment: &EnvironmentChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
+fn environment_requirements(
+    environment: &EnvironmentChoice,
+) -> impl Iterator<Item = (NeededBy, Resource)> {
     let commands = environment
         .commands
         .iter()
@@ -182,8 +183,8 @@ fn of_environment(environment: &EnvironmentChoice) -> impl Iterator<Item = (Need
         .map(|resource| (NeededBy::Environment, resource))
 }
 
-fn of_model(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
-    let address = model.base_url.as_deref().map(address);
+fn model_requirements(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
+    let address = model.base_url.as_deref().map(parse_address);
     let key = model.api_key_env.clone().map(Resource::Variable);
     let needed_by = NeededBy::Model(model.name.clone());
     address
@@ -192,30 +193,34 @@ fn of_model(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
         .map(move |resource| (needed_by.clone(), resource))
 }
 
-fn of_server(server: &Server) -> impl Iterator<Item = (NeededBy, Resource)> {
-    let (reached, values, settings) = match &server.transport {
+fn server_requirements(server: &Server) -> impl Iterator<Item = (NeededBy, Resource)> {
+    let (target, values, settings) = match &server.transport {
         Transport::Stdio(command) => {
             let argv = std::iter::once(&command.program)
                 .chain(&command.args)
                 .cloned()
                 .collect();
-            (Resource::Command(argv), &command.env, settings(command))
+            (
+                Resource::Command(argv),
+                &command.env,
+                server_settings(command),
+            )
         }
-        Transport::Http { url, headers } => (address(url), headers, Vec::new()),
+        Transport::Http { url, headers } => (parse_address(url), headers, Vec::new()),
     };
     let variables: Vec<_> = values
         .iter()
         .flat_map(|(_, value)| ServerValue::variables(value))
         .collect();
     let needed_by = NeededBy::Server(server.name.to_string());
-    let resources = std::iter::once(reached)
+    let resources = std::iter::once(target)
         .chain(variables.into_iter().map(Resource::Variable))
         .chain(settings);
     resources.map(move |resource| (needed_by.clone(), resource))
 }
 
-/// What a server that is a program is started with.
-fn settings(command: &ServerCommand) -> Vec<Resource> {
+/// The variables, the folder and the limits with which a server is started as a command.
+fn server_settings(command: &ServerCommand) -> Vec<Resource> {
     let is_short = |value: &&str| value.chars().nth(MAX_VALUE_CHARS).is_none();
     let variables = command
         .env
@@ -226,16 +231,16 @@ fn settings(command: &ServerCommand) -> Vec<Resource> {
         });
     variables
         .chain(command.cwd.clone().map(Resource::Folder))
-        .chain(changed(command.limits))
+        .chain(changed_limits(command.limits))
         .collect()
 }
 
-fn changed(limits: CommandLimits) -> Option<Resource> {
+fn changed_limits(limits: CommandLimits) -> Option<Resource> {
     (limits != CommandLimits::default()).then_some(Resource::Limits(limits))
 }
 
 /// An address, parsed as the kernel's HTTP clients parse it.
-fn address(written: &str) -> Resource {
+fn parse_address(written: &str) -> Resource {
     let Ok(mut url) = Url::parse(written.trim()) else {
         return Resource::Address {
             url: written.to_owned(),
@@ -311,7 +316,7 @@ back = "entry.toml"
 "#;
 
     #[test]
-    fn a_program_says_what_it_and_all_that_it_links_start_and_reach() {
+    fn the_requirements_of_linked_programs_are_listed() {
         let mut read = |path: &Path| {
             Ok(Bytes::from(if path.ends_with("deep.toml") {
                 DEEP
@@ -351,7 +356,7 @@ back = "entry.toml"
             (
                 "entry.toml",
                 model.clone(),
-                address("https://models.example/v1"),
+                parse_address("https://models.example/v1"),
             ),
             ("entry.toml", model, variable("THEIR_KEY")),
             ("entry.toml", log.clone(), words(&["git", "log", "{file}"])),
@@ -377,7 +382,7 @@ back = "entry.toml"
             (
                 "entry.toml",
                 far.clone(),
-                address("https://tools.example/mcp"),
+                parse_address("https://tools.example/mcp"),
             ),
             ("entry.toml", far, variable("FAR_KEY")),
             (
@@ -403,13 +408,13 @@ back = "entry.toml"
         assert_eq!(
             linked.requirements().len(),
             expected.len(),
-            "links lead back"
+            "the linked program links back to the entry"
         );
         assert_eq!(linked.requirements()[0].program, "deep.toml");
     }
 
     #[test]
-    fn an_address_is_read_as_clients_read_it_and_shows_no_secret() {
+    fn an_address_is_parsed_as_http_clients_do_and_shows_no_secret() {
         let at = |machine: &str, port| Some((machine.to_owned(), port));
         for (written, url, endpoint) in [
             (
@@ -427,7 +432,7 @@ back = "entry.toml"
             ("nowhere", "nowhere", None),
         ] {
             assert_eq!(
-                address(written),
+                parse_address(written),
                 Resource::Address {
                     url: url.into(),
                     endpoint

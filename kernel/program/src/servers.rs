@@ -13,12 +13,12 @@ use dormouse_proto::program::{
 };
 use dormouse_proto::server::{Server, Transport};
 
-use super::compile::Reading;
+use super::compile::Compilation;
 use super::kernel_tool::{self, KernelTool};
 use super::tools::{ToolChoice, VALID_NAME, is_tool_name};
 
 /// The longest prefix of tool names, in bytes. It leaves room for the tool's own name.
-const LONGEST_PREFIX: usize = 32;
+const MAX_PREFIX_BYTES: usize = 32;
 
 /// A tool server that a program uses, with the selected tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,14 +42,14 @@ pub enum Served {
 
 impl ServerChoice {
     /// Whether a tool of the server may have this name.
-    pub(super) fn may_give(&self, name: &str) -> bool {
-        let aliased = |choices: &[ToolChoice]| {
+    pub(super) fn may_provide(&self, name: &str) -> bool {
+        let is_alias = |choices: &[ToolChoice]| {
             choices
                 .iter()
                 .any(|choice| choice.alias.as_deref() == Some(name))
         };
         name.starts_with(&self.prefix)
-            || matches!(&self.served, Served::Named(choices) if aliased(choices))
+            || matches!(&self.served, Served::Named(choices) if is_alias(choices))
     }
 }
 
@@ -59,22 +59,22 @@ pub(super) fn check(
     used: &[Named<ServerTools>],
     limits: CommandLimits,
     tools: &[ToolChoice],
-    reading: &mut Reading<'_>,
+    compilation: &mut Compilation<'_>,
 ) -> Vec<ServerChoice> {
-    let declared = declared(section, used, limits, reading);
-    let kernel = reading.kernel;
-    let diagnostics = &mut reading.diagnostics;
+    let declared = declared_servers(section, used, limits, compilation);
+    let kernel = compilation.kernel;
+    let diagnostics = &mut compilation.diagnostics;
     let mut aliases: Vec<&str> = tools.iter().map(ToolChoice::called).collect();
     let mut choices = Vec::new();
     for Named { name, value: tools } in used {
         let prefix = match &tools.prefix {
-            Some(prefix) => checked(prefix, diagnostics),
+            Some(prefix) => checked_prefix(prefix, diagnostics),
             None => format!("{}__", name.value),
         };
         let served = match &tools.selection {
             ServerSelection::All => Served::All,
             ServerSelection::Named(entries) => {
-                Served::Named(named(entries, &mut aliases, kernel, diagnostics))
+                Served::Named(checked_tools(entries, &mut aliases, kernel, diagnostics))
             }
         };
         match declared.iter().find(|server| *server.name == *name.value) {
@@ -83,17 +83,18 @@ pub(super) fn check(
                 served,
                 prefix,
             }),
-            None => diagnostics.push(undeclared(name, &declared)),
+            None => diagnostics.push(undeclared_error(name, &declared)),
         }
     }
     choices
 }
 
-fn checked(prefix: &At<String>, diagnostics: &mut Diagnostics) -> String {
+/// Reports an invalid prefix, and returns the prefix.
+fn checked_prefix(prefix: &At<String>, diagnostics: &mut Diagnostics) -> String {
     let At { value, .. } = prefix;
-    if !value.is_empty() && (value.len() > LONGEST_PREFIX || !is_tool_name(value)) {
+    if !value.is_empty() && (value.len() > MAX_PREFIX_BYTES || !is_tool_name(value)) {
         let invalid = prefix.error("the prefix is not valid", "not such a prefix");
-        let help = format!("valid: up to {LONGEST_PREFIX} of A-Z, a-z, 0-9, _ and -, or nothing");
+        let help = format!("valid: up to {MAX_PREFIX_BYTES} of A-Z, a-z, 0-9, _ and -, or nothing");
         diagnostics.push(invalid.help(help));
     }
     value.clone()
@@ -101,14 +102,14 @@ fn checked(prefix: &At<String>, diagnostics: &mut Diagnostics) -> String {
 
 /// The servers of the file and of the program; the latter replace servers of the same name. A
 /// server that runs as a command is subject to the limits of the program that declares it.
-fn declared(
+fn declared_servers(
     section: McpSection,
     used: &[Named<ServerTools>],
     limits: CommandLimits,
-    reading: &mut Reading<'_>,
+    compilation: &mut Compilation<'_>,
 ) -> Vec<Arc<Server>> {
     let mut declared = match &section.config_path {
-        Some(path) => of_file(path, reading),
+        Some(path) => read_servers_file(path, compilation),
         None => Vec::new(),
     };
     for Named {
@@ -121,7 +122,7 @@ fn declared(
             let message = format!("no tool of the server `{shown}` is used");
             let warning = Diagnostic::warning(name.span, message, "has no effect");
             let help = format!("choose its tools: [tools.mcp] {shown} = \"all\"");
-            reading.diagnostics.push(warning.help(help));
+            compilation.diagnostics.push(warning.help(help));
         }
         declared.retain(|known| known.name != server.name);
         declared.push(server);
@@ -134,18 +135,21 @@ fn declared(
     declared.into_iter().map(Arc::new).collect()
 }
 
-fn of_file(path: &At<String>, reading: &mut Reading<'_>) -> Vec<Server> {
-    let Some((name, text)) = reading.named_text(path) else {
+fn read_servers_file(path: &At<String>, compilation: &mut Compilation<'_>) -> Vec<Server> {
+    let Some((name, text)) = compilation.named_text(path) else {
         return Vec::new();
     };
-    parse_servers(&text).unwrap_or_else(|why| {
-        let message = format!("the servers of `{name}` cannot be read: {why}");
-        reading.diagnostics.push(path.error(message, "named here"));
+    parse_servers(&text).unwrap_or_else(|error| {
+        let message = format!("the servers of `{name}` cannot be read: {error}");
+        compilation
+            .diagnostics
+            .push(path.error(message, "named here"));
         Vec::new()
     })
 }
 
-fn named<'a>(
+/// The listed tools. Reports repeated tools, and aliases that are invalid or taken.
+fn checked_tools<'a>(
     entries: &'a [ToolEntry],
     taken: &mut Vec<&'a str>,
     kernel: &[KernelTool],
@@ -177,7 +181,7 @@ fn named<'a>(
     choices
 }
 
-fn undeclared(name: &At<String>, declared: &[Arc<Server>]) -> Diagnostic {
+fn undeclared_error(name: &At<String>, declared: &[Arc<Server>]) -> Diagnostic {
     let known: Vec<&str> = declared.iter().map(|server| &*server.name).collect();
     let list = format!("declared servers: {}", listed(&known));
     let shown = shorten(&name.value);

@@ -1,6 +1,6 @@
 //! Checks the tools of a program and their names.
 //!
-//! Every tool has one name that the model calls it by, and no two share it.
+//! The model calls each tool by one name, and no two tools have the same name.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use super::parameters;
 /// The rule for valid names, for errors.
 pub(super) const VALID_NAME: &str = "valid: 1 to 64 of A-Z, a-z, 0-9, _ and -";
 
-/// Tools of the reference implementation that a host may lack: a program that enables one runs
-/// without it.
-const ELSEWHERE: [&str; 4] = ["calculator", "list_dir", "read_file", "write_stderr"];
+/// Tools that a host may leave out. A program that enables one of them on a host without it gets a
+/// warning and runs without the tool.
+const OPTIONAL_HOST_TOOLS: [&str; 4] = ["calculator", "list_dir", "read_file", "write_stderr"];
 
 /// A tool that a program uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,13 +120,15 @@ impl<'a> Choices<'a> {
     fn add(&mut self, entry: &'a ToolEntry) {
         let name = entry.name.value.as_str();
         if !self.known.contains(&name) {
-            return self.diagnostics.push(unknown(&entry.name, &self.known));
+            return self
+                .diagnostics
+                .push(unknown_tool(&entry.name, &self.known));
         }
         if let Some(first) = self.seen.insert(name, entry) {
-            return self.diagnostics.push(repeated(first, entry));
+            return self.diagnostics.push(repeated_tool(first, entry));
         }
         let alias = entry.alias.as_ref().filter(|alias| alias.value != name);
-        if let Some(wrong) = alias.and_then(|alias| self.wrong_alias(alias)) {
+        if let Some(wrong) = alias.and_then(|alias| self.check_alias(alias)) {
             self.diagnostics.push(wrong);
         }
         parameters::check(entry, self.commands, self.kernel, self.diagnostics);
@@ -136,8 +138,8 @@ impl<'a> Choices<'a> {
         });
     }
 
-    /// The error about an alias, if it is invalid; a valid alias then counts as taken.
-    fn wrong_alias(&mut self, written: &'a At<String>) -> Option<Diagnostic> {
+    /// Returns an error if the alias is invalid or taken. A valid alias is then taken.
+    fn check_alias(&mut self, written: &'a At<String>) -> Option<Diagnostic> {
         let alias = written.value.as_str();
         let wrong = if !is_tool_name(alias) {
             let invalid = written.error("the alias is not valid", "not such a name");
@@ -154,15 +156,15 @@ impl<'a> Choices<'a> {
     }
 }
 
-fn repeated(first: &ToolEntry, second: &ToolEntry) -> Diagnostic {
-    let choice = |entry: &ToolEntry| {
+fn repeated_tool(first: &ToolEntry, second: &ToolEntry) -> Diagnostic {
+    let without_spans = |entry: &ToolEntry| {
         let mut choice = ToolChoice::of(entry);
         let parameters = choice.parameters.iter_mut();
         parameters.for_each(|parameter| parameter.name.span = 0..0);
         choice
     };
     let (name, place) = (shorten(&first.name.value), second.span.clone());
-    let twice = if choice(first) == choice(second) {
+    let twice = if without_spans(first) == without_spans(second) {
         let message = format!("`{name}` is enabled twice");
         Diagnostic::warning(place, message, "has no effect")
     } else {
@@ -173,12 +175,12 @@ fn repeated(first: &ToolEntry, second: &ToolEntry) -> Diagnostic {
     twice.help("keep one of them")
 }
 
-fn unknown(written: &At<String>, known: &[&str]) -> Diagnostic {
+fn unknown_tool(written: &At<String>, known: &[&str]) -> Diagnostic {
     let name = written.value.as_str();
     let known = known.iter().copied().filter(|name| is_tool_name(name));
     let known: Vec<_> = known.collect();
     let list = format!("available tools: {}", known.join(", "));
-    if ELSEWHERE.contains(&name) {
+    if OPTIONAL_HOST_TOOLS.contains(&name) {
         let message = format!("the tool `{name}` is not available here");
         let label = "the model is not given it";
         return Diagnostic::warning(written.span.clone(), message, label).help(format!(

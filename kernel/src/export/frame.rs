@@ -95,11 +95,11 @@ impl Framer {
         mask: Option<&Mask<'_>>,
     ) -> Result<Vec<u8>, CodecError> {
         let (kind, payload) = match record {
-            Record::Head(head) => (RecordKind::Head, encoded(head, None)?),
-            Record::Member(member) => (RecordKind::Member, encoded(&**member, mask)?),
-            // Facts are encoded already; the caller has masked them.
-            Record::Facts(facts) => (RecordKind::Facts, encoded(facts, mask)?),
-            Record::TempFile(change) => (RecordKind::TempFile, encoded(change, mask)?),
+            Record::Head(head) => (RecordKind::Head, encode(head, None)?),
+            Record::Member(member) => (RecordKind::Member, encode(&**member, mask)?),
+            // Facts are encode already; the caller has masked them.
+            Record::Facts(facts) => (RecordKind::Facts, encode(facts, mask)?),
+            Record::TempFile(change) => (RecordKind::TempFile, encode(change, mask)?),
         };
         Ok(self.record_bytes(kind, &payload))
     }
@@ -172,7 +172,7 @@ impl ContentHasher {
     }
 }
 
-fn encoded(value: &impl Serialize, mask: Option<&Mask<'_>>) -> Result<Vec<u8>, CodecError> {
+fn encode(value: &impl Serialize, mask: Option<&Mask<'_>>) -> Result<Vec<u8>, CodecError> {
     match mask {
         Some(mask) => codec::encode(&Masked::new(value, mask)),
         None => codec::encode(value),

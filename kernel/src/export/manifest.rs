@@ -318,7 +318,7 @@ impl CheckState {
 struct SeenProcesses {
     pids: BTreeSet<Pid>,
     local_id: BTreeSet<Pid>,
-    made: BTreeSet<(Pid, CallId, u32)>,
+    origins: BTreeSet<(Pid, CallId, u32)>,
 }
 
 impl SeenProcesses {
@@ -373,7 +373,7 @@ impl SeenProcesses {
                     )));
                 }
             };
-            check(self.made.insert((parent, call, index)), || {
+            check(self.origins.insert((parent, call, index)), || {
                 format!("process {pid} has the same origin as another process")
             })?;
         }

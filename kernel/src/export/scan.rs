@@ -273,10 +273,10 @@ impl Scanner {
         let record = match kind {
             RecordKind::Content => return Ok(Some(Piece::Closed(ContentHash(*hash.as_bytes())))),
             RecordKind::End => return self.check_end(payload).map(|()| None),
-            RecordKind::Head => Record::Head(self.decoded::<Head>(payload)?),
-            RecordKind::Member => Record::Member(Box::new(self.decoded::<Member>(payload)?)),
-            RecordKind::Facts => Record::Facts(self.decoded::<Facts>(payload)?),
-            RecordKind::TempFile => Record::TempFile(self.decoded(payload)?),
+            RecordKind::Head => Record::Head(self.decode::<Head>(payload)?),
+            RecordKind::Member => Record::Member(Box::new(self.decode::<Member>(payload)?)),
+            RecordKind::Facts => Record::Facts(self.decode::<Facts>(payload)?),
+            RecordKind::TempFile => Record::TempFile(self.decode(payload)?),
         };
         if matches!(
             (kind, self.keep),
@@ -288,7 +288,7 @@ impl Scanner {
     }
 
     /// Decodes a record and charges its memory to the allowance.
-    fn decoded<T: DeserializeOwned>(&mut self, payload: &[u8]) -> Result<T, ExportError> {
+    fn decode<T: DeserializeOwned>(&mut self, payload: &[u8]) -> Result<T, ExportError> {
         let size = size_of::<T>() as u64;
         let value = self
             .allowance
@@ -339,7 +339,7 @@ mod tests {
     use super::super::frame::Framer;
     use super::*;
 
-    fn scanned(file: &[u8]) -> Result<ExportId, ExportError> {
+    fn scan_file(file: &[u8]) -> Result<ExportId, ExportError> {
         let mut scanner = Scanner::default();
         scanner.feed(file, &mut |_| Ok::<_, ExportError>(()))?;
         scanner.finish()
@@ -352,9 +352,9 @@ mod tests {
         file
     }
 
-    /// Hashes that fit are no reason to believe a payload.
+    /// A payload with valid hashes can still be invalid.
     #[test]
-    fn payloads_that_were_made_up_are_refused_and_none_makes_it_panic() {
+    fn forged_payloads_with_valid_hashes_are_refused_without_a_panic() {
         let change = Facts {
             pid: dormouse_proto::id::Pid(1),
             commit: dormouse_proto::id::CommitNumber(1),
@@ -363,7 +363,7 @@ mod tests {
             facts: vec![vec![7; 9]; 2],
         };
         let good = codec::encode(&change).unwrap();
-        assert!(scanned(&file(RecordKind::Facts, &good)).is_ok());
+        assert!(scan_file(&file(RecordKind::Facts, &good)).is_ok());
         for kind in [
             RecordKind::Head,
             RecordKind::Member,
@@ -372,10 +372,10 @@ mod tests {
         ] {
             for at in 0..good.len() {
                 for byte in [0, 1, 250, 253, 255] {
-                    let mut made_up = good.clone();
-                    made_up[at] = byte;
-                    // Some of them are records; those that are not have a name for what is wrong.
-                    if let Err(error) = scanned(&file(kind, &made_up)) {
+                    let mut forged = good.clone();
+                    forged[at] = byte;
+                    // Some changed payloads are still valid records.
+                    if let Err(error) = scan_file(&file(kind, &forged)) {
                         assert!(
                             matches!(error, ExportError::Invalid { .. }),
                             "{kind:?}: {error}"
@@ -383,12 +383,14 @@ mod tests {
                     }
                 }
             }
-            assert!(scanned(&file(kind, &[253, 255, 255, 255, 255, 255, 255, 255, 255])).is_err());
+            assert!(
+                scan_file(&file(kind, &[253, 255, 255, 255, 255, 255, 255, 255, 255])).is_err()
+            );
         }
     }
 
     #[test]
-    fn a_record_of_a_later_version_is_named() {
+    fn a_record_of_an_unknown_kind_is_reported_as_newer() {
         let (mut framer, mut bytes) = Framer::begin();
         let mut header = framer.header(RecordKind::Head, 0);
         header[0] = 9;
@@ -396,7 +398,7 @@ mod tests {
         header[16..].copy_from_slice(chain.as_bytes());
         bytes.extend(header);
         assert_eq!(
-            scanned(&bytes),
+            scan_file(&bytes),
             Err(ExportError::Newer {
                 what: "a record of kind 9".to_owned()
             })
@@ -404,13 +406,16 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_counts_wrongly_is_refused() {
+    fn an_end_record_with_wrong_totals_is_refused() {
         let (mut framer, mut bytes) = Framer::begin();
         framer.records = 3;
         bytes.extend(framer.end().1);
-        assert!(matches!(scanned(&bytes), Err(ExportError::Invalid { .. })));
         assert!(matches!(
-            scanned(&file(RecordKind::End, &[0; 16])),
+            scan_file(&bytes),
+            Err(ExportError::Invalid { .. })
+        ));
+        assert!(matches!(
+            scan_file(&file(RecordKind::End, &[0; 16])),
             Err(ExportError::Invalid { .. })
         ));
     }

@@ -316,12 +316,12 @@ mod tests {
         Parameter::flag("read_all", "All"),
     ];
 
-    fn parsed(json: &str) -> Result<Args, FdError> {
+    fn parse(json: &str) -> Result<Args, FdError> {
         Args::of("t", &PARAMETERS, OfferedParameters::ALL, json)
     }
 
     #[test]
-    fn integers_and_flags_are_taken_in_quotes() {
+    fn quoted_integers_and_flags_are_accepted() {
         let integers = [
             ("2", 2),
             ("\"2\"", 2),
@@ -334,7 +334,7 @@ mod tests {
             ("\"-100000000000000000000\"", i64::MIN),
         ];
         for (json, number) in integers {
-            let args = parsed(&format!(r#"{{"fd": "fd:1", "page": {json}}}"#)).unwrap();
+            let args = parse(&format!(r#"{{"fd": "fd:1", "page": {json}}}"#)).unwrap();
             assert_eq!(args.integer("page"), Some(number), "{json}");
         }
         for (json, flag) in [
@@ -343,13 +343,13 @@ mod tests {
             ("false", false),
             ("\"false\"", false),
         ] {
-            let args = parsed(&format!(r#"{{"fd": "fd:1", "read_all": {json}}}"#)).unwrap();
+            let args = parse(&format!(r#"{{"fd": "fd:1", "read_all": {json}}}"#)).unwrap();
             assert_eq!(args.flag("read_all"), Some(flag), "{json}");
         }
     }
 
     #[test]
-    fn anything_else_is_an_error_that_names_it() {
+    fn an_invalid_argument_is_an_error_that_names_it() {
         let cases = [
             ("", None, "not JSON"),
             ("[]", None, "must be a JSON object"),
@@ -411,7 +411,7 @@ mod tests {
             ),
         ];
         for (json, fd, message) in cases {
-            let error = parsed(json).unwrap_err();
+            let error = parse(json).unwrap_err();
             assert_eq!(
                 (error.kind, error.fd.as_deref()),
                 (FdErrorKind::InvalidParameter, fd),
@@ -422,12 +422,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_beside_what_is_accepted() {
-        let args = parsed("{}").unwrap();
+    fn a_missing_parameter_is_reported_with_the_accepted_ones() {
+        let args = parse("{}").unwrap();
         let message = "Parameter 'fd' is missing: the descriptor, such as \"fd:1\". t accepts: fd, \
              page, read_all.";
         assert_eq!(args.fd().unwrap_err().message, message);
-        let args = parsed(r#"{"fd": "fd:1"}"#).unwrap();
+        let args = parse(r#"{"fd": "fd:1"}"#).unwrap();
         assert_eq!(args.fd().unwrap(), "fd:1");
         assert!(
             args.required_text("page", "the page")
@@ -438,9 +438,9 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_short_and_can_be_seen() {
+    fn a_label_is_short_and_has_no_control_characters() {
         let label = |text: &str| {
-            let args = parsed(&serde_json::json!({ "fd": text }).to_string()).unwrap();
+            let args = parse(&serde_json::json!({ "fd": text }).to_string()).unwrap();
             args.label("fd", "a name")
                 .map(str::to_owned)
                 .map_err(|error| error.message)
@@ -461,10 +461,10 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_and_not_followed() {
+    fn deep_nesting_is_refused_without_recursion() {
         let json = format!(r#"{{"fd": {}}}"#, "[".repeat(100_000));
         assert_eq!(
-            parsed(&json).unwrap_err().kind,
+            parse(&json).unwrap_err().kind,
             FdErrorKind::InvalidParameter
         );
     }

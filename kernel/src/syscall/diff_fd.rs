@@ -28,13 +28,13 @@ pub const TOOL: Tool = Tool {
 /// Default number of context lines.
 const CONTEXT_LINES: i64 = 3;
 /// Maximum number of context lines.
-const MOST_CONTEXT_LINES: i64 = 100;
+const MAX_CONTEXT_LINES: i64 = 100;
 
 /// Cost of a comparison relative to a pass over the bytes, for the quota.
 const PASSES: usize = 8;
 /// Limits for one side of a comparison.
-const MOST_BYTES: u64 = 64 << 20;
-const MOST_LINES: u64 = 500_000;
+const MAX_SIDE_BYTES: u64 = 64 << 20;
+const MAX_SIDE_LINES: u64 = 500_000;
 
 const DESCRIPTION: &str = "Compares two file descriptors line by line and shows the differences as \
 a unified diff: lines only in `a` begin with -, lines only in `b` with +. A long diff is cut \
@@ -133,9 +133,9 @@ fn side(
     }
     let bytes = view.content.content().len_bytes();
     let lines = view.content.total_lines().map_err(unreadable)?;
-    if bytes > MOST_BYTES || lines > MOST_LINES {
+    if bytes > MAX_SIDE_BYTES || lines > MAX_SIDE_LINES {
         let message = format!(
-            "{id} has {lines} lines and {bytes} bytes: at most {MOST_LINES} lines and {MOST_BYTES} \
+            "{id} has {lines} lines and {bytes} bytes: at most {MAX_SIDE_LINES} lines and {MAX_SIDE_BYTES} \
              bytes are compared. Make parts of it descriptors first: read_fd with \
              extract_to_new_fd=true."
         );
@@ -148,9 +148,9 @@ fn context(args: &Args) -> Result<u32, FdError> {
     let requested = args.integer("context").unwrap_or(CONTEXT_LINES);
     let in_range = u32::try_from(requested)
         .ok()
-        .filter(|_| requested <= MOST_CONTEXT_LINES);
+        .filter(|_| requested <= MAX_CONTEXT_LINES);
     in_range.ok_or_else(|| {
-        let message = format!("Invalid context {requested}: give 0 to {MOST_CONTEXT_LINES} lines.");
+        let message = format!("Invalid context {requested}: give 0 to {MAX_CONTEXT_LINES} lines.");
         args.error(FdErrorKind::InvalidRange, message)
     })
 }
@@ -219,7 +219,7 @@ mod tests {
     const BOTH: &str = "{'a':'fd:1','b':'fd:2'}";
 
     #[test]
-    fn what_differs_is_shown_with_its_numbers() {
+    fn differences_are_shown_with_line_counts() {
         let (a, b) = (b"one\ntwo\nthree\n", b"one\n2\nthree\nfour\n");
         let (attributes, text) = shown(&[a, b], BOTH, &DescriptorSettings::default());
         assert_eq!(attributes, "a=fd:1 b=fd:2 added=2 removed=1 complete=true");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_bounded_and_what_is_extracted_is_not() {
+    fn the_shown_diff_is_bounded_and_the_extracted_diff_is_whole() {
         let settings = DescriptorSettings {
             max_read_chars: 30,
             ..DescriptorSettings::default()
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_compared_as_it_is_read() {
+    fn json_is_compared_reformatted_on_request() {
         let (a, b): (&[u8], &[u8]) = (br#"{"a":1,"b":2}"#, br#"{"a":1,"b":3}"#);
         let (_, text) = shown(
             &[a, b],
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused_and_what_is_not_is_compared_in_time() {
+    fn too_long_contents_are_refused_and_others_are_compared_in_linear_time() {
         let answer = |a: &str, b: &str| {
             let outcome = outcome(
                 &[a.as_bytes(), b.as_bytes()],
@@ -287,7 +287,7 @@ mod tests {
             );
             outcome.answer().unwrap().text.to_string()
         };
-        let long = "\n".repeat(usize::try_from(MOST_LINES).unwrap() + 1);
+        let long = "\n".repeat(usize::try_from(MAX_SIDE_LINES).unwrap() + 1);
         assert!(answer("", &long).contains("at most 500000 lines"));
         // Every second line is another, and all of them are different: a search for common runs
         // would be quadratic.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_named() {
+    fn contents_that_cannot_be_compared_are_refused_by_name() {
         let cases = [
             ("{'a':'fd:1'}", "invalid_parameter", "'b' is missing"),
             ("{'a':'fd:1','b':'fd:9'}", "not_found", "fd:9"),

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_marks_say_which_form_they_count_in() {
+    fn lists_and_marks_state_the_form_of_their_line_numbers() {
         let table = table(JSON.as_bytes());
         for (call, more) in [
             (list_fds as Syscall, "{}".to_owned()),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn going_on_stays_in_the_view_that_was_asked_for() {
+    fn the_next_part_is_offered_in_the_requested_form() {
         for (is_on, more, form) in [
             (false, ",'pretty':true", "count=1, pretty=true."),
             (true, ",'pretty':false", "count=11, pretty=false."),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused_where_it_was_asked_for_and_plain_otherwise() {
+    fn content_that_is_not_json_is_refused_if_requested_pretty_and_plain_otherwise() {
         let on = settings(true);
         let cases: [(&[u8], &str); 3] = [
             (

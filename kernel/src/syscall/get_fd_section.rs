@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_can_be_made_a_descriptor_whatever_may_be_shown() {
+    fn extraction_is_not_limited_by_max_read_chars() {
         let args = "{'fd':'fd:1','ref_id':'bug','extract_to_new_fd':true}";
         let Outcome::Opened(extracted) = call(&table(), args, 1) else {
             panic!("it opens")
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_not_there_is_an_error_that_names_those_that_are() {
+    fn an_unknown_section_is_an_error_that_lists_the_known_ones() {
         let mut table = table();
         let error =
             |table: &Table, args: &str| call(table, args, 100).answer().unwrap().text.to_string();

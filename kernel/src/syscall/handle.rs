@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_reformatted_json_is_one_of_what_was_shown_and_the_whole_is_exact() {
+    fn parts_are_counted_in_reformatted_json_and_the_whole_is_exact() {
         let mut table = Table::new();
         table.insert(
             table.next_id(),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_stands_for_nothing_is_an_error_that_says_what_is_there() {
+    fn an_unresolvable_handle_is_an_error_that_states_what_is_valid() {
         let cases = [
             (
                 "{{fd:9}}",
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_bounded() {
+    fn the_inserted_bytes_are_bounded() {
         let mut table = Table::new();
         table.insert(
             table.next_id(),

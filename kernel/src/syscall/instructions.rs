@@ -120,7 +120,7 @@ mod tests {
     use crate::syscall::{Group, TOOL_SET, names_of};
 
     #[test]
-    fn a_model_is_told_which_of_its_tools_an_answer_means() {
+    fn aliases_are_explained_in_the_instructions() {
         const PROGRAM: &str = r#"
 [model]
 name = "m"
@@ -183,7 +183,7 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
     }
 
     #[test]
-    fn exactly_what_is_enabled_is_mentioned() {
+    fn exactly_the_enabled_tools_are_mentioned() {
         let known = known();
         let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
         check(&names);
@@ -203,7 +203,7 @@ enabled = [{ name = "read_fd", alias = "look" }, "list_fds"]
     }
 
     #[test]
-    fn without_a_descriptor_tool_nothing_is_said() {
+    fn without_a_descriptor_tool_the_instructions_are_empty() {
         for none in [
             &[][..],
             &["fork"],

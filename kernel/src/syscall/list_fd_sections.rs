@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_listed_by_their_lines_with_how_they_begin() {
+    fn sections_are_listed_in_line_order_with_their_first_line() {
         let long = "é".repeat(81);
         let table = table(
             &format!("<a>\r\n{long}\n\nfour"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_bounded_and_can_be_gone_on_with() {
+    fn a_long_list_is_bounded_and_can_be_continued() {
         let ids: Vec<_> = (0..100).map(|number| format!("s{number:02}")).collect();
         let sections: Vec<_> = ids.iter().map(|id| (id.as_str(), 1, 1)).collect();
         let table = table("some text\n", &sections);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_descriptor_is_listed_with_what_is_known_and_noted_of_it() {
+    fn each_descriptor_is_listed_with_its_size_and_notes() {
         let xml = call(&table(), "{}", 100_000);
         assert!(
             !xml.contains("<section"),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_bounded_and_the_cursor_reaches_the_end() {
+    fn an_answer_is_bounded_and_paging_reaches_the_end() {
         let mut table = table();
         for _ in 0..200 {
             table.insert(

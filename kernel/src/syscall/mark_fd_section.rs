@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_marked_and_what_they_replace_is_said() {
+    fn a_mark_reports_the_lines_that_it_replaces() {
         let mut table = table("a\nb\nc\n");
         let steps = [
             (lines(2, 3), (2, 3), "lines=\"2-3\" total_lines=\"3\"/>"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_marked_is_an_error() {
+    fn invalid_lines_and_ids_are_refused() {
         let cases = [
             (lines(4, 5), "invalid_range", "Valid range: 1-3"),
             (lines(0, 2), "invalid_range", "Valid range: 1-3"),

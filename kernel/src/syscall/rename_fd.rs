@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_changed_and_taken_away() {
+    fn a_name_is_set_changed_and_removed() {
         let cases = [
             (
                 "fd:1",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_as_an_id_or_is_taken_is_no_name() {
+    fn names_that_look_like_ids_or_are_taken_are_refused() {
         let ids = [
             "fd:1", "fd-1", "FD:1", "fd:x", "fd-01", "ref:plan", "Ref:", "msg:1", "msg-1.2",
             "temp:1", "temp-1", "*", "7/fd:3",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_what_is_not_there_is_told_the_names_that_are() {
+    fn an_unknown_descriptor_is_an_error_that_lists_the_known_ones() {
         let text = call(&table(), "secnod", "x")
             .answer()
             .unwrap()

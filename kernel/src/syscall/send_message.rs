@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_go_whole_or_in_part_and_alone_if_need_be() {
+    fn a_message_may_carry_whole_descriptors_and_parts_without_text() {
         let args = json!({ "to": "parent", "text": "", "fds": ["fd:1", { "fd": "fd:1", "lines": "2-3" }] });
         let envelope = checked(&args.to_string(), &with_descriptors(), &table())
             .unwrap()
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_said() {
+    fn invalid_messages_are_refused_with_a_reason() {
         let cases = [
             (json!({ "to": "parent" }), "nothing is said"),
             (json!({ "to": "parent", "text": " " }), "nothing is said"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn without_descriptors_there_is_nothing_to_hand_over() {
+    fn without_descriptor_tools_there_is_no_parameter_fds() {
         let plain = program("\"send_message\"");
         let schema: Value = serde_json::from_str(&TOOL.spec(&plain, &TOOL_SET).schema).unwrap();
         assert!(schema["properties"][FDS].is_null());

@@ -3,7 +3,7 @@
 //!
 //! The tool only builds the prompt; the process calls the model, outside of its conversation. Of a
 //! content that is too large for one request, the model sees pages that are evenly spread from the
-//! first to the last, and the answer says so.
+//! first to the last, and the answer reply_with so.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::descriptor::view::{self, Extent, Served, Summary};
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    fn says(text: &str) -> Result<Reply, ModelError> {
+    fn reply_with(text: &str) -> Result<Reply, ModelError> {
         Ok(Reply {
             blocks: vec![Block::text(text)],
             stop: StopReason::EndTurn,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_is_shown_or_pages_from_the_first_to_the_last() {
+    fn the_model_sees_the_whole_content_or_evenly_spread_pages() {
         let all = pending("{'fd':'fd:1','focus':'tags'}", 2_000).prompt;
         assert!(all.starts_with(
             "Summarize the content of fd:1 (tool:log): 1300 characters, 100 \
@@ -197,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_noted_and_returned_when_it_is_asked_for_again() {
+    fn a_summary_is_stored_and_returned_by_the_next_call() {
         let mut table = table();
         let Summarized { note, answer } =
-            pending("{'fd':'fd:1'}", 300).into_summarized(says("  A <log>.\n"));
+            pending("{'fd':'fd:1'}", 300).into_summarized(reply_with("  A <log>.\n"));
         assert!(
             answer.text.contains("pages_read=\"2\"") && answer.text.contains("A <log>."),
             "{}",
@@ -221,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_an_error_and_notes_nothing() {
+    fn a_failed_summary_is_an_error_and_stores_no_note() {
         let refused = Err(ModelError::new(ModelErrorKind::Overloaded, "busy"));
-        for (reply, message) in [(says(" \n"), "said nothing"), (refused, "busy")] {
+        for (reply, message) in [(reply_with(" \n"), "said nothing"), (refused, "busy")] {
             let Summarized { note, answer } = pending("{'fd':'fd:1'}", 300).into_summarized(reply);
             assert!(
                 note.is_none() && answer.is_error && answer.text.contains(message),
@@ -234,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_goes_on_and_on_is_cut() {
+    fn a_long_summary_is_truncated() {
         let Summarized { note, .. } =
-            pending("{'fd':'fd:1'}", 300).into_summarized(says(&"é".repeat(5_000)));
+            pending("{'fd':'fd:1'}", 300).into_summarized(reply_with(&"é".repeat(5_000)));
         let Some((_, Annotation::Summarized { summary, .. })) = note else {
             panic!("it is noted")
         };

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::*;
 use crate::Content;
 
-fn without_space(json: &str) -> String {
+fn remove_spaces(json: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);
     let kept = json.chars().filter(|c| {
         let keep = in_string || !c.is_ascii_whitespace();
@@ -45,7 +45,7 @@ fn tokens_stay_as_they_are() {
 }
 
 #[test]
-fn each_of_several_values_begins_a_line() {
+fn each_top_level_value_starts_a_line() {
     let cases = [
         (
             "{\"a\":1}\n{\"b\":2}\n",
@@ -60,7 +60,7 @@ fn each_of_several_values_begins_a_line() {
 }
 
 #[test]
-fn what_is_refused_says_why() {
+fn each_refusal_gives_its_reason() {
     let deepest = "[".repeat(MAX_DEPTH) + "1" + &"]".repeat(MAX_DEPTH);
     assert!(serde_json::from_str::<Value>(&pretty(&deepest).unwrap()).is_ok());
     let too_deep = format!("[{deepest}]");
@@ -104,7 +104,7 @@ fn what_is_refused_says_why() {
 }
 
 #[test]
-fn it_is_made_once_and_is_a_content_of_its_own() {
+fn reformatted_json_is_cached_and_shared_by_all_holders() {
     let content = Content::new("[1,2]");
     let pretty = content.unbounded().pretty().unwrap();
     let text = pretty.text().unwrap();
@@ -131,7 +131,7 @@ fn it_is_made_once_and_is_a_content_of_its_own() {
 }
 
 #[test]
-fn a_line_of_json_is_known_by_its_beginning() {
+fn single_line_json_is_recognised_by_its_beginning() {
     let cases = [
         ("{}", true),
         (" \t[1]\n", true),
@@ -157,7 +157,7 @@ fn a_line_of_json_is_known_by_its_beginning() {
     );
 }
 
-fn value(scalar: BoxedStrategy<Value>) -> impl Strategy<Value = Value> {
+fn json_value(scalar: BoxedStrategy<Value>) -> impl Strategy<Value = Value> {
     scalar.prop_recursive(6, 60, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
@@ -167,7 +167,7 @@ fn value(scalar: BoxedStrategy<Value>) -> impl Strategy<Value = Value> {
     })
 }
 
-fn exact() -> BoxedStrategy<Value> {
+fn scalar_without_float() -> BoxedStrategy<Value> {
     prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -178,8 +178,8 @@ fn exact() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// Tokens with any white space between them.
-fn spaced(value: &Value, spaces: &[String]) -> String {
+/// Formats the value with this white space between its tokens.
+fn insert_spaces(value: &Value, spaces: &[String]) -> String {
     let json = value.to_string();
     let mut spaces = spaces.iter().cycle();
     let (mut rest, mut spread) = (json.as_str(), String::new());
@@ -187,7 +187,7 @@ fn spaced(value: &Value, spaces: &[String]) -> String {
         let len = if b"{}[]:,".contains(&rest.as_bytes()[0]) {
             1
         } else {
-            token(rest.as_bytes(), 0).len()
+            token_range(rest.as_bytes(), 0).len()
         };
         spread += spaces.next().map_or("", String::as_str);
         spread += &rest[..len];
@@ -200,27 +200,27 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_serde_json_would_write(value in value(exact())) {
+    fn the_result_equals_serde_json_to_string_pretty(value in json_value(scalar_without_float())) {
         let expected = serde_json::to_string_pretty(&value).unwrap();
         prop_assert_eq!(pretty(&value.to_string()).unwrap(), expected);
     }
 
     #[test]
     fn only_white_space_changes(
-        value in value(prop_oneof![exact(), any::<f64>().prop_map(Value::from).boxed()].boxed()),
+        value in json_value(prop_oneof![scalar_without_float(), any::<f64>().prop_map(Value::from).boxed()].boxed()),
         spaces in prop::collection::vec("[ \t\r\n]{0,3}", 1..8),
     ) {
-        let json = spaced(&value, &spaces);
+        let json = insert_spaces(&value, &spaces);
         let pretty = pretty(&json).unwrap();
         prop_assert_eq!(serde_json::from_str::<Value>(&pretty).unwrap(), serde_json::from_str::<Value>(&json).unwrap());
-        prop_assert_eq!(without_space(&pretty), without_space(&json));
-        prop_assert_eq!(without_space(&pretty), value.to_string());
+        prop_assert_eq!(remove_spaces(&pretty), remove_spaces(&json));
+        prop_assert_eq!(remove_spaces(&pretty), value.to_string());
     }
 
     #[test]
-    fn hostile_text_is_refused_or_kept(json in r#"[\[\]{}:,"\\1a \n]{0,16}"#) {
+    fn random_text_is_refused_or_keeps_its_tokens(json in r#"[\[\]{}:,"\\1a \n]{0,16}"#) {
         if let Ok(pretty) = pretty(&json) {
-            prop_assert_eq!(without_space(&pretty), without_space(&json));
+            prop_assert_eq!(remove_spaces(&pretty), remove_spaces(&json));
         }
     }
 }

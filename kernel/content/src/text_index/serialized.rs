@@ -24,20 +24,20 @@ impl TextIndex {
         match self {
             Self::Binary { len } => {
                 out.push(BINARY);
-                put(&mut out, *len as u64);
+                put_varint(&mut out, *len as u64);
             }
             Self::Text { index, pages } => {
                 out.push(TEXT);
-                put(&mut out, index.len() as u64);
+                put_varint(&mut out, index.len() as u64);
                 index.serialize(&mut out);
                 let tables: Vec<_> = pages.iter().collect();
-                put(&mut out, tables.len() as u64);
+                put_varint(&mut out, tables.len() as u64);
                 for (page_chars, starts) in tables {
-                    put(&mut out, page_chars.into());
-                    put(&mut out, starts.len() as u64);
+                    put_varint(&mut out, page_chars.into());
+                    put_varint(&mut out, starts.len() as u64);
                     starts
                         .windows(2)
-                        .for_each(|pair| put(&mut out, (pair[1] - pair[0]) as u64));
+                        .for_each(|pair| put_varint(&mut out, (pair[1] - pair[0]) as u64));
                 }
             }
         }
@@ -49,14 +49,14 @@ impl TextIndex {
         let mut input = IndexReader(input);
         let version = input.byte()?;
         let kind = input.byte()?;
-        if version != VERSION || input.number()? != len as u64 {
+        if version != VERSION || input.varint()? != len as u64 {
             return None;
         }
         let index = match kind {
             BINARY => Self::Binary { len },
             TEXT => Self::Text {
                 index: LineIndex::deserialize(&mut input, len)?,
-                pages: tables(&mut input, len)?,
+                pages: read_tables(&mut input, len)?,
             },
             _ => return None,
         };
@@ -64,22 +64,22 @@ impl TextIndex {
     }
 }
 
-fn tables(input: &mut IndexReader<'_>, len: usize) -> Option<PageTables> {
+fn read_tables(input: &mut IndexReader<'_>, len: usize) -> Option<PageTables> {
     let pages = PageTables::default();
-    for _ in 0..input.number().filter(|count| *count <= MAX_TABLES)? {
-        let page_chars = u32::try_from(input.number()?)
+    for _ in 0..input.varint().filter(|count| *count <= MAX_TABLES)? {
+        let page_chars = u32::try_from(input.varint()?)
             .ok()
             .filter(|chars| *chars > 0)?;
         // Each page except the first takes at least one byte: never allocate more than was read.
         let further = input
-            .number()?
+            .varint()?
             .checked_sub(1)
             .filter(|count| *count <= input.0.len() as u64)?;
         let mut starts = Vec::with_capacity(further as usize + 1);
         let mut at = 0_usize;
         starts.push(at);
         for _ in 0..further {
-            let page = usize::try_from(input.number()?)
+            let page = usize::try_from(input.varint()?)
                 .ok()
                 .filter(|page| *page > 0)?;
             at = at.checked_add(page).filter(|at| *at < len)?;
@@ -91,7 +91,7 @@ fn tables(input: &mut IndexReader<'_>, len: usize) -> Option<PageTables> {
 }
 
 /// Writes a number with seven bits per byte.
-fn put(out: &mut Vec<u8>, mut number: u64) {
+fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -115,7 +115,7 @@ impl<'a> IndexReader<'a> {
         Some(taken)
     }
 
-    fn number(&mut self) -> Option<u64> {
+    fn varint(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

@@ -1,11 +1,11 @@
-//! Paragraphs, sections, names, and what every outline keeps.
+//! Tests of paragraphs, sections and names, and of the properties of every outline.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::Content;
 
-fn listed(text: &str, unit: Unit) -> Vec<(String, u64, u64)> {
+fn list_units(text: &str, unit: Unit) -> Vec<(String, u64, u64)> {
     let content = Content::new(text.to_owned());
     let units = content
         .unbounded()
@@ -22,7 +22,7 @@ fn check(text: &str, unit: Unit, expected: &[(&str, u64, u64)]) {
         .iter()
         .map(|(name, first, last)| (name.to_string(), *first, *last))
         .collect();
-    assert_eq!(listed(text, unit), expected, "{text:?}");
+    assert_eq!(list_units(text, unit), expected, "{text:?}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn hostile_markdown_is_read_in_one_pass() {
 }
 
 #[test]
-fn what_is_not_text_or_is_too_much_is_refused() {
+fn binary_and_too_large_contents_are_refused() {
     let binary = Content::new(vec![0xff, 0]);
     for unit in Unit::ALL {
         assert_eq!(
@@ -150,7 +150,7 @@ fn unit(name: &str, implemented: &str) -> Outlined {
 }
 
 #[test]
-fn a_name_is_found_as_it_stands_before_all_else() {
+fn an_exact_name_is_found_before_looser_matches() {
     let units = [
         unit("Circle", ""),
         unit("impl Circle", "Circle"),
@@ -175,10 +175,10 @@ fn a_name_is_found_as_it_stands_before_all_else() {
         ("circle", &[]),
         ("", &[]),
     ];
-    for (asked, found) in cases {
-        assert_eq!(name::find(&units, asked), found, "{asked}");
+    for (query, found) in cases {
+        assert_eq!(name::find(&units, query), found, "{query}");
     }
-    for (asked, nearest) in [
+    for (query, nearest) in [
         ("circle", 0),
         ("AREA", 3),
         ("sied", 7),
@@ -186,9 +186,9 @@ fn a_name_is_found_as_it_stands_before_all_else() {
         ("set up", 6),
     ] {
         assert_eq!(
-            name::nearest(&units, asked).first(),
+            name::nearest(&units, query).first(),
             Some(&nearest),
-            "{asked}"
+            "{query}"
         );
     }
     for unlike in ["zzz", &"Circle".repeat(100)] {
@@ -197,7 +197,7 @@ fn a_name_is_found_as_it_stands_before_all_else() {
 }
 
 #[test]
-fn words_stand_on_one_line_and_are_cut_by_characters() {
+fn white_space_is_collapsed_and_text_is_cut_by_characters() {
     assert_eq!(name::words(" a\r\n\tb  c ", 9), "a b c");
     assert_eq!(name::words("ééé é", 4), "ééé …");
     assert_eq!(name::words("ééé é", 5), "ééé é");

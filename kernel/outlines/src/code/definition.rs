@@ -4,15 +4,15 @@ use std::collections::HashSet;
 
 use tree_sitter::{Node, QueryCursor, StreamingIterator, Tree};
 
-use super::super::name::tidy;
+use super::super::name::normalise;
 use super::super::{Outlined, Unit, checked_count};
 use super::language::{Language, Patterns};
 use super::leading::{LeadingNodes, lines};
 use super::parse::{parse, walk};
-use super::{Definitions, called};
+use super::{Definitions, definition_name};
 
 /// Maximum number of enclosing names in a qualified name: the nearest ones.
-const SCOPES: usize = 7;
+const MAX_SCOPES: usize = 7;
 
 /// A captured definition.
 struct Definition<'t> {
@@ -20,13 +20,13 @@ struct Definition<'t> {
     node: Node<'t>,
     name: Node<'t>,
     scope: Option<Node<'t>>,
-    block: Option<Block<'t>>,
+    block: Option<ImplBlock<'t>>,
 }
 
-/// The kind of an `impl` block.
-enum Block<'t> {
+/// The kind of an `impl` block: of a type alone, or of a trait for a type.
+enum ImplBlock<'t> {
     Inherent,
-    Of { implements: Node<'t> },
+    Trait { implements: Node<'t> },
 }
 
 /// A definition that encloses others.
@@ -38,10 +38,10 @@ struct Enclosing {
 }
 
 /// The functions and classes of a text. `None` if the parser gives up.
-pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions> {
+pub(super) fn find_definitions(text: &str, language: Language) -> Option<Definitions> {
     let tree = parse(text, language)?;
-    let (found, leading) = captured(text, &tree, language);
-    let mut outlined = outlined(text, found, &leading);
+    let (found, leading) = capture_definitions(text, &tree, language);
+    let mut outlined = outline_definitions(text, found, &leading);
     let functions = outlined
         .extract_if(.., |(unit, _)| *unit == Unit::Function)
         .map(|(_, unit)| unit)
@@ -55,7 +55,7 @@ pub(super) fn definitions(text: &str, language: Language) -> Option<Definitions>
 
 /// All definitions, outermost first in the order of the text, and the nodes that may belong to a
 /// definition below them.
-fn captured<'t>(
+fn capture_definitions<'t>(
     text: &str,
     tree: &'t Tree,
     language: Language,
@@ -84,7 +84,7 @@ fn captured<'t>(
             };
             match node("above") {
                 Some(node) => leading.push(text, node),
-                None => found.extend(definition(node)),
+                None => found.extend(definition_from(node)),
             }
         }
         true
@@ -94,36 +94,44 @@ fn captured<'t>(
     (found, leading)
 }
 
-fn definition<'t>(node: impl Fn(&str) -> Option<Node<'t>>) -> Option<Definition<'t>> {
+/// Builds a definition from the captures of one match, which `node` looks up by name.
+fn definition_from<'t>(node: impl Fn(&str) -> Option<Node<'t>>) -> Option<Definition<'t>> {
     let function = node("function").map(|node| (Unit::Function, node));
-    let (unit, whole) = function.or_else(|| node("class").map(|node| (Unit::Class, node)))?;
+    let (unit, definition) = function.or_else(|| node("class").map(|node| (Unit::Class, node)))?;
     let implemented = node("implemented");
-    let block = implemented
-        .map(|_| node("trait").map_or(Block::Inherent, |implements| Block::Of { implements }));
+    let block = implemented.map(|_| {
+        node("trait").map_or(ImplBlock::Inherent, |implements| ImplBlock::Trait {
+            implements,
+        })
+    });
     Some(Definition {
         unit,
-        node: whole,
+        node: definition,
         name: node("name").or(implemented)?,
         scope: node("scope"),
         block,
     })
 }
 
-fn outlined(
+fn outline_definitions(
     text: &str,
     found: Vec<Definition<'_>>,
     leading: &LeadingNodes,
 ) -> Vec<(Unit, Outlined)> {
     let mut enclosing: Vec<Enclosing> = Vec::new();
-    let mut at = (0, 0);
+    // The line of the last definition, and the first line of the comments above it.
+    let mut leading_at = (0, 0);
     let units = found.into_iter().map(|it| {
         let lines = lines(it.node);
-        // Only the first definition on a line has anything above it; others on that line are served
-        // with it.
-        if at.0 != lines.0 {
-            at = (lines.0, leading.first_line(lines.0));
+        // Only the first definition on a line searches for comments above it; other definitions on
+        // that line start with it.
+        if leading_at.0 != lines.0 {
+            leading_at = (lines.0, leading.first_line(lines.0));
         }
-        while enclosing.pop_if(|outer| !outer.holds(&it, lines)).is_some() {}
+        while enclosing
+            .pop_if(|outer| !outer.encloses(&it, lines))
+            .is_some()
+        {}
         let parts = it.parts(text, &enclosing);
         let (name, implemented) = it.names(text, &parts);
         enclosing.push(Enclosing {
@@ -137,7 +145,7 @@ fn outlined(
             Outlined {
                 name,
                 implemented,
-                first_line: at.1,
+                first_line: leading_at.1,
                 last_line: lines.1,
             },
         )
@@ -148,7 +156,7 @@ fn outlined(
 impl Enclosing {
     /// Whether `inner` is nested in this definition. A type on exactly the same lines is only a
     /// second name, as in `typedef struct node { … } Node;`.
-    fn holds(&self, inner: &Definition<'_>, lines: (u64, u64)) -> bool {
+    fn encloses(&self, inner: &Definition<'_>, lines: (u64, u64)) -> bool {
         let is_same = self.lines == lines && (self.unit, inner.unit) == (Unit::Class, Unit::Class);
         inner.node.start_byte() < self.end && !is_same
     }
@@ -157,26 +165,26 @@ impl Enclosing {
 impl Definition<'_> {
     /// The qualified name: enclosing names, outermost first, then its own.
     fn parts(&self, text: &str, enclosing: &[Enclosing]) -> Vec<String> {
-        let nearest = enclosing.len().saturating_sub(SCOPES);
+        let nearest = enclosing.len().saturating_sub(MAX_SCOPES);
         let outer = enclosing[nearest..].iter().map(|outer| outer.name.clone());
         let scope = self
             .scope
             .iter()
-            .flat_map(|scope| called::parts(*scope, text));
+            .flat_map(|scope| definition_name::name_parts(*scope, text));
         outer
             .chain(scope)
-            .chain(called::parts(self.name, text))
+            .chain(definition_name::name_parts(self.name, text))
             .collect()
     }
 
     /// The name, and the implemented type of an `impl` block.
     fn names(&self, text: &str, parts: &[String]) -> (Box<str>, Box<str>) {
         let path = parts.join(".").into();
-        let written = |node: Node<'_>| tidy(&text[node.byte_range()]);
+        let written = |node: Node<'_>| normalise(&text[node.byte_range()]);
         match self.block {
             None => (path, Box::default()),
-            Some(Block::Inherent) => (format!("impl {}", written(self.name)).into(), path),
-            Some(Block::Of { implements }) => (
+            Some(ImplBlock::Inherent) => (format!("impl {}", written(self.name)).into(), path),
+            Some(ImplBlock::Trait { implements }) => (
                 format!("impl {} for {}", written(implements), written(self.name)).into(),
                 path,
             ),

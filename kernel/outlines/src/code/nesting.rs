@@ -25,17 +25,17 @@ pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
     }
     let mut outer: Vec<Level> = Vec::new();
     let mut level = Level::default();
-    let mut around = 0;
+    let mut outer_depth = 0;
     let mut before = 0;
     for byte in text.bytes() {
         match byte {
             b'{' => {
-                around += 1 + level.brackets + level.angles;
+                outer_depth += 1 + level.brackets + level.angles;
                 outer.push(std::mem::take(&mut level));
             }
             b'}' => {
                 level = outer.pop().unwrap_or_default();
-                around = around.saturating_sub(1 + level.brackets + level.angles);
+                outer_depth = outer_depth.saturating_sub(1 + level.brackets + level.angles);
             }
             b';' => level = Level::default(),
             b'(' | b'[' => level.brackets += 1,
@@ -45,7 +45,7 @@ pub(super) fn is_too_deep(text: &str, language: Language) -> bool {
             _ => {}
         }
         before = byte;
-        if around + level.brackets + level.angles > MAX_DEPTH {
+        if outer_depth + level.brackets + level.angles > MAX_DEPTH {
             return true;
         }
     }

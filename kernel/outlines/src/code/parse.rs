@@ -10,7 +10,7 @@ use super::nesting;
 /// Maximum number of progress callbacks; the parser calls back every hundred steps. Text takes one
 /// to nine steps per byte, most if it is full of errors, since several interpretations are then
 /// tried in parallel.
-fn hundreds_of_steps(len: usize) -> usize {
+fn max_callbacks(len: usize) -> usize {
     1000 + len / 10
 }
 
@@ -23,11 +23,11 @@ pub(super) fn parse(text: &str, language: Language) -> Option<Tree> {
     let mut parser = Parser::new();
     parser
         .set_language(&language.grammar())
-        .expect("grammars are of a version that the parser takes");
-    let mut left = hundreds_of_steps(text.len());
-    let mut progress = |_: &ParseState| match left.checked_sub(1) {
+        .expect("the parser supports the ABI version of each grammar");
+    let mut calls_left = max_callbacks(text.len());
+    let mut progress = |_: &ParseState| match calls_left.checked_sub(1) {
         Some(fewer) => {
-            left = fewer;
+            calls_left = fewer;
             ControlFlow::Continue(())
         }
         None => ControlFlow::Break(()),

@@ -4,21 +4,24 @@ use super::*;
 use crate::Outlines;
 
 /// Every unit of a text as `function name first-last`, one a line.
-fn listed(text: &str, source: &str) -> String {
+fn list_units(text: &str, source: &str) -> String {
     let outlines = Outlines::default();
-    let mut listed = String::new();
+    let mut list = String::new();
     for unit in [Unit::Function, Unit::Class] {
-        for found in &*outlines.make(unit, text, source).unwrap_or_default() {
+        for found in &*outlines
+            .get_or_build(unit, text, source)
+            .unwrap_or_default()
+        {
             let super::super::Outlined {
                 name,
                 first_line,
                 last_line,
                 ..
             } = found;
-            listed += &format!("{} {name} {first_line}-{last_line}\n", unit.word());
+            list += &format!("{} {name} {first_line}-{last_line}\n", unit.word());
         }
     }
-    listed
+    list
 }
 
 macro_rules! shapes {
@@ -34,19 +37,19 @@ const SHAPES: [(&str, &str, &str); 9] =
 fn definitions_are_found_with_their_comments_and_attributes() {
     for (extension, text, units) in SHAPES {
         let source = format!("tool:read /a/shapes.{extension}");
-        assert_eq!(listed(text, &source), units, "{extension}");
+        assert_eq!(list_units(text, &source), units, "{extension}");
     }
 }
 
 #[test]
 fn a_language_is_recognised_by_its_text_alone() {
     for (extension, text, units) in SHAPES {
-        assert_eq!(listed(text, "tool:cat"), units, "{extension}");
+        assert_eq!(list_units(text, "tool:cat"), units, "{extension}");
     }
 }
 
 #[test]
-fn the_name_of_the_source_takes_precedence_over_the_shebang_and_that_over_the_text() {
+fn a_source_name_takes_precedence_over_a_shebang_and_a_shebang_over_the_text() {
     let text = "#!/usr/bin/env python3\ndef f():\n    return 1\n";
     let cases = [
         ("file:a b/x.py", Some(Language::Python)),
@@ -72,19 +75,19 @@ fn the_name_of_the_source_takes_precedence_over_the_shebang_and_that_over_the_te
     ] {
         assert_eq!(Language::of_shebang(line), language, "{line}");
     }
-    assert_eq!(listed(text, "tool:cat"), "function f 2-3\n");
+    assert_eq!(list_units(text, "tool:cat"), "function f 2-3\n");
     let outlines = Outlines::default();
     assert_eq!(
-        outlines.make(Unit::Function, text, "x.c"),
+        outlines.get_or_build(Unit::Function, text, "x.c"),
         Err(OutlineError::None(Unit::Function)),
-        "it is read as C"
+        "the text is parsed as C"
     );
     assert_eq!(
         outlines
-            .make(Unit::Function, text, "x.py")
+            .get_or_build(Unit::Function, text, "x.py")
             .map(|units| units.len()),
         Ok(1),
-        "and then as Python"
+        "the same text is then parsed as Python"
     );
 }
 
@@ -95,7 +98,7 @@ fn a_text_that_is_not_source_code_has_no_language() {
     let log = "2024-01-01T00:00:00Z [INFO] 127.0.0.1 - GET /a?b=c&d 200 \"-\" <ok>\n".repeat(1000);
     for text in [&*prose, &log, "中文文本。没有代码。\n"] {
         let error = Outlines::default()
-            .make(Unit::Class, text, "tool:cat")
+            .get_or_build(Unit::Class, text, "tool:cat")
             .map(|units| units.len());
         assert_eq!(
             error,
@@ -128,7 +131,7 @@ fn a_text_that_is_nested_too_deeply_is_refused() {
             .filter(|it| *it != Language::Python)
         {
             assert!(
-                definitions(&text, language).is_none(),
+                find_definitions(&text, language).is_none(),
                 "{open} in {language:?}"
             );
         }
@@ -137,7 +140,7 @@ fn a_text_that_is_nested_too_deeply_is_refused() {
 
 /// Syntax trees that are deep without brackets, and texts with a syntax error at every token.
 #[test]
-fn depth_costs_no_stack() {
+fn deep_syntax_trees_do_not_overflow_the_stack() {
     let cases = [
         ("a::", Language::Cpp),
         ("template<class T> ", Language::Cpp),
@@ -159,14 +162,14 @@ fn depth_costs_no_stack() {
     ];
     for (piece, language) in cases {
         assert!(
-            definitions(&piece.repeat(20_000), language).is_some(),
+            find_definitions(&piece.repeat(20_000), language).is_some(),
             "{piece} in {language:?}"
         );
     }
 }
 
 #[test]
-fn a_depth_that_code_has_is_read() {
+fn ordinary_nesting_is_accepted() {
     for (source, open, close) in [
         ("a.rs", "fn f(){", "}"),
         ("a.js", "function f(){", "}"),
@@ -178,7 +181,9 @@ fn a_depth_that_code_has_is_read() {
         } else {
             Unit::Function
         };
-        let units = Outlines::default().make(unit, &nested, source).unwrap();
+        let units = Outlines::default()
+            .get_or_build(unit, &nested, source)
+            .unwrap();
         // In C++ types on the same lines are names for the same thing.
         let deepest = if source == "a.cpp" {
             "f"
@@ -224,6 +229,6 @@ fn a_leading_comment_shares_no_line_with_other_code() {
         ),
     ];
     for (source, text, expected) in cases {
-        assert_eq!(listed(text, source), expected, "{text}");
+        assert_eq!(list_units(text, source), expected, "{text}");
     }
 }

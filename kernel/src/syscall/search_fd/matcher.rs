@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_across_two_chunks_is_found_once() {
+    fn an_occurrence_across_two_chunks_is_found_once() {
         for shift in 0..5 {
             let before = "x".repeat(CHUNK_BYTES - shift);
             let text = format!("{before}abab\n{before}ababab\nab\n{before}\nabab");

@@ -13,15 +13,15 @@ use dormouse_content::Unreadable;
 use dormouse_content::units::{Outlined, Unit, UnitError, name};
 
 /// Maximum number of names that an error lists.
-const NAMES: usize = 20;
+const MAX_NAMES: usize = 20;
 
 /// Characters of a paragraph that a list shows.
-const FIRST_WORDS: usize = 60;
+const PARAGRAPH_CHARS: usize = 60;
 
 /// Estimated characters of a list item, without its name.
 const LISTED_CHARS: u64 = 40;
 
-/// UnitKey of the units is requested.
+/// How a call names one of the units: by index, by name, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::syscall) enum UnitKey {
     Index(i64),
@@ -29,6 +29,8 @@ pub(in crate::syscall) enum UnitKey {
     Unspecified,
 }
 
+/// Parses the arguments `unit`, `index` and `name`.
+///
 /// # Errors
 /// `invalid_parameter`: no unit or an unknown one, or both an index and a name.
 pub(super) fn parse(args: &Args) -> Result<(Unit, UnitKey), FdError> {
@@ -112,7 +114,7 @@ pub(in crate::syscall) fn list(
     let mut chars = 0;
     let mut listed = Vec::new();
     for unit in &*units {
-        let name = shown(view, unit).map_err(|error| args.unreadable(error))?;
+        let name = unit_label(view, unit).map_err(|error| args.unreadable(error))?;
         chars += LISTED_CHARS + name.chars().count() as u64;
         if chars > max_chars && !listed.is_empty() {
             break;
@@ -131,12 +133,14 @@ pub(in crate::syscall) fn list(
 }
 
 /// The name of a unit, or its first words if it has none.
-fn shown(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
+fn unit_label(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
     if !unit.name.is_empty() {
         return Ok(unit.name.to_string());
     }
     let slice = view.content.lines(unit.first_line, unit.lines())?;
-    Ok(slice.map_or_else(String::new, |slice| name::words(&slice.text, FIRST_WORDS)))
+    Ok(slice.map_or_else(String::new, |slice| {
+        name::words(&slice.text, PARAGRAPH_CHARS)
+    }))
 }
 
 fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
@@ -161,8 +165,8 @@ fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> 
         ref several => {
             let which = several
                 .iter()
-                .take(NAMES)
-                .map(|at| described(units, *at))
+                .take(MAX_NAMES)
+                .map(|at| describe_unit(units, *at))
                 .collect::<Vec<_>>()
                 .join("; ");
             let message = format!(
@@ -179,7 +183,7 @@ fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> 
 fn suggestion(units: &[Outlined], requested: &str) -> String {
     let nearest: Vec<_> = name::nearest(units, requested)
         .into_iter()
-        .map(|at| described(units, at))
+        .map(|at| describe_unit(units, at))
         .collect();
     if nearest.is_empty() {
         String::new()
@@ -188,7 +192,7 @@ fn suggestion(units: &[Outlined], requested: &str) -> String {
     }
 }
 
-fn described(units: &[Outlined], at: usize) -> String {
+fn describe_unit(units: &[Outlined], at: usize) -> String {
     let Outlined {
         name,
         first_line,
@@ -202,7 +206,11 @@ fn described(units: &[Outlined], at: usize) -> String {
 }
 
 fn names(unit: Unit, units: &[Outlined]) -> String {
-    let names: Vec<_> = units.iter().take(NAMES).map(|unit| &*unit.name).collect();
+    let names: Vec<_> = units
+        .iter()
+        .take(MAX_NAMES)
+        .map(|unit| &*unit.name)
+        .collect();
     format!(
         "The content has {} {}: {}{}",
         units.len(),
@@ -213,8 +221,8 @@ fn names(unit: Unit, units: &[Outlined]) -> String {
 }
 
 fn more(of: usize) -> String {
-    if of > NAMES {
-        format!(", and {} more", of - NAMES)
+    if of > MAX_NAMES {
+        format!(", and {} more", of - MAX_NAMES)
     } else {
         String::new()
     }

@@ -1,4 +1,4 @@
-//! IndexReader shapes come back as they were, and no other bytes are taken for one.
+//! A serialized index round-trips; other bytes are refused.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn text_index(bytes: Vec<u8>, page_sizes: &[u32]) -> TextIndex {
     text_index
 }
 
-fn texts() -> impl Strategy<Value = Vec<u8>> {
+fn text_or_binary() -> impl Strategy<Value = Vec<u8>> {
     let pieces = prop_oneof![
         Just("a"),
         Just("\n"),
@@ -30,7 +30,7 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => text, 1 => prop::collection::vec(any::<u8>(), 0..100)]
 }
 
-/// Looking up whatever place in a text_index that was accepted must not go out of its bounds.
+/// Looks up positions in an index that was accepted; no lookup may panic.
 fn look_up(text_index: &TextIndex, len: usize) {
     let opened = Content::new("x".repeat(len)).unbounded().open().unwrap();
     for at in [0, 1, len / 2, len] {
@@ -55,31 +55,31 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sealed_comes_back(bytes in texts(), page_sizes in prop::collection::vec(1_u32..5_000, 0..3)) {
+    fn a_serialized_index_round_trips(bytes in text_or_binary(), page_sizes in prop::collection::vec(1_u32..5_000, 0..3)) {
         let len = bytes.len();
         let text_index = text_index(bytes, &page_sizes);
-        let sealed = text_index.serialize();
-        let unsealed = TextIndex::deserialize(&sealed, len).expect("it was sealed from a content of this \
-             length");
-        prop_assert_eq!(format!("{unsealed:?}"), format!("{text_index:?}"));
-        prop_assert!(TextIndex::deserialize(&sealed, len + 1).is_none(), "another content's length");
-        for end in 0..sealed.len().min(400) {
-            prop_assert!(TextIndex::deserialize(&sealed[..end], len).is_none(), "cut at {}", end);
+        let serialized = text_index.serialize();
+        let deserialized = TextIndex::deserialize(&serialized, len).expect("it was serialized from a content \
+             of this length");
+        prop_assert_eq!(format!("{deserialized:?}"), format!("{text_index:?}"));
+        prop_assert!(TextIndex::deserialize(&serialized, len + 1).is_none(), "another content's length");
+        for end in 0..serialized.len().min(400) {
+            prop_assert!(TextIndex::deserialize(&serialized[..end], len).is_none(), "cut at {}", end);
         }
     }
 
     #[test]
-    fn other_bytes_are_refused_or_harmless(
-        bytes in texts(),
+    fn changed_bytes_are_refused_or_harmless(
+        bytes in text_or_binary(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let len = bytes.len();
-        let mut sealed = text_index(bytes, &[700]).serialize().to_vec();
+        let mut serialized = text_index(bytes, &[700]).serialize().to_vec();
         for (at, byte) in changes {
-            let at = at.index(sealed.len());
-            sealed[at] = byte;
+            let at = at.index(serialized.len());
+            serialized[at] = byte;
         }
-        if let Some(text_index) = TextIndex::deserialize(&sealed, len) {
+        if let Some(text_index) = TextIndex::deserialize(&serialized, len) {
             look_up(&text_index, len);
         }
     }
@@ -93,27 +93,31 @@ proptest! {
 }
 
 #[test]
-fn a_sealed_index_is_a_thousandth_of_what_it_is_of() {
+fn a_serialized_index_is_about_a_thousandth_of_its_text() {
     let text = "a line of some length, as logs have them\n".repeat(100_000);
     let len = text.len();
-    let sealed = text_index(text.into_bytes(), &[4_000]).serialize();
-    assert!(sealed.len() * 800 < len, "{} bytes for {len}", sealed.len());
+    let serialized = text_index(text.into_bytes(), &[4_000]).serialize();
+    assert!(
+        serialized.len() * 800 < len,
+        "{} bytes for {len}",
+        serialized.len()
+    );
 }
 
 #[test]
 fn counts_that_no_text_has_are_refused() {
-    let sealed = text_index(b"one\ntwo\n".repeat(1_000), &[100]).serialize();
-    assert!(TextIndex::deserialize(&sealed, 8_000).is_some());
-    let changed = |at: usize, byte: u8| {
-        let mut sealed = sealed.to_vec();
-        sealed[at] = byte;
-        TextIndex::deserialize(&sealed, 8_000).is_some()
+    let serialized = text_index(b"one\ntwo\n".repeat(1_000), &[100]).serialize();
+    assert!(TextIndex::deserialize(&serialized, 8_000).is_some());
+    let accepts_changed = |at: usize, byte: u8| {
+        let mut serialized = serialized.to_vec();
+        serialized[at] = byte;
+        TextIndex::deserialize(&serialized, 8_000).is_some()
     };
-    assert!(!changed(0, 2), "another version");
-    assert!(!changed(1, 7), "neither text nor binary");
-    assert!(!changed(4, 2), "neither open nor closed");
+    assert!(!accepts_changed(0, 2), "another version");
+    assert!(!accepts_changed(1, 7), "neither text nor binary");
+    assert!(!accepts_changed(4, 2), "neither open nor closed");
     assert!(
-        !changed(7, 0xff),
+        !accepts_changed(7, 0xff),
         "more line feeds than the block has bytes"
     );
     let huge = [

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_and_repetitions_multiply_them() {
+    fn positions_are_counted_and_multiplied_by_repetitions() {
         let cases = [
             ("", 1),
             ("abc", 1),
