@@ -1,18 +1,19 @@
 //! The process machine: the state of a process, and what the process does next.
 //!
 //! [`decide`] takes a [`State`] and an [`Input`] and returns facts and effects; [`evolve`] applies
-//! one fact to the state, both live and on replay. The shell (`dormouse-actors`) makes the facts
+//! one fact to the state, both live and on replay. The *shell* (`dormouse-actors`) makes the facts
 //! durable, then performs the effects, and feeds their outcomes back as inputs. Both functions are
-//! pure and deterministic.
+//! pure and deterministic. The *host* is the application that embeds the kernel.
 //!
-//! A process tool ([`ProcessHandler`](crate::tool::ProcessHandler)) reads the arguments of a call;
-//! what the call does is done here.
+//! A *process tool* ([`ProcessHandler`](crate::tool::ProcessHandler)) acts on the process itself,
+//! such as `fork` or `wait`. Its handler only parses the arguments of a call; this module executes
+//! the call.
 //!
 //! This module never performs I/O, never waits and never reads a clock: the time arrives with the
 //! input.
 //!
 //! Invariants kept here:
-//! * HIST-1: the bytes sent to a model only grow, except after a `goto` or a restore.
+//! * HIST-1: the bytes sent to a model are only appended to, except after a `goto` or a restore.
 //! * FORK-1, FORK-2: a fork starts from a value that later changes do not touch, and its history
 //!   begins with the bytes of its parent.
 //! * DUR-2: replaying the facts yields the state that wrote them.
@@ -88,7 +89,7 @@ pub use waiting::Wait;
 
 use dormouse_content::Content;
 
-/// A fact that holds its contents themselves, not references to them.
+/// A journal entry whose contents are held as values, not as references into the store.
 pub type Fact = dormouse_proto::record::Fact<Content>;
-/// An image that holds its contents themselves, not references to them.
+/// A stored process state whose contents are held as values, not as references into the store.
 pub type Image = dormouse_proto::record::Image<Content>;

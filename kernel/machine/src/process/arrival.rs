@@ -1,5 +1,6 @@
-//! Arrivals: input from outside of the process whose bytes have to be read before it is known where
-//! they go, to the context or to a descriptor.
+//! Arrivals: input from outside of the process, such as a message. Its bytes are read first, to
+//! decide for each text whether it enters the context or becomes a descriptor. That decision is a
+//! [`Placement`].
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
 use dormouse_content::{CappedBytes, Unreadable};
 
-/// An arrival before its bytes are read. The fields are those of the [`Input`](super::Input) that
-/// brought it.
+/// An arrival before its bytes are read. The fields are those of the corresponding
+/// [`Input`](super::Input).
 #[derive(Clone, Debug)]
 pub(super) enum Arrival {
     /// Input of the host.
@@ -60,7 +61,7 @@ pub enum PlacedArrival {
         from: Pid,
         /// Call of the sender; identifies the message.
         call: CallId,
-        /// The sender has an acknowledgement for every call below this sequence number.
+        /// The sender has received the acknowledgement of every message below this sequence number.
         acked_below: u32,
         /// The message.
         envelope: PlacedEnvelope,
@@ -68,6 +69,7 @@ pub enum PlacedArrival {
 }
 
 impl Arrival {
+    /// Reads the bytes of the arrival.
     pub(super) fn place(self, placer: &Placer<'_>) -> PlacedArrival {
         match self {
             Self::UserInput { from, user_input } => PlacedArrival::UserInput {

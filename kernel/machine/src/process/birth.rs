@@ -1,5 +1,5 @@
-//! The image that a new process starts from. System prompt and tools are composed once, at birth,
-//! and never change (HIST-1).
+//! Builds the initial image of a new process, that is the state in which it starts. The system prompt
+//! and the tools are composed here once and never change (HIST-1).
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::table::Table;
 use crate::table::placement::{Placement, Placer};
 use dormouse_program::Program;
 
-/// Default budget of a root whose program sets none.
-const ROOT: Budget = Budget {
+/// Budget of a root process (one without a parent) for the amounts that its program does not limit.
+const DEFAULT_ROOT_BUDGET: Budget = Budget {
     input_tokens: None,
     output_tokens: None,
     cost_nanos: None,
@@ -33,7 +33,7 @@ const ROOT: Budget = Budget {
     resident_bytes: None,
 };
 
-/// What a new process gets in addition to its program.
+/// The parameters of a new process in addition to its program.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth<'a> {
     /// Access level of the process.
@@ -50,11 +50,11 @@ pub struct Birth<'a> {
     pub input: Option<&'a UserInput>,
 }
 
-/// Makes the image of a new process. Costs O(preloads + input). The budget is the one of the
-/// program, as a root has it; a parent replaces it by a share.
+/// Builds the image of a new process. O(preloads + input). The budget of the image is the budget of
+/// the program, as for a root process; a parent replaces it by a share of its own budget.
 ///
 /// If [`EnvironmentChoice::is_gathered`](dormouse_program::EnvironmentChoice::is_gathered), the image
-/// is incomplete until [`add_environment`] adds what was gathered.
+/// is incomplete until [`add_environment`] adds the gathered values.
 #[must_use]
 pub fn initial_image(
     program: &Program,
@@ -64,7 +64,7 @@ pub fn initial_image(
 ) -> Image {
     let cache = ProgramCache::for_program(program, host);
     let mut table = Table::default();
-    // Without descriptor tools nothing could read a preloaded descriptor.
+    // A program without descriptors has no tool that could read a preloaded descriptor.
     for (id, entry) in birth
         .preloads
         .descriptors
@@ -124,7 +124,7 @@ pub fn initial_image(
         control: Control::Running,
         usage: Usage::default(),
         budget: Ledger {
-            limits: program.budget().or(ROOT),
+            limits: program.budget().or(DEFAULT_ROOT_BUDGET),
             began_ms: now_ms,
             held_bytes,
             ..Ledger::default()
@@ -166,13 +166,18 @@ fn system_prompt(
 }
 
 /// Each preload as an XML element: those of the program, then those of this process.
-fn preload_elements(program: &Program, given: &Preloads) -> Vec<String> {
-    let of_program = program
+fn preload_elements(program: &Program, own_preloads: &Preloads) -> Vec<String> {
+    let program_preloads = program
         .preloads()
         .iter()
         .map(|(path, bytes)| ShownPreload::bytes(path, bytes.clone()));
-    let of_program = of_program.map(|shown| shown.xml().to_owned());
-    of_program
-        .chain(given.shown.iter().map(|shown| shown.xml().to_owned()))
+    let program_preloads = program_preloads.map(|preload| preload.xml().to_owned());
+    program_preloads
+        .chain(
+            own_preloads
+                .shown
+                .iter()
+                .map(|preload| preload.xml().to_owned()),
+        )
         .collect()
 }

@@ -1,15 +1,14 @@
-//! Budget checks of a running process. The account itself is in [`crate::budget`]; this module
-//! decides when to reserve, to warn and to end.
+//! Budget checks of a running process. [`crate::budget`] does the accounting; this module decides
+//! when to reserve a share of the budget for a child, to warn the model, and to end the process.
 //!
-//! * Shares are reserved before children are made, and returned when a child is gone. Both are
-//!   facts, keyed by the call and the child's index in it, so that they are independent of the fate
-//!   of the call.
+//! * A share is reserved before its child is created, and returned when the child has ended. Both are
+//!   facts, keyed by the call and the child's index in it, so that a share is returned even if the
+//!   call is abandoned.
 //! * Limits are checked before each model call. At a limit the process ends with a valid history.
-//!   If everything left is reserved for children, the process waits until a share is returned. Near
-//!   a limit the model is warned, at the end of the message that is about to be sent and that no
-//!   model has seen (HIST-1).
-//! * The usage of a call is known only after it: one call may overshoot, and nothing starts after
-//!   it.
+//!   If the rest of the budget is reserved for children, the process waits until a share is returned.
+//!   Near a limit the model is warned, at the end of a message that has not been sent yet (HIST-1).
+//! * The usage of a call is known only after the call, so one call may exceed the budget. No call
+//!   starts after that.
 
 use dormouse_proto::budget::{Amount, Budget, Change};
 use dormouse_proto::id::CallId;
@@ -26,25 +25,28 @@ use crate::budget::{ChildCreation, ReachedLimit, ShareRequest};
 use crate::tool::{ProcessHandler, Refusal, Tool, ToolSet};
 use dormouse_program::Program;
 
+/// Answer to a call that is abandoned because the budget is used up.
 const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
 impl Draft {
-    /// Whether the budget permits a model call. Ends the process at a limit.
-    pub(super) fn may_spend(&mut self) -> bool {
-        !self.ends_at_limit() && !self.state.budget.waits_for_shares()
+    /// Ends the process if its budget has reached a limit. Returns whether a model call is permitted:
+    /// it is not either if the rest of the budget is reserved for children.
+    pub(super) fn check_budget(&mut self) -> bool {
+        !self.end_if_limit_reached() && !self.state.budget.waits_for_shares()
     }
 
     /// Ends the process if its budget has reached a limit. Returns whether it ended.
-    pub(super) fn ends_at_limit(&mut self) -> bool {
+    pub(super) fn end_if_limit_reached(&mut self) -> bool {
         let Some(reached) = self.state.budget.reached(self.now_ms) else {
             return false;
         };
-        self.end_exhausted(reached);
+        self.end_with_exhausted_budget(reached);
         true
     }
 
-    /// Why no model may be called outside of the conversation, if the budget forbids it.
+    /// Why the budget does not permit a summary; `None` if it does. Unlike
+    /// [`check_budget`](Self::check_budget), this never ends the process.
     pub(super) fn refusal_to_spend(&self) -> Option<String> {
         let account = &self.state.budget;
         if let Some(reached) = account.reached(self.now_ms) {
@@ -61,7 +63,7 @@ impl Draft {
     }
 
     /// Warns the model once of each limit that is near, in the message that is about to be sent. If
-    /// the last message is the model's own (a paused turn), the warning waits.
+    /// the last message is the model's own (a paused reply), the warning is postponed.
     pub(super) fn warn_of_limits(&mut self) {
         if self
             .state
@@ -76,14 +78,14 @@ impl Draft {
             self.emit(Change::Warned {
                 amount,
                 limit,
-                text: warning(reached).into(),
+                text: format_warning(reached).into(),
             });
         }
     }
 
     /// Ends the process because of an exhausted budget. Calls in flight are abandoned with a valid
     /// history.
-    fn end_exhausted(&mut self, reached: ReachedLimit) {
+    fn end_with_exhausted_budget(&mut self, reached: ReachedLimit) {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
             self.abandon_calls(ABANDONED);
         }
@@ -93,7 +95,7 @@ impl Draft {
         ));
     }
 
-    /// Schedules a wake-up for the end of the wall time, or ends the process if that has passed.
+    /// Schedules a wake-up for the end of the wall time, or ends the process if that time has passed.
     /// Returns whether the process is still running.
     pub(super) fn schedule_deadline(&mut self) -> bool {
         let Some(at_ms) = self.state.budget.deadline_ms() else {
@@ -117,7 +119,7 @@ impl Draft {
             return;
         };
         if deadline <= at_ms {
-            self.end_exhausted(ReachedLimit {
+            self.end_with_exhausted_budget(ReachedLimit {
                 amount: Amount::WallTime,
                 used: limit,
                 limit,
@@ -152,8 +154,8 @@ impl Draft {
             };
         let request = ShareRequest {
             children: indices.len() as u64,
-            beside: self.children_to_come(call),
-            later: self.children_later(call),
+            beside: self.count_children_of_unstarted_calls(call),
+            later: self.count_later_background_children(call),
             wants,
             child_creation,
         };
@@ -167,24 +169,27 @@ impl Draft {
         Ok(())
     }
 
-    /// How many children the other unstarted calls of the turn are going to make.
-    fn children_to_come(&self, call: CallId) -> u64 {
+    /// The number of children that the other unstarted calls of the turn are going to create.
+    fn count_children_of_unstarted_calls(&self, call: CallId) -> u64 {
         let others = self.state.pending_calls().iter().filter(|pending_call| {
             pending_call.call != call && !pending_call.called && pending_call.answer.is_none()
         });
         let counts = others.map(|pending_call| match self.bound_tool_of(pending_call) {
-            Some(tool) if tool.makes_children() => self.expected_children(pending_call) as u64,
+            Some(tool) if tool.makes_children() => {
+                self.count_expected_children(pending_call) as u64
+            }
             _ => 0,
         });
         counts.sum()
     }
 
-    /// How many more background children the process may start while the child of this call runs.
-    fn children_later(&self, call: CallId) -> u64 {
+    /// The number of further background children that the process may start while the child of this
+    /// call runs. 0 if the call waits for its child.
+    fn count_later_background_children(&self, call: CallId) -> u64 {
         match self.process_handler(call) {
             Some(ProcessHandler::Spawn { waits, .. }) if !waits(&self.pending_call(call).args) => {
-                let most = self.state.program.limits().max_children as usize;
-                most.saturating_sub(self.children_beside(call) + 1) as u64
+                let max_children = self.state.program.limits().max_children as usize;
+                max_children.saturating_sub(self.count_other_running_children(call) + 1) as u64
             }
             _ => 0,
         }
@@ -209,10 +214,10 @@ impl Draft {
         }
     }
 
-    /// Looks for children whose call is over while their share is still reserved: their end was
-    /// missed, is about to be reported, or they were never created.
+    /// Looks for children whose call is answered while their share is still reserved. Such a child
+    /// was never created, or its end was missed or is about to be reported.
     pub(super) fn find_lost_children(&mut self) {
-        let mut lost = Vec::new();
+        let mut lost_children = Vec::new();
         for ((call, index), _) in self.state.budget.shares() {
             let is_open = self
                 .state
@@ -220,16 +225,15 @@ impl Draft {
                 .iter()
                 .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
             if !is_open && !self.state.background.contains_key(&call) {
-                lost.push((call, index));
+                lost_children.push((call, index));
             }
         }
-        for (call, index) in lost {
+        for (call, index) in lost_children {
             self.schedule(Effect::FindChild { call, index });
         }
     }
 
-    /// Records the usage of a reply that came too late to be used. The usage of an abandoned call
-    /// is counted once.
+    /// Records the usage of a reply to an abandoned call. The usage is counted once.
     pub(super) fn record_late_usage(
         &mut self,
         call: CallId,
@@ -239,7 +243,7 @@ impl Draft {
         if let Ok(reply) = result
             && self.state.budget.awaits_usage(call)
         {
-            self.record_usage(call, self.state.priced(model, reply.usage));
+            self.record_usage(call, self.state.with_cost(model, reply.usage));
         }
     }
 
@@ -251,9 +255,9 @@ impl Draft {
 }
 
 impl State {
-    /// The usage with its cost. The cost becomes part of the fact, so that another price table does
-    /// not change the past (DUR-2).
-    pub(super) fn priced(&self, model: &str, usage: Usage) -> Usage {
+    /// Adds the cost to a usage. The cost becomes part of the fact, so that a later price table does
+    /// not change a replayed state (DUR-2).
+    pub(super) fn with_cost(&self, model: &str, usage: Usage) -> Usage {
         let price = self.program.price(model, &self.host.prices);
         Usage {
             cost_nanos: price.map_or(0, |price| price.cost_nanos(&usage)),
@@ -262,7 +266,8 @@ impl State {
     }
 }
 
-/// Whether a process of this program may create processes.
+/// Whether a process of this program may create children, given its access level and its depth in
+/// the tree.
 fn can_create_children(
     program: &Program,
     kernel_tools: &ToolSet,
@@ -270,12 +275,12 @@ fn can_create_children(
     depth: u32,
 ) -> bool {
     let makes_children = |name: &str| kernel_tools.find(name).is_some_and(Tool::makes_children);
-    let mut makers = program
+    let mut creating_tools = program
         .tools()
         .iter()
         .filter(|tool| makes_children(&tool.name));
     depth < program.limits().max_depth
-        && makers.any(|tool| tool.access.unwrap_or(Access::Admin) <= access)
+        && creating_tools.any(|tool| tool.access.unwrap_or(Access::Admin) <= access)
 }
 
 fn exhausted_message(
@@ -294,7 +299,8 @@ fn exhausted_message(
     )
 }
 
-fn warning(
+/// The warning of a near limit, as XML.
+fn format_warning(
     ReachedLimit {
         amount,
         used,

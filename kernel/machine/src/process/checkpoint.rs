@@ -1,18 +1,18 @@
-//! Checkpoints: the tools that make, list and restore them, and restoring in place.
+//! Checkpoints: executes the tools that make, list and restore checkpoints, and restores a process in
+//! place.
 //!
 //! A checkpoint names a position in the journal. To restore it, the shell reads the image at that
-//! position and feeds it back as an input. Restoring is one fact, so that a journal only grows:
-//! conversation, descriptors and phase are those of the image, and the epoch rises. Counters of
+//! position and feeds it back as an input. A restore is one fact at the end of the journal:
+//! conversation, descriptors and phase become those of the image, and the epoch rises. Counters of
 //! descriptors and calls continue (FD-1). Usage, receipts and waiting mail are kept; mail that was
 //! waiting at the checkpoint and has been delivered since waits again.
 //!
-//! A checkpoint may lie in the middle of a call; one that a model makes always does. The message
-//! that follows the restored history answers the calls that were open there, with their answer if
-//! they had one. So the history stays valid for providers, and the same message tells the model
-//! that it was restored.
+//! Calls may be open at a checkpoint; at a checkpoint that a model makes, at least one is. The
+//! message that follows the restored history answers these calls, so that the history is valid for
+//! providers. The same message notifies the model of the restore.
 //!
-//! A model restores at most `limits.max_restores` times. That counter is never rolled back, and the
-//! turn keeps counting its model calls. The host restores without limit.
+//! A model restores at most `limits.max_restores` times. The counter of restores is never rolled
+//! back, and the turn keeps counting its model calls. The host restores without limit.
 
 use std::sync::Arc;
 
@@ -22,15 +22,17 @@ use dormouse_proto::record::{Caller, Phase};
 use dormouse_proto::tool::Answer;
 
 use super::decide::Draft;
-use super::evolve::result_blocks;
+use super::evolve::tool_result_blocks;
 use super::{
     CheckpointError, CheckpointImage, CheckpointOp, CheckpointReply, Effect, Fact, Work,
     checkpoint_op,
 };
 
+/// Answer to a call that a restore by the host abandons.
 const ABANDONED: &str = "Interrupted: the process went back to a checkpoint before this call was \
 done. Its effect is unknown.";
-const OPEN: &str =
+/// Answer to a call that was open at the checkpoint and had no answer there.
+const OPEN_AT_CHECKPOINT: &str =
     "Not answered here: this call was open at the checkpoint that the process was restored to.";
 
 impl Draft {
@@ -58,12 +60,12 @@ impl Draft {
         checkpoint: fn(&str) -> Result<CheckpointId, CheckpointError>,
     ) {
         let checked = self
-            .may_restore()
+            .check_may_restore()
             .and_then(|()| checkpoint(&self.pending_call(call).args));
         self.request_checkpoint(call, checked.map(|id| CheckpointOp::Read { id }));
     }
 
-    fn may_restore(&self) -> Result<(), CheckpointError> {
+    fn check_may_restore(&self) -> Result<(), CheckpointError> {
         if self.state.pending_calls().len() > 1 {
             return Err(CheckpointError::Beside);
         }
@@ -105,7 +107,8 @@ impl Draft {
         });
     }
 
-    /// A host call is not part of the conversation, so the host gets its answer before the restore.
+    /// Restores for a call of `restore_process`. A host call is not part of the conversation, so the
+    /// host gets its answer before the restore.
     fn restore_for_call(&mut self, call: CallId, restored: CheckpointImage) {
         if let Err(error) = self.check_restorable(&restored) {
             return self.answer_in_full(call, error.answer());
@@ -120,7 +123,7 @@ impl Draft {
         }
     }
 
-    /// Restores at the request of the host, within a turn or between two.
+    /// Restores at the request of the host, within a turn or between two turns.
     pub(super) fn restore_for_host(&mut self, request_id: Arc<str>, restored: CheckpointImage) {
         if let Err(error) = self.check_restorable(&restored) {
             return self.schedule(Effect::AnswerHost {
@@ -164,6 +167,8 @@ impl Draft {
         ))
     }
 
+    /// Emits the fact of a restore, and abandons the background children that were started after the
+    /// checkpoint.
     fn restore(&mut self, restored: CheckpointImage, by: Caller) {
         let mut blocks = Vec::new();
         if let Phase::Acting {
@@ -171,9 +176,9 @@ impl Draft {
             pending_calls,
         } = &restored.image.phase
         {
-            let open = Answer::failed(OPEN);
+            let open = Answer::failed(OPEN_AT_CHECKPOINT);
             blocks.extend(pending_calls.iter().flat_map(|pending_call| {
-                result_blocks(pending_call, pending_call.answer.as_ref().unwrap_or(&open))
+                tool_result_blocks(pending_call, pending_call.answer.as_ref().unwrap_or(&open))
             }));
         }
         blocks.push(Block::text(self.restore_answer(&restored).text));

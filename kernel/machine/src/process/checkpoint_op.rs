@@ -1,5 +1,5 @@
-//! Operations of a process on the store's checkpoints, their results and errors, and how a model reads
-//! them.
+//! Checkpoint operations of a process as data: requests to the store, results, errors, and the
+//! answers that show them to the model.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub enum CheckpointReply {
     Read(Box<CheckpointImage>),
 }
 
-/// A checkpoint, as a process that it covers sees it.
+/// A checkpoint, from the point of view of one process that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointInfo {
     /// Id of the checkpoint.
@@ -53,7 +53,7 @@ pub struct CheckpointInfo {
     pub label: Arc<str>,
     /// Last fact of the process that the checkpoint includes.
     pub at: FactNumber,
-    /// Whether it covers the process or its tree.
+    /// Whether the checkpoint covers one process or its whole tree.
     pub scope: Scope,
 }
 
@@ -83,7 +83,7 @@ pub enum CheckpointError {
         /// How the process had ended.
         exit: Exit,
     },
-    /// The program permits no further restore.
+    /// The process has reached the maximum number of restores.
     #[error(
         "This process has gone back to checkpoints {restores} times, and its program permits no \
          more (limits.max_restores). Go on from here."
@@ -134,14 +134,14 @@ impl CheckpointInfo {
     #[must_use]
     pub fn element(&self) -> Element {
         let label = (!self.label.is_empty()).then_some(&self.label);
-        let of = match self.scope {
+        let scope = match self.scope {
             Scope::Process => "process",
             Scope::Tree => "tree",
         };
         Element::new("checkpoint")
             .attribute("checkpoint_id", self.id)
             .attribute("fact", self.at)
-            .attribute("of", of)
+            .attribute("of", scope)
             .attribute_if("label", label)
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_come_first_and_what_is_left_out_is_counted() {
+    fn the_list_starts_with_the_newest_and_counts_omitted_checkpoints() {
         let checkpoints = (1..=120).map(|id| CheckpointInfo {
             id: CheckpointId(id),
             label: "".into(),
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_answer_names_the_checkpoint_and_the_fact() {
-        let made = CheckpointInfo {
+        let checkpoint = CheckpointInfo {
             id: CheckpointId(3),
             label: "a<b".into(),
             at: FactNumber(12),
@@ -220,6 +220,6 @@ mod tests {
         };
         let expected =
             r#"<checkpoint checkpoint_id="cp:3" fact="12" of="process" label="a&lt;b"/>"#;
-        assert_eq!(&*Answer::shown(made.element()).text, expected);
+        assert_eq!(&*Answer::shown(checkpoint.element()).text, expected);
     }
 }

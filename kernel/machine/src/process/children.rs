@@ -1,5 +1,8 @@
-//! Children: forks, limits on their number, and the answer that the parent gets when they have
-//! ended.
+//! Children: forks, limits on the number of children, and the answer that the parent gets when its
+//! children have ended.
+//!
+//! A *fork* creates children that start with the conversation of their parent; a *spawn* (`spawn.rs`)
+//! creates a child with an empty conversation.
 
 use std::sync::Arc;
 
@@ -15,12 +18,13 @@ use dormouse_proto::xml::Element;
 use imbl::OrdMap;
 
 use super::decide::Draft;
-use super::evolve::{result_blocks, with_marker};
+use super::evolve::{append_marker, tool_result_blocks};
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
 use crate::tool::{ProcessHandler, Refusal};
 
-const SIBLING: &str =
+/// Answer, in the history of a forked child, to the other calls of the reply that called `fork`.
+const SIBLING_CALL_ANSWER: &str =
     "Interrupted: this call belongs to the parent process. Call it again if you need it.";
 
 impl Draft {
@@ -34,13 +38,13 @@ impl Draft {
             Ok(prompts) => prompts,
             Err(refusal) => return self.answer_in_full(call, refusal.into()),
         };
-        // Children that were created before a restart do not count as additional ones.
-        let room = if self.pending_call(call).called {
+        // The limits were checked before the call was first started.
+        let checked = if self.pending_call(call).called {
             Ok(())
         } else {
-            self.check_room(call, prompts.len())
+            self.check_child_limits(call, prompts.len())
         };
-        if let Err(refusal) = room {
+        if let Err(refusal) = checked {
             return self.answer_in_full(call, refusal.into());
         }
         if self.answer_if_all_ended(call) {
@@ -58,11 +62,11 @@ impl Draft {
         {
             return self.answer_in_full(call, refusal.into());
         }
-        let shared = fork_image(&self.state);
+        let shared_image = fork_image(&self.state);
         let children = missing.into_iter().map(|index| Child {
             origin: Origin::Forked { call, index },
             program: self.state.program.clone(),
-            image: self.child_image(&shared, (call, index), &prompts),
+            image: self.child_image(&shared_image, (call, index), &prompts),
         });
         let children = children.collect();
         let may_exist = self.pending_call(call).called;
@@ -73,10 +77,11 @@ impl Draft {
         });
     }
 
-    /// The image of one child: the shared image, its prompt, and its share of the budget.
+    /// The image of one child: the image that all children share, with the prompt and the budget of
+    /// the child.
     fn child_image(
         &self,
-        shared: &Image,
+        shared_image: &Image,
         (call, index): (CallId, u32),
         prompts: &[String],
     ) -> Image {
@@ -92,24 +97,24 @@ impl Draft {
         ));
         let message = Message {
             role: Role::User,
-            blocks: answer_blocks(&self.state, call, prompt),
+            blocks: child_prompt_blocks(&self.state, call, prompt),
         };
-        let message = Arc::new(with_marker(
+        let message = Arc::new(append_marker(
             &self.state.program,
             self.state.messages.len(),
             message,
         ));
         let mut image = Image {
             budget: self.state.budget.ledger_of_child(call, index, self.now_ms),
-            ..shared.clone()
+            ..shared_image.clone()
         };
         image.messages.push_back(message);
         image
     }
 
-    /// Checks that a call may make `count` children: the depth of the tree and the number of
-    /// running children are limited.
-    pub(super) fn check_room(&self, call: CallId, count: usize) -> Result<(), Refusal> {
+    /// Checks that a call may create `count` children: the depth of the tree and the number of running
+    /// children are limited.
+    pub(super) fn check_child_limits(&self, call: CallId, count: usize) -> Result<(), Refusal> {
         let limits = self.state.program.limits();
         if self.state.depth >= limits.max_depth {
             let depth = self.state.depth;
@@ -120,7 +125,7 @@ impl Draft {
             )
             .into());
         }
-        let running = self.children_beside(call);
+        let running = self.count_other_running_children(call);
         if running + count > limits.max_children as usize {
             let limit = limits.max_children;
             return Err(format!(
@@ -134,24 +139,25 @@ impl Draft {
     }
 
     /// Number of running children of all other calls, and of background children.
-    pub(super) fn children_beside(&self, call: CallId) -> usize {
+    pub(super) fn count_other_running_children(&self, call: CallId) -> usize {
         let others = self.state.pending_calls().iter().filter(|pending_call| {
             pending_call.call != call && pending_call.called && pending_call.answer.is_none()
         });
-        let waited = others.map(|pending_call| match self.bound_tool_of(pending_call) {
+        let awaited = others.map(|pending_call| match self.bound_tool_of(pending_call) {
             Some(tool) if tool.makes_children() => self
-                .expected_children(pending_call)
+                .count_expected_children(pending_call)
                 .saturating_sub(pending_call.ended.len()),
             _ => 0,
         });
-        self.state.background.len() + waited.sum::<usize>()
+        self.state.background.len() + awaited.sum::<usize>()
     }
 
-    /// Handles the end of a child. Its share is returned even if its call is over.
+    /// Handles the end of a child. The child's share is returned even if its call is already
+    /// answered.
     pub(super) fn handle_child_ended(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
         self.return_share(call, index, exit.spent);
         if self.state.background.contains_key(&call) {
-            self.report_end(call, child, &exit);
+            self.report_child_end(call, child, &exit);
         }
         self.continue_with_returned_shares();
         let Some(pending_call) = self.state.unanswered_call(call) else {
@@ -172,14 +178,13 @@ impl Draft {
         }
     }
 
-    /// Answers the call if all of its children have ended. A process that was restored between the
-    /// last end and the answer continues here.
+    /// Answers the call if all of its children have ended. Returns whether it answered. Also called
+    /// after a restart, since a journal can end between the last end and the answer.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let pending_call = self.pending_call(call);
-        // Parsing the arguments to count the prompts is the expensive test: the shares are checked
-        // first.
+        // The cheap test comes first: counting the expected children parses the arguments.
         if self.state.budget.has_shares(call)
-            || pending_call.ended.len() < self.expected_children(pending_call)
+            || pending_call.ended.len() < self.count_expected_children(pending_call)
         {
             return false;
         }
@@ -191,8 +196,8 @@ impl Draft {
         true
     }
 
-    /// How many children a call makes. Its arguments have been checked.
-    pub(super) fn expected_children(&self, pending_call: &PendingCall) -> usize {
+    /// The number of children that a call creates. Its arguments have been checked.
+    pub(super) fn count_expected_children(&self, pending_call: &PendingCall) -> usize {
         match self.process_handler_of(pending_call) {
             Some(ProcessHandler::Fork { count, .. }) => count(&pending_call.args),
             _ => 1,
@@ -201,7 +206,7 @@ impl Draft {
 
     /// Answers a fork with the last message of each child. The failure of a child is not a failure
     /// of the call.
-    fn answer_fork(&mut self, call: CallId, ended: &Ended) {
+    fn answer_fork(&mut self, call: CallId, ended: &EndedChildren) {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
         for (index, (child, exit)) in ended {
@@ -212,8 +217,9 @@ impl Draft {
         self.answer(call, Answer::shown(results), produced);
     }
 
-    /// Answers a spawn with the child's last message; as an error if the child did not finish.
-    fn answer_spawn(&mut self, call: CallId, ended: &Ended) {
+    /// Answers a spawn with the child's last message. The answer is an error if the child did not
+    /// finish.
+    fn answer_spawn(&mut self, call: CallId, ended: &EndedChildren) {
         let Some((_, (child, exit))) = ended.get_min() else {
             return;
         };
@@ -238,19 +244,19 @@ impl Draft {
         self.answer(call, answer, produced_chars);
     }
 
-    /// The last message of a child as its parent reads it. A large one becomes a descriptor that
-    /// shares the text.
+    /// Prepares the last message of a child for the context of its parent. A large message is opened
+    /// as a descriptor, which shares the text.
     pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> ChildMessage {
         let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
         let produced_chars = placement.produced_chars();
-        let exact = match &placement {
+        let text = match &placement {
             Placement::Context { text, .. } => Some(text.clone()),
             Placement::Descriptor(_) => None,
         };
         ChildMessage {
             answer: self.open_placement(placement),
             produced_chars,
-            exact,
+            text,
         }
     }
 
@@ -262,28 +268,28 @@ impl Draft {
 }
 
 /// Ended children of a call, by index.
-type Ended = OrdMap<u32, (Pid, Exit)>;
+type EndedChildren = OrdMap<u32, (Pid, Exit)>;
 
 /// The last message of a child, ready for the context of its parent.
 pub(super) struct ChildMessage {
     answer: Answer,
     produced_chars: u64,
-    /// The exact text; `None` if it became a descriptor, whose element is the answer.
-    exact: Option<Arc<str>>,
+    /// The unescaped text; `None` if it became a descriptor, whose XML element is the answer.
+    text: Option<Arc<str>>,
 }
 
 impl ChildMessage {
-    /// Puts the message into an element: a descriptor's element as it is, other text escaped
-    /// (XML-1).
+    /// Puts the message into an element. Text is escaped; the element of a descriptor is inserted
+    /// unchanged (XML-1).
     pub(super) fn in_element(&self, element: Element) -> Element {
-        match &self.exact {
+        match &self.text {
             Some(text) => element.text(&**text),
             None => element.rendered(&*self.answer.text),
         }
     }
 }
 
-/// Whether child `index` of a call has ended; such a child is not started again.
+/// Whether child `index` of a call has ended, so that it is not started again.
 fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
     pending_call.ended.contains_key(&index)
 }
@@ -296,12 +302,17 @@ fn child_element(number: u32, child: Pid, exit: &Exit, message: &ChildMessage) -
     message.in_element(element)
 }
 
-/// The part that the images of all children of a fork share: the parent's image, ready to continue
-/// the turn. When the tool uses of the turn are answered, the history is valid and begins with the
-/// bytes of the parent (FORK-2).
+/// The image that all children of a fork share: the image of the parent, ready to continue the turn.
+/// [`Draft::child_image`] then answers the open tool uses, so that the history is valid and begins
+/// with the bytes of the parent (FORK-2).
 fn fork_image(state: &State) -> Image {
-    let shared = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
-    let forked_at = state.forked_at.iter().copied().chain([shared]).collect();
+    let shared_messages = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
+    let forked_at = state
+        .forked_at
+        .iter()
+        .copied()
+        .chain([shared_messages])
+        .collect();
     Image {
         mailbox: Vec::new(),
         receipts: Vec::new(),
@@ -321,10 +332,10 @@ fn fork_image(state: &State) -> Image {
     }
 }
 
-/// The blocks with which the history of a child continues: its prompt as the answer to the fork,
-/// and an error for each sibling call. A fork by the host is not part of the conversation, so its
-/// prompt is plain text.
-fn answer_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
+/// The blocks of the first message of a forked child. The prompt answers the `fork` call, and each
+/// other call of that reply is answered with an error. A fork by the host is not part of the
+/// conversation, so its prompt is a plain text block.
+fn child_prompt_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
     if let Phase::Acting {
         caller: Caller::Host,
         ..
@@ -333,7 +344,7 @@ fn answer_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
         return vec![Block::text(prompt)];
     }
     let fork_answer = Answer::shown(prompt);
-    let sibling_answer = Answer::failed(SIBLING);
+    let sibling_answer = Answer::failed(SIBLING_CALL_ANSWER);
     let mut blocks = Vec::new();
     for pending_call in state.pending_calls() {
         let answer = if pending_call.call == call {
@@ -341,7 +352,7 @@ fn answer_blocks(state: &State, call: CallId, prompt: ShownText) -> Vec<Block> {
         } else {
             &sibling_answer
         };
-        blocks.extend(result_blocks(pending_call, answer));
+        blocks.extend(tool_result_blocks(pending_call, answer));
     }
     blocks
 }

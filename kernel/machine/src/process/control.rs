@@ -1,9 +1,8 @@
 //! Signals: interrupt, kill, stop, continue.
 //!
-//! A stopped process starts nothing: no model call, no tool call, no turn. Results of calls in
-//! flight are recorded, and messages wait in the mailbox. Being stopped is a fact and therefore
-//! survives a restart; calls that were in flight at a restart are resumed when the process is
-//! continued.
+//! A stopped process starts no model call, no tool call and no turn. Results of calls in flight are
+//! recorded, and messages wait in the mailbox. A stop is a fact and therefore survives a restart;
+//! calls that were in flight at a restart are resumed when the process is continued.
 
 use std::sync::Arc;
 
@@ -15,7 +14,8 @@ use dormouse_proto::tool::Answer;
 use super::Effect;
 use super::decide::Draft;
 
-const GIVEN_UP: &str =
+/// Answer to a host call that the host cancels.
+const CANCELLED: &str =
     "Interrupted: this call was cancelled before it was done. Its effect is unknown.";
 
 impl Draft {
@@ -33,13 +33,13 @@ impl Draft {
         self.emit(ControlFact::Continued);
         match before {
             Control::Frozen => self.resume_phase(),
-            _ => self.start_held_back(),
+            Control::Running | Control::Stopped => self.start_postponed_work(),
         }
     }
 
-    /// Starts what was held back while the process was stopped. Calls that were in flight are
-    /// answered by now, or still in flight.
-    fn start_held_back(&mut self) {
+    /// Starts the calls and turns that the stop held back. Calls that were in flight at the stop are
+    /// not started again.
+    fn start_postponed_work(&mut self) {
         match self.state.phase {
             Phase::Thinking { .. } => {}
             Phase::Acting { .. } => self.start_unstarted_calls(),
@@ -73,11 +73,11 @@ impl Draft {
         self.end(Exit::new(ExitStatus::Killed, "the process was killed"));
     }
 
-    /// Abandons all calls in flight and answers each open tool use with `text`. Returns false if
-    /// there is no turn to abandon.
+    /// Abandons all calls in flight and answers each open tool call with `text`. Returns false if the
+    /// process is neither in a turn nor in a host call.
     pub(super) fn abandon_calls(&mut self, text: &str) -> bool {
         let mut calls: Vec<CallId> = Vec::new();
-        let mut tickets: Vec<Arc<str>> = Vec::new();
+        let mut request_ids: Vec<Arc<str>> = Vec::new();
         match &self.state.phase {
             Phase::Thinking { call } => calls.push(*call),
             Phase::Acting {
@@ -90,7 +90,7 @@ impl Draft {
                         calls.push(pending_call.call);
                     }
                     if *caller == Caller::Host {
-                        tickets.push(pending_call.id.clone());
+                        request_ids.push(pending_call.id.clone());
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl Draft {
             answer: answer.clone(),
         });
         self.schedule(Effect::Abandon { calls });
-        for request_id in tickets {
+        for request_id in request_ids {
             self.schedule(Effect::AnswerHost {
                 request_id,
                 answer: answer.clone(),
@@ -132,7 +132,7 @@ impl Draft {
         if !self.state.background.contains_key(&call) {
             self.schedule(Effect::Abandon { calls: vec![call] });
         }
-        self.answer(call, Answer::failed(GIVEN_UP), 0);
+        self.answer(call, Answer::failed(CANCELLED), 0);
         self.continue_turn(Caller::Host);
         if self.state.exit().is_none() {
             self.find_lost_children();

@@ -1,19 +1,19 @@
-//! Images for processes that are made from other processes: copies and branches.
+//! Initial images of processes that are created from other processes: copies and branches.
 //!
-//! A copy is made by the host from one process and is the root of a tree of its own. A process of a
-//! branch takes the place of its original in a new tree, and continues as after a restart.
+//! A *copy* is made by the host from one process and is the root of a new tree. A *branch* copies a
+//! whole tree: each of its processes continues like its original after a restart.
 
 use dormouse_proto::record::{Control, Phase};
 
 use super::Image;
 use crate::budget::Account;
 
-/// How a process that is made from another one starts.
+/// Whether a process that is created from another one runs at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartMode {
-    /// It runs, even if the original was stopped.
+    /// The process runs, even if the original was stopped.
     Running,
-    /// It is stopped, and starts nothing until it is continued.
+    /// The process is stopped, and starts nothing until it is continued.
     Stopped,
 }
 
@@ -24,7 +24,7 @@ pub enum StartMode {
 pub fn copied(image: Image, now_ms: u64) -> Image {
     let phase = match image.phase {
         Phase::Ended { .. } => Phase::Idle,
-        living => living,
+        phase => phase,
     };
     let budget = Account::as_root(image.budget, now_ms);
     Image {
@@ -36,22 +36,23 @@ pub fn copied(image: Image, now_ms: u64) -> Image {
     }
 }
 
-/// The image of a branched process at `now_ms`, from the image at `cut_ms`. Calls in flight,
-/// children and shares are kept, and the process has as much wall time left as it had at the cut.
+/// The image of a process of a branch that is created at `now_ms`, from the image that the original
+/// had at `cut_ms`. Calls in flight, children and shares of the budget are kept. The process has as
+/// much wall time left as the original had at `cut_ms`.
 #[must_use]
-pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, beginning: StartMode) -> Image {
+pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, start_mode: StartMode) -> Image {
     image.budget.began_ms = image
         .budget
         .began_ms
         .saturating_add(now_ms.saturating_sub(cut_ms));
-    with_start_mode(image, beginning)
+    with_start_mode(image, start_mode)
 }
 
-/// The image with another start mode. Nothing is in flight, so a stopped image waits as one that
-/// was stopped before a restart.
+/// Sets the start mode of an image. No call of the new process is in flight, so a stopped process is
+/// in the same situation as one that was stopped before a restart ([`Control::Frozen`]).
 #[must_use]
-pub fn with_start_mode(image: Image, beginning: StartMode) -> Image {
-    let control = match beginning {
+pub fn with_start_mode(image: Image, start_mode: StartMode) -> Image {
+    let control = match start_mode {
         StartMode::Running => Control::Running,
         StartMode::Stopped => Control::Frozen,
     };

@@ -1,6 +1,6 @@
-//! `decide`: from a state and an input to facts, reads and effects.
+//! `decide`: computes facts, reads and effects from a state and an input.
 //!
-//! The dispatch of inputs is here; each group of inputs is handled in a file of its own (`turn`,
+//! This file dispatches the inputs; each group of inputs is handled in a file of its own (`turn`,
 //! `tools`, `mail`, `children`, `control` …).
 
 use dormouse_proto::id::{CallId, FdId};
@@ -20,17 +20,17 @@ use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable};
 use dormouse_content::{Content, Unreadable};
 
-/// The most host calls that a process has in flight. They run independently of each other.
+/// Maximum number of host calls in flight. They run independently of each other.
 const MAX_HOST_CALLS: usize = 64;
 
 /// The result of a decision.
 #[derive(Clone, Debug)]
 #[must_use = "facts must be persisted and effects performed"]
 pub struct Decision {
-    /// The facts, in order. They have to be durable before any effect is performed.
+    /// The facts, in order. The shell makes them durable before it performs any effect.
     pub facts: Vec<Fact>,
-    /// The state after these facts, as [`evolve`] computes it. Requests among the effects share its
-    /// messages.
+    /// The state after these facts, as [`evolve`] computes it. Model requests among the effects share
+    /// the messages of this state.
     pub state: State,
     /// Reads of content bytes that the decision needs. The shell may perform them at once, since a
     /// read has no side effect.
@@ -197,8 +197,8 @@ impl Draft {
         }
     }
 
-    /// Handles input for an ended process: requests that wait for an answer get an error, or the
-    /// receipt of a message that arrived before the end. Everything else is dropped.
+    /// Handles input for an ended process. A request gets an error as its answer. A repeated message
+    /// that arrived before the end gets its receipt. Everything else is dropped.
     fn refuse_after_end(&mut self, input: &Input) {
         let (request_id, receipt) = match input {
             Input::Message {
@@ -232,8 +232,8 @@ impl Draft {
         });
     }
 
-    /// Queues an input in the mailbox. Input of the host has one block for each part; input that
-    /// the host sends on behalf of another process is one XML element.
+    /// Queues an input in the mailbox. Input of the host becomes one block for each part; input that
+    /// the host sends on behalf of another process becomes one XML element.
     pub(super) fn queue_input(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
             Sender::Process(pid) => self.render_host_message(pid, parts),
@@ -252,7 +252,7 @@ impl Draft {
         self.handle_new_mail();
     }
 
-    /// The answer for a placement. Opens the descriptor if the placement is one.
+    /// Returns the answer that shows a placement. Opens the descriptor if the placement is one.
     pub(super) fn open_placement(&mut self, placement: Placement) -> Answer {
         match placement {
             Placement::Context { answer, .. } => answer,
@@ -260,11 +260,11 @@ impl Draft {
         }
     }
 
-    /// Opens a descriptor under the next free number. Returns what the caller reads.
+    /// Opens a descriptor under the next free number. Returns the answer that shows it.
     pub(super) fn open_descriptor(&mut self, new: NewDescriptor) -> Answer {
         let id = self.state.table.next_id();
         let answer = new.answer(&id);
-        self.open_as(id, new.entry);
+        self.open_under_id(id, new.entry);
         answer
     }
 
@@ -278,7 +278,8 @@ impl Draft {
         }
     }
 
-    pub(super) fn open_as(&mut self, id: FdId, entry: Entry<Content>) {
+    /// Opens a descriptor under a given id, such as the id of a part that the model marked in a reply.
+    pub(super) fn open_under_id(&mut self, id: FdId, entry: Entry<Content>) {
         self.emit(DescriptorFact::Opened { id, entry });
     }
 
@@ -296,7 +297,7 @@ impl Draft {
 
     fn handle_host_call(&mut self, request_id: Arc<str>, tool: String, args: String) {
         let pid = self.state.pid;
-        let busy = match self.state.phase {
+        let refusal = match self.state.phase {
             _ if self.state.is_stopped() => {
                 Some(format!("process {pid} is stopped: continue it first"))
             }
@@ -322,8 +323,8 @@ impl Draft {
                 "process {pid} is in the middle of a turn: wait for its end"
             )),
         };
-        if let Some(why) = busy {
-            let answer = Answer::failed(why);
+        if let Some(refusal) = refusal {
+            let answer = Answer::failed(refusal);
             return self.schedule(Effect::AnswerHost { request_id, answer });
         }
         self.emit(CallFact::HostCalled {

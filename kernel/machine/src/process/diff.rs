@@ -1,4 +1,5 @@
-//! Compares two positions of one process or of two: conversation, descriptors, phase and usage.
+//! Compares two positions of the same process or of different processes: conversation, descriptors,
+//! phase and usage.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,7 +26,7 @@ pub struct Diff {
     pub descriptors: Vec<DescriptorDifference>,
     /// Phase of each side, as text.
     pub phase: Pair<String>,
-    /// Size of each mailbox.
+    /// Number of messages in each mailbox.
     pub waiting: Pair<usize>,
     /// Tokens that each side used itself, without children.
     pub used: Pair<Usage>,
@@ -54,7 +55,7 @@ pub struct MessageSummary {
 /// A descriptor that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DescriptorDifference {
-    /// Its id, such as `fd:1`.
+    /// Id of the descriptor, such as `fd:1`.
     pub id: String,
     /// The descriptor on each side; `None` if it does not exist there.
     pub sides: Pair<Option<DescriptorSummary>>,
@@ -69,38 +70,37 @@ pub struct DescriptorSummary {
     pub bytes: u64,
     /// Source of the content, such as `tool:grep`.
     pub source: Arc<str>,
-    /// The name that the process gave it.
+    /// The name that the process gave to the descriptor.
     pub name: Option<Arc<str>>,
 }
 
 /// Compares two images. O(common messages + descriptors); reads no content.
 #[must_use]
 pub fn diff(left: &Image, right: &Image) -> Diff {
-    let both = left.messages.iter().zip(&right.messages);
-    let common_messages = both
+    let message_pairs = left.messages.iter().zip(&right.messages);
+    let common_messages = message_pairs
         .take_while(|(left, right)| Arc::ptr_eq(left, right) || left == right)
         .count();
-    let pair = |of: &dyn Fn(&Image) -> Vec<MessageSummary>| Pair {
-        left: of(left),
-        right: of(right),
-    };
-    let rest = |image: &Image| {
+    let summarize_rest = |image: &Image| {
         let messages = image.messages.iter().enumerate().skip(common_messages);
         messages
-            .map(|(at, message)| line(at + 1, message))
-            .collect()
+            .map(|(index, message)| summarize_message(index + 1, message))
+            .collect::<Vec<_>>()
     };
     let ids: BTreeSet<&FdId> = left.table.keys().chain(right.table.keys()).collect();
     Diff {
         common_messages,
-        messages: pair(&rest),
+        messages: Pair {
+            left: summarize_rest(left),
+            right: summarize_rest(right),
+        },
         descriptors: ids
             .into_iter()
-            .filter_map(|id| difference(id, left, right))
+            .filter_map(|id| compare_descriptor(id, left, right))
             .collect(),
         phase: Pair {
-            left: phase(left),
-            right: phase(right),
+            left: describe_phase(left),
+            right: describe_phase(right),
         },
         waiting: Pair {
             left: left.mailbox.len(),
@@ -113,7 +113,7 @@ pub fn diff(left: &Image, right: &Image) -> Diff {
     }
 }
 
-fn line(number: usize, message: &Message) -> MessageSummary {
+fn summarize_message(number: usize, message: &Message) -> MessageSummary {
     let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
@@ -125,7 +125,7 @@ fn line(number: usize, message: &Message) -> MessageSummary {
     }
 }
 
-fn difference(id: &FdId, left: &Image, right: &Image) -> Option<DescriptorDifference> {
+fn compare_descriptor(id: &FdId, left: &Image, right: &Image) -> Option<DescriptorDifference> {
     let left = left.table.get(id).map(descriptor_summary);
     let right = right.table.get(id).map(descriptor_summary);
     (left != right).then(|| DescriptorDifference {
@@ -144,8 +144,8 @@ fn descriptor_summary(entry: &Entry<Content>) -> DescriptorSummary {
     }
 }
 
-fn phase(image: &Image) -> String {
-    let word = match &image.phase {
+fn describe_phase(image: &Image) -> String {
+    let phase = match &image.phase {
         Phase::Idle => "idle".to_owned(),
         Phase::Thinking { .. } => "thinking".to_owned(),
         Phase::Ready { .. } => "ready".to_owned(),
@@ -163,8 +163,8 @@ fn phase(image: &Image) -> String {
         Phase::Ended { exit } => format!("ended as {}", exit.status.word()),
     };
     match image.control {
-        Control::Running => word,
-        Control::Stopped | Control::Frozen => format!("{word}, stopped"),
+        Control::Running => phase,
+        Control::Stopped | Control::Frozen => format!("{phase}, stopped"),
     }
 }
 
@@ -200,8 +200,8 @@ impl fmt::Display for Diff {
                 }
             }
         }
-        pair(f, "phase", &self.phase)?;
-        pair(f, "messages waiting", &self.waiting)?;
+        write_pair(f, "phase", &self.phase)?;
+        write_pair(f, "messages waiting", &self.waiting)?;
         let tokens = |usage: &Usage| {
             format!(
                 "{} in, {} out",
@@ -209,7 +209,7 @@ impl fmt::Display for Diff {
                 usage.output_tokens
             )
         };
-        pair(
+        write_pair(
             f,
             "tokens",
             &Pair {
@@ -220,13 +220,14 @@ impl fmt::Display for Diff {
     }
 }
 
-fn pair<T: fmt::Display + PartialEq>(
+/// Writes one line if both sides are equal, otherwise one line for each side.
+fn write_pair<T: fmt::Display + PartialEq>(
     f: &mut fmt::Formatter<'_>,
-    what: &str,
+    label: &str,
     pair: &Pair<T>,
 ) -> fmt::Result {
     match pair {
-        Pair { left, right } if left == right => writeln!(f, "{what}: {left}"),
-        Pair { left, right } => writeln!(f, "< {what}: {left}\n> {what}: {right}"),
+        Pair { left, right } if left == right => writeln!(f, "{label}: {left}"),
+        Pair { left, right } => writeln!(f, "< {label}: {left}\n> {label}: {right}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Effects: what the shell has to do for a process.
+//! Effects: the actions that the shell performs for a process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::tool::{PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_content::Content;
 use dormouse_program::{ModelChoice, Program};
 
-/// Something to do once the facts before it are durable.
+/// An action that the shell performs once the facts of the same decision are durable.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "most decisions have one effect, and it begins work"
+    reason = "most decisions have one effect, and it is the large variant `Begin`"
 )]
 pub enum Effect {
     /// Start work for a call. Its outcome is [`Input::Completed`](super::Input::Completed).
@@ -32,10 +32,10 @@ pub enum Effect {
         /// The abandoned calls.
         calls: Vec<CallId>,
     },
-    /// Make sure that these children exist. A spawned child is reported by
-    /// [`ChildEvent::Started`](super::ChildEvent::Started), each end by
+    /// Make sure that these children exist. The start of a spawned child is reported by
+    /// [`ChildEvent::Started`](super::ChildEvent::Started), the end of each child by
     /// [`ChildEvent::Ended`](super::ChildEvent::Ended). A child is identified by its parent and
-    /// origin: one that exists already is not made again, and its end is reported again.
+    /// origin: a child that exists already is not created again, and its end is reported again.
     StartChildren {
         /// The children, in the order of their index.
         children: Vec<Child>,
@@ -43,16 +43,16 @@ pub enum Effect {
         may_exist: bool,
     },
     /// Look for a child that may exist from before a restart, or whose call was abandoned. If it
-    /// exists, it continues and is reported as when it was started; otherwise the answer is
-    /// [`ChildEvent::Absent`](super::ChildEvent::Absent).
+    /// exists, it continues and is reported like a child that was just started. Otherwise the shell
+    /// reports [`ChildEvent::Absent`](super::ChildEvent::Absent).
     FindChild {
         /// Id of the call.
         call: CallId,
         /// Index of the child within its call, from 0.
         index: u32,
     },
-    /// Kill the children of all calls except these: children that were abandoned before a restart
-    /// and may still be running.
+    /// Kill the children of all calls except these. The others were abandoned before a restart and
+    /// may still be running.
     KeepChildren {
         /// Calls whose children are still needed.
         calls: Vec<CallId>,
@@ -82,16 +82,17 @@ pub enum Work {
         /// The request.
         request: Request,
         /// Contents of the media that the messages name. The shell reads them into the request
-        /// before it is sent.
+        /// before it sends the request.
         media: BTreeMap<FdId, Content>,
         /// The model to call.
         model: ModelChoice,
     },
     /// Run a tool. Outcome: [`Completion::Tool`](super::Completion::Tool).
     Tool {
-        /// The tool, as frozen in the process's toolbox.
+        /// The tool, as it was when the process was created.
         tool: OutsideTool,
-        /// Arguments for the tool, with handles expanded: JSON text.
+        /// Arguments for the tool as JSON text. Each handle (a reference to a descriptor) is
+        /// replaced by the text that it refers to.
         args: Arc<str>,
         /// Arguments as the model wrote them.
         written: Arc<str>,
@@ -110,20 +111,20 @@ pub enum Work {
     },
     /// Perform an operation on the temporary files of the tree. Outcome:
     /// [`Completion::TempFile`](super::Completion::TempFile). The call identifies the operation, so
-    /// that a repeated one has no second effect.
+    /// that a repeated operation has no second effect.
     TempFile(PendingTempFile),
     /// Read the files for a spawn. Outcome: [`Completion::Fetched`](super::Completion::Fetched).
     Fetch(PendingSpawn),
     /// Deliver a message to another process. Outcome:
     /// [`Completion::MessageSent`](super::Completion::MessageSent). The call identifies the
-    /// message, so that a repeated one is delivered once.
+    /// message, so that a repeated message is delivered once.
     Send {
-        /// The sender has an acknowledgement for every call below this sequence number.
+        /// The sender has received the acknowledgement of every message below this sequence number.
         acked_below: u32,
         /// Address and message.
         pending: PendingMessage,
     },
-    /// List the processes that this one can write to. Outcome:
+    /// List the processes that this process can write to. Outcome:
     /// [`Completion::Listed`](super::Completion::Listed).
     ListProcesses,
     /// Perform a checkpoint operation. Outcome:

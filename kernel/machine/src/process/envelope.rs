@@ -1,5 +1,6 @@
-//! Messages between processes as data: checked by the tool that sends them, delivered by the shell,
-//! and placed for their receiver.
+//! Messages between processes as data, in three stages: [`PendingMessage`] is checked and has not been
+//! delivered, [`Envelope`] is the delivered message, [`PlacedEnvelope`] is ready for the receiver's
+//! context and descriptor table. `mail.rs` holds the protocol.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::table::listing;
 use crate::table::placement::{Placement, Placer};
 use dormouse_content::Content;
 
-/// A checked call of `send_message`. It accompanies the work and is returned with its outcome.
+/// A checked call of `send_message`, which the shell delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingMessage {
     /// Address of the receiver.
@@ -21,7 +22,7 @@ pub struct PendingMessage {
     pub envelope: Envelope,
 }
 
-/// A message between processes. Its descriptors share the sender's bytes.
+/// A message between processes. Its descriptors share their bytes with the sender's descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Name of the sender's program.
@@ -59,7 +60,7 @@ pub struct PlacedEnvelope {
 pub struct PlacedDescriptor {
     /// The entry. Its source names the sender and the sender's descriptor.
     pub entry: Entry<Content>,
-    /// Extent of the content, or why it cannot be read.
+    /// Size of the content (pages, lines, characters), or why it cannot be read.
     pub extent: Result<Extent, Arc<str>>,
 }
 
@@ -97,8 +98,8 @@ impl PlacedEnvelope {
         }
     }
 
-    /// Bytes that the message adds to the receiver's table. Transferred descriptors count as if the
-    /// receiver had opened them.
+    /// Bytes that the message adds to the receiver's table. Transferred descriptors count like
+    /// descriptors that the receiver opens itself.
     #[must_use]
     pub fn opened_bytes(&self) -> u64 {
         let text = match &self.text {

@@ -1,8 +1,7 @@
 //! `evolve`: applies one fact to the state.
 //!
-//! `evolve` is total and contains no decisions: a fact has already happened, so that applying it
-//! cannot fail, neither live nor on replay (DUR-2). Facts that were read from a journal are
-//! validated by [`State::check`] first.
+//! `evolve` makes no decision and cannot fail, neither live nor on replay (DUR-2), since a fact has
+//! already happened. Facts that were read from a journal are validated by [`State::check`] first.
 
 use std::sync::Arc;
 
@@ -22,8 +21,8 @@ use super::{Fact, Image, State};
 use crate::table::marker;
 use dormouse_program::Program;
 
-/// Applies `fact`. O(log n) in the size of the conversation or table; O(n) for a switch to a model
-/// of another server.
+/// Applies `fact`. O(log n) in the size of the conversation or table; a switch to a model of another
+/// server is O(n), since it rewrites the conversation.
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
         Fact::Mail(fact) => evolve_mail(state, fact),
@@ -98,7 +97,7 @@ fn evolve_turn(state: &mut State, fact: &TurnFact) {
 
 fn evolve_call(state: &mut State, fact: &CallFact) {
     match fact {
-        // The same call, repeated after a restart: it counts once.
+        // A call that is repeated after a restart counts once.
         CallFact::ModelCalled { call } if state.phase == (Phase::Thinking { call: *call }) => {}
         CallFact::ModelCalled { call } => {
             state.iterations = state.iterations.saturating_add(1);
@@ -198,8 +197,8 @@ fn begin_turn(state: &mut State) {
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// Switches the current model. Provider-specific raw blocks are dropped if the next model is on
-/// another server, which may refuse them.
+/// Switches the current model. Drops the raw JSON of the previous provider if the next model is on
+/// another server, since that server may refuse it.
 fn switch_model(state: &mut State, to: u32) {
     let from = state.model().clone();
     state.model = to;
@@ -207,12 +206,12 @@ fn switch_model(state: &mut State, to: u32) {
     state.iterations = state.iterations.saturating_sub(1);
     state.phase = Phase::Ready { stopped: None };
     if !from.is_at_the_server_of(state.model()) {
-        state.messages = state.messages.iter().map(without_raw).collect();
+        state.messages = state.messages.iter().map(without_raw_json).collect();
     }
 }
 
-/// The message without raw provider JSON; the same `Arc` if there is none.
-fn without_raw(message: &Arc<Message>) -> Arc<Message> {
+/// The message without raw provider JSON; the same `Arc` if it has none.
+fn without_raw_json(message: &Arc<Message>) -> Arc<Message> {
     let has_raw = |block: &Block| {
         matches!(
             block,
@@ -233,14 +232,14 @@ fn without_raw(message: &Arc<Message>) -> Arc<Message> {
 
 fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     push_message(state, Role::Assistant, blocks.to_vec());
-    let cut = matches!(
+    let is_truncated = matches!(
         stop,
         StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
     );
     let mut pending_calls = Vec::new();
     for block in blocks {
         if let Block::ToolUse { id, name, args, .. } = block {
-            let answer = cut.then(|| Answer::failed(NOT_RUN));
+            let answer = is_truncated.then(|| Answer::failed(NOT_RUN));
             pending_calls.push(PendingCall {
                 answer,
                 ..new_pending_call(state, id.clone(), name.clone(), args.clone())
@@ -251,7 +250,7 @@ fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
         caller: Caller::Model,
         pending_calls,
     };
-    if cut || state.pending_calls().is_empty() {
+    if is_truncated || state.pending_calls().is_empty() {
         finish_calls(state);
         state.phase = Phase::Ready {
             stopped: Some(stop),
@@ -284,21 +283,21 @@ fn allocate_call(state: &mut State) -> CallId {
 
 fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
     if !blocks.is_empty() {
-        let message = with_marker(
+        let message = append_marker(
             &state.program,
             state.messages.len(),
             Message { role, blocks },
         );
         state.messages.push_back(Arc::new(message));
-        state.refer_to_messages();
+        state.publish_messages();
     }
 }
 
-/// The message as number `before + 1` of the conversation. If the program shows message numbers, a
-/// message that the model did not write ends with its marker.
-pub(super) fn with_marker(program: &Program, before: usize, mut message: Message) -> Message {
+/// Appends the marker `msg:N` to a message that the model did not write, if the program shows message
+/// numbers. `preceding` is the number of messages before it.
+pub(super) fn append_marker(program: &Program, preceding: usize, mut message: Message) -> Message {
     if program.marks_messages() && message.role == Role::User {
-        message.blocks.push(Block::text(marker(before + 1)));
+        message.blocks.push(Block::text(marker(preceding + 1)));
     }
     message
 }
@@ -307,12 +306,12 @@ pub(super) fn with_marker(program: &Program, before: usize, mut message: Message
 fn append_to_last_message(state: &mut State, text: &str) {
     if let Some(last) = state.messages.back_mut() {
         Arc::make_mut(last).blocks.push(Block::text(text));
-        state.refer_to_messages();
+        state.publish_messages();
     }
 }
 
-/// Calls that were started and are not answered.
-fn in_flight(phase: &Phase) -> Vec<CallId> {
+/// The calls that were started and have no answer.
+fn calls_in_flight(phase: &Phase) -> Vec<CallId> {
     match phase {
         Phase::Thinking { call } => vec![*call],
         Phase::Acting { pending_calls, .. } => pending_calls
@@ -362,19 +361,19 @@ fn finish_calls(state: &mut State) {
     let results = pending_calls
         .iter()
         .zip(&answers)
-        .flat_map(|(pending_call, answer)| result_blocks(pending_call, answer))
+        .flat_map(|(pending_call, answer)| tool_result_blocks(pending_call, answer))
         .collect();
-    let entered = answers
+    let entered_chars = answers
         .iter()
         .map(|answer| answer.text.chars().count() as u64)
         .sum();
-    state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered);
+    state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered_chars);
     push_message(state, Role::User, results);
     state.phase = Phase::Ready { stopped: None };
 }
 
 /// The blocks of an answer in the conversation: its text, then its media.
-pub(super) fn result_blocks(
+pub(super) fn tool_result_blocks(
     pending_call: &PendingCall,
     answer: &Answer,
 ) -> impl Iterator<Item = Block> {
@@ -391,8 +390,8 @@ pub(super) fn result_blocks(
     }))
 }
 
-/// Goes back to message `to`: later messages and their notes are dropped, and `message` is
-/// appended. The epoch rises, so that completions of dropped calls are stale.
+/// Goes back to message `to`: drops the later messages and their annotations, and appends `message`.
+/// The epoch rises, so that completions of the dropped calls are stale.
 fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
@@ -405,24 +404,26 @@ fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.phase = Phase::Ready { stopped: None };
 }
 
-/// Restores the process to `image` and appends `message`. The epoch rises; counters continue, and
-/// usage, receipts and waiting mail are kept. A restore by the host returns an idle session to
-/// idle; otherwise the model is called next.
+/// Restores the process to `image` and appends `message`. The epoch rises, counters continue, and
+/// usage, receipts and waiting mail are kept. If the host restores a session that was idle at the
+/// checkpoint, the session is idle again; otherwise the model is called next.
 fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.restores = state.restores.saturating_add(1);
-    let still_known = state
+    let older_children = state
         .background
         .iter()
         .filter(|(call, _)| call.seq < image.next_seq);
-    state.background = still_known.map(|(call, child)| (*call, *child)).collect();
+    state.background = older_children
+        .map(|(call, child)| (*call, *child))
+        .collect();
     state.table.restore(image.table.clone(), image.next_fd);
     state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
     state.forked_at.clone_from(&image.forked_at);
-    // The restored history may contain blocks that only the model of that time accepts.
+    // The restored history may contain blocks that only the model at the checkpoint accepts.
     state.model = image.model;
-    state.refer_to_messages();
+    state.publish_messages();
     push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
@@ -441,37 +442,37 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
     };
 }
 
-/// The mailbox after a restore: messages that were waiting at the checkpoint and have been
-/// delivered since wait again, in front of those that are waiting now.
-fn restored_mailbox(then: &[Mail], now: &Vector<Mail>) -> Vector<Mail> {
-    // Equal messages are matched one to one, so that a message that was sent twice is counted
-    // twice.
-    let mut unmatched = now.clone();
+/// The mailbox after a restore. A message that was waiting at the checkpoint and has since been
+/// delivered waits again, before the messages that are waiting now.
+fn restored_mailbox(at_checkpoint: &[Mail], current: &Vector<Mail>) -> Vector<Mail> {
+    // Equal messages are matched one to one, so that of a message that was sent twice and delivered
+    // once, one copy waits again.
+    let mut unmatched = current.clone();
     let mut restored = Vector::new();
-    for mail in then {
+    for mail in at_checkpoint {
         match unmatched.iter().position(|waiting| waiting == mail) {
-            Some(at) => drop(unmatched.remove(at)),
+            Some(index) => drop(unmatched.remove(index)),
             None => restored.push_back(mail.clone()),
         }
     }
-    restored.append(now.clone());
+    restored.append(current.clone());
     restored
 }
 
-/// Abandons the calls in flight: the epoch rises, so that their completions are stale, and each
-/// open tool use is answered, so that the history stays valid.
+/// Abandons the calls in flight. The epoch rises, so that their completions are stale. Each tool use
+/// without an answer gets `answer`, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
-    state.budget.abandon_calls(in_flight(&state.phase));
+    state.budget.abandon_calls(calls_in_flight(&state.phase));
     if let Phase::Acting { pending_calls, .. } = &mut state.phase {
         for pending_call in pending_calls {
             pending_call.answer.get_or_insert_with(|| answer.clone());
         }
-        // A host call is not a turn: afterwards the process is idle again.
+        // After host calls the process is idle again; after tool uses of the model it is ready.
         finish_calls(state);
     } else if !matches!(state.phase, Phase::Ready { .. }) {
         // A `Ready` process keeps the stop reason of its last reply: a restore from here must not
-        // call the model again after it has finished.
+        // call the model again after the model has ended its turn.
         state.phase = Phase::Ready { stopped: None };
     }
 }

@@ -1,6 +1,5 @@
-//! One-line summaries of facts, for people who look for a position to go back to.
-//!
-//! A summary shows the beginning of a text, at most 72 characters.
+//! One-line summaries of facts, for users who look in a journal for a position to go back to. Each
+//! text in a summary is truncated.
 
 use std::fmt::Write;
 
@@ -10,10 +9,10 @@ use dormouse_proto::record::{
     Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact,
 };
 
-/// The most characters of one text in a summary.
+/// Maximum number of characters of one text in a summary.
 const MAX_CHARS: usize = 72;
 
-/// Summarizes a fact in one line, without its name. May be empty.
+/// Summarizes a fact in one line, without the name of the fact. The summary may be empty.
 #[must_use]
 pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
     match fact {
@@ -113,7 +112,7 @@ pub(super) fn message_summary(message: &Message) -> String {
 }
 
 fn blocks_summary(blocks: &[Block]) -> String {
-    let part = |block: &Block| match block {
+    let summarize_block = |block: &Block| match block {
         Block::Text { text, .. } => truncated(text),
         Block::ToolUse { name, args, .. } => format!("{name}({})", truncated(args)),
         Block::ToolResult { text, .. } => format!("= {}", truncated(text)),
@@ -122,13 +121,13 @@ fn blocks_summary(blocks: &[Block]) -> String {
     };
     let parts: Vec<_> = blocks
         .iter()
-        .map(part)
+        .map(summarize_block)
         .filter(|part| !part.is_empty())
         .collect();
     truncated(&parts.join(" | "))
 }
 
-/// The beginning of a text, on one line.
+/// The beginning of a text, with control characters replaced by spaces so that it is one line.
 fn truncated(text: &str) -> String {
     let mut shown = String::new();
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_shown_on_one_line_and_not_whole() {
+    fn a_text_is_truncated_and_put_on_one_line() {
         assert_eq!(truncated("one\ntwo\u{1b}"), "one two ");
         assert_eq!(truncated(&"é".repeat(MAX_CHARS)), "é".repeat(MAX_CHARS));
         assert_eq!(

@@ -1,9 +1,9 @@
-//! Fallback models: the next model of the program that can be sent the history.
+//! Fallback models: chooses the model that is called after the current model has failed.
 //!
-//! A model that cannot be sent the whole history is skipped: a block that only another provider
-//! understands, such as signed thinking, would be missing from its request. There is no way back to
-//! an earlier model, since the replies of the next one may be unusable for it. A refusal is an
-//! answer: no other model is called for content that a provider declines.
+//! A program lists its models in order. A model is skipped if the history contains a block that only
+//! another provider understands, such as signed thinking, since that block would be missing from the
+//! request. The process never returns to an earlier model, which may not understand the replies of a
+//! later one. If a provider refuses the content, no other model is called: a refusal is an answer.
 
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
@@ -13,30 +13,30 @@ use super::decide::Draft;
 use dormouse_program::ModelChoice;
 
 impl Draft {
-    /// Index of the next model that can be sent the history; `None` if the failure would occur with
-    /// any model. O(blocks).
-    pub(super) fn fallback(&self, error: &ModelError) -> Option<u32> {
+    /// Index of the next model that understands the history; `None` if there is none, or if the
+    /// provider refused the content. O(blocks).
+    pub(super) fn next_fallback_model(&self, error: &ModelError) -> Option<u32> {
         if error.kind == ModelErrorKind::ContentRefused {
             return None;
         }
         let models = self.state.program.models();
         let next = (self.state.model as usize + 1..models.len())
-            .find(|next| self.state.can_be_sent_to(&models[*next]))?;
+            .find(|next| self.state.is_history_valid_for(&models[*next]))?;
         u32::try_from(next).ok()
     }
 }
 
 impl State {
-    fn can_be_sent_to(&self, model: &ModelChoice) -> bool {
+    fn is_history_valid_for(&self, model: &ModelChoice) -> bool {
         let Some(format) = model.provider.wire_format() else {
             return true;
         };
         let mut blocks = self.messages.iter().flat_map(|message| &message.blocks);
-        // A block that one server signed is meaningless to another, even one of the same wire
-        // format.
-        let is_same = self.model().is_at_the_server_of(model);
+        // A block that one server signed is meaningless to another server, even if both use the same
+        // wire format.
+        let is_same_server = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
-            Block::Opaque(raw) => is_same && *raw.format == *format,
+            Block::Opaque(raw) => is_same_server && *raw.format == *format,
             Block::Text { .. }
             | Block::ToolUse { .. }
             | Block::ToolResult { .. }

@@ -1,10 +1,10 @@
-//! `goto`: going back in the conversation. The messages after a position are removed, and another
-//! message follows the position.
+//! `goto`: goes back in the conversation. The messages after a position are removed, and a new
+//! message is appended there.
 //!
-//! A model calls `goto` as the only tool of its reply, so that no answer is lost unread. The turn
-//! keeps counting its model calls, so that a loop of gotos ends at `max_iterations`. The host sends
-//! a process back at any time: calls in flight are abandoned, and a turn begins with the host's
-//! message.
+//! A model must call `goto` as the only tool of its reply, since the answers of other calls would be
+//! removed before the model reads them. The turn keeps counting its model calls, so that a loop of
+//! gotos ends at `max_iterations`. The host can use goto at any time: calls in flight are abandoned,
+//! and a turn begins with the host's message.
 
 mod destination;
 
@@ -17,25 +17,29 @@ use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::InputPart;
 use dormouse_proto::xml::Element;
 
-use self::destination::{destination, last_user_message};
+use self::destination::{find_destination, last_user_message_number};
 use super::Effect;
 use super::decide::Draft;
 
 pub use self::destination::{GotoArguments, GotoError, check_goto_message};
 
+/// Answer to a call that a goto of the host abandons.
 const ABANDONED: &str =
     "Interrupted: the conversation went back before this call was done. Its effect is unknown.";
 
 /// A checked goto.
 struct GotoPlan {
+    /// Number of the message that the goto starts from.
     from: usize,
+    /// Number of the last message that is kept.
     to: u32,
+    /// Text of the message that is appended.
     message: String,
 }
 
 impl Draft {
-    /// The `goto` tool. A host call is not part of the conversation: the host gets its answer
-    /// first, then a turn begins.
+    /// Executes the `goto` tool. A call by the host is not part of the conversation, so the host gets
+    /// an answer first, and then a turn begins.
     pub(super) fn goto(
         &mut self,
         call: CallId,
@@ -64,26 +68,27 @@ impl Draft {
             return Err(GotoError::Beside);
         }
         let from = match by {
-            Caller::Model => last_user_message(&self.state.messages),
+            Caller::Model => last_user_message_number(&self.state.messages),
             Caller::Host => self.state.messages.len(),
         };
-        let to = destination(&self.state.messages, from, &position)?;
+        let to = find_destination(&self.state.messages, from, &position)?;
         Ok(GotoPlan { from, to, message })
     }
 
-    /// Goes back at the request of the host, within a turn or between two.
+    /// Goes back at the request of the host, within a turn or between two turns.
     pub(super) fn goto_for_host(&mut self, request_id: Arc<str>, position: &str, message: String) {
         let from = self.state.messages.len();
-        let open = check_goto_message(&message);
-        let plan = match open.and_then(|()| destination(&self.state.messages, from, position)) {
-            Ok(to) => GotoPlan { from, to, message },
-            Err(error) => {
-                return self.schedule(Effect::AnswerHost {
-                    request_id,
-                    answer: error.answer(),
-                });
-            }
-        };
+        let checked = check_goto_message(&message);
+        let plan =
+            match checked.and_then(|()| find_destination(&self.state.messages, from, position)) {
+                Ok(to) => GotoPlan { from, to, message },
+                Err(error) => {
+                    return self.schedule(Effect::AnswerHost {
+                        request_id,
+                        answer: error.answer(),
+                    });
+                }
+            };
         self.abandon_calls(ABANDONED);
         self.schedule(Effect::AnswerHost {
             request_id,
@@ -99,8 +104,8 @@ impl Draft {
     fn record_goto(&mut self, GotoPlan { from, to, message }: GotoPlan, by: Caller) {
         let part = InputPart::text(message);
         let element = Element::new("goto")
-            .attribute("from", position(from))
-            .attribute("to", position(to));
+            .attribute("from", format_position(from))
+            .attribute("to", format_position(to));
         let placement = self.placer().input(&part);
         let element = self.fill_element(element, placement);
         let message = Arc::new(Message {
@@ -111,7 +116,7 @@ impl Draft {
     }
 }
 
-fn position(number: impl std::fmt::Display) -> String {
+fn format_position(number: impl std::fmt::Display) -> String {
     format!("msg:{number}")
 }
 
@@ -119,7 +124,7 @@ fn position(number: impl std::fmt::Display) -> String {
 fn goto_answer(GotoPlan { from, to, .. }: &GotoPlan) -> Answer {
     Answer::shown(
         Element::new("goto")
-            .attribute("from", position(from))
-            .attribute("to", position(to)),
+            .attribute("from", format_position(from))
+            .attribute("to", format_position(to)),
     )
 }

@@ -1,5 +1,5 @@
-//! Whether a process can be hibernated: it has nothing to do until the next input, so that its
-//! journal is enough.
+//! Decides whether a process can be hibernated, that is unloaded from memory until its next input
+//! arrives. Only a process that has nothing to do before that input can be hibernated.
 
 use std::fmt;
 
@@ -16,20 +16,20 @@ pub enum BusyReason {
     Turn,
     /// Messages are in the mailbox or being read.
     Mail,
-    /// The process has to be awake at its wall-time limit.
+    /// The process has a wall-time limit, at which it must be in memory to end.
     Deadline,
 }
 
 impl State {
-    /// Why the process cannot be hibernated, if it cannot. A stopped process can be hibernated in
-    /// the middle of its turn, since it starts nothing. Background children are no obstacle: their
-    /// end wakes the process.
+    /// Why the process cannot be hibernated; `None` if it can. A stopped process can be hibernated in
+    /// the middle of its turn, since it starts nothing. A process with background children can be
+    /// hibernated, since the end of a child wakes it.
     #[must_use]
     pub fn busy_reason(&self) -> Option<BusyReason> {
-        let is_halted = self.is_stopped();
+        let is_stopped = self.is_stopped();
         match self.phase {
             Phase::Ended { .. } => Some(BusyReason::Ended),
-            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_halted => {
+            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_stopped => {
                 Some(BusyReason::Turn)
             }
             _ if !self.mailbox.is_empty() || self.pending_reads.has_arrivals() => {

@@ -21,14 +21,14 @@ use dormouse_content::{CappedBytes, Content};
 /// Something that happened to a process. [`decide`](super::decide()) handles one input at a time.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The host, or a process in whose name the host writes, sends input.
+    /// The host sends input, in its own name or in the name of a process.
     UserInput {
         /// Who sends the input.
         from: Sender,
         /// The parts of the input.
         user_input: UserInput,
     },
-    /// A message of another process, possibly delivered again after a restart.
+    /// A message of another process. It may be delivered again after a restart.
     Message {
         /// Id of the delivery; the receipt carries it.
         request_id: Arc<str>,
@@ -36,13 +36,14 @@ pub enum Input {
         from: Pid,
         /// Call of the sender; identifies the message.
         call: CallId,
-        /// The sender has an acknowledgement for every call below this sequence number and repeats
-        /// none of them.
+        /// The sender has received the acknowledgement of every message below this sequence number,
+        /// and repeats none of them.
         acked_below: u32,
         /// The message.
         envelope: Envelope,
     },
-    /// The placement of an arrival is known: its bytes have been read.
+    /// The bytes of an arrival have been read, so that it is known whether it enters the context as
+    /// text or becomes a descriptor.
     Placed(PlacedArrival),
     /// The host makes a request.
     Host {
@@ -60,7 +61,7 @@ pub enum Input {
     },
     /// Something happened to a child.
     Child {
-        /// The call that made the child, or tried to.
+        /// The call that created the child, or tried to.
         call: CallId,
         /// The event.
         event: ChildEvent,
@@ -93,7 +94,7 @@ pub enum HostRequest {
         /// Arguments as JSON text.
         args: String,
     },
-    /// Cancel the request of this id. A request that is already answered is left alone.
+    /// Cancel the request of this id. Has no effect if the request is already answered.
     Cancel,
     /// Go back in the conversation.
     Goto {
@@ -122,7 +123,7 @@ pub enum Completion {
         /// The outcome.
         result: Result<(), FileError>,
     },
-    /// Outcome of a summary request.
+    /// Outcome of a request to the summary model.
     Summarized {
         /// The pending operation, returned unchanged.
         pending: PendingSummary,
@@ -133,10 +134,10 @@ pub enum Completion {
     TempFile {
         /// The pending operation, returned unchanged.
         pending: PendingTempFile,
-        /// The outcome. A change is durable.
+        /// The outcome. If it is a change, the change is durable.
         result: Result<TempFileReply<Content>, TempFileError>,
     },
-    /// Outcome of a checkpoint operation. A checkpoint that was made is durable.
+    /// Outcome of a checkpoint operation. A new checkpoint is durable.
     Checkpoint(Result<CheckpointReply, CheckpointError>),
     /// Outcome of reading the files for a spawn.
     Fetched {
@@ -147,18 +148,18 @@ pub enum Completion {
     },
     /// The receiver's answer to a message: a durable receipt, or a refusal.
     MessageSent(Answer),
-    /// The processes that this one can write to.
+    /// The processes that this process can write to.
     Listed {
-        /// Visible processes, including this one.
+        /// Reachable processes, including this one.
         known: Vec<Neighbour>,
-        /// Number of further processes that are left out.
+        /// Number of reachable processes that are not in the list.
         hidden: usize,
     },
     /// The timeout of a waiting call has passed.
     TimedOut,
 }
 
-/// What happened to a child, or to the attempt to make one.
+/// An event of a child, or of the attempt to create one.
 #[derive(Clone, Debug)]
 pub enum ChildEvent {
     /// A spawned child exists and is durable.
@@ -166,7 +167,8 @@ pub enum ChildEvent {
         /// Pid of the child.
         child: Pid,
     },
-    /// The child does not exist: the kernel stopped before making it, or another process made it.
+    /// The child does not exist: the kernel stopped before creating it, or the child belongs to the
+    /// process that this one was copied from.
     Absent {
         /// Index of the child within its call, from 0.
         index: u32,
@@ -190,7 +192,7 @@ pub enum ChildEvent {
 /// A signal. A process handles it in every phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The kernel starts to run the process, after birth or after loading its journal.
+    /// Start to run the process: it was created, or loaded from its journal.
     Resume,
     /// End the current turn with a valid history.
     Interrupt,

@@ -1,12 +1,13 @@
-//! Messages between processes. MAIL-1: a message is delivered once, whatever restarts in between.
+//! Messages between processes. MAIL-1: a message is delivered once, even if the sender, the receiver
+//! or the kernel restarts.
 //!
-//! * The sender's outbox is its open call: the call is answered when the receiver has acknowledged,
-//!   and is repeated after a restart.
+//! * The sender has no outbox apart from its open call: the call is answered when the receiver has
+//!   acknowledged the message, and is repeated after a restart.
 //! * The receiver's receipt is the fact
 //!   [`MailFact::Received`](dormouse_proto::record::MailFact::Received), which names the sender's
 //!   call: a repeated message is acknowledged and not delivered again.
-//! * Messages in the mailbox are delivered when the next turn begins, or earlier by a tool
-//!   (`waiting`).
+//! * Messages in the mailbox are delivered to the model when the next turn begins, or earlier by a
+//!   tool (`waiting.rs`).
 //!
 //! A message never ends its receiver: if the mailbox or the budget has no room, the message is
 //! refused.
@@ -28,22 +29,25 @@ use crate::table::placement::Placement;
 use crate::tool::Refusal;
 
 impl State {
-    /// The receipt for a message that this process has received. An ended process still returns it:
-    /// a sender that repeats a message after a restart learns that it was delivered.
+    /// The receipt for a message; `None` if this process has not received the message. An ended
+    /// process still returns receipts, so that a sender that repeats a message after a restart learns
+    /// that it was delivered.
     #[must_use]
     pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
         self.receipts
             .get(&from)
             .filter(|receipts| receipts.contains(call.seq))
-            .map(|_| receipt_of(self.pid))
+            .map(|_| receipt_answer(self.pid))
     }
 }
 
-fn receipt_of(to: Pid) -> Answer {
+/// The answer that acknowledges a message.
+fn receipt_answer(to: Pid) -> Answer {
     Answer::shown(Element::new("message_sent").attribute("to", to))
 }
 
 impl Draft {
+    /// Sends a checked message, or answers the call with the reason why the check refused it.
     pub(super) fn handle_checked_message(
         &mut self,
         call: CallId,
@@ -52,11 +56,13 @@ impl Draft {
         match pending {
             Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(mut pending) => {
+                // A process may always answer a process that it has received a message from.
                 if let Address::Process(pid) = pending.to
                     && self.state.receipts.contains_key(&pid)
                 {
                     pending.to = Address::Correspondent(pid);
                 }
+                // Calls are numbered in order, so that every call before the first pending one is answered.
                 let acked_below = self
                     .state
                     .pending_calls()
@@ -74,7 +80,7 @@ impl Draft {
         }
     }
 
-    /// Receives a message of another process: records it or refuses it, and answers the sender.
+    /// Handles a message of another process: records or refuses it, and answers the sender.
     pub(super) fn receive_message(
         &mut self,
         request_id: Arc<str>,
@@ -84,7 +90,7 @@ impl Draft {
     ) {
         let answer = match (
             self.state.receipt(from, call),
-            self.message_refusal(&envelope),
+            self.find_message_refusal(&envelope),
         ) {
             (Some(receipt), _) => receipt,
             (None, Some(why)) => Answer::failed(why),
@@ -96,15 +102,15 @@ impl Draft {
                     acked_below,
                     message,
                 });
-                receipt_of(self.state.pid)
+                receipt_answer(self.state.pid)
             }
         };
         self.schedule(Effect::AnswerHost { request_id, answer });
         self.handle_new_mail();
     }
 
-    /// Why the message is refused, if it is.
-    fn message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
+    /// Why the message is refused; `None` if it is accepted.
+    fn find_message_refusal(&self, envelope: &PlacedEnvelope) -> Option<String> {
         let pid = self.state.pid;
         let program = &self.state.program;
         let limit = program.limits().max_mailbox;
@@ -124,6 +130,7 @@ impl Draft {
             ));
         }
         let bytes = envelope.opened_bytes();
+        // A process that exceeds this limit ends, so a message that would reach it is refused.
         let left = self
             .state
             .budget
@@ -136,7 +143,8 @@ impl Draft {
         ))
     }
 
-    /// Renders the message. A large text and the transferred descriptors are opened as descriptors.
+    /// Renders the message as XML. A large text and each transferred descriptor are opened as
+    /// descriptors of this process.
     fn render_message(&mut self, from: Pid, envelope: PlacedEnvelope) -> Arc<Message> {
         let mut element = Element::new("process_message")
             .attribute("from", from)
@@ -156,13 +164,13 @@ impl Draft {
         &mut self,
         PlacedDescriptor { mut entry, extent }: PlacedDescriptor,
     ) -> Element {
-        // Names are unique within a table: a name that is taken is dropped.
+        // Names are unique within a table: a name that this process already uses is dropped.
         entry.notes.name = entry
             .notes
             .name
             .filter(|name| self.state.table.named(name).is_none());
         let id = self.state.table.next_id();
-        self.open_as(id.clone(), entry.clone());
+        self.open_under_id(id.clone(), entry.clone());
         listing::listed(&id, &entry, entry.notes.summary.as_deref(), extent).element()
     }
 
@@ -207,9 +215,9 @@ impl Draft {
         known: Vec<Neighbour>,
         hidden: usize,
     ) {
-        let me = self.state.pid;
+        let own_pid = self.state.pid;
         self.complete(call, |draft| {
-            draft.answer_in_full(call, process_list::answer(me, known, hidden))
+            draft.answer_in_full(call, process_list::list_answer(own_pid, known, hidden))
         });
     }
 }

@@ -1,9 +1,9 @@
-//! Escapes the descriptions and schemas of server tools, since the server wrote them and not the
-//! kernel: see [`ShownText`].
+//! Escapes the descriptions and schemas of tools that an MCP server offers. A server could imitate
+//! the XML of the kernel in them to deceive the model; [`ShownText`] explains the rule.
 //!
-//! Descriptions can be altered by escaping. Names and values of parameters cannot, since a call has
-//! to repeat them: if one of them imitates the kernel, the model gets a schema without parameters,
-//! and the description says so. It can still call the tool.
+//! Descriptions can be altered by escaping. Names and values of parameters cannot, since a call must
+//! repeat them. If one of them imitates the kernel, the model gets a schema without parameters, and
+//! the description says so. The model can still call the tool.
 
 use std::sync::Arc;
 
@@ -12,38 +12,38 @@ use dormouse_proto::shown::ShownText;
 use dormouse_proto::xml::imitation::imitates;
 use serde_json::Value;
 
-/// Keys of a JSON schema whose values are only descriptions.
-const DESCRIBING: [&str; 3] = ["description", "title", "$comment"];
+/// Keys of a JSON schema whose values only describe and can therefore be altered.
+const DESCRIPTION_KEYS: [&str; 3] = ["description", "title", "$comment"];
 const ANY_OBJECT: &str = r#"{"type":"object"}"#;
-const NOT_SHOWN: &str =
+const PARAMETERS_NOT_SHOWN: &str =
     "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
 
-/// A name or a value in a schema imitates the kernel.
+/// The error if a name or a value in a schema imitates the kernel.
 struct Imitation;
 
-/// The escaped description and schema of a tool. `remark` is a sentence of the kernel that is
-/// appended to the description. O(n).
-pub(super) fn escaped(offer: &Offer, remark: Option<String>) -> (Arc<str>, Arc<str>) {
+/// Escapes the description and the schema of a tool. `kernel_note` is a sentence of the kernel that
+/// is appended to the description. O(n).
+pub(super) fn escape_tool(offer: &Offer, kernel_note: Option<String>) -> (Arc<str>, Arc<str>) {
     let source = format!("server:{}", offer.server);
-    let described = if remark.is_some() {
+    let original = if kernel_note.is_some() {
         offer.description.trim_start().into()
     } else {
         offer.description.clone()
     };
-    let mut description = ShownText::outside(&source, described);
-    let (schema, hidden) = match escaped_schema(&offer.schema, &source) {
+    let mut description = ShownText::outside(&source, original);
+    let (schema, schema_note) = match escape_schema(&offer.schema, &source) {
         Ok(schema) => (schema, None),
-        Err(Imitation) => (ANY_OBJECT.into(), Some(NOT_SHOWN.to_owned())),
+        Err(Imitation) => (ANY_OBJECT.into(), Some(PARAMETERS_NOT_SHOWN.to_owned())),
     };
-    for remark in remark.into_iter().chain(hidden) {
-        let gap = if description.is_empty() { "" } else { "\n\n" };
-        description = description.then(gap).then(remark);
+    for note in kernel_note.into_iter().chain(schema_note) {
+        let separator = if description.is_empty() { "" } else { "\n\n" };
+        description = description.then(separator).then(note);
     }
     (description.into(), schema)
 }
 
-/// The schema: byte for byte, unless a description in it needs escaping.
-fn escaped_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
+/// Escapes the descriptions in a schema. A schema that needs no escaping is returned byte for byte.
+fn escape_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
     let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
         return if imitates(schema) {
             Err(Imitation)
@@ -58,7 +58,7 @@ fn escaped_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation
     })
 }
 
-/// Escapes the descriptions in place. Returns whether anything changed.
+/// Escapes the descriptions in a schema in place. Returns whether the schema changed.
 fn escape_descriptions(value: &mut Value, source: &str) -> Result<bool, Imitation> {
     match value {
         Value::String(text) if imitates(text) => Err(Imitation),
@@ -69,7 +69,7 @@ fn escape_descriptions(value: &mut Value, source: &str) -> Result<bool, Imitatio
             .iter_mut()
             .try_fold(false, |changed, (key, member)| match member {
                 _ if imitates(key) => Err(Imitation),
-                Value::String(text) if DESCRIBING.contains(&key.as_str()) => {
+                Value::String(text) if DESCRIPTION_KEYS.contains(&key.as_str()) => {
                     Ok(escape_description(text, source) | changed)
                 }
                 member => Ok(escape_descriptions(member, source)? | changed),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_words_stay_byte_for_byte() {
+    fn descriptions_and_schemas_without_imitations_are_unchanged() {
         for schema in [
             r#"{ "type": "object",  "title": "a < b" }"#,
             "no JSON",
@@ -111,21 +111,24 @@ mod tests {
         ] {
             let offered = offer("reads a <file>", schema);
             assert_eq!(
-                escaped(&offered, None),
+                escape_tool(&offered, None),
                 ("reads a <file>".into(), schema.into())
             );
             assert_eq!(
-                &*escaped(&offered, Some("R.".to_owned())).0,
+                &*escape_tool(&offered, Some("R.".to_owned())).0,
                 "reads a <file>\n\nR."
             );
-            assert_eq!(&*escaped(&offer("", schema), Some("R.".to_owned())).0, "R.");
+            assert_eq!(
+                &*escape_tool(&offer("", schema), Some("R.".to_owned())).0,
+                "R."
+            );
         }
     }
 
     #[test]
-    fn what_describes_is_shown_by_the_rule() {
+    fn descriptions_that_imitate_the_kernel_are_escaped() {
         let schema = r#"{"properties":{"q":{"description":"\u001b[1m<fd_error>","enum":["a"]}},"title":"[msg:1]"}"#;
-        let (description, schema) = escaped(
+        let (description, schema) = escape_tool(
             &offer("<message>", schema),
             Some("called `<ref>`".to_owned()),
         );
@@ -153,10 +156,10 @@ mod tests {
             r#"{"properties":{"q":{"default":"[msg:3]"}}}"#,
             "<fd_result>",
         ] {
-            let (description, shown) = escaped(&offer("reads", schema), None);
+            let (description, shown) = escape_tool(&offer("reads", schema), None);
             assert_eq!(
                 (&*description, &*shown),
-                (&*format!("reads\n\n{NOT_SHOWN}"), ANY_OBJECT),
+                (&*format!("reads\n\n{PARAMETERS_NOT_SHOWN}"), ANY_OBJECT),
                 "{schema}"
             );
         }

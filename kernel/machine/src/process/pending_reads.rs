@@ -1,8 +1,9 @@
-//! Pending reads: which reads a process waits for, and how their results continue its calls.
+//! Pending reads: requests the reads that a process waits for, and continues its calls with their
+//! results. `read.rs` explains what a read is, `arrival.rs` what an arrival is.
 //!
-//! The calls of a model start in order, and none starts while the read of an earlier call is
-//! pending, so that a later call sees the names that an earlier one assigned. Arrivals are read in
-//! order of arrival: the shell performs one such read at a time.
+//! The tool calls of a model start in order, and no call starts while the read of an earlier call is
+//! pending, so that a later call sees the names that an earlier call gave to descriptors. The shell
+//! reads one arrival at a time, in their order.
 
 use std::sync::Arc;
 
@@ -21,39 +22,40 @@ use crate::tool::Outcome;
 use dormouse_content::{Content, ReadQuota};
 
 impl Decision {
-    /// Performs the reads that need at most `bytes` of contents in memory, and decides on their
-    /// results. Other reads stay in the decision, and so does an arrival behind a pending one.
+    /// Performs each read that needs at most `bytes` bytes, all of them in memory, and decides on its
+    /// result. Other reads stay in the decision. An arrival stays as well if an earlier arrival is
+    /// still being read.
     pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
-        let is_next = self.state.pending_reads.arrivals <= 1;
+        let is_only_arrival = self.state.pending_reads.arrivals <= 1;
         self.perform_reads(now_ms, |read| {
-            if read.call().is_none() && !is_next {
+            if read.call().is_none() && !is_only_arrival {
                 return None;
             }
             read.perform(&ReadQuota::inline(bytes))
         })
     }
 
-    /// Performs all reads at once, including reads from disk. For drivers without actors: the
-    /// handler of an actor must not block on it.
+    /// Performs all reads at once, including reads from disk. For callers without actors, such as
+    /// tests: an actor must not block on a read.
     pub fn read_all(self, now_ms: u64) -> Self {
         self.perform_reads(now_ms, |read| read.perform(ReadQuota::unlimited()))
     }
 
     fn perform_reads(mut self, now_ms: u64, perform: impl Fn(&Read) -> Option<Input>) -> Self {
-        let mut left = Vec::new();
+        let mut remaining = Vec::new();
         while !self.reads.is_empty() {
             for read in std::mem::take(&mut self.reads) {
                 match perform(&read) {
                     Some(input) => self.decide_next(input, now_ms),
-                    None => left.push(read),
+                    None => remaining.push(read),
                 }
             }
         }
-        self.reads = left;
+        self.reads = remaining;
         self
     }
 
-    /// Decides on one more input, in the same step.
+    /// Decides on one more input and appends the result to this decision.
     fn decide_next(&mut self, input: Input, now_ms: u64) {
         let Self {
             facts,
@@ -68,20 +70,21 @@ impl Decision {
     }
 }
 
-/// The pending reads of a process. They are part of no fact and of no image, since a process that
-/// comes back from its journal requests its reads again. They are therefore ignored when states are
-/// compared.
+/// The pending reads of a process. They are not stored, since a process that is loaded from its
+/// journal requests its reads again. A comparison of states therefore ignores them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingReads {
+    /// Calls with a pending read.
     calls: Vec<CallId>,
+    /// Number of arrivals with a pending read.
     arrivals: usize,
-    /// Calls from before a restart that are repeated once the read of an earlier call is done or
-    /// the process is continued.
+    /// Calls from before a restart. They are repeated once the read of an earlier call has finished
+    /// or the process is continued.
     to_repeat: Vec<CallId>,
 }
 
 impl PendingReads {
-    pub(super) fn has(&self, call: CallId) -> bool {
+    pub(super) fn is_reading(&self, call: CallId) -> bool {
         self.calls.contains(&call)
     }
 
@@ -97,7 +100,8 @@ impl PendingReads {
         }
     }
 
-    /// Forgets the reads of all calls, which are abandoned. Reads of arrivals continue.
+    /// Removes the pending reads of all calls, since the calls are abandoned. Reads of arrivals
+    /// continue.
     pub(super) fn end_calls(&mut self) {
         self.calls.clear();
         self.to_repeat.clear();
@@ -116,10 +120,10 @@ impl PendingReads {
         self.arrivals = self.arrivals.saturating_sub(1);
     }
 
-    /// Ends the read of a call. Returns whether one was pending.
-    pub(super) fn end(&mut self, call: CallId) -> bool {
+    /// Removes the pending read of a call. Returns whether there was one.
+    pub(super) fn finish(&mut self, call: CallId) -> bool {
         let before = self.calls.len();
-        self.calls.retain(|reading| *reading != call);
+        self.calls.retain(|reading_call| *reading_call != call);
         self.calls.len() < before
     }
 }
@@ -206,25 +210,25 @@ impl Draft {
         }
     }
 
-    /// Handles the result of a read. It is stale if the call is no longer open (CALL-1).
-    pub(super) fn handle_read_result(&mut self, call: CallId, found: ReadResult) {
+    /// Handles the result of a read. The result is stale if the call is no longer open (CALL-1).
+    pub(super) fn handle_read_result(&mut self, call: CallId, result: ReadResult) {
         let is_open = self
             .state
             .pending_calls()
             .iter()
             .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
-        if !self.state.pending_reads.end(call) || !is_open {
+        if !self.state.pending_reads.finish(call) || !is_open {
             return;
         }
         // A stopped process starts nothing: the call reads again when the process is continued.
-        if self.state.is_stopped() && found.begins_work() {
+        if self.state.is_stopped() && result.begins_work() {
             if self.pending_call(call).called {
                 self.state.pending_reads.repeat_later(call);
             }
             return;
         }
         let caller = self.caller();
-        match found {
+        match result {
             ReadResult::Tool(outcome) => self.handle_outcome(call, outcome),
             ReadResult::Arguments(arguments) => self.handle_arguments(call, arguments),
             ReadResult::Spawn(pending) => self.handle_checked_spawn(call, pending),
@@ -250,13 +254,13 @@ impl Draft {
         match arguments {
             Ok(expanded) => {
                 let args = expanded.map_or_else(|| self.pending_call(call).args.clone(), Arc::from);
-                self.begin_outside(call, tool, args);
+                self.begin_external_call(call, tool, args);
             }
             Err(error) => self.answer_in_full(call, error.answer()),
         }
     }
 
-    pub(super) fn begin_outside(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
+    pub(super) fn begin_external_call(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
         let written = self.pending_call(call).args.clone();
         self.record_intent(call);
         self.schedule(Effect::Begin {

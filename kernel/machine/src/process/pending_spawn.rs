@@ -1,4 +1,5 @@
-//! A checked spawn, the files that are fetched for it, and the preloads that the child gets.
+//! Data of a spawn: the checked call, the files that the shell fetches for it, and the *preloads* of
+//! the child, which are contents that its system prompt shows from the start.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -12,8 +13,7 @@ use crate::tool::Refusal;
 use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
 use dormouse_program::Program;
 
-/// Limit for the preloads of one child, as they are shown: all of them are part of its system
-/// prompt.
+/// Maximum size of the preloads of one child, as its system prompt shows them.
 pub const MAX_PRELOAD_BYTES: u64 = 16 << 20;
 
 /// A preload as an element of the system prompt.
@@ -24,16 +24,13 @@ pub struct ShownPreload {
     bytes: u64,
 }
 
-/// Result of reading a preload.
-type ReadResult<T> = Result<T, Unreadable>;
-
 impl ShownPreload {
     /// A file, under the path by which it was requested. O(n).
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
-    pub fn file(path: &str, content: &Reader<'_>) -> ReadResult<Self> {
-        Self::of(
+    pub fn file(path: &str, content: &Reader<'_>) -> Result<Self, Unreadable> {
+        Self::from_reader(
             Element::new("preload_file").attribute("path", path),
             content,
         )
@@ -43,8 +40,8 @@ impl ShownPreload {
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
-    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> ReadResult<Self> {
-        Self::of(
+    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> Result<Self, Unreadable> {
+        Self::from_reader(
             Element::new("preload_temp_file")
                 .attribute("temp_file_id", id)
                 .attribute("version", version),
@@ -56,18 +53,23 @@ impl ShownPreload {
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
-    pub fn descriptor(id: &FdId, entry: &Entry<Content>, quota: &ReadQuota) -> ReadResult<Self> {
+    pub fn descriptor(
+        id: &FdId,
+        entry: &Entry<Content>,
+        quota: &ReadQuota,
+    ) -> Result<Self, Unreadable> {
         let element = Element::new("preload_fd")
             .attribute("fd", id)
             .attribute_if("name", entry.notes.name.as_ref())
             .attribute("source", &entry.source)
             .attribute_if("summary", entry.notes.summary.as_ref());
-        Self::of(element, &entry.content.reader(quota))
+        Self::from_reader(element, &entry.content.reader(quota))
     }
 
-    fn of(element: Element, content: &Reader<'_>) -> ReadResult<Self> {
+    /// Fills `element` with the content.
+    fn from_reader(element: Element, content: &Reader<'_>) -> Result<Self, Unreadable> {
         let bytes = content.shown_bytes()? as u64;
-        // A preload over the limit is refused later: do not read it.
+        // A preload over the limit is refused later by its size, so its text is not read.
         let text = if bytes > MAX_PRELOAD_BYTES {
             ByteString::new()
         } else {
@@ -83,11 +85,11 @@ impl ShownPreload {
         })
     }
 
-    /// A file of a program, which is in memory. O(n).
+    /// A file that is part of a program and therefore in memory. O(n).
     #[must_use]
     pub fn bytes(path: &str, bytes: Bytes) -> Self {
         let content = Content::new(bytes);
-        Self::file(path, &content.unbounded()).expect("what is in memory can be read")
+        Self::file(path, &content.unbounded()).expect("a content in memory can be read")
     }
 
     /// The element as XML.
@@ -97,14 +99,15 @@ impl ShownPreload {
     }
 }
 
-/// A checked call. It accompanies the work and is returned with its outcome.
+/// A checked call of `spawn`. The shell returns it with the fetched files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingSpawn {
     /// Program of the child.
     pub program: Program,
     /// Initial input of the child.
     pub query: String,
-    /// Descriptors of the child, under the ids of its parent, with their elements.
+    /// Descriptors that the child preloads, under the ids of its parent, with their elements for the
+    /// system prompt.
     pub descriptors: Vec<(FdId, Entry<Content>, ShownPreload)>,
     /// Files to fetch, as the model wrote their paths.
     pub files: Vec<String>,
@@ -147,23 +150,23 @@ pub enum FetchError {
     Internal(String),
 }
 
-/// What a process starts with in addition to the preloads of its program.
+/// The preloads of a process in addition to the preloads of its program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preloads {
-    /// Descriptors for its table, if its program has descriptors.
+    /// Descriptors for the process's table; ignored if its program has no descriptors.
     pub descriptors: Vec<(FdId, Entry<Content>)>,
-    /// Elements for its system prompt, in order.
+    /// Elements for the system prompt, in order.
     pub shown: Vec<ShownPreload>,
 }
 
 impl PendingSpawn {
-    /// Whether nothing has to be fetched, so that the child can be created at once.
+    /// Whether no file has to be fetched, so that the child can be created at once.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.files.is_empty() && self.temp_files.is_empty()
     }
 
-    /// The preloads of the child, once the missing files are fetched.
+    /// Combines the fetched files and the descriptors into the preloads of the child.
     ///
     /// # Errors
     /// A file was not fetched, or the preloads exceed the limit.

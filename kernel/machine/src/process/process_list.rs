@@ -1,4 +1,4 @@
-//! The list of the processes that a process can write to.
+//! The answer of `list_processes`: the processes that the calling process can send messages to.
 
 use std::cmp::Reverse;
 
@@ -32,39 +32,40 @@ impl Relation {
     }
 }
 
-/// The answer of `list_processes` for process `me`: nearest relations first, newest first within each. `hidden` is the
-/// number of reachable processes that are not in `known`.
-pub(super) fn answer(me: Pid, mut known: Vec<Neighbour>, hidden: usize) -> Answer {
-    let parent = known
+/// The answer of `list_processes` for process `own_pid`: the nearest relations come first, and the
+/// newest processes first within each relation. `hidden` is the number of reachable processes that
+/// are not in `processes`.
+pub(super) fn list_answer(own_pid: Pid, mut processes: Vec<Neighbour>, hidden: usize) -> Answer {
+    let parent = processes
         .iter()
-        .find(|row| row.pid == me)
-        .and_then(|row| row.parent);
-    let relation = |row: &Neighbour| match row {
-        row if row.pid == me => Relation::Oneself,
-        row if Some(row.pid) == parent => Relation::Parent,
-        row if row.parent == Some(me) => Relation::Child,
-        row if parent.is_some() && row.parent == parent => Relation::Sibling,
+        .find(|process| process.pid == own_pid)
+        .and_then(|process| process.parent);
+    let relation = |process: &Neighbour| match process {
+        process if process.pid == own_pid => Relation::Oneself,
+        process if Some(process.pid) == parent => Relation::Parent,
+        process if process.parent == Some(own_pid) => Relation::Child,
+        process if parent.is_some() && process.parent == parent => Relation::Sibling,
         _ => Relation::Other,
     };
-    known.sort_by_key(|row| (relation(row), Reverse(row.pid)));
-    let more = known.len().saturating_sub(MAX_SHOWN_PROCESSES) + hidden;
-    known.truncate(MAX_SHOWN_PROCESSES);
+    processes.sort_by_key(|process| (relation(process), Reverse(process.pid)));
+    let more = processes.len().saturating_sub(MAX_SHOWN_PROCESSES) + hidden;
+    processes.truncate(MAX_SHOWN_PROCESSES);
     let list = Element::new("process_list")
-        .attribute("count", known.len())
+        .attribute("count", processes.len())
         .attribute_if("not_shown", (more > 0).then_some(more));
-    let element = |row: &Neighbour| {
+    let element = |process: &Neighbour| {
         Element::new("process")
-            .attribute("pid", row.pid)
-            .attribute("relation", relation(row).word())
-            .attribute("program", &row.program)
-            .attribute_if("name", row.name.as_ref())
-            .attribute_if("parent", row.parent)
-            .attribute("status", row.status)
+            .attribute("pid", process.pid)
+            .attribute("relation", relation(process).word())
+            .attribute("program", &process.program)
+            .attribute_if("name", process.name.as_ref())
+            .attribute_if("parent", process.parent)
+            .attribute("status", process.status)
     };
     Answer::shown(
-        known
+        processes
             .iter()
-            .fold(list, |list, row| list.child(element(row))),
+            .fold(list, |list, process| list.child(element(process))),
     )
 }
 
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_come_first() {
+    fn processes_are_sorted_by_relation_then_newest_first() {
         let rows = vec![
             row(1, None),
             row(2, Some(1)),
@@ -100,7 +101,7 @@ mod tests {
             }],
         ]
         .concat();
-        let answer = answer(Pid(2), rows, 0);
+        let answer = list_answer(Pid(2), rows, 0);
         let document = roxmltree::Document::parse(&answer.text).unwrap();
         let seen: Vec<_> = document
             .root_element()
@@ -127,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_counted() {
+    fn omitted_processes_are_counted() {
         let rows = (1..=150)
             .map(|pid| row(pid, (pid > 1).then_some(1)))
             .collect();
-        let text = answer(Pid(1), rows, 7).text;
+        let text = list_answer(Pid(1), rows, 7).text;
         assert!(
             text.starts_with("<process_list count=\"100\" not_shown=\"57\">"),
             "{text}"

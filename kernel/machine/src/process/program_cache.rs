@@ -1,5 +1,6 @@
-//! A cache of what all processes of one program share. It is filled by the first process and stored
-//! with the program, so that creating or forking a process does not repeat the work.
+//! Caches the toolbox, the files and the system prompt that all processes of one program share. The
+//! first process fills the cache, and the program holds it, so that creating or forking a process
+//! does not repeat the work.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,12 +11,12 @@ use super::toolbox::{HostContext, Toolbox};
 use dormouse_content::Content;
 use dormouse_program::Program;
 
-/// What the processes of one program share under one host context.
+/// Values that all processes of one program share under one host context.
 pub(crate) struct ProgramCache {
     host: HostContext,
     pub(super) toolbox: Arc<Toolbox>,
-    /// Toolbox of the first process with other tools than `toolbox`: with tools of servers, or
-    /// frozen in an earlier run of the kernel.
+    /// The toolbox of the first process whose stored tools differ from `toolbox`, because they
+    /// include server tools or were chosen in an earlier run of the kernel.
     frozen: OnceLock<Arc<Toolbox>>,
     /// The files of the program, as a content.
     pub(super) bundle: Content,
@@ -24,8 +25,8 @@ pub(crate) struct ProgramCache {
 }
 
 impl ProgramCache {
-    /// The cache of `program`. Compares the host context with the cached one; a kernel with another
-    /// context builds a cache each time.
+    /// The cache of `program`. The program holds one cache, for the host context of the first call. A
+    /// kernel with another host context builds a new cache each time.
     pub(super) fn for_program(program: &Program, host: &HostContext) -> Arc<Self> {
         let cached = program.shared(|| Arc::new(Self::new(program, host)));
         if cached.host == *host {
@@ -45,8 +46,8 @@ impl ProgramCache {
         }
     }
 
-    /// The toolbox of a process with these frozen tools, shared with other processes that have the
-    /// same.
+    /// The toolbox of a process that was created with these tools. Processes with the same tools
+    /// share it.
     pub(super) fn frozen_toolbox(
         &self,
         program: &Program,
@@ -54,22 +55,23 @@ impl ProgramCache {
         outside: &Arc<[OutsideTool]>,
     ) -> Arc<Toolbox> {
         let kernel_tools = self.host.kernel_tools;
-        let make = || {
+        let build_toolbox = || {
             let (specs, outside) = (specs.clone(), outside.clone());
             Arc::new(Toolbox::frozen(program, kernel_tools, specs, outside))
         };
-        if self.toolbox.is(specs, outside) {
+        if self.toolbox.has_exactly(specs, outside) {
             return self.toolbox.clone();
         }
-        let cached = self.frozen.get_or_init(make);
-        if cached.is(specs, outside) {
+        let cached = self.frozen.get_or_init(build_toolbox);
+        if cached.has_exactly(specs, outside) {
             cached.clone()
         } else {
-            make()
+            build_toolbox()
         }
     }
 
-    /// The system prompt that `compose` makes; cached for processes without preloads of their own.
+    /// Returns the system prompt that `compose` builds. The prompt is cached for processes without
+    /// preloads of their own.
     pub(super) fn system(&self, preloads: &Preloads, compose: impl FnOnce() -> String) -> Arc<str> {
         match preloads.shown.is_empty() {
             true => self.system.get_or_init(|| compose().into()).clone(),

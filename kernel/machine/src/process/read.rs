@@ -1,11 +1,11 @@
 //! Reads: access to content bytes on behalf of a decision.
 //!
 //! A decision never looks at bytes, since contents can be large and on disk. It returns a [`Read`]
-//! instead, which is self-contained. The shell performs a small read at once and any other outside
-//! of the actor, and the result comes back as [`Completion::Read`]. A read has no side effect: it
-//! needs no intent, waits for no fact, and is repeated after a restart.
+//! instead, which holds everything that is needed to perform it. The shell performs a small read at
+//! once and any other read outside of the process actor; the result comes back as an [`Input`]. A
+//! read has no side effect: no fact is journalled before it, and it is repeated after a restart.
 //!
-//! `pending_reads.rs` decides which reads are requested and what follows from their results.
+//! `pending_reads.rs` requests reads and handles their results.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct Read {
     pub(super) now_ms: u64,
 }
 
-/// What is read.
+/// The bytes that a read accesses, with all inputs of the computation on them.
 #[derive(Clone, Debug)]
 pub(super) enum ReadSubject {
     /// Bytes that a call needs before it can start or be answered.
@@ -54,7 +54,7 @@ pub(super) enum ReadSubject {
         version: u64,
         content: Content,
     },
-    /// An arrival from outside of the process.
+    /// Input from outside of the process.
     Arrival(Arrival),
 }
 
@@ -125,8 +125,8 @@ impl Read {
         )
     }
 
-    /// Performs the read. `None` if the quota does not allow it; then the read has had no effect
-    /// and can be performed again.
+    /// Performs the read. Returns `None` if the quota does not allow it; the read can then be
+    /// performed again with another quota.
     #[must_use]
     pub fn perform(&self, quota: &ReadQuota) -> Option<Input> {
         let Self {
@@ -139,9 +139,9 @@ impl Read {
             now_ms: *now_ms,
             quota,
         };
-        let found = |call: &CallId, found| Input::Completed {
+        let completed = |call: &CallId, result| Input::Completed {
             call: *call,
-            result: Completion::Read(found),
+            result: Completion::Read(result),
         };
         let input = match subject {
             ReadSubject::Call {
@@ -152,9 +152,9 @@ impl Read {
                 program,
             } => {
                 let settings = &settings.unwrap_or_default();
-                // Arguments are parsed and their values copied.
+                // Arguments are parsed and their values copied, hence twice their length.
                 quota.charge(args.len().saturating_mul(2)).ok()?;
-                found(
+                completed(
                     call,
                     purpose.read(
                         &Call {
@@ -172,7 +172,7 @@ impl Read {
                 call,
                 output,
                 source,
-            } => found(
+            } => completed(
                 call,
                 ReadResult::Output(placer.output(output.clone(), source)),
             ),
@@ -181,13 +181,13 @@ impl Read {
                 id,
                 version,
                 content,
-            } => found(
+            } => completed(
                 call,
                 ReadResult::TempFile(placer.temp_file((*id, *version), content)),
             ),
             ReadSubject::Arrival(arrival) => Input::Placed(arrival.clone().place(&placer)),
         };
-        // A result that was computed after the quota ran out may be based on a failed read.
+        // If the quota ran out during the computation, the result may be based on a failed read.
         (!quota.is_used_up()).then_some(input)
     }
 }

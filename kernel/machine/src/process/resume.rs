@@ -1,7 +1,7 @@
-//! Starts a process: a new one, or one that was loaded from its journal.
+//! Starts a new process, or resumes a process that was loaded from its journal.
 //!
-//! What is started depends on the phase. A spawn that had begun looks for its child before it reads
-//! its files again (`FindChild`, answered by the child's end or by `Absent`).
+//! The phase decides which calls are started or repeated. A spawn that was in flight first looks for
+//! its child (`FindChild`), and spawns again only if the child does not exist.
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
@@ -11,16 +11,17 @@ use super::decide::Draft;
 use super::toolbox::BoundTool;
 use super::{Effect, Report};
 
-const UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is \
+/// Answer to a call that was in flight at a restart and is not repeatable.
+const EFFECT_UNKNOWN: &str = "Interrupted: this call was begun and its result never came. Its effect is \
 unknown. Look before you call it again.";
 
 impl Draft {
-    /// Starts the process. A pending model call is issued again under the same id. A tool call that
-    /// was in flight is repeated only if that is harmless (CALL-2); children are looked up by their
-    /// origin, so that none is created twice. A stopped process resumes nothing.
+    /// Starts or resumes the process. A pending model call is made again under the same id. A tool
+    /// call that was in flight is repeated only if it is repeatable (CALL-2). Children are looked up
+    /// by their origin, so that no child is created twice. A stopped process resumes no call.
     ///
-    /// The intent of a repeated call is journalled again, so that nothing starts while the store
-    /// accepts no facts.
+    /// The intent of a repeated call is journalled again, so that no call starts while the store
+    /// cannot write.
     pub(super) fn resume(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             self.emit(ControlFact::Frozen);
@@ -44,7 +45,7 @@ impl Draft {
         }
     }
 
-    /// Calls with background children, except those that are still open.
+    /// Calls that are answered and have a background child.
     fn background_calls(&self) -> Vec<CallId> {
         let is_open = |call: &CallId| {
             self.state
@@ -60,7 +61,7 @@ impl Draft {
             .collect()
     }
 
-    /// Continues in the current phase, with nothing in flight.
+    /// Continues in the current phase, with no call in flight.
     pub(super) fn resume_phase(&mut self) {
         self.background_calls()
             .into_iter()
@@ -74,7 +75,7 @@ impl Draft {
             } => self.handle_stop_reason(stop),
             Phase::Thinking { call } => {
                 // A late summary may have used up the rest of the budget.
-                if self.ends_at_limit() {
+                if self.end_if_limit_reached() {
                     return;
                 }
                 self.emit(CallFact::ModelCalled { call });
@@ -85,14 +86,14 @@ impl Draft {
         }
     }
 
-    /// Repeats a call that was in flight when the kernel stopped, or answers it as "effect
-    /// unknown".
-    pub(super) fn repeat_or_answer(&mut self, call: CallId, tool: &BoundTool) {
+    /// Repeats a call that was in flight when the kernel stopped. A call that is not repeatable is
+    /// answered with the error that its effect is unknown.
+    pub(super) fn repeat_or_answer_unknown(&mut self, call: CallId, tool: &BoundTool) {
         if self.is_repeatable(call, tool) {
             self.emit(CallFact::ToolCalled { call });
             self.execute_call(call, tool);
         } else {
-            self.answer(call, Answer::failed(UNKNOWN), 0);
+            self.answer(call, Answer::failed(EFFECT_UNKNOWN), 0);
         }
     }
 }

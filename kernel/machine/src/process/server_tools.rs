@@ -1,8 +1,8 @@
 //! Adds the tools of MCP servers to the image of a new process.
 //!
-//! The tools are chosen once, from what the servers offer at birth, and are part of the image. A
-//! later change of the offer or a restart of the kernel therefore does not change the bytes that
-//! the model is sent (HIST-1).
+//! The tools are chosen once, from those that the servers offer when the process is created, and are
+//! stored in the image. Neither a later change on the server nor a restart of the kernel therefore
+//! changes the bytes that are sent to the model (HIST-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::toolbox::{HostContext, apply_choice};
 use super::{Image, offered_tool};
 use dormouse_program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
 
-/// Longest tool name that providers accept, in bytes.
-const LONGEST_NAME: usize = 64;
+/// Maximum length of a tool name that providers accept, in bytes.
+const MAX_NAME_BYTES: usize = 64;
 
 /// The program selects a tool that the server does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,8 +29,9 @@ pub struct MissingServerTool {
     pub offered: String,
 }
 
-/// Adds the server tools that the program selects to the tools of an unborn process. A tool is
-/// called `server__tool` unless the program names it; names are unique.
+/// Adds the server tools that the program selects to the image of a new process. `offers` holds every
+/// tool of every server. A tool gets the alias that the program sets, or its own name with the
+/// prefix of its server; names are unique.
 ///
 /// # Errors
 /// [`MissingServerTool`] if a selected tool is missing and its server is not optional.
@@ -40,7 +41,7 @@ pub fn add_server_tools(
     host: &HostContext,
     offers: &[Offer],
 ) -> Result<(), MissingServerTool> {
-    let mut list = ToolList {
+    let mut tool_list = ToolList {
         // Kernel tool names are reserved even if the program does not use them.
         reserved: image
             .tools
@@ -59,55 +60,57 @@ pub fn add_server_tools(
             .collect();
         match &choice.served {
             Served::All => offered.iter().for_each(|offer| {
-                list.add(choice, offer, &ToolChoice::plain(offer.name.to_string()))
+                tool_list.add_tool(choice, offer, &ToolChoice::plain(offer.name.to_string()))
             }),
             Served::Named(tools) => {
                 for tool in tools {
                     match offered.iter().find(|offer| *offer.name == *tool.name) {
-                        Some(offer) => list.add(choice, offer, tool),
+                        Some(offer) => tool_list.add_tool(choice, offer, tool),
                         None if choice.server.optional => {}
-                        None => return Err(not_offered(choice, tool, &offered)),
+                        None => return Err(missing_tool_error(choice, tool, &offered)),
                     }
                 }
             }
         }
     }
-    (image.tools, image.outside) = (list.specs.into(), list.outside.into());
+    (image.tools, image.outside) = (tool_list.specs.into(), tool_list.outside.into());
     Ok(())
 }
 
 /// The aliases that the program gives to server tools.
 fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
-    let named = program
+    let tool_lists = program
         .servers()
         .iter()
         .filter_map(|choice| match &choice.served {
             Served::All => None,
             Served::Named(tools) => Some(tools),
         });
-    named
+    tool_lists
         .flatten()
         .filter_map(|tool| tool.alias.as_deref().map(Arc::from))
 }
 
+/// The tools of a new process while server tools are added.
 struct ToolList {
+    /// Names that a further tool must not get.
     reserved: BTreeSet<Arc<str>>,
     specs: Vec<ToolSpec>,
     outside: Vec<OutsideTool>,
 }
 
 impl ToolList {
-    fn add(&mut self, choice: &ServerChoice, offer: &Offer, tool: &ToolChoice) {
+    fn add_tool(&mut self, choice: &ServerChoice, offer: &Offer, tool: &ToolChoice) {
         let name = match &tool.alias {
             Some(alias) => alias.as_str().into(),
-            None => self.free_name(choice, &offer.name),
+            None => self.reserve_unused_name(choice, &offer.name),
         };
-        // The description says how the server calls the tool, since the server's instructions and
-        // its other tools refer to that name.
+        // The description of a renamed tool states the original name, since the server's
+        // instructions and its other tools refer to that name.
         let is_renamed =
             tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
-        let remark = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
-        let (description, schema) = offered_tool::escaped(offer, remark);
+        let name_note = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
+        let (description, schema) = offered_tool::escape_tool(offer, name_note);
         let spec = ToolSpec {
             name,
             description,
@@ -127,27 +130,27 @@ impl ToolList {
         self.specs.push(spec);
     }
 
-    /// A valid and unused name: prefix and tool name; if that is reserved, `server__tool`; if that
-    /// is reserved as well, the same with a number.
-    fn free_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
-        let short = valid_name(&format!("{}{tool}", choice.prefix));
-        let full = valid_name(&format!("{}__{tool}", choice.server.name));
+    /// Chooses and reserves a valid name: prefix and tool name; if that is taken, `server__tool`; if
+    /// that is taken as well, `server__tool_2` and so on.
+    fn reserve_unused_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
+        let short = replace_invalid_chars(&format!("{}{tool}", choice.prefix));
+        let full = replace_invalid_chars(&format!("{}__{tool}", choice.server.name));
         let numbered = (2..).map(|number: usize| with_suffix(&full, &format!("_{number}")));
         let candidates = [with_suffix(&short, ""), with_suffix(&full, "")];
-        let free = candidates
+        let unused = candidates
             .into_iter()
             .chain(numbered)
             .map(Arc::<str>::from)
             .find(|name| !name.is_empty() && !self.reserved.contains(name))
             .expect("there are more names than tools");
-        debug_assert!(is_tool_name(&free), "{free}");
-        self.reserved.insert(free.clone());
-        free
+        debug_assert!(is_tool_name(&unused), "{unused}");
+        self.reserved.insert(unused.clone());
+        unused
     }
 }
 
-/// Replaces every character that providers do not accept in a tool name.
-fn valid_name(name: &str) -> String {
+/// Replaces every character that providers do not accept in a tool name by `_`.
+fn replace_invalid_chars(name: &str) -> String {
     name.chars()
         .map(|c| match c {
             '_' | '-' => c,
@@ -157,13 +160,17 @@ fn valid_name(name: &str) -> String {
         .collect()
 }
 
-/// The name with a suffix, truncated so that both fit. `name` is ASCII.
+/// Appends a suffix to an ASCII name, which is truncated so that both fit into the maximum length.
 fn with_suffix(name: &str, suffix: &str) -> String {
-    let len = name.len().min(LONGEST_NAME - suffix.len());
+    let len = name.len().min(MAX_NAME_BYTES - suffix.len());
     format!("{}{suffix}", &name[..len])
 }
 
-fn not_offered(choice: &ServerChoice, tool: &ToolChoice, offered: &[&Offer]) -> MissingServerTool {
+fn missing_tool_error(
+    choice: &ServerChoice,
+    tool: &ToolChoice,
+    offered: &[&Offer],
+) -> MissingServerTool {
     let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
     let offered = if names.is_empty() {
         "none".to_owned()

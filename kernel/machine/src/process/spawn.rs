@@ -1,5 +1,6 @@
-//! `spawn`: from a call to a child. Files that the machine does not hold are fetched first. A call
-//! from before a restart looks for its child before anything is done again.
+//! `spawn`: creates a child that runs a program. The steps are: check the call, reserve a share of
+//! the budget, fetch the files that the child preloads, create the child. A call from before a
+//! restart first looks for its child, so that no second child is created.
 
 use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
@@ -54,13 +55,13 @@ impl Draft {
 
     /// Checks the limits on children and reserves the share of the child.
     fn reserve_for_spawn(&mut self, call: CallId, pending: &PendingSpawn) -> Result<(), Refusal> {
-        self.check_room(call, 1)?;
+        self.check_child_limits(call, 1)?;
         let program = &pending.program;
         let access = self.state.access;
         self.reserve_shares(call, &[0], (program, program.budget()), access)
     }
 
-    /// Answers a spawn that creates no child: returns its share and tells the model why.
+    /// Answers a spawn that creates no child with the reason, and returns the reserved share.
     pub(super) fn refuse_spawn(&mut self, call: CallId, refusal: Refusal) {
         self.return_share(call, 0, Some(Usage::default()));
         self.answer_in_full(call, refusal.into());
@@ -85,7 +86,7 @@ impl Draft {
             Err(refusal) => self.refuse_spawn(call, refusal),
             Ok(preloads) => {
                 let child = self.new_child(call, pending, &preloads);
-                // A child that may exist was looked for before the spawn was repeated.
+                // After a restart, this is reached only when the lookup found no child.
                 self.schedule(Effect::StartChildren {
                     children: vec![child],
                     may_exist: false,
@@ -100,7 +101,7 @@ impl Draft {
         PendingSpawn { program, query, .. }: &PendingSpawn,
         preloads: &Preloads,
     ) -> Child {
-        // The query is text of a model, which may quote others: it is shown as untrusted input.
+        // The query is text of a model, which may quote others: it is rendered as untrusted input.
         let input = InputPart::new(USER_INPUT, query.clone()).into();
         let birth = Birth {
             access: self.state.access,
@@ -126,8 +127,8 @@ impl Draft {
         }
     }
 
-    /// Handles the start of a child: a call that does not wait for its end is answered with its
-    /// pid.
+    /// Handles the start of a child. A call that does not wait for the child's end is answered with
+    /// the child's pid.
     pub(super) fn handle_child_started(&mut self, call: CallId, child: Pid) {
         let Some(pending_call) = self.state.unanswered_call(call) else {
             return;
@@ -146,16 +147,16 @@ impl Draft {
         self.continue_turn(caller);
     }
 
-    /// Handles a child that does not exist. An open spawn starts again. A background child is
-    /// reported as lost, also if its call is not answered yet: a branch can begin between the two.
-    /// A share that was reserved for a child of a finished call is returned.
+    /// Handles a child that does not exist. An open spawn call starts again. A background child is
+    /// reported as lost, even if its call is not answered yet, since the journal can be copied between
+    /// the two facts. The share of a child of a finished call is returned.
     pub(super) fn handle_child_absent(&mut self, call: CallId, index: u32) {
         if self.state.unanswered_call(call).is_some() {
             let caller = self.caller();
             if let Some(child) = self.state.background.get(&call).copied() {
                 self.return_share(call, index, Some(Usage::default()));
                 self.answer_in_full(call, self.spawned_answer(self.pending_call(call), child));
-                self.report_lost(call, child);
+                self.report_lost_child(call, child);
             } else if let Some(ProcessHandler::Spawn { pending, .. }) = self.process_handler(call) {
                 self.start_spawn(call, pending);
             }
@@ -163,7 +164,7 @@ impl Draft {
         }
         self.return_share(call, index, Some(Usage::default()));
         if let Some(child) = self.state.background.get(&call).copied() {
-            self.report_lost(call, child);
+            self.report_lost_child(call, child);
         }
         self.continue_with_returned_shares();
     }

@@ -1,7 +1,7 @@
-//! The state of a process between two facts, and the image that it is restored from.
+//! The state of a process in memory, and its conversion from and to an [`Image`], the form in which
+//! it is stored.
 //!
-//! [`State`] has private fields and no serde: what is stored is an [`Image`], and
-//! [`State::from_image`] validates it.
+//! [`State`] has private fields and no serde: [`State::from_image`] validates a stored image.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use dormouse_content::Content;
 use dormouse_program::{ModelChoice, Program};
 
 /// The parameter names by which providers limit the tokens of a reply.
-const BOUNDS: [&str; 4] = [
+const REPLY_LIMIT_NAMES: [&str; 4] = [
     "max_tokens",
     "max_completion_tokens",
     "max_output_tokens",
@@ -46,11 +46,14 @@ const BOUNDS: [&str; 4] = [
 pub struct State {
     pub(super) pid: Pid,
     pub(super) program: Program,
+    /// The files of the program, as one content.
     pub(super) bundle: Content,
     pub(super) host: Arc<HostContext>,
     pub(super) toolbox: Arc<Toolbox>,
+    /// The system prompt.
     pub(super) system: Arc<str>,
     pub(super) access: Access,
+    /// Number of ancestors; 0 for a root.
     pub(super) depth: u32,
     pub(super) lifetime: Lifetime,
     pub(super) priority: Priority,
@@ -60,24 +63,29 @@ pub struct State {
     pub(super) mailbox: Vector<Mail>,
     /// Receipts for the messages of each sender, so that a repeated message is delivered once.
     pub(super) receipts: OrdMap<Pid, Receipts>,
-    /// Children that run in the background, keyed by the call that made each.
+    /// Children that run in the background, keyed by the call that created each.
     pub(super) background: OrdMap<CallId, Pid>,
     pub(super) table: Table,
+    /// Rises when calls in flight are abandoned, so that their late completions are stale.
     pub(super) epoch: u32,
+    /// Sequence number of the next call.
     pub(super) next_seq: u32,
     /// Index of the current model among the models of the program.
     pub(super) model: u32,
+    /// Model calls of the current turn.
     pub(super) iterations: u32,
     pub(super) phase: Phase,
+    /// Whether the process is running or stopped.
     pub(super) control: Control,
     pub(super) budget: Account,
+    /// Characters that tools produced, and how many of them entered the context.
     pub(super) tally: Tally,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
     pub(super) pending_reads: PendingReads,
 }
 
-/// An image cannot be turned into a process: it is damaged or was edited.
+/// Why an image cannot be loaded as a process: it is damaged or was edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// The descriptor table is inconsistent.
@@ -93,7 +101,7 @@ pub enum StateError {
         /// Sequence number of the image's next call.
         next_seq: u32,
     },
-    /// A counter of the image is too high to continue from.
+    /// A counter of the image is so high that it could overflow.
     #[error("a counter of the image is {count}, more than the maximum of {MAX_COUNT}")]
     Count {
         /// Value of the counter.
@@ -138,7 +146,7 @@ impl State {
         check_model(&program, image.model)?;
         check_counts(&image)?;
         check_calls(&image)?;
-        let table = checked_table(image.table, image.next_fd)?;
+        let table = build_table(image.table, image.next_fd)?;
         let mut state = Self {
             pid,
             toolbox: ProgramCache::for_program(&program, &host).frozen_toolbox(
@@ -171,7 +179,7 @@ impl State {
             restores: image.restores,
             pending_reads: PendingReads::default(),
         };
-        state.refer_to_messages();
+        state.publish_messages();
         Ok(state)
     }
 
@@ -187,14 +195,14 @@ impl State {
             Fact::Restored { image, .. } => {
                 check_model(&self.program, image.model)?;
                 check_counts(image)?;
-                checked_table(image.table.clone(), image.next_fd).map(drop)
+                build_table(image.table.clone(), image.next_fd).map(drop)
             }
             _ => Ok(()),
         }
     }
 
     /// Publishes the messages as descriptors (`msg:N`) if the program enables that. O(1).
-    pub(super) fn refer_to_messages(&mut self) {
+    pub(super) fn publish_messages(&mut self) {
         if let Some(settings) = self
             .program
             .descriptors()
@@ -258,14 +266,14 @@ impl State {
             tools: self.toolbox.specs(),
             messages: self.messages.iter().cloned().collect(),
             forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
-            parameters: self.within_budget(self.program.parameters()),
+            parameters: self.with_reply_limit(self.program.parameters()),
             media: BTreeMap::new(),
         }
     }
 
-    /// All media that the next request shows: those of the conversation, those of answers that are
-    /// not part of it yet, and those of `answer`.
-    pub(super) fn shown_media(&self, answer: &Answer) -> MediaBudget {
+    /// Adds up the media of the next request: the media of the conversation, of the answers that are
+    /// not yet part of the conversation, and of `answer`.
+    pub(super) fn measure_shown_media(&self, answer: &Answer) -> MediaBudget {
         let in_conversation = self
             .messages
             .iter()
@@ -274,12 +282,12 @@ impl State {
                 Block::Media { media, .. } => Some(media),
                 _ => None,
             });
-        let open = self
+        let answers = self
             .pending_calls()
             .iter()
             .filter_map(|pending_call| pending_call.answer.as_ref())
             .chain([answer]);
-        let in_answers = open.flat_map(|answer| &answer.media);
+        let in_answers = answers.flat_map(|answer| &answer.media);
         let mut total = MediaBudget::default();
         for media in in_conversation.chain(in_answers) {
             let entry = self.table.get(&media.fd);
@@ -289,31 +297,34 @@ impl State {
         total
     }
 
-    /// Contents of the media that the conversation names, by descriptor. A media block whose
-    /// descriptor is gone has no entry, and the model call fails: dropping the block instead would
-    /// change bytes that were sent before (HIST-1). O(blocks).
+    /// Contents of the media that the conversation names, by descriptor. O(blocks).
+    ///
+    /// If the descriptor of a media block no longer exists, the map has no entry for it, and the
+    /// model call fails. Dropping the block instead would change bytes that were sent before
+    /// (HIST-1).
     #[must_use]
     pub fn media(&self) -> BTreeMap<FdId, Content> {
         let blocks = self.messages.iter().flat_map(|message| &message.blocks);
-        let named = blocks.filter_map(|block| match block {
+        let fds = blocks.filter_map(|block| match block {
             Block::Media { media, .. } => Some(&media.fd),
             _ => None,
         });
-        named
-            .filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.clone())))
+        fds.filter_map(|fd| Some((fd.clone(), self.table.get(fd)?.content.clone())))
             .collect()
     }
 
-    /// The parameters, with the limit of the reply lowered to the output tokens that the budget has
-    /// left, whichever name the provider uses for that limit. The limit stays above a thinking
-    /// budget, which providers require to fit into a reply; such a call may overshoot the budget.
-    fn within_budget(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
+    /// Lowers the reply limit in the parameters to the output tokens that the budget has left. The
+    /// limit is found under each of the names that providers use.
+    ///
+    /// The limit stays above the thinking budget, since providers require that thinking fits into a
+    /// reply. Such a call may overshoot the process's budget.
+    fn with_reply_limit(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
         let Some(left) = self.budget.left(Amount::OutputTokens) else {
             return parameters;
         };
         let thinking = thinking_budget(&parameters);
         let left = left.max(thinking.map_or(0, |thinking| thinking.saturating_add(1)));
-        // Gemini nests the limit of the reply.
+        // Gemini nests the reply limit.
         let nested = parameters
             .get("generationConfig")
             .and_then(Value::as_object);
@@ -332,17 +343,18 @@ impl State {
         Arc::new(lowered)
     }
 
-    /// A request outside of the conversation: one prompt to the summary model. Of the parameters
-    /// only the limit of the reply is kept, since the others concern conversations and tools.
+    /// The request for a summary, which is independent of the conversation: one prompt to the summary
+    /// model. Only the reply limit is kept of the parameters, since the others concern conversations
+    /// and tools.
     pub(super) fn summary_request(
         &self,
         summarizer: &ModelChoice,
         summary: &PendingSummary,
     ) -> Request {
-        let parameters = self.within_budget(self.program.parameters());
+        let parameters = self.with_reply_limit(self.program.parameters());
         let limits = parameters
             .iter()
-            .filter(|(key, _)| BOUNDS.contains(&key.as_str()));
+            .filter(|(key, _)| REPLY_LIMIT_NAMES.contains(&key.as_str()));
         Request {
             pid: self.pid,
             program: self.program.name().into(),
@@ -372,13 +384,13 @@ impl State {
         &self.program
     }
 
-    /// The system prompt, frozen at birth.
+    /// The system prompt. It is composed when the process is created and never changes.
     #[must_use]
     pub fn system(&self) -> &Arc<str> {
         &self.system
     }
 
-    /// The tools of the process, frozen at birth.
+    /// The tools of the process. They are chosen when the process is created and never change.
     #[must_use]
     pub fn tools(&self) -> Tools {
         Tools {
@@ -386,7 +398,7 @@ impl State {
         }
     }
 
-    /// Priority of the process's model calls. Set at birth and inherited by children.
+    /// Priority of the process's model calls. Children inherit it.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.priority
@@ -398,16 +410,16 @@ impl State {
         &self.program.models()[self.model as usize]
     }
 
-    /// The model for summaries: the one that the program names for them, at the provider of the
-    /// program's first model; otherwise the current model.
+    /// The model for summaries. If the program names one that differs from its first model, it is
+    /// called at the provider of that first model; otherwise the current model is used.
     pub(super) fn summarizer(&self) -> ModelChoice {
-        let named = self.program.summary_model();
+        let summary_model = self.program.summary_model();
         let first = self.program.model();
-        if named == first.name {
+        if summary_model == first.name {
             self.model().clone()
         } else {
             ModelChoice {
-                name: named.into(),
+                name: summary_model.into(),
                 ..first.clone()
             }
         }
@@ -431,7 +443,7 @@ impl State {
         self.mailbox.len()
     }
 
-    /// The background children, keyed by the call that made each.
+    /// The background children, keyed by the call that created each.
     #[must_use]
     pub fn background(&self) -> &OrdMap<CallId, Pid> {
         &self.background
@@ -502,28 +514,29 @@ impl State {
     }
 }
 
-/// The tokens that the parameters let a model think with, under the name of each provider.
+/// The maximum number of tokens for thinking, under whichever name a provider uses; `None` if the
+/// parameters set none.
 fn thinking_budget(parameters: &Map<String, Value>) -> Option<u64> {
-    let named = |key: &str, path: &str| parameters.get(key)?.pointer(path)?.as_u64();
+    let read_number = |key: &str, path: &str| parameters.get(key)?.pointer(path)?.as_u64();
     let budgets = [
-        named("thinking", "/budget_tokens"),
-        named("reasoning", "/max_tokens"),
-        named("generationConfig", "/thinkingConfig/thinkingBudget"),
+        read_number("thinking", "/budget_tokens"),
+        read_number("reasoning", "/max_tokens"),
+        read_number("generationConfig", "/thinkingConfig/thinkingBudget"),
     ];
     budgets.into_iter().flatten().max()
 }
 
 /// Whether the parameters permit a reply of more than `left` tokens.
 fn exceeds_limit(parameters: &Map<String, Value>, left: u64) -> bool {
-    BOUNDS
+    REPLY_LIMIT_NAMES
         .iter()
         .filter_map(|name| parameters.get(*name)?.as_u64())
         .any(|limit| limit > left)
 }
 
-/// Lowers the limit of the reply to `left` tokens, where it is higher.
+/// Lowers each reply limit that exceeds `left` tokens.
 fn lower_limit(parameters: &mut Map<String, Value>, left: u64) {
-    for name in BOUNDS {
+    for name in REPLY_LIMIT_NAMES {
         if let Some(limit) = parameters.get_mut(name)
             && limit.as_u64().is_some_and(|limit| limit > left)
         {
@@ -532,7 +545,7 @@ fn lower_limit(parameters: &mut Map<String, Value>, left: u64) {
     }
 }
 
-/// Upper limit for counters of an image, so that there is room to count on.
+/// Upper limit for the counters of an image, so that counting on does not overflow.
 const MAX_COUNT: u32 = 1 << 31;
 
 fn check_counts(image: &Image) -> Result<(), StateError> {
@@ -562,7 +575,7 @@ fn check_model(program: &Program, index: u32) -> Result<(), StateError> {
     }
 }
 
-fn checked_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Table, StateError> {
+fn build_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Table, StateError> {
     Table::from_parts(entries, next_fd).map_err(|error| StateError::Table(error.to_string()))
 }
 

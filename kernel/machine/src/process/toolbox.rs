@@ -1,5 +1,5 @@
-//! The tools of a process: which tool each name refers to, and the specifications that the model is
-//! sent.
+//! The toolbox of a process: maps each tool name to its tool, and holds the tool specifications that
+//! are sent to the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ pub struct HostTool {
     pub policy: ToolPolicy,
 }
 
-/// What a process knows of its host. Given when the process starts to run, never journalled.
+/// What the host provides to a process: tools, environment and prices. The process gets it each time
+/// it is loaded; it is never journalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostContext {
     /// Tools of the kernel.
@@ -34,7 +35,7 @@ pub struct HostContext {
 }
 
 impl HostContext {
-    /// A host that has nothing but the tools of the kernel.
+    /// A host that provides only the tools of the kernel.
     #[must_use]
     pub fn new(kernel_tools: &'static ToolSet) -> Self {
         Self {
@@ -56,7 +57,7 @@ pub(super) enum BoundTool {
 }
 
 impl BoundTool {
-    /// The operation of a process tool.
+    /// The handler of a process tool; `None` for any other tool.
     pub(super) fn process_handler(&self) -> Option<ProcessHandler> {
         match self {
             Self::Kernel(tool) => match tool.handler {
@@ -67,13 +68,13 @@ impl BoundTool {
         }
     }
 
-    /// Whether its calls create children.
+    /// Whether a call of this tool creates children.
     pub(super) fn makes_children(&self) -> bool {
         matches!(self, Self::Kernel(tool) if tool.makes_children())
     }
 
-    /// The name of a kernel tool, independent of aliases.
-    fn word(&self) -> Option<&'static str> {
+    /// The name that the kernel gives to its tool, independent of aliases; `None` for other tools.
+    fn kernel_name(&self) -> Option<&'static str> {
         match self {
             Self::Kernel(tool) => Some(tool.name),
             Self::External(_) => None,
@@ -98,12 +99,13 @@ impl ToolBinding {
     }
 }
 
-/// The tools of one process. Only names that the model was given resolve: an alias hides the
-/// original name.
+/// The tools of one process. Only the names that were sent to the model can be called: an alias
+/// hides the original name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toolbox {
     bindings: BTreeMap<Arc<str>, ToolBinding>,
     specs: Arc<[ToolSpec]>,
+    /// The tools that run outside of the machine.
     outside: Arc<[OutsideTool]>,
 }
 
@@ -114,14 +116,14 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Specifications in the order in which the model reads them. Frozen at birth.
+    /// Specifications in the order in which they are sent to the model. They never change.
     #[must_use]
     pub fn specs(&self) -> &[ToolSpec] {
         &self.toolbox.specs
     }
 
-    /// Access level that a call of this tool requires. A tool that needs only read access changes
-    /// nothing.
+    /// Access level that a call of this tool requires; `None` if there is no such tool. A tool that
+    /// requires only read access changes nothing.
     #[must_use]
     pub fn access(&self, name: &str) -> Option<Access> {
         self.toolbox.find(name).map(|binding| binding.access)
@@ -149,15 +151,16 @@ impl Toolbox {
         }
     }
 
-    /// Tools that were frozen at birth, independent of later changes. Kernel tools are looked up in
-    /// `program`.
+    /// Tools of a process that exists already, from the specifications that were stored when it was
+    /// created. Later changes of the host or of a server have no effect. Access levels and aliases of
+    /// kernel tools are read from `program`.
     pub(super) fn frozen(
         program: &Program,
         kernel_tools: &ToolSet,
         specs: Arc<[ToolSpec]>,
         outside: Arc<[OutsideTool]>,
     ) -> Self {
-        let own = program.tools().iter().filter_map(|choice| {
+        let kernel_bindings = program.tools().iter().filter_map(|choice| {
             let tool = kernel_tools.find(&choice.name)?;
             Some((
                 choice.called(),
@@ -167,17 +170,17 @@ impl Toolbox {
                 },
             ))
         });
-        let own: BTreeMap<_, _> = own.collect();
-        let binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
+        let kernel_bindings: BTreeMap<_, _> = kernel_bindings.collect();
+        let find_binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
             Some(tool) => Some(ToolBinding {
                 tool: BoundTool::External(tool.clone()),
                 access: tool.policy.access,
             }),
-            None => own.get(given).cloned(),
+            None => kernel_bindings.get(given).cloned(),
         };
         let bindings = specs
             .iter()
-            .filter_map(|spec| Some((spec.name.clone(), binding(&spec.name)?)))
+            .filter_map(|spec| Some((spec.name.clone(), find_binding(&spec.name)?)))
             .collect();
         Self {
             bindings,
@@ -187,7 +190,11 @@ impl Toolbox {
     }
 
     /// Whether the toolbox has exactly these tools.
-    pub(super) fn is(&self, specs: &Arc<[ToolSpec]>, outside: &Arc<[OutsideTool]>) -> bool {
+    pub(super) fn has_exactly(
+        &self,
+        specs: &Arc<[ToolSpec]>,
+        outside: &Arc<[OutsideTool]>,
+    ) -> bool {
         self.specs == *specs && self.outside == *outside
     }
 
@@ -199,21 +206,24 @@ impl Toolbox {
         self.specs.iter().map(|spec| &*spec.name).collect()
     }
 
-    /// Kernel tools by their own names.
+    /// The names that the kernel gives to the kernel tools of this toolbox.
     pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
         self.bindings
             .values()
-            .filter_map(|binding| binding.tool.word())
+            .filter_map(|binding| binding.tool.kernel_name())
             .collect()
     }
 
-    /// Kernel tools that the model knows under another name: own name and given name.
+    /// The kernel tools that the program renames: the kernel's name and the name that the model is
+    /// given.
     pub(super) fn aliases(&self) -> Vec<(&'static str, &str)> {
         let names = self
             .bindings
             .iter()
-            .filter_map(|(given, binding)| Some((binding.tool.word()?, &**given)));
-        names.filter(|(own, given)| own != given).collect()
+            .filter_map(|(given, binding)| Some((binding.tool.kernel_name()?, &**given)));
+        names
+            .filter(|(kernel_name, given)| kernel_name != given)
+            .collect()
     }
 
     pub(super) fn specs(&self) -> Arc<[ToolSpec]> {
@@ -226,15 +236,16 @@ impl Toolbox {
     }
 }
 
-/// Resolves a tool that the program enables. `None` if the host does not have it.
+/// Finds a tool that the program enables, and applies the settings of the program to it. `None` if
+/// neither the kernel nor the host has the tool.
 fn bind_choice(
     choice: &ToolChoice,
     program: &Program,
     host: &HostContext,
 ) -> Option<(ToolSpec, ToolBinding)> {
-    let (mut tool, access, spec) = find_tool(&choice.name, program, host)?;
+    let (mut tool, default_access, spec) = find_tool(&choice.name, program, host)?;
     let spec = apply_choice(spec, choice);
-    let access = choice.access.unwrap_or(access);
+    let access = choice.access.unwrap_or(default_access);
     if let BoundTool::External(external) = &mut tool {
         external.given = spec.name.clone();
         external.policy.access = access;
@@ -256,8 +267,8 @@ pub(super) fn apply_choice(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec 
     spec
 }
 
-/// Replaces descriptions in a schema. Unknown parameters are ignored here; the program was checked
-/// against the tools when it was loaded.
+/// Replaces the descriptions of parameters in a schema. Unknown parameters are ignored, since the
+/// program was checked against the tools when it was loaded.
 fn with_descriptions(schema: &str, parameters: &[Named<String>]) -> Arc<str> {
     let Ok(mut schema) = serde_json::from_str::<Value>(schema) else {
         return schema.into();
@@ -273,6 +284,8 @@ fn with_descriptions(schema: &str, parameters: &[Named<String>]) -> Arc<str> {
     schema.to_string().into()
 }
 
+/// Finds a tool by name among the tools of the kernel, the commands of the program and the tools of
+/// the host, in that order.
 fn find_tool(
     name: &str,
     program: &Program,

@@ -1,5 +1,7 @@
-//! The tool calls of a turn: access checks, calls that are answered at once, and calls that need
-//! work outside.
+//! The tool calls of a turn: checks access, executes each call or starts its work outside of the
+//! machine, and answers it.
+//!
+//! An *open* call has no answer yet; a call is *started* once its intent is in the journal.
 
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::file::FileError;
@@ -23,8 +25,8 @@ use crate::tool::{
 use dormouse_content::Content;
 
 impl Draft {
-    /// Starts or answers every open call of the turn in order, then continues the turn if none is
-    /// left.
+    /// Starts or answers every open call of the turn in order, then continues the turn if no open call
+    /// remains.
     pub(super) fn start_open_calls(&mut self) {
         self.start_calls(self.open_calls());
     }
@@ -34,13 +36,13 @@ impl Draft {
         if self.state.is_stopped() {
             return;
         }
-        let waiting = self.state.pending_reads.take_repeats();
+        let to_repeat = self.state.pending_reads.take_repeats();
         let mut calls = self.open_calls();
-        calls.retain(|(call, called)| !called || waiting.contains(call));
+        calls.retain(|(call, is_started)| !is_started || to_repeat.contains(call));
         self.start_calls(calls);
     }
 
-    /// The calls without an answer, and whether each was started.
+    /// The calls without an answer, each with whether it was started.
     fn open_calls(&self) -> Vec<(CallId, bool)> {
         let open = self
             .state
@@ -57,26 +59,27 @@ impl Draft {
         }
         let caller = self.caller();
         let mut calls = calls.into_iter();
-        for (call, called) in calls.by_ref() {
-            match self.permitted(call) {
-                _ if self.state.pending_reads.has(call) => {}
+        for (call, is_started) in calls.by_ref() {
+            match self.find_permitted_tool(call) {
+                _ if self.state.pending_reads.is_reading(call) => {}
                 Err(answer) => self.answer(call, answer, 0),
-                Ok(tool) if called => self.repeat_or_answer(call, &tool),
+                Ok(tool) if is_started => self.repeat_or_answer_unknown(call, &tool),
                 Ok(tool) => self.execute_call(call, &tool),
             }
             // Later calls of the model may depend on the result of this read.
-            if caller == Caller::Model && self.state.pending_reads.has(call) {
+            if caller == Caller::Model && self.state.pending_reads.is_reading(call) {
                 break;
             }
         }
         calls
-            .filter(|(_, called)| *called)
+            .filter(|(_, is_started)| *is_started)
             .for_each(|(call, _)| self.state.pending_reads.repeat_later(call));
         self.continue_turn(caller);
     }
 
-    /// The tool that a pending call names, if the process may call it.
-    fn permitted(&self, call: CallId) -> Result<BoundTool, Answer> {
+    /// Finds the tool that a pending call names. The error is the answer to the call if there is no
+    /// such tool or the process has no access to it.
+    fn find_permitted_tool(&self, call: CallId) -> Result<BoundTool, Answer> {
         let pending_call = self.pending_call(call);
         let Some(binding) = self.state.toolbox.find(&pending_call.tool) else {
             let names = self.state.toolbox.names().join(", ");
@@ -98,15 +101,15 @@ impl Draft {
 
     pub(super) fn execute_call(&mut self, call: CallId, tool: &BoundTool) {
         match tool {
-            BoundTool::External(tool) => self.call_outside(call, tool),
+            BoundTool::External(tool) => self.call_external_tool(call, tool),
             BoundTool::Kernel(tool) => match tool.handler {
                 Handler::Table(syscall) => self.read_for_call(call, ReadPurpose::Tool(syscall)),
-                Handler::Process(handler) => self.execute_operation(call, handler),
+                Handler::Process(handler) => self.execute_process_tool(call, handler),
             },
         }
     }
 
-    fn execute_operation(&mut self, call: CallId, handler: ProcessHandler) {
+    fn execute_process_tool(&mut self, call: CallId, handler: ProcessHandler) {
         match handler {
             ProcessHandler::Fork { prompts, .. } => self.fork(call, prompts),
             ProcessHandler::Spawn { pending, .. } => self.spawn(call, pending),
@@ -123,13 +126,13 @@ impl Draft {
         }
     }
 
-    fn call_outside(&mut self, call: CallId, tool: &OutsideTool) {
+    fn call_external_tool(&mut self, call: CallId, tool: &OutsideTool) {
         let args = self.pending_call(call).args.clone();
         if self.state.program.expands(tool.known_as()) && may_hold_handle(&args) {
             let expand = self.state.host.kernel_tools.expand_handles;
             return self.read_for_call(call, ReadPurpose::Arguments(expand));
         }
-        self.begin_outside(call, tool.clone(), args);
+        self.begin_external_call(call, tool.clone(), args);
     }
 
     /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
@@ -143,8 +146,8 @@ impl Draft {
         self.state.settings().copied().unwrap_or_default()
     }
 
-    /// Whether a call that may already have run can run again: models are simply called again, some
-    /// writes are idempotent, and temporary files recognise a repeated call (TEMP-1).
+    /// Whether a call that may already have run can run again. Examples: some writes are idempotent,
+    /// and temporary files recognise a repeated call (TEMP-1).
     pub(super) fn is_repeatable(&self, call: CallId, tool: &BoundTool) -> bool {
         // A message of an earlier epoch belongs to the process that this one was copied from.
         if let Some(ProcessHandler::SendMessage(_)) = tool.process_handler()
@@ -158,8 +161,8 @@ impl Draft {
         }
     }
 
-    /// Runs `answer` for a call that is still open, then continues the turn. A stale completion
-    /// changes nothing (CALL-1).
+    /// Runs `answer` if the call is still open, then continues the turn. A stale completion changes
+    /// nothing (CALL-1).
     pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
         if self.state.unanswered_call(call).is_some() {
             let caller = self.caller();
@@ -179,7 +182,7 @@ impl Draft {
         });
     }
 
-    /// A summary call is charged even if it produced nothing.
+    /// Handles the reply to a summary request. Its usage is charged even if the summary is unusable.
     pub(super) fn handle_summary(
         &mut self,
         call: CallId,
@@ -191,15 +194,15 @@ impl Draft {
             return self.record_late_usage(call, &model, &result);
         }
         let result = result.map(|reply| Reply {
-            usage: self.state.priced(&model, reply.usage),
+            usage: self.state.with_cost(&model, reply.usage),
             ..reply
         });
-        let used = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
+        let usage = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
         self.complete(call, |draft| {
             let Summarized { note, answer } = pending.into_summarized(result);
             match note {
                 Some((id, note)) => draft.emit(DescriptorFact::Annotated { id, note }),
-                None => draft.record_usage(call, used),
+                None => draft.record_usage(call, usage),
             }
             draft.answer_in_full(call, answer);
         });
@@ -235,8 +238,9 @@ impl Draft {
         });
     }
 
-    /// Answers with tool output: in full, or as the preview of a new descriptor. Attachments are
-    /// listed after it, and shown if the limits of the conversation allow it.
+    /// Answers with tool output, in full or as the preview of a new descriptor. The attachments of the
+    /// output are listed after it; media among them are shown to the model within the limits of the
+    /// conversation.
     pub(super) fn answer_output(&mut self, call: CallId, output: PlacedOutput) {
         let PlacedOutput {
             placement,
@@ -245,11 +249,16 @@ impl Draft {
         } = output;
         let produced_chars = placement.produced_chars();
         let mut answer = self.open_placement(placement);
-        self.attach(&mut answer, attached, total_attached);
+        self.append_attachments(&mut answer, attached, total_attached);
         self.answer(call, answer, produced_chars);
     }
 
-    fn attach(&mut self, answer: &mut Answer, attached: Vec<NewAttachment>, total_attached: usize) {
+    fn append_attachments(
+        &mut self,
+        answer: &mut Answer,
+        attached: Vec<NewAttachment>,
+        total_attached: usize,
+    ) {
         if total_attached == 0 {
             return;
         }
@@ -259,22 +268,22 @@ impl Draft {
             .into_iter()
             .filter(|text| !text.is_empty())
             .collect();
-        let left_out = total_attached > attached.len();
+        let is_truncated = total_attached > attached.len();
         for new in attached {
             let id = self.state.table.next_id();
             lines.push(new.element(&id).to_xml());
-            let shown = self.state.shown_media(answer);
+            let shown = self.state.measure_shown_media(answer);
             let fits = |media: &Media| shown.with(media, new.entry.content.len_bytes()).fits();
             answer.media.extend(new.media(&id).filter(fits));
-            self.open_as(id, new.entry);
+            self.open_under_id(id, new.entry);
         }
-        if left_out {
+        if is_truncated {
             lines.push(view::attachments_left_out(total_attached, MAX_ATTACHMENTS).to_xml());
         }
         answer.text = lines.join("\n").into();
     }
 
-    /// Answers with text that the kernel made. All of it enters the context.
+    /// Answers with text that enters the context completely.
     pub(super) fn answer_in_full(&mut self, call: CallId, answer: Answer) {
         let produced = answer.text.chars().count() as u64;
         self.answer(call, answer, produced);
@@ -283,7 +292,7 @@ impl Draft {
     pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
         let request_id = self.pending_call(call).id.clone();
         let caller = self.caller();
-        self.state.pending_reads.end(call);
+        self.state.pending_reads.finish(call);
         self.emit(CallFact::ToolReturned {
             call,
             answer: answer.clone(),
@@ -294,10 +303,11 @@ impl Draft {
         }
     }
 
-    /// Continues after a call was answered: answers calls that wait for mail, then calls the model
-    /// once all of its tool uses are answered, or starts a turn with the mailbox after a host call.
+    /// Continues after a call was answered. Calls that wait for mail are answered first. Then the
+    /// model is called if all of its tool uses are answered, or a turn begins if the last host call
+    /// is answered and messages are waiting.
     pub(super) fn continue_turn(&mut self, caller: Caller) {
-        self.answer_waiting();
+        self.answer_waiting_calls();
         match (&self.state.phase, caller) {
             (Phase::Ready { .. }, Caller::Model) => self.call_model(),
             (Phase::Idle, Caller::Host) if !self.state.mailbox.is_empty() => self.begin_turn(),
@@ -309,17 +319,17 @@ impl Draft {
         self.bound_tool_of(self.pending_call(call)).cloned()
     }
 
-    /// The operation of a call of a process tool.
+    /// The handler of a call, if it calls a process tool.
     pub(super) fn process_handler(&self, call: CallId) -> Option<ProcessHandler> {
         self.process_handler_of(self.pending_call(call))
     }
 
-    /// The operation of a pending call of a process tool, without a lookup by id.
+    /// The handler of a pending call, if it calls a process tool.
     pub(super) fn process_handler_of(&self, pending_call: &PendingCall) -> Option<ProcessHandler> {
         self.bound_tool_of(pending_call)?.process_handler()
     }
 
-    /// The tool of a pending call, without a lookup by id.
+    /// The tool that a pending call names; `None` if the process has no such tool.
     pub(super) fn bound_tool_of(&self, pending_call: &PendingCall) -> Option<&BoundTool> {
         Some(&self.state.toolbox.find(&pending_call.tool)?.tool)
     }

@@ -1,4 +1,5 @@
-//! A turn: from the first message to the final reply, one model call after another.
+//! A turn: one model call after another, from the first message to the final reply. Tool calls of
+//! the replies are executed in between (`tools.rs`).
 
 use std::sync::Arc;
 
@@ -26,14 +27,15 @@ impl Draft {
     /// Calls the model after messages were added that it has not seen. Ends the turn or the process
     /// instead if a limit is reached.
     pub(super) fn call_model(&mut self) {
-        if self.may_call_model() {
+        if self.check_call_limits() {
             self.warn_of_limits();
             self.start_model_call();
         }
     }
 
-    /// Checks the limits before a model call. Ends the turn or the process if one is reached.
-    fn may_call_model(&mut self) -> bool {
+    /// Checks the limits before a model call, and ends the turn or the process if one is reached.
+    /// Returns whether the model may be called.
+    fn check_call_limits(&mut self) -> bool {
         if self.state.is_stopped() {
             return false;
         }
@@ -44,7 +46,7 @@ impl Draft {
             self.end_turn(ExitStatus::IterationLimit, message);
             return false;
         }
-        self.may_spend()
+        self.check_budget()
     }
 
     fn start_model_call(&mut self) {
@@ -74,10 +76,10 @@ impl Draft {
         }
         match result {
             Ok(mut reply) => {
-                reply.usage = self.state.priced(&model, reply.usage);
+                reply.usage = self.state.with_cost(&model, reply.usage);
                 self.record_reply(call, reply);
             }
-            Err(error) => match self.fallback(&error) {
+            Err(error) => match self.next_fallback_model(&error) {
                 Some(to) => self.switch_model(to, &error),
                 None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
             },
@@ -93,7 +95,7 @@ impl Draft {
         });
         let to = self.state.model().name.as_str().into();
         self.schedule(Effect::Report(Report::Switch { from, to, reason }));
-        self.call_model_again();
+        self.call_model_without_warning();
     }
 
     fn record_reply(&mut self, call: CallId, reply: Reply) {
@@ -118,7 +120,7 @@ impl Draft {
         }
     }
 
-    /// Opens the parts that the model marked in its reply as descriptors. They share the bytes of
+    /// Opens each part that the model marked in its reply as a descriptor, which shares the bytes of
     /// the reply.
     fn open_references(&mut self, reply: String) {
         let Some(settings) = self
@@ -135,22 +137,24 @@ impl Draft {
             let content = Content::new(reply.slice(range));
             content.unbounded().prepare(settings.page_chars);
             let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
-            self.open_as(FdId::Ref(id.to_owned()), entry);
+            self.open_under_id(FdId::Ref(id.to_owned()), entry);
         }
     }
 
-    /// Continues after a reply that runs no tools: it called none, or it was truncated and its tool
-    /// uses were declined.
+    /// Continues after a reply without tools to run: it called none, or it was truncated, so that its
+    /// tool uses were declined.
     pub(super) fn handle_stop_reason(&mut self, stop: StopReason) {
         if self.state.is_stopped() {
             return;
         }
-        let last = self.state.messages.last().map(|message| message.role);
-        let text = self.last_words();
+        let last_role = self.state.messages.last().map(|message| message.role);
+        let text = self.last_reply_text();
         match stop {
-            // The reply may be unfinished, so no warning may be appended before the next call.
-            StopReason::Pause => self.call_model_again(),
-            StopReason::MaxTokens if last == Some(Role::User) => self.call_model_again(),
+            // The reply is unfinished, so no warning may be appended before the next call.
+            StopReason::Pause => self.call_model_without_warning(),
+            StopReason::MaxTokens if last_role == Some(Role::User) => {
+                self.call_model_without_warning()
+            }
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
                 self.end_turn(ExitStatus::Done, text);
             }
@@ -165,14 +169,16 @@ impl Draft {
         }
     }
 
-    fn call_model_again(&mut self) {
-        if self.may_call_model() {
+    /// Calls the model without a warning of near limits. The last message may be the model's own, to
+    /// which nothing may be appended.
+    fn call_model_without_warning(&mut self) {
+        if self.check_call_limits() {
             self.start_model_call();
         }
     }
 
     /// Text of the model's last reply.
-    fn last_words(&self) -> String {
+    fn last_reply_text(&self) -> String {
         let mut replies = self
             .state
             .messages
@@ -185,30 +191,31 @@ impl Draft {
             .unwrap_or_default()
     }
 
-    /// Ends the turn. A session waits for input. A task ends with its turn, unless messages are
-    /// waiting; if it has background children, it continues when they end. A task that failed ends
-    /// at once, and its children with it.
+    /// Ends the turn. A session then waits for input. A task ends with its turn, except that it begins
+    /// another turn if messages are waiting, and waits for its background children if it has some. A
+    /// task that failed ends at once, and its children end with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
         let exit = Exit::new(status, message).after(self.state.budget.spent());
-        let more = !self.state.mailbox.is_empty();
+        let has_mail = !self.state.mailbox.is_empty();
         match self.state.lifetime {
-            Lifetime::Task if more && status == ExitStatus::Done => self.begin_turn(),
+            Lifetime::Task if has_mail && status == ExitStatus::Done => self.begin_turn(),
             Lifetime::Task if status != ExitStatus::Done || self.state.background.is_empty() => {
                 self.end(exit)
             }
             Lifetime::Task | Lifetime::Session => {
-                let reason = (*exit.message != *self.last_words()).then(|| exit.message.clone());
+                let reason =
+                    (*exit.message != *self.last_reply_text()).then(|| exit.message.clone());
                 self.emit(TurnFact::Ended { status, reason });
                 self.schedule(Effect::Report(Report::Turn { outcome: exit }));
-                if more {
+                if has_mail {
                     self.begin_turn();
                 }
             }
         }
     }
 
-    /// Ends the process. What living children may still use counts as used, since their ends are
-    /// not reported to anyone.
+    /// Ends the process. The whole shares of children that are still running count as used, since
+    /// their actual usage is not reported after this.
     pub(super) fn end(&mut self, exit: Exit) {
         let exit = exit.after(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });

@@ -1,8 +1,7 @@
-//! The tools `receive_messages` and `wait`, which show mail or wait for it.
+//! The tools `receive_messages` and `wait`, which show messages of the mailbox or wait for them.
 //!
-//! Messages leave the mailbox in the commit that answers the tool which shows them. The ends of
-//! background children arrive as mail, so that waiting for a child means waiting for its last
-//! message.
+//! A message is removed from the mailbox in the same commit as the answer that shows it. The end of a
+//! background child arrives as a message, so `wait` waits until these messages are in the mailbox.
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Sender};
@@ -14,36 +13,36 @@ use super::decide::Draft;
 use super::{Effect, Work};
 use crate::tool::{ProcessHandler, Refusal};
 
-/// The checked arguments of a call of `wait`.
+/// The checked arguments of the tool `wait`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The children; `None` for all.
+    /// The background children to wait for; `None` for all of them.
     pub pids: Option<Vec<Pid>>,
     /// Timeout in milliseconds.
     pub timeout_ms: Option<u64>,
 }
 
 impl Draft {
-    /// Answers the calls that wait for mail, as far as it has arrived.
-    pub(super) fn answer_waiting(&mut self) {
+    /// Answers each call that waits for messages, if its messages have arrived.
+    pub(super) fn answer_waiting_calls(&mut self) {
         let open = self
             .state
             .pending_calls()
             .iter()
             .filter(|pending_call| pending_call.called && pending_call.answer.is_none());
-        let operation = |pending_call: &PendingCall| {
+        let with_handler = |pending_call: &PendingCall| {
             Some((pending_call.call, self.process_handler_of(pending_call)?))
         };
-        let calls: Vec<_> = open.filter_map(operation).collect();
+        let calls: Vec<_> = open.filter_map(with_handler).collect();
         for (call, handler) in calls {
             match handler {
                 ProcessHandler::Wait(arguments) => {
                     if let Ok(arguments) = arguments(&self.pending_call(call).args) {
-                        self.answer_waited(call, &arguments);
+                        self.answer_if_wait_is_over(call, &arguments);
                     }
                 }
                 ProcessHandler::ReceiveMessages(_) => {
-                    self.answer_received(call);
+                    self.answer_with_messages(call);
                 }
                 _ => {}
             }
@@ -57,8 +56,8 @@ impl Draft {
     ) {
         match timeout_ms(&self.pending_call(call).args) {
             Err(refusal) => self.answer_in_full(call, refusal.into()),
-            Ok(_) if self.answer_received(call) => {}
-            Ok(0) => self.answer_in_full(call, messages(&ShownMail::default())),
+            Ok(_) if self.answer_with_messages(call) => {}
+            Ok(0) => self.answer_in_full(call, messages_answer(&ShownMail::default())),
             Ok(timeout_ms) => {
                 self.record_intent(call);
                 self.schedule(Effect::Begin {
@@ -69,14 +68,15 @@ impl Draft {
         }
     }
 
-    /// Answers with the messages of other processes. Returns false if there are none.
-    fn answer_received(&mut self, call: CallId) -> bool {
+    /// Answers `receive_messages` with the messages of other processes. Returns false without an
+    /// answer if there are none.
+    fn answer_with_messages(&mut self, call: CallId) -> bool {
         let shown = self.remove_mail(|_| true);
-        let is_anything = !shown.texts.is_empty();
-        if is_anything {
-            self.answer_in_full(call, messages(&shown));
+        let has_messages = !shown.texts.is_empty();
+        if has_messages {
+            self.answer_in_full(call, messages_answer(&shown));
         }
-        is_anything
+        has_messages
     }
 
     pub(super) fn wait(&mut self, call: CallId, arguments: fn(&str) -> Result<Wait, Refusal>) {
@@ -93,7 +93,7 @@ impl Draft {
             Ok(arguments) => arguments,
             Err(refusal) => return self.answer_in_full(call, refusal.into()),
         };
-        if self.answer_waited(call, &arguments) {
+        if self.answer_if_wait_is_over(call, &arguments) {
             return;
         }
         self.record_intent(call);
@@ -133,10 +133,10 @@ impl Draft {
         .into())
     }
 
-    /// Answers once none of the awaited children is running.
-    fn answer_waited(&mut self, call: CallId, arguments: &Wait) -> bool {
-        let is_over =
-            self.awaited(arguments).is_empty() && (arguments.pids.is_some() || !self.is_spawning());
+    /// Answers `wait` if none of the awaited children is running. Returns whether it answered.
+    fn answer_if_wait_is_over(&mut self, call: CallId, arguments: &Wait) -> bool {
+        let is_over = self.running_awaited_children(arguments).is_empty()
+            && (arguments.pids.is_some() || !self.is_spawning());
         if is_over {
             self.answer_wait(call, arguments, Element::new("wait_result"));
         }
@@ -144,7 +144,7 @@ impl Draft {
     }
 
     /// The awaited children that are still running.
-    fn awaited(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
+    fn running_awaited_children(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
         let is_selected = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
         self.state
             .background
@@ -154,7 +154,7 @@ impl Draft {
             .collect()
     }
 
-    /// Whether the start of a background child is pending.
+    /// Whether an open `spawn` call is about to start a background child.
     fn is_spawning(&self) -> bool {
         let mut open = self
             .state
@@ -172,52 +172,52 @@ impl Draft {
         self.answer_in_full(call, Answer::shown(shown.in_element(element)));
     }
 
-    /// Removes messages of the selected processes from the mailbox: as many as one answer may hold,
-    /// and at least one.
+    /// Removes messages of the selected processes from the mailbox: as many as fit into one answer,
+    /// but at least one.
     fn remove_mail(&mut self, is_selected: impl Fn(Pid) -> bool) -> ShownMail {
         let is_selected =
             |mail: &Mail| matches!(mail.from, Sender::Process(pid) if is_selected(pid));
-        let room = self.settings().max_read_chars;
+        let max_chars = self.settings().max_read_chars;
         let mut chars = 0;
         let mut shown = ShownMail::default();
-        let mut at = Vec::new();
-        for (place, mail) in (0..)
+        let mut removed = Vec::new();
+        for (index, mail) in (0..)
             .zip(&self.state.mailbox)
             .filter(|(_, mail)| is_selected(mail))
         {
-            // After the first message that does not fit, later ones are only counted, so that the
-            // order is kept.
+            // After the first message that does not fit, later messages stay in the mailbox as well,
+            // so that messages are shown in order.
             if shown.omitted > 0 {
                 shown.omitted += 1;
                 continue;
             }
             let text = mail.message.text();
             chars += text.chars().count() as u64;
-            if chars > room && !at.is_empty() {
+            if chars > max_chars && !removed.is_empty() {
                 shown.omitted += 1;
             } else {
                 shown.texts.push(text);
-                at.push(place);
+                removed.push(index);
             }
         }
-        if !at.is_empty() {
-            self.emit(MailFact::Taken { at });
+        if !removed.is_empty() {
+            self.emit(MailFact::Taken { at: removed });
         }
         shown
     }
 
-    /// Answers a call whose timeout has passed with what there is.
+    /// Answers a call whose timeout has passed with the messages that have arrived.
     pub(super) fn handle_timeout(&mut self, call: CallId) {
         self.complete(call, |draft| {
             let Some(ProcessHandler::Wait(arguments)) = draft.process_handler(call) else {
-                return draft.answer_in_full(call, messages(&ShownMail::default()));
+                return draft.answer_in_full(call, messages_answer(&ShownMail::default()));
             };
             let arguments = arguments(&draft.pending_call(call).args).unwrap_or(Wait {
                 pids: None,
                 timeout_ms: None,
             });
             let running: Vec<_> = draft
-                .awaited(&arguments)
+                .running_awaited_children(&arguments)
                 .iter()
                 .map(Pid::to_string)
                 .collect();
@@ -231,9 +231,10 @@ impl Draft {
     }
 }
 
-/// Messages that a tool shows, each as an element.
+/// Messages that an answer shows.
 #[derive(Default)]
 struct ShownMail {
+    /// Each message as an XML element.
     texts: Vec<String>,
     /// Number of messages that did not fit.
     omitted: usize,
@@ -251,7 +252,7 @@ impl ShownMail {
 }
 
 /// The answer of `receive_messages`.
-fn messages(shown: &ShownMail) -> Answer {
+fn messages_answer(shown: &ShownMail) -> Answer {
     Answer::shown(
         shown.in_element(Element::new("process_messages").attribute("count", shown.texts.len())),
     )

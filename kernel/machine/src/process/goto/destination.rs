@@ -1,8 +1,8 @@
-//! The position that a goto goes back to.
+//! Finds the message that a goto goes back to.
 //!
-//! A position is the `msg:N` marker at the end of a message. A history must not end within a reply:
-//! a reply that called tools, or that was paused, therefore resolves to the message that follows
-//! it.
+//! The caller names a position as `msg:N`, the number of a message. Providers reject a history that
+//! ends with an unfinished reply: a position at a reply that calls tools, or that was paused,
+//! therefore resolves to the next message.
 
 use std::sync::Arc;
 
@@ -82,9 +82,9 @@ impl GotoError {
 /// The checked arguments of a goto.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GotoArguments {
-    /// Position as the model wrote it.
+    /// Position as the model wrote it, such as `msg:3`.
     pub position: String,
-    /// Message that follows that position.
+    /// Text of the message that is appended after that position.
     pub message: String,
 }
 
@@ -101,12 +101,13 @@ pub fn check_goto_message(message: &str) -> Result<(), GotoError> {
     Ok(())
 }
 
-/// The number of the last message that a goto keeps, for a conversation whose current message is
-/// `current`. Messages count from 1. O(1), except for paused replies.
+/// Finds the number of the last message that a goto keeps. Messages are numbered from 1; `current` is
+/// the message that the goto starts from, and the destination must precede it. O(1), except for
+/// paused replies.
 ///
 /// # Errors
 /// [`GotoError::Unknown`], [`GotoError::Current`], [`GotoError::Future`].
-pub(super) fn destination(
+pub(super) fn find_destination(
     messages: &Vector<Arc<Message>>,
     current: usize,
     requested: &str,
@@ -118,34 +119,35 @@ pub(super) fn destination(
     let Ok(FdId::Message { number, part: None }) = position.parse() else {
         return Err(GotoError::Unknown {
             requested: requested.to_owned(),
-            valid: valid(current),
+            valid: describe_valid_positions(current),
         });
     };
     if number as usize > messages.len() {
         return Err(GotoError::Future {
             requested: number,
             last: messages.len(),
-            valid: valid(current),
+            valid: describe_valid_positions(current),
         });
     }
-    match (number..).find(|number| !is_inside(messages, *number as usize)) {
+    match (number..).find(|number| !is_unfinished_reply(messages, *number as usize)) {
         Some(to) if (to as usize) < current => Ok(to),
         _ => Err(GotoError::Current {
             requested: number,
-            valid: valid(current),
+            valid: describe_valid_positions(current),
         }),
     }
 }
 
-/// The number of the last message that the model did not write: its position while it calls tools.
-pub(super) fn last_user_message(messages: &Vector<Arc<Message>>) -> usize {
+/// The number of the last message that the model did not write. A goto of the model starts from it.
+pub(super) fn last_user_message_number(messages: &Vector<Arc<Message>>) -> usize {
     messages
         .iter()
         .rposition(|message| message.role == Role::User)
         .map_or(0, |index| index + 1)
 }
 
-fn valid(current: usize) -> String {
+/// The sentence of an error that lists the valid positions.
+fn describe_valid_positions(current: usize) -> String {
     match current {
         0 | 1 => "There is no earlier message.".to_owned(),
         2 => "Valid: msg:1.".to_owned(),
@@ -153,19 +155,20 @@ fn valid(current: usize) -> String {
     }
 }
 
-/// Whether message `number` is a reply that continues or is answered in the next message.
-fn is_inside(messages: &Vector<Arc<Message>>, number: usize) -> bool {
+/// Whether message `number` is a reply that needs the next message, which continues the reply or
+/// answers its tool calls.
+fn is_unfinished_reply(messages: &Vector<Arc<Message>>, number: usize) -> bool {
     let Some(message) = messages
         .get(number - 1)
         .filter(|message| message.role == Role::Assistant)
     else {
         return false;
     };
-    let calls = message
+    let has_calls = message
         .blocks
         .iter()
         .any(|block| matches!(block, Block::ToolUse { .. }));
-    calls
+    has_calls
         || messages
             .get(number)
             .is_some_and(|next| next.role == Role::Assistant)
@@ -208,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_a_place_where_no_call_is_open() {
+    fn a_position_resolves_to_a_message_after_which_no_call_is_open() {
         let messages = conversation();
-        assert_eq!(last_user_message(&messages), 6);
+        assert_eq!(last_user_message_number(&messages), 6);
         let cases = [
             ("msg:1", 6, Ok(1)),
             ("[msg:1]", 6, Ok(1)),
@@ -233,17 +236,18 @@ mod tests {
             ("", 6, Err("unknown_position")),
         ];
         for (requested, current, expected) in cases {
-            let found = destination(&messages, current, requested).map_err(|error| error.word());
+            let found =
+                find_destination(&messages, current, requested).map_err(|error| error.word());
             assert_eq!(found, expected, "{requested} at {current}");
         }
         assert!(
-            destination(&Vector::new(), 0, "msg:1")
+            find_destination(&Vector::new(), 0, "msg:1")
                 .is_err_and(|error| error.word() == "future_position")
         );
     }
 
     #[test]
-    fn errors_say_what_is_valid() {
+    fn errors_list_the_valid_positions() {
         let cases = [
             (0, "no earlier message"),
             (1, "no earlier message"),
@@ -251,7 +255,7 @@ mod tests {
             (7, "msg:1 to msg:6."),
         ];
         for (current, words) in cases {
-            let error = destination(&conversation(), current, "msg:9").unwrap_err();
+            let error = find_destination(&conversation(), current, "msg:9").unwrap_err();
             let answer = error.answer();
             assert!(
                 answer.is_error && answer.text.contains(words),
