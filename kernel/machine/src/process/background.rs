@@ -1,5 +1,5 @@
-//! Background children: a `spawn` call that does not wait is answered with the pid of the child, and
-//! the end of the child arrives as a message.
+//! Background children: a `spawn` call that does not wait is answered with the pid of the child,
+//! and the end of the child arrives as a message.
 //!
 //! The fact that queues this message ([`ChildFact::Reported`]) also removes the child from the list
 //! of background children. If the end is reported again after a restart, it is ignored.

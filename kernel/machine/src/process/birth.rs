@@ -1,5 +1,5 @@
-//! Builds the initial image of a new process, that is the state in which it starts. The system prompt
-//! and the tools are composed here once and never change (HIST-1).
+//! Builds the initial image of a new process, that is the state in which it starts. The system
+//! prompt and the tools are composed here once and never change (HIST-1).
 
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ pub struct Birth<'a> {
 /// Builds the image of a new process. O(preloads + input). The budget of the image is the budget of
 /// the program, as for a root process; a parent replaces it by a share of its own budget.
 ///
-/// If [`EnvironmentChoice::is_gathered`](dormouse_program::EnvironmentChoice::is_gathered), the image
-/// is incomplete until [`add_environment`] adds the gathered values.
+/// If [`EnvironmentChoice::is_gathered`](dormouse_program::EnvironmentChoice::is_gathered), the
+/// image is incomplete until [`add_environment`] adds the gathered values.
 #[must_use]
 pub fn initial_image(
     program: &Program,

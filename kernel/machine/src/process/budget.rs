@@ -1,12 +1,13 @@
 //! Budget checks of a running process. [`crate::budget`] does the accounting; this module decides
 //! when to reserve a share of the budget for a child, to warn the model, and to end the process.
 //!
-//! * A share is reserved before its child is created, and returned when the child has ended. Both are
-//!   facts, keyed by the call and the child's index in it, so that a share is returned even if the
-//!   call is abandoned.
+//! * A share is reserved before its child is created, and returned when the child has ended. Both
+//!   are facts, keyed by the call and the child's index in it, so that a share is returned even if
+//!   the call is abandoned.
 //! * Limits are checked before each model call. At a limit the process ends with a valid history.
-//!   If the rest of the budget is reserved for children, the process waits until a share is returned.
-//!   Near a limit the model is warned, at the end of a message that has not been sent yet (HIST-1).
+//!   If the rest of the budget is reserved for children, the process waits until a share is
+//!   returned. Near a limit the model is warned, at the end of a message that has not been sent yet
+//!   (HIST-1).
 //! * The usage of a call is known only after the call, so one call may exceed the budget. No call
 //!   starts after that.
 
@@ -30,8 +31,8 @@ const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
 impl Draft {
-    /// Ends the process if its budget has reached a limit. Returns whether a model call is permitted:
-    /// it is not either if the rest of the budget is reserved for children.
+    /// Ends the process if its budget has reached a limit. Returns whether a model call is
+    /// permitted: it is not either if the rest of the budget is reserved for children.
     pub(super) fn check_budget(&mut self) -> bool {
         !self.end_if_limit_reached() && !self.state.budget.waits_for_shares()
     }
@@ -95,8 +96,8 @@ impl Draft {
         ));
     }
 
-    /// Schedules a wake-up for the end of the wall time, or ends the process if that time has passed.
-    /// Returns whether the process is still running.
+    /// Schedules a wake-up for the end of the wall time, or ends the process if that time has
+    /// passed. Returns whether the process is still running.
     pub(super) fn schedule_deadline(&mut self) -> bool {
         let Some(at_ms) = self.state.budget.deadline_ms() else {
             return true;
@@ -255,8 +256,8 @@ impl Draft {
 }
 
 impl State {
-    /// Adds the cost to a usage. The cost becomes part of the fact, so that a later price table does
-    /// not change a replayed state (DUR-2).
+    /// Adds the cost to a usage. The cost becomes part of the fact, so that a later price table
+    /// does not change a replayed state (DUR-2).
     pub(super) fn with_cost(&self, model: &str, usage: Usage) -> Usage {
         let price = self.program.price(model, &self.host.prices);
         Usage {

@@ -1,5 +1,5 @@
-//! Checkpoints: executes the tools that make, list and restore checkpoints, and restores a process in
-//! place.
+//! Checkpoints: executes the tools that make, list and restore checkpoints, and restores a process
+//! in place.
 //!
 //! A checkpoint names a position in the journal. To restore it, the shell reads the image at that
 //! position and feeds it back as an input. A restore is one fact at the end of the journal:
@@ -107,8 +107,8 @@ impl Draft {
         });
     }
 
-    /// Restores for a call of `restore_process`. A host call is not part of the conversation, so the
-    /// host gets its answer before the restore.
+    /// Restores for a call of `restore_process`. A host call is not part of the conversation, so
+    /// the host gets its answer before the restore.
     fn restore_for_call(&mut self, call: CallId, restored: CheckpointImage) {
         if let Err(error) = self.check_restorable(&restored) {
             return self.answer_in_full(call, error.answer());
@@ -167,8 +167,8 @@ impl Draft {
         ))
     }
 
-    /// Emits the fact of a restore, and abandons the background children that were started after the
-    /// checkpoint.
+    /// Emits the fact of a restore, and abandons the background children that were started after
+    /// the checkpoint.
     fn restore(&mut self, restored: CheckpointImage, by: Caller) {
         let mut blocks = Vec::new();
         if let Phase::Acting {

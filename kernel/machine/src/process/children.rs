@@ -1,8 +1,8 @@
 //! Children: forks, limits on the number of children, and the answer that the parent gets when its
 //! children have ended.
 //!
-//! A *fork* creates children that start with the conversation of their parent; a *spawn* (`spawn.rs`)
-//! creates a child with an empty conversation.
+//! A *fork* creates children that start with the conversation of their parent; a *spawn*
+//! (`spawn.rs`) creates a child with an empty conversation.
 
 use std::sync::Arc;
 
@@ -112,8 +112,8 @@ impl Draft {
         image
     }
 
-    /// Checks that a call may create `count` children: the depth of the tree and the number of running
-    /// children are limited.
+    /// Checks that a call may create `count` children: the depth of the tree and the number of
+    /// running children are limited.
     pub(super) fn check_child_limits(&self, call: CallId, count: usize) -> Result<(), Refusal> {
         let limits = self.state.program.limits();
         if self.state.depth >= limits.max_depth {
@@ -244,8 +244,8 @@ impl Draft {
         self.answer(call, answer, produced_chars);
     }
 
-    /// Prepares the last message of a child for the context of its parent. A large message is opened
-    /// as a descriptor, which shares the text.
+    /// Prepares the last message of a child for the context of its parent. A large message is
+    /// opened as a descriptor, which shares the text.
     pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> ChildMessage {
         let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
         let produced_chars = placement.produced_chars();
@@ -302,9 +302,9 @@ fn child_element(number: u32, child: Pid, exit: &Exit, message: &ChildMessage) -
     message.in_element(element)
 }
 
-/// The image that all children of a fork share: the image of the parent, ready to continue the turn.
-/// [`Draft::child_image`] then answers the open tool uses, so that the history is valid and begins
-/// with the bytes of the parent (FORK-2).
+/// The image that all children of a fork share: the image of the parent, ready to continue the
+/// turn. [`Draft::child_image`] then answers the open tool uses, so that the history is valid and
+/// begins with the bytes of the parent (FORK-2).
 fn fork_image(state: &State) -> Image {
     let shared_messages = u32::try_from(state.messages.len()).unwrap_or(u32::MAX);
     let forked_at = state

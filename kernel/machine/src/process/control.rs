@@ -37,8 +37,8 @@ impl Draft {
         }
     }
 
-    /// Starts the calls and turns that the stop held back. Calls that were in flight at the stop are
-    /// not started again.
+    /// Starts the calls and turns that the stop held back. Calls that were in flight at the stop
+    /// are not started again.
     fn start_postponed_work(&mut self) {
         match self.state.phase {
             Phase::Thinking { .. } => {}
@@ -73,8 +73,8 @@ impl Draft {
         self.end(Exit::new(ExitStatus::Killed, "the process was killed"));
     }
 
-    /// Abandons all calls in flight and answers each open tool call with `text`. Returns false if the
-    /// process is neither in a turn nor in a host call.
+    /// Abandons all calls in flight and answers each open tool call with `text`. Returns false if
+    /// the process is neither in a turn nor in a host call.
     pub(super) fn abandon_calls(&mut self, text: &str) -> bool {
         let mut calls: Vec<CallId> = Vec::new();
         let mut request_ids: Vec<Arc<str>> = Vec::new();

@@ -48,8 +48,8 @@ pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, start_mode: StartMod
     with_start_mode(image, start_mode)
 }
 
-/// Sets the start mode of an image. No call of the new process is in flight, so a stopped process is
-/// in the same situation as one that was stopped before a restart ([`Control::Frozen`]).
+/// Sets the start mode of an image. No call of the new process is in flight, so a stopped process
+/// is in the same situation as one that was stopped before a restart ([`Control::Frozen`]).
 #[must_use]
 pub fn with_start_mode(image: Image, start_mode: StartMode) -> Image {
     let control = match start_mode {

@@ -29,8 +29,8 @@ const MAX_HOST_CALLS: usize = 64;
 pub struct Decision {
     /// The facts, in order. The shell makes them durable before it performs any effect.
     pub facts: Vec<Fact>,
-    /// The state after these facts, as [`evolve`] computes it. Model requests among the effects share
-    /// the messages of this state.
+    /// The state after these facts, as [`evolve`] computes it. Model requests among the effects
+    /// share the messages of this state.
     pub state: State,
     /// Reads of content bytes that the decision needs. The shell may perform them at once, since a
     /// read has no side effect.
@@ -197,8 +197,8 @@ impl Draft {
         }
     }
 
-    /// Handles input for an ended process. A request gets an error as its answer. A repeated message
-    /// that arrived before the end gets its receipt. Everything else is dropped.
+    /// Handles input for an ended process. A request gets an error as its answer. A repeated
+    /// message that arrived before the end gets its receipt. Everything else is dropped.
     fn refuse_after_end(&mut self, input: &Input) {
         let (request_id, receipt) = match input {
             Input::Message {
@@ -232,8 +232,8 @@ impl Draft {
         });
     }
 
-    /// Queues an input in the mailbox. Input of the host becomes one block for each part; input that
-    /// the host sends on behalf of another process becomes one XML element.
+    /// Queues an input in the mailbox. Input of the host becomes one block for each part; input
+    /// that the host sends on behalf of another process becomes one XML element.
     pub(super) fn queue_input(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
             Sender::Process(pid) => self.render_host_message(pid, parts),
@@ -278,7 +278,8 @@ impl Draft {
         }
     }
 
-    /// Opens a descriptor under a given id, such as the id of a part that the model marked in a reply.
+    /// Opens a descriptor under a given id, such as the id of a part that the model marked in a
+    /// reply.
     pub(super) fn open_under_id(&mut self, id: FdId, entry: Entry<Content>) {
         self.emit(DescriptorFact::Opened { id, entry });
     }

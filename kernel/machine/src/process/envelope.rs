@@ -1,6 +1,6 @@
-//! Messages between processes as data, in three stages: [`PendingMessage`] is checked and has not been
-//! delivered, [`Envelope`] is the delivered message, [`PlacedEnvelope`] is ready for the receiver's
-//! context and descriptor table. `mail.rs` holds the protocol.
+//! Messages between processes as data, in three stages: [`PendingMessage`] is checked and has not
+//! been delivered, [`Envelope`] is the delivered message, [`PlacedEnvelope`] is ready for the
+//! receiver's context and descriptor table. `mail.rs` holds the protocol.
 
 use std::sync::Arc;
 

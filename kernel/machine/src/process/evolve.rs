@@ -21,8 +21,8 @@ use super::{Fact, Image, State};
 use crate::table::marker;
 use dormouse_program::Program;
 
-/// Applies `fact`. O(log n) in the size of the conversation or table; a switch to a model of another
-/// server is O(n), since it rewrites the conversation.
+/// Applies `fact`. O(log n) in the size of the conversation or table; a switch to a model of
+/// another server is O(n), since it rewrites the conversation.
 pub fn evolve(state: &mut State, fact: &Fact) {
     match fact {
         Fact::Mail(fact) => evolve_mail(state, fact),
@@ -293,8 +293,8 @@ fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
     }
 }
 
-/// Appends the marker `msg:N` to a message that the model did not write, if the program shows message
-/// numbers. `preceding` is the number of messages before it.
+/// Appends the marker `msg:N` to a message that the model did not write, if the program shows
+/// message numbers. `preceding` is the number of messages before it.
 pub(super) fn append_marker(program: &Program, preceding: usize, mut message: Message) -> Message {
     if program.marks_messages() && message.role == Role::User {
         message.blocks.push(Block::text(marker(preceding + 1)));
@@ -390,8 +390,8 @@ pub(super) fn tool_result_blocks(
     }))
 }
 
-/// Goes back to message `to`: drops the later messages and their annotations, and appends `message`.
-/// The epoch rises, so that completions of the dropped calls are stale.
+/// Goes back to message `to`: drops the later messages and their annotations, and appends
+/// `message`. The epoch rises, so that completions of the dropped calls are stale.
 fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
@@ -459,8 +459,8 @@ fn restored_mailbox(at_checkpoint: &[Mail], current: &Vector<Mail>) -> Vector<Ma
     restored
 }
 
-/// Abandons the calls in flight. The epoch rises, so that their completions are stale. Each tool use
-/// without an answer gets `answer`, so that the history stays valid.
+/// Abandons the calls in flight. The epoch rises, so that their completions are stale. Each tool
+/// use without an answer gets `answer`, so that the history stays valid.
 fn interrupt(state: &mut State, answer: &Answer) {
     state.epoch = state.epoch.saturating_add(1);
     state.budget.abandon_calls(calls_in_flight(&state.phase));

@@ -1,9 +1,10 @@
 //! Fallback models: chooses the model that is called after the current model has failed.
 //!
-//! A program lists its models in order. A model is skipped if the history contains a block that only
-//! another provider understands, such as signed thinking, since that block would be missing from the
-//! request. The process never returns to an earlier model, which may not understand the replies of a
-//! later one. If a provider refuses the content, no other model is called: a refusal is an answer.
+//! A program lists its models in order. A model is skipped if the history contains a block that
+//! only another provider understands, such as signed thinking, since that block would be missing
+//! from the request. The process never returns to an earlier model, which may not understand the
+//! replies of a later one. If a provider refuses the content, no other model is called: a refusal
+//! is an answer.
 
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
@@ -32,8 +33,8 @@ impl State {
             return true;
         };
         let mut blocks = self.messages.iter().flat_map(|message| &message.blocks);
-        // A block that one server signed is meaningless to another server, even if both use the same
-        // wire format.
+        // A block that one server signed is meaningless to another server, even if both use the
+        // same wire format.
         let is_same_server = self.model().is_at_the_server_of(model);
         blocks.all(|block| match block {
             Block::Opaque(raw) => is_same_server && *raw.format == *format,

@@ -1,10 +1,10 @@
 //! `goto`: goes back in the conversation. The messages after a position are removed, and a new
 //! message is appended there.
 //!
-//! A model must call `goto` as the only tool of its reply, since the answers of other calls would be
-//! removed before the model reads them. The turn keeps counting its model calls, so that a loop of
-//! gotos ends at `max_iterations`. The host can use goto at any time: calls in flight are abandoned,
-//! and a turn begins with the host's message.
+//! A model must call `goto` as the only tool of its reply, since the answers of other calls would
+//! be removed before the model reads them. The turn keeps counting its model calls, so that a loop
+//! of gotos ends at `max_iterations`. The host can use goto at any time: calls in flight are
+//! abandoned, and a turn begins with the host's message.
 
 mod destination;
 
@@ -38,8 +38,8 @@ struct GotoPlan {
 }
 
 impl Draft {
-    /// Executes the `goto` tool. A call by the host is not part of the conversation, so the host gets
-    /// an answer first, and then a turn begins.
+    /// Executes the `goto` tool. A call by the host is not part of the conversation, so the host
+    /// gets an answer first, and then a turn begins.
     pub(super) fn goto(
         &mut self,
         call: CallId,

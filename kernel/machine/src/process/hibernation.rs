@@ -21,9 +21,9 @@ pub enum BusyReason {
 }
 
 impl State {
-    /// Why the process cannot be hibernated; `None` if it can. A stopped process can be hibernated in
-    /// the middle of its turn, since it starts nothing. A process with background children can be
-    /// hibernated, since the end of a child wakes it.
+    /// Why the process cannot be hibernated; `None` if it can. A stopped process can be hibernated
+    /// in the middle of its turn, since it starts nothing. A process with background children can
+    /// be hibernated, since the end of a child wakes it.
     #[must_use]
     pub fn busy_reason(&self) -> Option<BusyReason> {
         let is_stopped = self.is_stopped();

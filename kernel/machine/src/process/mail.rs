@@ -1,5 +1,5 @@
-//! Messages between processes. MAIL-1: a message is delivered once, even if the sender, the receiver
-//! or the kernel restarts.
+//! Messages between processes. MAIL-1: a message is delivered once, even if the sender, the
+//! receiver or the kernel restarts.
 //!
 //! * The sender has no outbox apart from its open call: the call is answered when the receiver has
 //!   acknowledged the message, and is repeated after a restart.
@@ -30,8 +30,8 @@ use crate::tool::Refusal;
 
 impl State {
     /// The receipt for a message; `None` if this process has not received the message. An ended
-    /// process still returns receipts, so that a sender that repeats a message after a restart learns
-    /// that it was delivered.
+    /// process still returns receipts, so that a sender that repeats a message after a restart
+    /// learns that it was delivered.
     #[must_use]
     pub fn receipt(&self, from: Pid, call: CallId) -> Option<Answer> {
         self.receipts
@@ -62,7 +62,8 @@ impl Draft {
                 {
                     pending.to = Address::Correspondent(pid);
                 }
-                // Calls are numbered in order, so that every call before the first pending one is answered.
+                // Calls are numbered in order, so that every call before the first pending one is
+                // answered.
                 let acked_below = self
                     .state
                     .pending_calls()

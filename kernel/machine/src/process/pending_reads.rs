@@ -1,9 +1,9 @@
 //! Pending reads: requests the reads that a process waits for, and continues its calls with their
 //! results. `read.rs` explains what a read is, `arrival.rs` what an arrival is.
 //!
-//! The tool calls of a model start in order, and no call starts while the read of an earlier call is
-//! pending, so that a later call sees the names that an earlier call gave to descriptors. The shell
-//! reads one arrival at a time, in their order.
+//! The tool calls of a model start in order, and no call starts while the read of an earlier call
+//! is pending, so that a later call sees the names that an earlier call gave to descriptors. The
+//! shell reads one arrival at a time, in their order.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ use crate::tool::Outcome;
 use dormouse_content::{Content, ReadQuota};
 
 impl Decision {
-    /// Performs each read that needs at most `bytes` bytes, all of them in memory, and decides on its
-    /// result. Other reads stay in the decision. An arrival stays as well if an earlier arrival is
-    /// still being read.
+    /// Performs each read that needs at most `bytes` bytes, all of them in memory, and decides on
+    /// its result. Other reads stay in the decision. An arrival stays as well if an earlier arrival
+    /// is still being read.
     pub fn read_inline(self, bytes: u64, now_ms: u64) -> Self {
         let is_only_arrival = self.state.pending_reads.arrivals <= 1;
         self.perform_reads(now_ms, |read| {

@@ -1,5 +1,5 @@
-//! Data of a spawn: the checked call, the files that the shell fetches for it, and the *preloads* of
-//! the child, which are contents that its system prompt shows from the start.
+//! Data of a spawn: the checked call, the files that the shell fetches for it, and the *preloads*
+//! of the child, which are contents that its system prompt shows from the start.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -106,8 +106,8 @@ pub struct PendingSpawn {
     pub program: Program,
     /// Initial input of the child.
     pub query: String,
-    /// Descriptors that the child preloads, under the ids of its parent, with their elements for the
-    /// system prompt.
+    /// Descriptors that the child preloads, under the ids of its parent, with their elements for
+    /// the system prompt.
     pub descriptors: Vec<(FdId, Entry<Content>, ShownPreload)>,
     /// Files to fetch, as the model wrote their paths.
     pub files: Vec<String>,

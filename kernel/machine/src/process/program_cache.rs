@@ -25,8 +25,8 @@ pub(crate) struct ProgramCache {
 }
 
 impl ProgramCache {
-    /// The cache of `program`. The program holds one cache, for the host context of the first call. A
-    /// kernel with another host context builds a new cache each time.
+    /// The cache of `program`. The program holds one cache, for the host context of the first call.
+    /// A kernel with another host context builds a new cache each time.
     pub(super) fn for_program(program: &Program, host: &HostContext) -> Arc<Self> {
         let cached = program.shared(|| Arc::new(Self::new(program, host)));
         if cached.host == *host {

@@ -1,7 +1,7 @@
 //! Starts a new process, or resumes a process that was loaded from its journal.
 //!
-//! The phase decides which calls are started or repeated. A spawn that was in flight first looks for
-//! its child (`FindChild`), and spawns again only if the child does not exist.
+//! The phase decides which calls are started or repeated. A spawn that was in flight first looks
+//! for its child (`FindChild`), and spawns again only if the child does not exist.
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
@@ -17,8 +17,8 @@ unknown. Look before you call it again.";
 
 impl Draft {
     /// Starts or resumes the process. A pending model call is made again under the same id. A tool
-    /// call that was in flight is repeated only if it is repeatable (CALL-2). Children are looked up
-    /// by their origin, so that no child is created twice. A stopped process resumes no call.
+    /// call that was in flight is repeated only if it is repeatable (CALL-2). Children are looked
+    /// up by their origin, so that no child is created twice. A stopped process resumes no call.
     ///
     /// The intent of a repeated call is journalled again, so that no call starts while the store
     /// cannot write.

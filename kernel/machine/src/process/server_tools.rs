@@ -1,8 +1,8 @@
 //! Adds the tools of MCP servers to the image of a new process.
 //!
-//! The tools are chosen once, from those that the servers offer when the process is created, and are
-//! stored in the image. Neither a later change on the server nor a restart of the kernel therefore
-//! changes the bytes that are sent to the model (HIST-1).
+//! The tools are chosen once, from those that the servers offer when the process is created, and
+//! are stored in the image. Neither a later change on the server nor a restart of the kernel
+//! therefore changes the bytes that are sent to the model (HIST-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ pub struct MissingServerTool {
     pub offered: String,
 }
 
-/// Adds the server tools that the program selects to the image of a new process. `offers` holds every
-/// tool of every server. A tool gets the alias that the program sets, or its own name with the
-/// prefix of its server; names are unique.
+/// Adds the server tools that the program selects to the image of a new process. `offers` holds
+/// every tool of every server. A tool gets the alias that the program sets, or its own name with
+/// the prefix of its server; names are unique.
 ///
 /// # Errors
 /// [`MissingServerTool`] if a selected tool is missing and its server is not optional.
@@ -130,8 +130,8 @@ impl ToolList {
         self.specs.push(spec);
     }
 
-    /// Chooses and reserves a valid name: prefix and tool name; if that is taken, `server__tool`; if
-    /// that is taken as well, `server__tool_2` and so on.
+    /// Chooses and reserves a valid name: prefix and tool name; if that is taken, `server__tool`;
+    /// if that is taken as well, `server__tool_2` and so on.
     fn reserve_unused_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
         let short = replace_invalid_chars(&format!("{}{tool}", choice.prefix));
         let full = replace_invalid_chars(&format!("{}__{tool}", choice.server.name));

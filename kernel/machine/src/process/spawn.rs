@@ -148,8 +148,8 @@ impl Draft {
     }
 
     /// Handles a child that does not exist. An open spawn call starts again. A background child is
-    /// reported as lost, even if its call is not answered yet, since the journal can be copied between
-    /// the two facts. The share of a child of a finished call is returned.
+    /// reported as lost, even if its call is not answered yet, since the journal can be copied
+    /// between the two facts. The share of a child of a finished call is returned.
     pub(super) fn handle_child_absent(&mut self, call: CallId, index: u32) {
         if self.state.unanswered_call(call).is_some() {
             let caller = self.caller();

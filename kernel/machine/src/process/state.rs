@@ -271,8 +271,8 @@ impl State {
         }
     }
 
-    /// Adds up the media of the next request: the media of the conversation, of the answers that are
-    /// not yet part of the conversation, and of `answer`.
+    /// Adds up the media of the next request: the media of the conversation, of the answers that
+    /// are not yet part of the conversation, and of `answer`.
     pub(super) fn measure_shown_media(&self, answer: &Answer) -> MediaBudget {
         let in_conversation = self
             .messages
@@ -343,9 +343,9 @@ impl State {
         Arc::new(lowered)
     }
 
-    /// The request for a summary, which is independent of the conversation: one prompt to the summary
-    /// model. Only the reply limit is kept of the parameters, since the others concern conversations
-    /// and tools.
+    /// The request for a summary, which is independent of the conversation: one prompt to the
+    /// summary model. Only the reply limit is kept of the parameters, since the others concern
+    /// conversations and tools.
     pub(super) fn summary_request(
         &self,
         summarizer: &ModelChoice,

@@ -1,5 +1,5 @@
-//! The toolbox of a process: maps each tool name to its tool, and holds the tool specifications that
-//! are sent to the model.
+//! The toolbox of a process: maps each tool name to its tool, and holds the tool specifications
+//! that are sent to the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub struct HostTool {
     pub policy: ToolPolicy,
 }
 
-/// What the host provides to a process: tools, environment and prices. The process gets it each time
-/// it is loaded; it is never journalled.
+/// What the host provides to a process: tools, environment and prices. The process gets it each
+/// time it is loaded; it is never journalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostContext {
     /// Tools of the kernel.
@@ -152,8 +152,8 @@ impl Toolbox {
     }
 
     /// Tools of a process that exists already, from the specifications that were stored when it was
-    /// created. Later changes of the host or of a server have no effect. Access levels and aliases of
-    /// kernel tools are read from `program`.
+    /// created. Later changes of the host or of a server have no effect. Access levels and aliases
+    /// of kernel tools are read from `program`.
     pub(super) fn frozen(
         program: &Program,
         kernel_tools: &ToolSet,

@@ -25,8 +25,8 @@ use crate::tool::{
 use dormouse_content::Content;
 
 impl Draft {
-    /// Starts or answers every open call of the turn in order, then continues the turn if no open call
-    /// remains.
+    /// Starts or answers every open call of the turn in order, then continues the turn if no open
+    /// call remains.
     pub(super) fn start_open_calls(&mut self) {
         self.start_calls(self.open_calls());
     }
@@ -146,8 +146,8 @@ impl Draft {
         self.state.settings().copied().unwrap_or_default()
     }
 
-    /// Whether a call that may already have run can run again. Examples: some writes are idempotent,
-    /// and temporary files recognise a repeated call (TEMP-1).
+    /// Whether a call that may already have run can run again. Examples: some writes are
+    /// idempotent, and temporary files recognise a repeated call (TEMP-1).
     pub(super) fn is_repeatable(&self, call: CallId, tool: &BoundTool) -> bool {
         // A message of an earlier epoch belongs to the process that this one was copied from.
         if let Some(ProcessHandler::SendMessage(_)) = tool.process_handler()
@@ -182,7 +182,8 @@ impl Draft {
         });
     }
 
-    /// Handles the reply to a summary request. Its usage is charged even if the summary is unusable.
+    /// Handles the reply to a summary request. Its usage is charged even if the summary is
+    /// unusable.
     pub(super) fn handle_summary(
         &mut self,
         call: CallId,
@@ -238,9 +239,9 @@ impl Draft {
         });
     }
 
-    /// Answers with tool output, in full or as the preview of a new descriptor. The attachments of the
-    /// output are listed after it; media among them are shown to the model within the limits of the
-    /// conversation.
+    /// Answers with tool output, in full or as the preview of a new descriptor. The attachments of
+    /// the output are listed after it; media among them are shown to the model within the limits of
+    /// the conversation.
     pub(super) fn answer_output(&mut self, call: CallId, output: PlacedOutput) {
         let PlacedOutput {
             placement,

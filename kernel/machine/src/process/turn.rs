@@ -120,8 +120,8 @@ impl Draft {
         }
     }
 
-    /// Opens each part that the model marked in its reply as a descriptor, which shares the bytes of
-    /// the reply.
+    /// Opens each part that the model marked in its reply as a descriptor, which shares the bytes
+    /// of the reply.
     fn open_references(&mut self, reply: String) {
         let Some(settings) = self
             .state
@@ -141,8 +141,8 @@ impl Draft {
         }
     }
 
-    /// Continues after a reply without tools to run: it called none, or it was truncated, so that its
-    /// tool uses were declined.
+    /// Continues after a reply without tools to run: it called none, or it was truncated, so that
+    /// its tool uses were declined.
     pub(super) fn handle_stop_reason(&mut self, stop: StopReason) {
         if self.state.is_stopped() {
             return;
@@ -169,8 +169,8 @@ impl Draft {
         }
     }
 
-    /// Calls the model without a warning of near limits. The last message may be the model's own, to
-    /// which nothing may be appended.
+    /// Calls the model without a warning of near limits. The last message may be the model's own,
+    /// to which nothing may be appended.
     fn call_model_without_warning(&mut self) {
         if self.check_call_limits() {
             self.start_model_call();
@@ -191,9 +191,9 @@ impl Draft {
             .unwrap_or_default()
     }
 
-    /// Ends the turn. A session then waits for input. A task ends with its turn, except that it begins
-    /// another turn if messages are waiting, and waits for its background children if it has some. A
-    /// task that failed ends at once, and its children end with it.
+    /// Ends the turn. A session then waits for input. A task ends with its turn, except that it
+    /// begins another turn if messages are waiting, and waits for its background children if it has
+    /// some. A task that failed ends at once, and its children end with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
         let exit = Exit::new(status, message).after(self.state.budget.spent());
         let has_mail = !self.state.mailbox.is_empty();

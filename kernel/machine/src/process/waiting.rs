@@ -1,7 +1,8 @@
 //! The tools `receive_messages` and `wait`, which show messages of the mailbox or wait for them.
 //!
-//! A message is removed from the mailbox in the same commit as the answer that shows it. The end of a
-//! background child arrives as a message, so `wait` waits until these messages are in the mailbox.
+//! A message is removed from the mailbox in the same commit as the answer that shows it. The end of
+//! a background child arrives as a message, so `wait` waits until these messages are in the
+//! mailbox.
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::{Mail, Sender};
@@ -185,8 +186,8 @@ impl Draft {
             .zip(&self.state.mailbox)
             .filter(|(_, mail)| is_selected(mail))
         {
-            // After the first message that does not fit, later messages stay in the mailbox as well,
-            // so that messages are shown in order.
+            // After the first message that does not fit, later messages stay in the mailbox as
+            // well, so that messages are shown in order.
             if shown.omitted > 0 {
                 shown.omitted += 1;
                 continue;

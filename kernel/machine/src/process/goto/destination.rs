@@ -101,8 +101,8 @@ pub fn check_goto_message(message: &str) -> Result<(), GotoError> {
     Ok(())
 }
 
-/// Finds the number of the last message that a goto keeps. Messages are numbered from 1; `current` is
-/// the message that the goto starts from, and the destination must precede it. O(1), except for
+/// Finds the number of the last message that a goto keeps. Messages are numbered from 1; `current`
+/// is the message that the goto starts from, and the destination must precede it. O(1), except for
 /// paused replies.
 ///
 /// # Errors
