@@ -67,7 +67,7 @@ impl Draft {
 
     fn check_may_restore(&self) -> Result<(), CheckpointError> {
         if self.state.pending_calls().len() > 1 {
-            return Err(CheckpointError::Beside);
+            return Err(CheckpointError::NotAlone);
         }
         match (self.caller(), self.state.restores) {
             (Caller::Model, restores) if restores >= self.state.program.limits().max_restores => {

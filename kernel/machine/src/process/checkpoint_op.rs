@@ -97,7 +97,7 @@ pub enum CheckpointError {
         "restore_process must be the only call of a reply: what the others bring would be gone. \
          Call it again, alone."
     )]
-    Beside,
+    NotAlone,
     /// The store is unavailable.
     #[error("The checkpoints cannot be used: {0}")]
     Unavailable(String),
@@ -112,7 +112,7 @@ impl CheckpointError {
             Self::Unknown(_) => "unknown_checkpoint",
             Self::Ended { .. } => "ended",
             Self::TooOften { .. } => "too_often",
-            Self::Beside => "not_alone",
+            Self::NotAlone => "not_alone",
             Self::Unavailable(_) => "unavailable",
         }
     }

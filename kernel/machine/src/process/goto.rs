@@ -65,7 +65,7 @@ impl Draft {
         by: Caller,
     ) -> Result<GotoPlan, GotoError> {
         if self.state.pending_calls().len() > 1 {
-            return Err(GotoError::Beside);
+            return Err(GotoError::NotAlone);
         }
         let from = match by {
             Caller::Model => last_user_message_number(&self.state.messages),

@@ -51,7 +51,7 @@ pub enum GotoError {
         "goto must be the only call of a reply: what the others bring would be gone. Call it \
          again, alone."
     )]
-    Beside,
+    NotAlone,
 }
 
 impl GotoError {
@@ -63,7 +63,7 @@ impl GotoError {
             Self::Unknown { .. } => "unknown_position",
             Self::Current { .. } => "current_position",
             Self::Future { .. } => "future_position",
-            Self::Beside => "not_alone",
+            Self::NotAlone => "not_alone",
         }
     }
 
