@@ -33,7 +33,7 @@ impl RunningProcess {
                     .collect::<Result<_, _>>()?;
                 let to_preload = |(id, (version, content)): (TempId, (u64, Content))| {
                     ShownPreload::temp_file(id, version, &content.unbounded())
-                        .map_err(FetchError::Lost)
+                        .map_err(FetchError::Unreadable)
                 };
                 let temp_files = ids
                     .into_iter()

@@ -144,7 +144,7 @@ pub enum FetchError {
     TempFile(TempFileError),
     /// The content of a temporary file cannot be read.
     #[error("a preload cannot be read. {0}")]
-    Lost(Unreadable),
+    Unreadable(Unreadable),
     /// An internal failure.
     #[error("reading the files failed inside: {0}")]
     Internal(String),
