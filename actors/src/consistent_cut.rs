@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_content::Content;
-use dormouse_kernel::process::{CheckpointImage, CheckpointInfo, StartMode, branched};
+use dormouse_kernel::process::{CheckpointImage, CheckpointInfo, StartMode, image_of_branch};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
 use dormouse_proto::process::{ImportSource, ProcessRow, Restored};
@@ -196,7 +196,12 @@ pub(crate) fn processes_at(
             continue;
         };
         let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
-        let image = Box::new(branched(state.image(), cut.at_ms, now_ms(), start_mode));
+        let image = Box::new(image_of_branch(
+            state.image(),
+            cut.at_ms,
+            now_ms(),
+            start_mode,
+        ));
         // A branch of an imported tree keeps the ids of the tree's source store.
         let import = row.restored.and_then(|restored| restored.import);
         let import = import.map(|import| ImportSource {

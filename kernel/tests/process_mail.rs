@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{
     Birth, ChildEvent, Completion, Effect, HostContext, HostRequest, Input, Preloads, Signal,
-    State, Work, copied, initial_image,
+    State, Work, image_of_copy, initial_image,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::{PendingMessage, TOOL_SET};
@@ -777,7 +777,7 @@ fn a_copy_of_a_process_does_not_send_again_what_the_other_sends() {
         sender.state.program().clone(),
         Arc::new(HostContext::new(&TOOL_SET)),
     );
-    let image = copied(sender.state.image(), 9);
+    let image = image_of_copy(sender.state.image(), 9);
     let copy = Replay::of(
         State::from_image(Pid(7), program, around, image).expect("a copy is valid"),
         9,

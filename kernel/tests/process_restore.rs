@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_kernel::process::{
     Birth, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply, ChildEvent, Completion,
-    Effect, HostContext, HostRequest, Image, Input, Preloads, Signal, StartMode, State, Work,
-    branched, diff, initial_image, with_start_mode,
+    Effect, HostContext, HostRequest, Image, Input, Preloads, Signal, StartMode, State, Work, diff,
+    image_of_branch, initial_image, with_start_mode,
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::TOOL_SET;
@@ -346,7 +346,7 @@ fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
     let mut image = begun(Lifetime::Task).state.image();
     image.budget.began_ms = 1_000;
     image.control = Control::Stopped;
-    let branch = branched(image.clone(), 5_000, 60_000, StartMode::Running);
+    let branch = image_of_branch(image.clone(), 5_000, 60_000, StartMode::Running);
     assert_eq!(
         (branch.budget.began_ms, branch.control),
         (56_000, Control::Running)

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dormouse_content::ReadQuota;
 use dormouse_kernel::process::{
-    Completion, Decision, Effect, Fact, Input, Read, Signal, State, Work, copied, decide, evolve,
+    Completion, Decision, Effect, Fact, Input, Read, Signal, State, Work, decide, evolve,
+    image_of_copy,
 };
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
@@ -436,7 +437,7 @@ impl World {
         };
         let message = SupervisorMessage::Start {
             program: state.program().clone(),
-            image: Box::new(copied(state.image(), self.time_ms())),
+            image: Box::new(image_of_copy(state.image(), self.time_ms())),
             origin,
             name: None,
         };

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 
 use dormouse_kernel::process::{
-    CheckpointImage, HostRequest, Input, StartMode, copied, with_start_mode,
+    CheckpointImage, HostRequest, Input, StartMode, image_of_copy, with_start_mode,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
@@ -239,7 +239,7 @@ impl Kernel {
         let loaded = self.load_process(from, at, LoadPurpose::Run).await?;
         let program = loaded.state.program().clone();
         let at = loaded.last;
-        let image = with_start_mode(copied(loaded.state.image(), now_ms()), start_mode);
+        let image = with_start_mode(image_of_copy(loaded.state.image(), now_ms()), start_mode);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
     }

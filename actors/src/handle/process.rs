@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dormouse_content::{Builder, CappedBytes};
-use dormouse_kernel::process::{HostRequest, Input, Signal, State, copied};
+use dormouse_kernel::process::{HostRequest, Input, Signal, State, image_of_copy};
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
 use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Sender;
@@ -419,7 +419,12 @@ impl Process {
             Ok(ProcessCopy { program, image, at }) => {
                 let origin = Origin::Copied { from: self.pid, at };
                 self.kernel
-                    .create(program, Box::new(copied(*image, now_ms())), origin, None)
+                    .create(
+                        program,
+                        Box::new(image_of_copy(*image, now_ms())),
+                        origin,
+                        None,
+                    )
                     .await
             }
             Err(_) => self.kernel.copy(self.pid, None).await,

@@ -63,7 +63,7 @@ pub use birth::{Birth, initial_image};
 pub use checkpoint_op::{
     CheckpointError, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply,
 };
-pub use copy::{StartMode, branched, copied, with_start_mode};
+pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
 pub use decide::{Decision, decide};
 pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
 pub use effect::{Child, Effect, Report, Work};

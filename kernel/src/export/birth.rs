@@ -10,7 +10,7 @@ use dormouse_proto::mail::is_process_name;
 use dormouse_proto::process::{ImportSource, Origin, ProcessRow, Restored};
 
 use super::Manifest;
-use crate::process::{Image, StartMode, branched, copied, with_start_mode};
+use crate::process::{Image, StartMode, image_of_branch, image_of_copy, with_start_mode};
 
 /// A process of an export that is about to be created in another store.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +90,8 @@ impl<'a> Birth<'a> {
     #[must_use]
     pub fn image(&self, image: Image, now_ms: u64, beginning: StartMode) -> Image {
         match self.of.head.scope {
-            Scope::Tree => branched(image, self.of.head.at_ms, now_ms, beginning),
-            Scope::Process => with_start_mode(copied(image, now_ms), beginning),
+            Scope::Tree => image_of_branch(image, self.of.head.at_ms, now_ms, beginning),
+            Scope::Process => with_start_mode(image_of_copy(image, now_ms), beginning),
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum StartMode {
 /// its phase, even if the original was stopped. Limits and usage are kept, children are not. The
 /// epoch rises, since the calls in flight belong to the original.
 #[must_use]
-pub fn copied(image: Image, now_ms: u64) -> Image {
+pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
     let phase = match image.phase {
         Phase::Ended { .. } => Phase::Idle,
         phase => phase,
@@ -40,7 +40,7 @@ pub fn copied(image: Image, now_ms: u64) -> Image {
 /// had at `cut_ms`. Calls in flight, children and shares of the budget are kept. The process has as
 /// much wall time left as the original had at `cut_ms`.
 #[must_use]
-pub fn branched(mut image: Image, cut_ms: u64, now_ms: u64, start_mode: StartMode) -> Image {
+pub fn image_of_branch(mut image: Image, cut_ms: u64, now_ms: u64, start_mode: StartMode) -> Image {
     image.budget.began_ms = image
         .budget
         .began_ms
