@@ -404,7 +404,7 @@ impl RunningProcess {
         if let Input::Completed { call, .. }
         | Input::Child {
             call,
-            event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. },
+            event: ChildEvent::CreationFailed { .. } | ChildEvent::Ended { .. },
         } = input
         {
             self.in_flight.remove(call);

@@ -311,7 +311,7 @@ fn spawned_child_is_not_born(text: &str) -> String {
     let call = run.open_call();
     run.feed(Input::Child {
         call,
-        event: ChildEvent::NotBorn {
+        event: ChildEvent::CreationFailed {
             why: text.to_owned(),
         },
     });

@@ -218,7 +218,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Child { event, .. } => match event {
             ChildEvent::Started { .. } => "child_started",
             ChildEvent::Absent { .. } => "no_child",
-            ChildEvent::NotBorn { .. } => "not_born",
+            ChildEvent::CreationFailed { .. } => "not_born",
             ChildEvent::Ended { .. } => "child_ended",
         },
         Input::Signal(Signal::Resume) => "resumed",
@@ -236,7 +236,7 @@ pub(crate) fn completes(input: &Input) -> Option<CallId> {
         Input::Completed { call, .. }
         | Input::Child {
             call,
-            event: ChildEvent::NotBorn { .. } | ChildEvent::Ended { .. },
+            event: ChildEvent::CreationFailed { .. } | ChildEvent::Ended { .. },
         } => Some(*call),
         _ => None,
     }

@@ -399,7 +399,7 @@ impl RunningProcess {
                 let why = format!("No child was made: {why}");
                 self.handle_input(Delivery::internal(Input::Child {
                     call,
-                    event: ChildEvent::NotBorn { why },
+                    event: ChildEvent::CreationFailed { why },
                 }));
             }
         }

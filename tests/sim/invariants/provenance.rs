@@ -121,7 +121,7 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
         Input::Host { request, .. } => of_request(request, found),
         Input::Completed { result, .. } => return of_completion(result, found),
         Input::Child {
-            event: ChildEvent::NotBorn { why },
+            event: ChildEvent::CreationFailed { why },
             ..
         } => tokens_in(why, &mut found),
         Input::Child {

@@ -178,7 +178,7 @@ impl Draft {
         match event {
             ChildEvent::Started { child } => self.handle_child_started(call, child),
             ChildEvent::Absent { index } => self.handle_child_absent(call, index),
-            ChildEvent::NotBorn { why } => {
+            ChildEvent::CreationFailed { why } => {
                 self.complete(call, |draft| draft.refuse_spawn(call, why.into()))
             }
             ChildEvent::Ended { index, child, exit } => {

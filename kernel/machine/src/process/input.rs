@@ -174,7 +174,7 @@ pub enum ChildEvent {
         index: u32,
     },
     /// A spawned child could not be created.
-    NotBorn {
+    CreationFailed {
         /// The reason, as text for the model.
         why: String,
     },
