@@ -420,7 +420,7 @@ impl World {
                     version,
                     content,
                 } => ShownPreload::temp_file(id, version, &content.unbounded())
-                    .map_err(FetchError::Lost),
+                    .map_err(FetchError::Unreadable),
                 TempFileReply::Changed { id, .. } => {
                     Err(FetchError::Internal(format!("{id} was not read")))
                 }
