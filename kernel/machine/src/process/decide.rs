@@ -79,12 +79,14 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// Applies a fact to the state and adds it to the decision.
     pub(super) fn emit(&mut self, fact: impl Into<Fact>) {
         let fact = fact.into();
         evolve(&mut self.state, &fact);
         self.facts.push(fact);
     }
 
+    /// Adds an effect to the decision.
     pub(super) fn schedule(&mut self, effect: Effect) {
         // Most decisions have one effect, and an effect is large: reserve room for exactly one.
         self.effects
@@ -284,6 +286,7 @@ impl Draft {
         self.emit(DescriptorFact::Opened { id, entry });
     }
 
+    /// Opens a content of the host as a descriptor and answers the request.
     pub(super) fn open_for_host(
         &mut self,
         request_id: Arc<str>,
@@ -296,6 +299,7 @@ impl Draft {
         self.schedule(Effect::AnswerHost { request_id, answer });
     }
 
+    /// Starts a tool call of the host, or refuses it if the process is in a turn or stopped.
     fn handle_host_call(&mut self, request_id: Arc<str>, tool: String, args: String) {
         let pid = self.state.pid;
         let refusal = match self.state.phase {
