@@ -31,8 +31,8 @@ const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
 impl Draft {
-    /// Ends the process if its budget has reached a limit. Returns whether a model call is
-    /// permitted: it is not either if the rest of the budget is reserved for children.
+    /// Ends the process if its budget has reached a limit. Returns whether a model call is permitted.
+    /// No call is permitted while the rest of the budget is reserved for children.
     pub(super) fn check_budget(&mut self) -> bool {
         !self.end_if_limit_reached() && !self.state.budget.waits_for_shares()
     }
