@@ -152,9 +152,9 @@ impl Draft {
             };
         let request = ShareRequest {
             children: indices.len() as u64,
-            beside: self.children_to_come(call),
-            later: self.children_later(call),
-            wants,
+            other_children: self.children_to_come(call),
+            later_children: self.children_later(call),
+            requested_budget: wants,
             child_creation,
         };
         let share = account
