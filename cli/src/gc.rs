@@ -182,7 +182,7 @@ fn retention(args: &Gc) -> Retention {
     };
     let ended = match args.drop_ended {
         Some(age_ms) => EndedRule::ForMs(age_ms),
-        None => EndedRule::Ever,
+        None => EndedRule::Forever,
     };
     let history = if args.shorten {
         HistoryRule::FromOldestCheckpoint

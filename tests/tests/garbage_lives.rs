@@ -329,7 +329,7 @@ impl Lives {
             ended: if self.random.percent(60) {
                 EndedRule::ForMs(0)
             } else {
-                EndedRule::Ever
+                EndedRule::Forever
             },
             history: if self.random.percent(50) {
                 HistoryRule::FromOldestCheckpoint

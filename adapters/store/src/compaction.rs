@@ -224,7 +224,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         let is_known = self.request.contents == KeptContents::Referenced
             && !usage.is_doubtful
             && usage.bytes <= end;
-        is_known.then(|| PartUsage::seen(end, usage.live + (end - usage.bytes)))
+        is_known.then(|| PartUsage::from_scan(end, usage.live + (end - usage.bytes)))
     }
 
     /// Stores the result of an inspection in the inventory, unless the inspection assumed deletions

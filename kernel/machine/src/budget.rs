@@ -1,15 +1,19 @@
-//! Budget accounts for a tree of processes: usage, reservations for children, and what is left.
+//! Budget accounts for a tree of processes: usage, reservations for children, and the remaining
+//! amounts.
 //!
-//! An [`Account`] belongs to one process and covers its whole subtree. The share of a child is
-//! taken out of the account before the child is made ([`Account::share_for`]), and its rest comes
-//! back when the child is gone. No account therefore needs to look at another, and the usage of a
-//! tree stays within the limits of its root (TREE-1). One model call may overshoot, since its usage
-//! is known only afterwards; nothing starts after a limit is reached.
+//! An [`Account`] belongs to one process and covers its whole subtree. Before a child is created, a
+//! share of the account is reserved for it ([`Account::share_for`]). When the child has ended, the
+//! unused rest of the share is returned. Therefore no account depends on another, and the usage of
+//! a tree stays within the limits of its root (TREE-1). A single model call may exceed a limit,
+//! since its usage is known only afterwards; nothing starts after a limit is reached.
 //!
-//! Usage of tokens and money is that of the process itself plus that of its ended children; of
-//! processes, one; of resident bytes, the lengths of the contents that it opened itself, even if
-//! two descriptors share bytes. Nothing here reads a clock, and only [`Account::as_root`] resets
-//! anything.
+//! How usage is counted:
+//! * Tokens and money: the usage of the process itself plus that of its ended children.
+//! * Processes: one.
+//! * Resident bytes: the lengths of the contents that the process itself opened, even if two
+//!   descriptors share bytes.
+//!
+//! This module never reads a clock. Only [`Account::as_root`] resets values.
 
 mod share;
 
@@ -24,10 +28,11 @@ pub use self::share::{ChildCreation, InsufficientBudget, ShareRequest};
 pub const DEFAULT_PROCESSES: u64 = 10_000;
 
 /// Percentage of a limit from which the model is warned.
-const WARNED_FROM: u64 = 80;
+const WARNING_PERCENT: u64 = 80;
 
-/// The amounts whose exhaustion ends a process. The others only limit what it may start.
-const ENDING: [Amount; 5] = [
+/// The amounts that end a process when they are used up. The others only limit the children and
+/// contents that it may create.
+const ENDING_AMOUNTS: [Amount; 5] = [
     Amount::InputTokens,
     Amount::OutputTokens,
     Amount::Cost,
@@ -40,15 +45,21 @@ const ENDING: [Amount; 5] = [
 pub struct Account {
     limits: Budget,
     began_ms: u64,
+    /// Usage of the process itself.
     own: Usage,
+    /// Resident bytes: the lengths of the contents that the process opened.
     held_bytes: u64,
+    /// Usage of ended children and their subtrees.
     below: Usage,
+    /// Shares of living children, by the call that created each and the index in it.
     shares: OrdMap<(CallId, u32), Budget>,
+    /// The limits at which the model was warned.
     warned: OrdMap<Amount, u64>,
+    /// Abandoned calls whose usage may still arrive.
     given_up: Vec<CallId>,
 }
 
-/// A limit that is reached or near.
+/// An amount whose limit is reached or nearly reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReachedLimit {
     /// The amount.
@@ -65,7 +76,7 @@ pub enum ShareViolation {
     /// A living child has no share.
     #[error("child {index} of call {call} has no share")]
     NoShare {
-        /// The call that made the child.
+        /// The call that created the child.
         call: CallId,
         /// Index of the child within its call.
         index: u32,
@@ -73,7 +84,7 @@ pub enum ShareViolation {
     /// The limit of a child exceeds its share.
     #[error("child {index} of call {call} may use {limit:?} of {}, and {share} is reserved", .amount.word())]
     MoreThanItsShare {
-        /// The call that made the child.
+        /// The call that created the child.
         call: CallId,
         /// Index of the child within its call.
         index: u32,
@@ -124,7 +135,7 @@ impl Account {
             shares: self
                 .shares
                 .iter()
-                .map(|(place, share)| (*place, *share))
+                .map(|(key, share)| (*key, *share))
                 .collect(),
             warned: self
                 .warned
@@ -153,9 +164,9 @@ impl Account {
         self.below
     }
 
-    /// Shares of living children, by the call that made each and the index in it.
+    /// Shares of living children, by the call that created each and the index in it.
     pub fn shares(&self) -> impl ExactSizeIterator<Item = ((CallId, u32), Budget)> {
-        self.shares.iter().map(|(place, share)| (*place, *share))
+        self.shares.iter().map(|(key, share)| (*key, *share))
     }
 
     /// Whether a child of this call has a share. O(log n).
@@ -173,11 +184,12 @@ impl Account {
         self.shares.get(&(call, index))
     }
 
-    /// Usage of an amount. Usage of living children is part of their shares. Wall time and depth
-    /// are not used up here: see [`deadline_ms`](Self::deadline_ms).
+    /// Usage of an amount, without living children, whose usage is part of their shares. Always 0 for
+    /// wall time and depth, which are not counted as usage; for wall time see
+    /// [`deadline_ms`](Self::deadline_ms).
     #[must_use]
     pub fn used(&self, amount: Amount) -> u64 {
-        let of = |usage: &Usage| match amount {
+        let amount_of = |usage: &Usage| match amount {
             Amount::InputTokens => usage.all_input_tokens(),
             Amount::OutputTokens => usage.output_tokens,
             Amount::Cost => usage.cost_nanos,
@@ -186,7 +198,7 @@ impl Account {
         match amount {
             Amount::Processes => 1,
             Amount::ResidentBytes => self.held_bytes,
-            _ => of(&self.own).saturating_add(of(&self.below)),
+            _ => amount_of(&self.own).saturating_add(amount_of(&self.below)),
         }
     }
 
@@ -202,7 +214,8 @@ impl Account {
             .fold(0, u64::saturating_add)
     }
 
-    /// What the process may still use or give away; `None` if the amount is not limited.
+    /// The amount that the process may still use or reserve for children. `None` if the amount is
+    /// not limited.
     #[must_use]
     pub fn left(&self, amount: Amount) -> Option<u64> {
         let limit = self.limits.limit(amount)?;
@@ -213,13 +226,13 @@ impl Account {
         )
     }
 
-    /// By how much a limit is exceeded: the overshoot of single calls, including those of children.
+    /// The amount by which a limit is exceeded, by single calls of the process or its children.
     #[must_use]
     pub fn overdrawn(&self, amount: Amount) -> u64 {
-        let taken = self.used(amount).saturating_add(self.reserved(amount));
+        let total = self.used(amount).saturating_add(self.reserved(amount));
         self.limits
             .limit(amount)
-            .map_or(0, |limit| taken.saturating_sub(limit))
+            .map_or(0, |limit| total.saturating_sub(limit))
     }
 
     /// End of the wall time: milliseconds since the epoch, UTC.
@@ -230,7 +243,7 @@ impl Account {
             .map(|limit| self.began_ms.saturating_add(limit))
     }
 
-    /// Known usage of the process and its subtree. Usage of living children is not included.
+    /// Counted usage of the process and its subtree. Usage of living children is not included.
     #[must_use]
     pub fn spent(&self) -> Usage {
         let mut spent = self.own;
@@ -238,7 +251,7 @@ impl Account {
         spent
     }
 
-    /// Upper bound of the usage: known usage plus the shares of living children. Used for the exit
+    /// Upper bound of the usage: counted usage plus the shares of living children. Used for the exit
     /// of a process that ends before its children.
     #[must_use]
     pub fn spent_at_most(&self) -> Usage {
@@ -249,36 +262,37 @@ impl Account {
         spent
     }
 
-    /// A limit that is reached, if any: nothing more may start.
+    /// The first limit that is reached. Then nothing more may start.
     #[must_use]
     pub fn reached(&self, now_ms: u64) -> Option<ReachedLimit> {
-        ENDING
+        ENDING_AMOUNTS
             .into_iter()
             .filter_map(|amount| self.usage_and_limit(amount, now_ms))
             .find(|reached| reached.used >= reached.limit)
     }
 
-    /// Whether everything left of an amount is reserved for children, so that waiting for their
-    /// ends helps.
+    /// Whether an amount is used up or completely reserved for children, so that the process has to
+    /// wait until children end and return their shares.
     #[must_use]
     pub fn waits_for_shares(&self) -> bool {
-        ENDING
+        ENDING_AMOUNTS
             .into_iter()
             .any(|amount| self.left(amount) == Some(0))
     }
 
-    /// The limits that are near and that the model was not warned of. Reservations do not count,
-    /// since most of them are returned.
+    /// The limits that are nearly reached and that the model was not warned of yet. Reservations do
+    /// not count, since most of them are returned.
     #[must_use]
     pub fn near(&self, now_ms: u64) -> Vec<ReachedLimit> {
         let is_near = |reached: &ReachedLimit| {
-            u128::from(reached.used) * 100 >= u128::from(reached.limit) * u128::from(WARNED_FROM)
+            u128::from(reached.used) * 100
+                >= u128::from(reached.limit) * u128::from(WARNING_PERCENT)
                 && self
                     .warned
                     .get(&reached.amount)
                     .is_none_or(|warned| *warned < reached.limit)
         };
-        ENDING
+        ENDING_AMOUNTS
             .into_iter()
             .filter_map(|amount| self.usage_and_limit(amount, now_ms))
             .filter(is_near)
@@ -363,13 +377,13 @@ impl Account {
         self.given_up.contains(&call)
     }
 
-    /// Drops all reservations of an ended process. What its living children may still use is part
-    /// of its exit.
+    /// Drops all reservations of an ended process. Its exit already counts the shares of its living
+    /// children as used.
     pub(crate) fn close(&mut self) {
         self.shares.clear();
     }
 
-    /// Applies a change. Total: returning an unknown share has no effect.
+    /// Applies a change. Never fails: returning an unknown share has no effect.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Reserved { call, shares } => {
@@ -388,14 +402,14 @@ impl Account {
                 self.warned.insert(*amount, *limit);
             }
             Change::Used { call, usage } => {
-                self.given_up.retain(|known| known != call);
+                self.given_up.retain(|abandoned| abandoned != call);
                 self.add_usage(*usage);
             }
         }
     }
 }
 
-/// A share as usage.
+/// Converts a share to the usage that it permits.
 fn as_usage(share: &Budget) -> Usage {
     Usage {
         input_tokens: share.input_tokens.unwrap_or(0),

@@ -1,18 +1,19 @@
 //! An inventory of a store's log, kept in memory between garbage collections: which records exist,
 //! and which process refers to which content.
 //!
-//! The inventory is pure data. The store scans its log and reports each record once, with the
-//! contents that it refers to. From this follows which contents are live, and how many bytes of
-//! each part (segment) of the log are live. Deleting a process or a part of its history removes its
-//! references and bytes. A collection therefore costs the records that were added since the last
-//! one and what is deleted, not what is kept.
+//! The inventory is pure data. The store scans its log and reports each record, with the contents
+//! that the record refers to. The inventory computes which contents are live (still needed), and
+//! how many bytes of each part (segment) of the log are live. Deleting a process or the beginning
+//! of its history removes its references and bytes. A collection therefore takes time for the new
+//! records since the last collection and for the deleted ones, but not for those that are kept.
 //!
-//! * References are kept per process as a set, so that a record which is reported twice counts
-//!   once. A content is live while a process refers to it. Reporting a record too often retains
-//!   garbage, but never loses live data.
-//! * Contents are identified by eight bytes of their hash. Two contents that share them are live
-//!   while either is.
-//! * Live bytes of parts are an estimate: they tell which parts are worth an exact scan.
+//! * The references of a process are a set, so that a record which is reported twice counts once.
+//!   A content is live while a process refers to it. Reporting too many references retains garbage,
+//!   but never loses live data.
+//! * Contents are identified by eight bytes of their hash. If two contents share these bytes, both
+//!   are live while one of them is.
+//! * The live bytes of a part are an estimate, from which the store selects the parts that are
+//!   worth an exact scan.
 //!
 //! Memory: about 50 bytes for each content in the log, 16 for each reference of a process, 300 for
 //! each process, and 50 for each of its images and each part that it has records in. Ten thousand
@@ -58,17 +59,20 @@ pub struct ScanPosition {
 #[derive(Debug, Default)]
 pub struct Inventory {
     /// Number of the opened store that the inventory belongs to.
-    of: u64,
-    reached: ScanPosition,
+    store: u64,
+    scan_position: ScanPosition,
     contents: HashMap<ShortName, HeldContent>,
     live_contents: u64,
+    /// The records and references of each process.
     owners: HashMap<Pid, Owner>,
+    /// Part and bytes of the record of each checkpoint.
     checkpoints: HashMap<CheckpointId, (u32, u64)>,
     parts: BTreeMap<u32, PartUsage>,
     /// Processes with reports that are not counted yet.
-    touched: BTreeSet<Pid>,
+    uncounted: BTreeSet<Pid>,
     /// Processes with reports since the last [`Inventory::count_reports`].
-    shown: BTreeSet<Pid>,
+    reported: BTreeSet<Pid>,
+    /// Descriptions of the unreadable records, with their processes if known.
     unreadable: Vec<(Option<Pid>, String)>,
 }
 
@@ -87,25 +91,28 @@ pub struct PartUsage {
     pub bytes: u64,
     /// Live bytes among them.
     pub live: u64,
-    /// Whether `live` is unreliable, so that only an exact scan can tell.
+    /// Whether `live` is unreliable, so that an exact scan is necessary.
     pub is_doubtful: bool,
-    /// Whether the live bytes cannot be attributed, so that any loss makes `live` unreliable.
-    is_vague: bool,
+    /// Whether it is unknown to which processes the live bytes belong, so that any deletion in this
+    /// part makes `live` unreliable.
+    is_unattributed: bool,
 }
 
-/// What a deletion would free.
+/// The references and bytes that a deletion removes.
 #[derive(Debug, Default)]
 pub struct Losses {
     /// Number of deleted references to each content.
     owners: HashMap<ShortName, u32>,
+    /// Bytes of the deleted records in each part.
     parts: BTreeMap<u32, u64>,
+    /// Parts whose live bytes become unreliable.
     doubtful: BTreeSet<u32>,
 }
 
 impl PartUsage {
-    /// The result of an exact scan.
+    /// Creates the usage that an exact scan has found.
     #[must_use]
-    pub fn seen(bytes: u64, live: u64) -> Self {
+    pub fn from_scan(bytes: u64, live: u64) -> Self {
         Self {
             bytes,
             live,
@@ -116,10 +123,10 @@ impl PartUsage {
 
 impl Inventory {
     /// Resets the inventory if it belongs to another opened store.
-    pub fn attach_to(&mut self, of: u64) {
-        if self.of != of {
+    pub fn attach_to(&mut self, store: u64) {
+        if self.store != store {
             *self = Self {
-                of,
+                store,
                 ..Self::default()
             };
         }
@@ -128,12 +135,12 @@ impl Inventory {
     /// The position up to which the store was scanned.
     #[must_use]
     pub fn scan_position(&self) -> ScanPosition {
-        self.reached
+        self.scan_position
     }
 
     /// Sets the scanned position.
-    pub fn set_scan_position(&mut self, reached: ScanPosition) {
-        self.reached = reached;
+    pub fn set_scan_position(&mut self, position: ScanPosition) {
+        self.scan_position = position;
     }
 
     /// Adds scanned bytes of a part.
@@ -146,7 +153,7 @@ impl Inventory {
         self.parts.entry(part).or_default().live += bytes;
     }
 
-    /// Adds the record of a kept checkpoint.
+    /// Adds the record of a checkpoint.
     pub fn add_checkpoint(&mut self, id: CheckpointId, part: u32, bytes: u64) {
         self.add_live_bytes(part, bytes);
         self.checkpoints.insert(id, (part, bytes));
@@ -155,11 +162,12 @@ impl Inventory {
     /// Removes a deleted checkpoint.
     pub fn drop_checkpoint(&mut self, id: CheckpointId) {
         if let Some((part, bytes)) = self.checkpoints.remove(&id) {
-            self.remove_live(part, bytes);
+            self.remove_live_bytes(part, bytes);
         }
     }
 
-    /// Adds a content. If it is known at another location, it no longer counts there.
+    /// Adds a content at its newest location. If it was known at another location, its bytes no
+    /// longer count there.
     pub fn add_content(&mut self, name: ShortName, part: u32, bytes: u64) {
         let held = self.contents.entry(name).or_default();
         let before = std::mem::replace(
@@ -171,12 +179,13 @@ impl Inventory {
             },
         );
         if before.owners > 0 {
-            self.remove_live(before.part, before.bytes);
+            self.remove_live_bytes(before.part, before.bytes);
             self.add_live_bytes(part, bytes);
         }
     }
 
-    /// Removes a content that was dropped together with its part.
+    /// Removes a content that was dropped together with its part. Has no effect if a process refers
+    /// to the content, or if it is now in another part.
     pub fn remove_content(&mut self, name: ShortName, part: u32) {
         if self
             .contents
@@ -187,40 +196,40 @@ impl Inventory {
         }
     }
 
-    /// Adds a record of a process, which is needed as long as `need` says.
+    /// Adds a record of a process. `need` states how long the record is needed.
     pub fn add_record(&mut self, pid: Pid, need: Need, part: u32, bytes: u64) {
         self.add_live_bytes(part, bytes);
-        self.owner(pid).record(need, part, bytes);
+        self.owner_to_update(pid).add_record(need, part, bytes);
     }
 
     /// Reports facts of a process.
     pub fn add_facts(&mut self, pid: Pid, first: FactNumber, count: u64) {
-        self.owner(pid).facts(first, count);
+        self.owner_to_update(pid).add_facts(first, count);
     }
 
     /// Reports the end of a process, in milliseconds since the epoch.
     pub fn set_ended(&mut self, pid: Pid, at_ms: u64) {
-        self.owner(pid).ended(at_ms);
+        self.owner_to_update(pid).set_ended(at_ms);
     }
 
     /// Reports an image of a process.
     pub fn add_image(&mut self, pid: Pid, at: FactNumber) {
-        self.owner(pid).image(at);
+        self.owner_to_update(pid).add_image(at);
     }
 
     /// Removes an image of a process.
     pub fn remove_image(&mut self, pid: Pid, at: FactNumber) {
-        self.owner(pid).no_image(at);
+        self.owner_to_update(pid).remove_image(at);
     }
 
     /// Reports a change of temporary files.
     pub fn add_temp_file(&mut self, root: Pid, number: u64) {
-        self.owner(root).temp_file(number);
+        self.owner_to_update(root).add_temp_file(number);
     }
 
-    /// Adds references of a process to contents, which last as long as `need` says.
+    /// Adds references of a process to contents. `need` states how long they are needed.
     pub fn add_references(&mut self, pid: Pid, need: Need, names: impl Iterator<Item = ShortName>) {
-        self.owner(pid).refers(need, names);
+        self.owner_to_update(pid).add_references(need, names);
     }
 
     /// Reports an unreadable record, which may refer to any content; `pid` is its process, if
@@ -239,33 +248,34 @@ impl Inventory {
         self.unreadable.iter().map(describe).collect()
     }
 
-    fn owner(&mut self, pid: Pid) -> &mut Owner {
-        self.touched.insert(pid);
+    fn owner_to_update(&mut self, pid: Pid) -> &mut Owner {
+        self.uncounted.insert(pid);
         self.owners.entry(pid).or_default()
     }
 
     /// Counts all reports since the last call. Returns the processes that they concern.
     pub fn count_reports(&mut self) -> BTreeSet<Pid> {
-        self.count();
-        std::mem::take(&mut self.shown)
+        self.merge_reports();
+        std::mem::take(&mut self.reported)
     }
 
-    fn count(&mut self) {
-        for pid in std::mem::take(&mut self.touched) {
+    /// Adds the new references of each process to the counts of live contents.
+    fn merge_reports(&mut self) {
+        for pid in std::mem::take(&mut self.uncounted) {
             let Some(mut owner) = self.owners.remove(&pid) else {
                 continue;
             };
             for name in owner.merge_references(|part| self.parts.contains_key(&part)) {
-                self.add_live(name);
+                self.add_reference(name);
             }
             self.owners.insert(pid, owner);
-            self.shown.insert(pid);
+            self.reported.insert(pid);
         }
     }
 
     /// Removes a deleted process.
     pub fn delete_process(&mut self, pid: Pid) {
-        self.count();
+        self.merge_reports();
         self.remove_losses(&Deletions {
             processes: [pid].into(),
             ..Deletions::default()
@@ -275,12 +285,12 @@ impl Inventory {
 
     /// Removes the deleted history of a process before a fact.
     pub fn truncate_history(&mut self, pid: Pid, since: FactNumber) {
-        self.count();
+        self.merge_reports();
         self.remove_losses(&Deletions {
             histories: [(pid, since)].into(),
             ..Deletions::default()
         });
-        self.owners.entry(pid).or_default().shorten(since);
+        self.owners.entry(pid).or_default().truncate_history(since);
     }
 
     fn remove_losses(&mut self, deletions: &Deletions) {
@@ -297,19 +307,20 @@ impl Inventory {
         }
         parts
             .into_iter()
-            .for_each(|(part, bytes)| self.remove_live(part, bytes));
+            .for_each(|(part, bytes)| self.remove_live_bytes(part, bytes));
         for part in doubtful {
             self.mark_doubtful(part);
         }
     }
 
-    /// Computes what a deletion would free. Costs what the deleted processes hold.
+    /// Computes the references and bytes that a deletion would remove. O(n) in the records and
+    /// references of the deleted processes.
     #[must_use]
     pub fn losses(&self, deletions: &Deletions) -> Losses {
         let mut losses = Losses::default();
         for pid in &deletions.processes {
             if let Some(owner) = self.owners.get(pid) {
-                owner.losses(None, &mut losses);
+                owner.add_losses(None, &mut losses);
             }
         }
         for (pid, since) in &deletions.histories {
@@ -318,7 +329,7 @@ impl Inventory {
                 .get(pid)
                 .filter(|_| !deletions.processes.contains(pid))
             {
-                owner.losses(Some(*since), &mut losses);
+                owner.add_losses(Some(*since), &mut losses);
             }
         }
         for (part, bytes) in deletions
@@ -337,7 +348,8 @@ impl Inventory {
         losses
     }
 
-    fn add_live(&mut self, name: ShortName) {
+    /// Adds a referring process to a content, whose bytes are live from the first one on.
+    fn add_reference(&mut self, name: ShortName) {
         let held = self.contents.entry(name).or_default();
         held.owners += 1;
         if held.owners == 1 {
@@ -350,14 +362,14 @@ impl Inventory {
         }
     }
 
-    fn remove_live(&mut self, part: u32, bytes: u64) {
+    fn remove_live_bytes(&mut self, part: u32, bytes: u64) {
         if let Some(usage) = self.parts.get_mut(&part) {
             usage.live = usage.live.saturating_sub(bytes);
-            usage.is_doubtful |= usage.is_vague;
+            usage.is_doubtful |= usage.is_unattributed;
         }
     }
 
-    /// Whether a process still refers to a content after these losses.
+    /// Whether a process still refers to a content after this deletion.
     #[must_use]
     pub fn is_referred_to(&self, name: ShortName, losses: &Losses) -> bool {
         let lost = losses.owners.get(&name).copied().unwrap_or_default();
@@ -366,7 +378,7 @@ impl Inventory {
             .is_some_and(|held| held.owners > lost)
     }
 
-    /// Number of live contents after these losses.
+    /// Number of live contents after this deletion.
     #[must_use]
     pub fn live_contents(&self, losses: &Losses) -> u64 {
         let dead = losses
@@ -377,13 +389,14 @@ impl Inventory {
         self.live_contents.saturating_sub(dead as u64)
     }
 
-    /// Size and live bytes of a part after these losses; `None` if it was not scanned.
+    /// Size and live bytes of a part after this deletion. `None` if it was not scanned.
     #[must_use]
     pub fn usage(&self, part: u32, losses: &Losses) -> Option<PartUsage> {
         let usage = self.parts.get(&part)?;
         let lost = losses.parts.get(&part).copied().unwrap_or_default();
-        let is_doubtful =
-            usage.is_doubtful || losses.doubtful.contains(&part) || (usage.is_vague && lost > 0);
+        let is_doubtful = usage.is_doubtful
+            || losses.doubtful.contains(&part)
+            || (usage.is_unattributed && lost > 0);
         Some(PartUsage {
             live: usage.live.saturating_sub(lost),
             is_doubtful,
@@ -401,17 +414,18 @@ impl Inventory {
     /// Marks the live bytes of a part as unreliable.
     pub fn mark_doubtful(&mut self, part: u32) {
         if let Some(usage) = self.parts.get_mut(&part) {
-            (usage.is_doubtful, usage.is_vague) = (true, true);
+            (usage.is_doubtful, usage.is_unattributed) = (true, true);
         }
     }
 
-    /// Removes a part. Its live records were moved and are reported at their new location.
+    /// Removes a part. The store has moved its live records and reports them at their new
+    /// location.
     pub fn drop_part(&mut self, part: u32) {
         self.parts.remove(&part);
     }
 
-    /// Checks that the journal of a process is known without a gap from its image at fact `since`
-    /// to fact `last`.
+    /// Checks that all facts of a process after its image at fact `since`, up to fact `last`, were
+    /// reported.
     ///
     /// # Errors
     /// The last fact before the gap; `None` if the image is missing.
@@ -421,10 +435,13 @@ impl Inventory {
         since: FactNumber,
         last: FactNumber,
     ) -> Result<(), Option<FactNumber>> {
-        self.owners.get(&pid).ok_or(None)?.covers(since, last)
+        self.owners
+            .get(&pid)
+            .ok_or(None)?
+            .check_coverage(since, last)
     }
 
-    /// The number up to which changes of a tree's temporary files are known without a gap.
+    /// Number of the last change of a tree's temporary files up to which all changes were reported.
     #[must_use]
     pub fn temp_files(&self, root: Pid) -> u64 {
         self.owners.get(&root).map_or(0, Owner::temp_files)
@@ -434,13 +451,13 @@ impl Inventory {
     /// unreadable.
     #[must_use]
     pub fn ended_ms(&self, pid: Pid) -> Option<u64> {
-        let is_whole = self.unreadable.iter().all(|(of, _)| *of != Some(pid));
-        self.owners.get(&pid).filter(|_| is_whole)?.ended_ms()
+        let is_readable = self.unreadable.iter().all(|(of, _)| *of != Some(pid));
+        self.owners.get(&pid).filter(|_| is_readable)?.ended_ms()
     }
 
-    /// The start of the history that has to reach back to `floor`: the image before the one from
-    /// which `floor` is read, so that damage to one image leaves another. `None` if nothing could
-    /// be deleted.
+    /// The start of a history that must include the fact `floor`. The history starts one image
+    /// earlier than necessary, so that `floor` stays readable if an image is damaged. `None` if
+    /// nothing could be deleted.
     #[must_use]
     pub fn generation_before(&self, pid: Pid, floor: FactNumber) -> Option<FactNumber> {
         let owner = self.owners.get(&pid)?;

@@ -1,29 +1,29 @@
-//! Decides when a journal gets a new image (snapshot), so that loading stays fast and images stay
-//! few.
+//! Decides when a journal gets a new image (the stored state of a process, also called a
+//! snapshot), so that a process loads fast and few images are written.
 //!
-//! The decision is a pure function of sizes. An image replaces the facts before it. If the facts
-//! only add to the state, as in a growing conversation, the image is as long as they are and does
-//! not make loading faster. An image is therefore worth writing if it is at most a quarter of what
-//! would be read without it. All images of a journal together then take at most a third of the cost
-//! of its facts, however long it grows; for a process that is hibernated and woken repeatedly,
-//! about as much as its facts.
+//! The decision depends only on sizes. When a process is loaded, its latest image replaces the
+//! facts before it. If the facts only add to the state, as in a growing conversation, the image is
+//! as long as the facts and does not make loading faster. An image is therefore worth writing if it
+//! has at most a quarter of the bytes that would be read without it. Then all images of a journal
+//! together cost at most a third as much as its facts, or about as much as its facts if the process
+//! hibernates (leaves memory) and wakes repeatedly.
 //!
-//! The length of an image is known only once it is built. One is built when the facts after the
-//! latest image have doubled.
+//! The length of an image is known only after it was built. If an image is not worth writing, the
+//! next one is built when the cost of the facts has doubled.
 
-/// Required ratio of bytes read without the image to bytes read with it.
-const TIMES_AN_IMAGE: u64 = 4;
-/// Facts up to this cost never need an image: they replay in milliseconds.
-const AT_LEAST_BYTES: u64 = 1 << 20;
+/// Minimum ratio of the bytes read without an image to the bytes of the image.
+const MIN_SAVING_RATIO: u64 = 4;
+/// Facts below this cost never need an image, since they replay in milliseconds.
+const MIN_COST_BYTES: u64 = 1 << 20;
 /// Cost of a fact in addition to its bytes: its header on disk, lookup and replay.
-const BYTES_A_FACT: u64 = 512;
+const FACT_OVERHEAD_BYTES: u64 = 512;
 
 /// The part of a journal after its latest image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalTail {
     image_bytes: u64,
     since_image: FactSpan,
-    /// Position of the image that is being built, if one is.
+    /// The facts that the image which is being built will replace. `None` if none is being built.
     pending_image: Option<FactSpan>,
     /// Cost at which the next image is built.
     next_image_cost: u64,
@@ -37,15 +37,15 @@ struct FactSpan {
 
 impl FactSpan {
     fn cost(self) -> u64 {
-        self.bytes + BYTES_A_FACT * self.facts
+        self.bytes + FACT_OVERHEAD_BYTES * self.facts
     }
 }
 
 impl JournalTail {
-    /// The empty tail after an image of this size.
+    /// Creates the empty tail after an image of this size. The size is 0 if there is no image.
     #[must_use]
     pub fn of(image_bytes: u64) -> Self {
-        let next_image_cost = AT_LEAST_BYTES.max((TIMES_AN_IMAGE - 1) * image_bytes);
+        let next_image_cost = MIN_COST_BYTES.max((MIN_SAVING_RATIO - 1) * image_bytes);
         Self {
             image_bytes,
             since_image: FactSpan::default(),
@@ -79,7 +79,7 @@ impl JournalTail {
         self.pending_image.is_none() && self.since_image.cost() >= self.next_image_cost
     }
 
-    /// Marks that an image of the current end is being built.
+    /// Marks that an image of all facts so far is being built.
     #[must_use]
     pub fn with_pending_image(self) -> Self {
         Self {
@@ -88,9 +88,9 @@ impl JournalTail {
         }
     }
 
-    /// Maximum size of an image that is worth writing before the process is hibernated. It is read
-    /// at the next wake-up, so it may be as long as the facts after the latest image. `None` if
-    /// that image is longer.
+    /// Maximum size of an image that is worth writing before the process hibernates. The image is
+    /// certain to be read when the process wakes, so it may be as long as the facts after the latest
+    /// image. `None` if the latest image is longer than these facts.
     #[must_use]
     pub fn max_image_bytes_before_sleep(&self) -> Option<u64> {
         let cost = self.since_image.cost();
@@ -100,16 +100,16 @@ impl JournalTail {
     /// Maximum size of an image that is worth writing.
     #[must_use]
     pub fn max_image_bytes(&self) -> u64 {
-        (self.image_bytes + self.since_image.cost()) / TIMES_AN_IMAGE
+        (self.image_bytes + self.since_image.cost()) / MIN_SAVING_RATIO
     }
 
     /// Marks that the image was written, with its size.
     #[must_use]
     pub fn after_image(self, image_bytes: u64) -> Self {
-        let included = self.pending_image.unwrap_or(self.since_image);
+        let replaced = self.pending_image.unwrap_or(self.since_image);
         Self::of(image_bytes).with_facts(
-            self.since_image.facts - included.facts,
-            self.since_image.bytes - included.bytes,
+            self.since_image.facts - replaced.facts,
+            self.since_image.bytes - replaced.bytes,
         )
     }
 
@@ -131,54 +131,54 @@ mod tests {
     /// Total bytes of all images of a journal with `facts` facts of `bytes` bytes each, and the
     /// number of attempts. `state` returns the size of the state after that many facts.
     fn images(facts: u64, bytes: u64, state: impl Fn(u64) -> u64) -> (u64, u64) {
-        let (mut tail, mut images, mut looks) = (JournalTail::of(0), 0, 0);
+        let (mut tail, mut images, mut attempts) = (JournalTail::of(0), 0, 0);
         for fact in 1..=facts {
             tail = tail.with_facts(1, bytes);
             if tail.is_image_due() {
-                let (image, worth) = (state(fact), tail.max_image_bytes());
-                (tail, looks) = (tail.with_pending_image(), looks + 1);
-                (tail, images) = if image <= worth {
+                let (image, max_bytes) = (state(fact), tail.max_image_bytes());
+                (tail, attempts) = (tail.with_pending_image(), attempts + 1);
+                (tail, images) = if image <= max_bytes {
                     (tail.after_image(image), images + image)
                 } else {
                     (tail.without_pending_image(), images)
                 };
             }
             assert!(
-                3 * images <= fact * (bytes + BYTES_A_FACT),
+                3 * images <= fact * (bytes + FACT_OVERHEAD_BYTES),
                 "after {fact} facts of {bytes}: {images}"
             );
         }
-        (images, looks)
+        (images, attempts)
     }
 
     #[test]
-    fn a_conversation_that_only_grows_is_not_written_again() {
+    fn a_state_that_only_grows_gets_no_images() {
         for (facts, bytes) in [(2_500, 300), (100_000, 400), (3_000, 100_000)] {
-            let (images, looks) = images(facts, bytes, |fact| fact * bytes);
+            let (images, attempts) = images(facts, bytes, |fact| fact * bytes);
             assert!(
-                images == 0 && looks < 10,
-                "{facts} of {bytes}: {images}, {looks}"
+                images == 0 && attempts < 10,
+                "{facts} of {bytes}: {images}, {attempts}"
             );
         }
     }
 
     #[test]
-    fn what_does_not_grow_is_imaged_about_once_a_mebibyte() {
+    fn a_state_of_constant_size_gets_an_image_about_every_mebibyte() {
         let (facts, bytes) = (200_000, 40);
         let (images, _) = images(facts, bytes, |_| 5_000);
-        let times = facts * (bytes + BYTES_A_FACT) / AT_LEAST_BYTES;
+        let times = facts * (bytes + FACT_OVERHEAD_BYTES) / MIN_COST_BYTES;
         assert!(images >= (times - 1) * 5_000, "{images}");
     }
 
     #[test]
-    fn one_that_sleeps_after_each_turn_writes_no_more_images_than_facts() {
+    fn images_of_a_process_that_hibernates_often_cost_at_most_twice_its_facts() {
         let (mut tail, mut images, mut facts, turn) = (JournalTail::of(0), 0, 0, 2_000);
         for _ in 0..2_000 {
-            (tail, facts) = (tail.with_facts(1, turn), facts + turn + BYTES_A_FACT);
+            (tail, facts) = (tail.with_facts(1, turn), facts + turn + FACT_OVERHEAD_BYTES);
             let state = facts;
             if tail
                 .max_image_bytes_before_sleep()
-                .is_some_and(|worth| state <= worth)
+                .is_some_and(|max_bytes| state <= max_bytes)
             {
                 (tail, images) = (tail.after_image(state), images + state);
             }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_while_an_image_was_looked_at_follows_it() {
+    fn facts_that_arrive_while_an_image_is_built_follow_it() {
         let tail = JournalTail::of(0)
             .with_facts(3, 2 << 20)
             .with_pending_image()

@@ -1,26 +1,30 @@
-//! The process machine of Dormouse: what a process does next, as data.
+//! The process machine of Dormouse: pure functions that decide the next steps of a process.
 //!
 //! The crate never performs I/O, never waits, never reads a clock and uses no randomness. Time
 //! arrives as an argument, the outcome of I/O as an input, and everything that has to be done
 //! leaves as an effect, so that a journal can be replayed and a simulation can run thousands of
 //! processes without threads.
 //!
-//! It knows what a tool is and none of the tools: which ones a kernel has is told to it, as a
-//! [`ToolSet`](tool::ToolSet) in the [`HostContext`](process::HostContext). `dormouse-kernel` holds
-//! the tools and re-exports the modules of this crate.
+//! The crate defines the interface of a tool, but no tool. The caller passes the tools of its
+//! kernel as a [`ToolSet`](tool::ToolSet) in the [`HostContext`](process::HostContext).
+//! `dormouse-kernel` holds the tools and re-exports the modules of this crate.
 //!
 //! * [`process`]: the process machine, a decider in the sense of event sourcing (`decide`,
 //!   `evolve`).
 //! * [`tool`]: the interface of a tool: its definition, its calls and their outcomes.
 //! * [`table`]: the descriptor table of a process.
-//! * [`budget`], [`permits`], [`memory`], [`temp_files`]: accounts, the queue for model calls,
-//!   cache eviction, and the files that a tree of processes shares.
-//! * [`journal`], [`retention`], [`inventory`]: what a store and its readers need to know of
-//!   records.
+//! * [`references`]: the parts of a reply that a model marked for later use.
+//! * [`budget`]: the budget accounts of processes.
+//! * [`permits`]: the queue for model calls.
+//! * [`memory`]: the eviction of cached contents.
+//! * [`temp_files`]: the files that a tree of processes shares.
+//! * [`journal`]: when a journal gets a new image (the stored state of a process).
+//! * [`retention`]: which processes, histories and checkpoints are deleted.
+//! * [`inventory`]: which stored contents and log segments are still needed.
 //!
 //! # Example
 //!
-//! A process without tools begins its turn: it asks to call its model.
+//! A process without tools starts its turn. Its first effect is a model call.
 //!
 //! ```
 //! use std::path::Path;

@@ -1,10 +1,10 @@
-//! Cache eviction: selects the least recently read contents until the rest is within the limit.
+//! Cache eviction: selects the least recently read contents until the others fit the limit.
 //!
-//! A pure decision on data of the content cache. Contents that are not durable cannot be evicted
-//! and are not passed in. An eighth more than necessary is evicted, so that the next content does
-//! not trigger another eviction.
+//! The selection is a pure function. Its input lists only durable contents, since the others cannot
+//! be read again from disk. It frees an eighth of the limit in addition, so that the next content
+//! does not cause another eviction.
 
-/// A resident content that can be read from disk.
+/// A content in memory that can be read again from disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident<K> {
     /// Key of the content in the cache.
@@ -15,12 +15,13 @@ pub struct Resident<K> {
     pub last_read: u64,
 }
 
-/// The contents to evict, least recently read first: none if all are within the limit; otherwise
-/// enough to get down to seven eighths of it. O(n log n) if something is evicted, otherwise O(n).
+/// Selects the contents to evict, least recently read first. Selects none if all of them fit the
+/// limit; otherwise, the remaining ones take at most seven eighths of the limit. O(n log n) if
+/// something is evicted, otherwise O(n).
 #[must_use]
 pub fn select_evictions<K: Clone>(residents: &[Resident<K>], limit_bytes: u64) -> Vec<K> {
-    let mut held: u64 = residents.iter().map(|resident| resident.bytes).sum();
-    if held <= limit_bytes {
+    let mut bytes_in_memory: u64 = residents.iter().map(|resident| resident.bytes).sum();
+    if bytes_in_memory <= limit_bytes {
         return Vec::new();
     }
     let mut oldest: Vec<_> = residents
@@ -28,13 +29,16 @@ pub fn select_evictions<K: Clone>(residents: &[Resident<K>], limit_bytes: u64) -
         .filter(|resident| resident.bytes > 0)
         .collect();
     oldest.sort_by_key(|resident| resident.last_read);
-    let goal = limit_bytes - limit_bytes / 8;
-    let going = oldest.into_iter().take_while(|resident| {
-        let goes = held > goal;
-        held = if goes { held - resident.bytes } else { held };
-        goes
-    });
-    going.map(|resident| resident.key.clone()).collect()
+    let goal_bytes = limit_bytes - limit_bytes / 8;
+    let mut evicted = Vec::new();
+    for resident in oldest {
+        if bytes_in_memory <= goal_bytes {
+            break;
+        }
+        bytes_in_memory -= resident.bytes;
+        evicted.push(resident.key.clone());
+    }
+    evicted
 }
 
 #[cfg(test)]
@@ -53,15 +57,15 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_read_go_until_an_eighth_is_free() {
+    fn the_least_recently_read_contents_are_evicted_until_an_eighth_is_free() {
         let held = residents(&[(30, 3), (30, 1), (30, 2), (0, 0), (30, 4)]);
-        for (limit, gone) in [
+        for (limit, evicted) in [
             (120, vec![]),
             (119, vec![1]),
             (80, vec![1, 2]),
             (0, vec![1, 2, 0, 4]),
         ] {
-            assert_eq!(select_evictions(&held, limit), gone, "{limit}");
+            assert_eq!(select_evictions(&held, limit), evicted, "{limit}");
         }
     }
 
@@ -69,19 +73,19 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_stays_is_within_the_limit_and_was_read_later(
+        fn remaining_contents_fit_the_limit_and_were_read_later(
             parts in prop::collection::vec((0_u64..100, 0_u64..20), 0..40),
             limit in 0_u64..1_000,
         ) {
             let held = residents(&parts);
-            let gone = select_evictions(&held, limit);
-            let (left, right): (Vec<Resident<usize>>, Vec<_>) = held.iter().copied().partition(|resident| gone.contains(&resident.key));
-            let stays: u64 = right.iter().map(|resident| resident.bytes).sum();
-            prop_assert!(stays <= limit);
-            let newest_gone = left.iter().map(|resident| resident.last_read).max().unwrap_or(0);
-            prop_assert!(right.iter().all(|resident| resident.bytes == 0 || resident.last_read >= newest_gone));
+            let evicted = select_evictions(&held, limit);
+            let (removed, remaining): (Vec<Resident<usize>>, Vec<_>) = held.iter().copied().partition(|resident| evicted.contains(&resident.key));
+            let remaining_bytes: u64 = remaining.iter().map(|resident| resident.bytes).sum();
+            prop_assert!(remaining_bytes <= limit);
+            let newest_evicted = removed.iter().map(|resident| resident.last_read).max().unwrap_or(0);
+            prop_assert!(remaining.iter().all(|resident| resident.bytes == 0 || resident.last_read >= newest_evicted));
             let total: u64 = held.iter().map(|resident| resident.bytes).sum();
-            prop_assert!(gone.is_empty() == (total <= limit));
+            prop_assert!(evicted.is_empty() == (total <= limit));
         }
     }
 }

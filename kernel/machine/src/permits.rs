@@ -4,13 +4,16 @@
 //! clock, and nothing here waits.
 //!
 //! * No more calls run at the same time than the limit permits.
-//! * Priority classes are weighted: if all are waiting, of seven permits four go to high, two to
-//!   normal and one to low.
-//! * Within a class, trees take turns, independent of how many calls each has: a tree that was
-//!   served comes after all others that were waiting then. A new tree does not wait for trees that
-//!   were served since, and at most one round of new trees goes first, so that no tree starves.
+//! * Priority classes are weighted. If all of them have waiting calls, four of seven permits go to
+//!   high, two to normal and one to low.
+//! * Within a class, process trees take turns, independent of the number of their calls. A tree
+//!   that got a permit comes after all trees that were waiting at that time. At most one round of
+//!   new trees comes before it, so that no tree starves.
 //! * Within a tree, calls are served in order of arrival.
-//! * While the queue is paused, nothing is granted.
+//! * While the queue is paused, no permit is granted.
+//!
+//! The classes are scheduled by stride scheduling: each class has a *pass* value, which grows by
+//! the *stride* of the class with each permit, and the class with the lowest pass value is next.
 
 mod class;
 
@@ -47,10 +50,10 @@ enum TicketState {
 pub struct Permits {
     bound: usize,
     granted: usize,
-    next: u64,
+    next_ticket: u64,
     paused_until_ms: u64,
-    /// Pass value of the class that was served last.
-    reached: u64,
+    /// Pass value, before its last permit, of the class that got the latest permit.
+    current_pass: u64,
     classes: BTreeMap<Priority, Class>,
     tickets: BTreeMap<PermitTicket, (Requester, TicketState)>,
 }
@@ -62,9 +65,9 @@ impl Permits {
         Self {
             bound: bound.max(1),
             granted: 0,
-            next: 0,
+            next_ticket: 0,
             paused_until_ms: 0,
-            reached: 0,
+            current_pass: 0,
             classes: BTreeMap::new(),
             tickets: BTreeMap::new(),
         }
@@ -72,44 +75,47 @@ impl Permits {
 
     /// Adds a call to the queue. O(log n) in the tickets.
     pub fn enter(&mut self, requester: Requester) -> PermitTicket {
-        let ticket = PermitTicket(self.next);
-        self.next += 1;
+        let ticket = PermitTicket(self.next_ticket);
+        self.next_ticket += 1;
         let class = self.classes.entry(requester.priority).or_default();
         class.enter(
             requester.tree,
             ticket,
-            self.reached + stride(requester.priority),
+            self.current_pass + stride(requester.priority),
         );
         self.tickets
             .insert(ticket, (requester, TicketState::Waiting));
         ticket
     }
 
-    /// Grants the next permit; `None` if nothing is waiting, all permits are in use, or the queue
+    /// Grants the next permit. `None` if no call is waiting, all permits are in use, or the queue
     /// is paused at `now_ms`. Call it until it returns `None`, after each change and at the end of
     /// a pause. O(log n) in the tickets.
     pub fn grant(&mut self, now_ms: u64) -> Option<PermitTicket> {
         if self.granted >= self.bound || self.paused_until(now_ms).is_some() {
             return None;
         }
-        let waiting = self.classes.iter_mut().filter(|(_, class)| class.waits());
+        let waiting = self
+            .classes
+            .iter_mut()
+            .filter(|(_, class)| class.has_waiting());
         // Of classes with the same pass value, the higher priority wins.
         let (priority, class) = waiting
             .min_by_key(|(priority, class)| (class.pass(), std::cmp::Reverse(**priority)))?;
-        self.reached = class.pass();
-        let ticket = class.serve(stride(*priority))?;
+        self.current_pass = class.pass();
+        let ticket = class.grant_next(stride(*priority))?;
         let (_, state) = self
             .tickets
             .get_mut(&ticket)
-            .expect("who waits in a class holds a ticket");
+            .expect("each waiting call of a class has a ticket");
         *state = TicketState::Granted;
         self.granted += 1;
         Some(ticket)
     }
 
-    /// Withdraws a waiting ticket, or returns its permit. The caller does not need to know which,
-    /// since the permit may have been granted in the same instant. Ignores unknown tickets. O(log
-    /// n) in the tickets.
+    /// Removes a ticket: withdraws it if it is waiting, or returns its permit. The caller does not
+    /// need to know which, since the permit may have been granted in the same instant. Ignores
+    /// unknown tickets. O(log n) in the tickets.
     pub fn leave(&mut self, ticket: PermitTicket) {
         let Some((requester, state)) = self.tickets.remove(&ticket) else {
             return;
@@ -117,7 +123,7 @@ impl Permits {
         let class = self
             .classes
             .get_mut(&requester.priority)
-            .expect("who holds a ticket came through its class");
+            .expect("each ticket was added to its class");
         match state {
             TicketState::Waiting => class.withdraw(requester.tree, ticket),
             TicketState::Granted => {
@@ -151,8 +157,7 @@ impl Permits {
     }
 }
 
-/// Increase of a class's pass value per permit (stride scheduling): the class with the lowest value
-/// is next. Inverse to the weights 4, 2 and 1.
+/// Returns the increase of a class's pass value per permit: the inverse of the weights 4, 2 and 1.
 fn stride(priority: Priority) -> u64 {
     match priority {
         Priority::High => 1,

@@ -1,8 +1,9 @@
 //! References: parts of a reply that the model marked as `<ref id="plan">…</ref>`.
 //!
 //! The reply is not changed; the exact text between the tags becomes a descriptor. References may
-//! nest, and the outer one keeps the inner tags as text; of several with the same id the last wins.
-//! Tags that do not match are ignored, since a model may write about such tags.
+//! nest; the outer one keeps the inner tags as text. If several references have the same id, the
+//! one that starts last counts. Unmatched and malformed tags are ignored, since a model may write
+//! about such tags.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,27 +11,28 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-static TAG: LazyLock<Regex> = LazyLock::new(|| pattern(r"<ref(?:\s[^<>]*)?>|</ref\s*>"));
+static TAG: LazyLock<Regex> = LazyLock::new(|| compile(r"<ref(?:\s[^<>]*)?>|</ref\s*>"));
 static OPENING: LazyLock<Regex> =
-    LazyLock::new(|| pattern(&format!(r"^<ref(?:\s+{ATTRIBUTE})+\s*>$")));
-static ID: LazyLock<Regex> = LazyLock::new(|| pattern(r#"\sid\s*=\s*(?:"([^"]+)"|'([^']+)')"#));
+    LazyLock::new(|| compile(&format!(r"^<ref(?:\s+{ATTRIBUTE})+\s*>$")));
+static ID: LazyLock<Regex> = LazyLock::new(|| compile(r#"\sid\s*=\s*(?:"([^"]+)"|'([^']+)')"#));
 
 const ATTRIBUTE: &str = r#"[A-Za-z_][\w.:-]*\s*=\s*(?:"[^"]*"|'[^']*')"#;
 
-fn pattern(text: &str) -> Regex {
+fn compile(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a constant")
 }
 
-/// The references of a reply: the byte range of each id. One pass; memory in proportion to the
-/// number of tags.
+/// Finds the references of a reply. Returns the byte range of each id. Reads the reply once; memory
+/// grows with the number of tags.
 #[must_use]
 pub fn references(reply: &str) -> BTreeMap<&str, Range<usize>> {
+    // The id is `None` for a malformed opening tag, which still has to match a closing tag.
     let mut open: Vec<(Option<&str>, usize)> = Vec::new();
     let mut closed: Vec<(&str, Range<usize>)> = Vec::new();
     for tag in TAG.find_iter(reply) {
         if !tag.as_str().starts_with("</") {
             if !tag.as_str().ends_with("/>") {
-                open.push((id(tag.as_str()), tag.end()));
+                open.push((parse_id(tag.as_str()), tag.end()));
             }
         } else if let Some((Some(id), start)) = open.pop() {
             closed.push((id, start..tag.start()));
@@ -41,8 +43,8 @@ pub fn references(reply: &str) -> BTreeMap<&str, Range<usize>> {
     closed.into_iter().collect()
 }
 
-/// The id of a well-formed opening tag.
-fn id(tag: &str) -> Option<&str> {
+/// Parses the id of an opening tag. `None` if the tag is malformed or has no id.
+fn parse_id(tag: &str) -> Option<&str> {
     let found = ID.captures(OPENING.find(tag)?.as_str())?;
     found.get(1).or_else(|| found.get(2)).map(|id| id.as_str())
 }
@@ -60,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_the_tags_is_kept_exactly() {
+    fn the_text_between_the_tags_is_kept_exactly() {
         check("Intro <ref id=\"k\">body</ref> end", &[("k", "body")]);
         check("<ref id=\"k\">\nline\n</ref>", &[("k", "\nline\n")]);
         check(
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn several_count_and_the_last_of_one_id_wins() {
+    fn the_last_of_several_references_with_one_id_counts() {
         check(
             "<ref id=\"a\">1</ref><ref id=\"b\">2</ref>",
             &[("a", "1"), ("b", "2")],
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_ones_are_passed_over() {
+    fn malformed_references_are_ignored() {
         for reply in [
             "<ref id=\"k\">never closed",
             "closed only</ref>",

@@ -3,12 +3,12 @@
 //! The rules are a pure function of the stored processes and checkpoints and of the time. A living
 //! process is never deleted; only a part of its history may be, if a rule says so.
 //!
-//! * A tree of processes is deleted as a whole, once all of its processes have ended, since a
-//!   living one may refer to any other.
-//! * Whatever a kept checkpoint needs is kept, and so is the tree that a kept process was made
-//!   from.
-//! * A checkpoint of an ended tree is deleted with the tree, unless it is pinned or young.
-//!   Otherwise everyone who can make checkpoints, a model included, could keep its tree forever.
+//! * A tree of processes is deleted as a whole after all of its processes have ended, since a
+//!   living process may refer to any other process of its tree.
+//! * The processes and facts that a kept checkpoint needs are kept. If a kept process is a copy or
+//!   a branch, the tree of the original is kept.
+//! * A checkpoint of an ended tree is deleted with the tree, unless its label is pinned or the
+//!   checkpoint is young. Otherwise a model could keep its tree forever by making a checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,9 +28,10 @@ pub struct Retention {
     pub history: HistoryRule,
 }
 
-/// Which checkpoints are kept: those that any rule keeps; all, if neither number nor age is set.
+/// Which checkpoints are kept: those that at least one of the rules keeps. If neither `last` nor
+/// `younger_ms` is set, all are kept.
 /// Checkpoints of an ended tree that [`EndedRule`] deletes are deleted with it, unless they are
-/// pinned or younger than the age set here.
+/// pinned or younger than `younger_ms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointRules {
     /// Keep this many of the latest checkpoints of each process.
@@ -45,9 +46,9 @@ pub struct CheckpointRules {
 /// How long ended processes are kept, together with the checkpoints of their trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndedRule {
-    /// Forever.
+    /// Ended processes are never deleted.
     #[default]
-    Ever,
+    Forever,
     /// For this many milliseconds after the last process of their tree has ended.
     ForMs(u64),
 }
@@ -58,13 +59,14 @@ pub enum HistoryRule {
     /// The whole history: any fact is a possible position to branch from.
     #[default]
     Whole,
-    /// From the oldest kept checkpoint on; the whole history if the process is in none. A history
-    /// can only start at an image: one without images ([`crate::journal`]) is kept whole, and
-    /// others start two images before the checkpoint.
+    /// The history from the oldest kept checkpoint on; the whole history if no kept checkpoint
+    /// includes the process. A history can only start at an image (see [`crate::journal`]).
+    /// Therefore a history without images is kept whole, and others start two images before the
+    /// checkpoint.
     FromOldestCheckpoint,
 }
 
-/// What is to be deleted.
+/// The processes, histories and checkpoints to delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deletions {
     /// Processes.
@@ -86,7 +88,7 @@ impl Deletions {
 impl Retention {
     /// Applies the rules to these processes and checkpoints. `ended_ms` returns the end of a
     /// process; a process with an unknown end is kept. Checkpoints that are `in_use` count as
-    /// pinned. `begins` returns the start of a history that has to reach back to a fact; `None` if
+    /// pinned. `history_start` returns the start of a history that must include a fact; `None` if
     /// nothing could be deleted.
     #[must_use]
     pub fn deletions(
@@ -95,7 +97,7 @@ impl Retention {
         mut checkpoints: Vec<Checkpoint>,
         in_use: &BTreeSet<CheckpointId>,
         ended_ms: impl Fn(Pid) -> Option<u64>,
-        begins: impl Fn(Pid, FactNumber) -> Option<FactNumber>,
+        history_start: impl Fn(Pid, FactNumber) -> Option<FactNumber>,
         now_ms: u64,
     ) -> Deletions {
         let mut dropped = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
@@ -105,18 +107,18 @@ impl Retention {
             checkpoint
                 .members
                 .iter()
-                .any(|it| processes.contains(&it.pid))
+                .any(|member| processes.contains(&member.pid))
         };
         dropped.extend(
             checkpoints
                 .iter()
-                .filter(|it| is_deleted(it))
+                .filter(|checkpoint| is_deleted(checkpoint))
                 .map(|checkpoint| checkpoint.id),
         );
         checkpoints.retain(|checkpoint| !is_deleted(checkpoint));
         let first_needed_facts = self.first_needed_facts(&checkpoints).into_iter();
         let histories = first_needed_facts
-            .filter_map(|(pid, first)| Some((pid, begins(pid, first)?)))
+            .filter_map(|(pid, first)| Some((pid, history_start(pid, first)?)))
             .collect();
         Deletions {
             processes,
@@ -156,7 +158,7 @@ impl Retention {
         dropped
     }
 
-    /// Processes to delete, given that only checkpoints which are deleted with them refer to them.
+    /// Selects the processes to delete. `kept` are the checkpoints that the checkpoint rules keep.
     fn processes_to_delete(
         &self,
         rows: &[ProcessRow],
@@ -175,32 +177,34 @@ impl Retention {
         };
         let mut deletable: BTreeSet<Pid> =
             rows.iter().filter(is_expired).map(|row| row.pid).collect();
+        // A process that a kept checkpoint needs may keep other trees and checkpoints: repeat until
+        // nothing changes.
         loop {
             deletable = without_ancestors(rows, deletable);
             // A checkpoint is deleted only if all of its members are.
-            let is_held = |it: &&Checkpoint| {
-                let outlasts = in_use.contains(&it.id) || self.outlasts_its_tree(it, now_ms);
-                outlasts
-                    || !it
+            let is_kept = |checkpoint: &&Checkpoint| {
+                in_use.contains(&checkpoint.id)
+                    || self.outlasts_its_tree(checkpoint, now_ms)
+                    || !checkpoint
                         .members
                         .iter()
                         .all(|member| deletable.contains(&member.pid))
             };
-            let held: BTreeSet<Pid> = kept
+            let needed: BTreeSet<Pid> = kept
                 .iter()
-                .filter(is_held)
-                .flat_map(|it| &it.members)
-                .map(|it| it.pid)
+                .filter(is_kept)
+                .flat_map(|checkpoint| &checkpoint.members)
+                .map(|member| member.pid)
                 .collect();
             let before = deletable.len();
-            deletable.retain(|pid| !held.contains(pid));
+            deletable.retain(|pid| !needed.contains(pid));
             if deletable.len() == before {
                 return deletable;
             }
         }
     }
 
-    /// Whether a checkpoint keeps its tree although the tree has ended.
+    /// Whether a checkpoint is kept, together with its tree, although the tree has ended.
     fn outlasts_its_tree(&self, checkpoint: &Checkpoint, now_ms: u64) -> bool {
         let CheckpointRules {
             younger_ms, pinned, ..
@@ -223,8 +227,9 @@ impl Retention {
     }
 }
 
-/// Reduces `deletable` to processes whose whole tree is in it and that no kept process was made
-/// from. A process that was made from another translates pids by the rows of that tree.
+/// Removes the processes from `deletable` whose tree contains other processes as well, or from whose
+/// tree a kept process was copied or branched. The kept process needs the rows of that tree to
+/// translate pids.
 #[must_use]
 pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTreeSet<Pid> {
     let parents = parents(rows);
@@ -239,8 +244,8 @@ pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTree
         .collect();
     loop {
         let before = kept.len();
-        let of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
-        let ancestors: Vec<Pid> = of_kept
+        let rows_of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
+        let ancestors: Vec<Pid> = rows_of_kept
             .filter_map(|(_, row)| Some(row.ancestor()?.0))
             .collect();
         kept.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
@@ -320,7 +325,7 @@ mod tests {
         }
     }
 
-    fn given_up(
+    fn select_deletions(
         retention: &Retention,
         rows: &[ProcessRow],
         checkpoints: &[Checkpoint],
@@ -338,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_an_ended_tree_goes_with_it_unless_it_is_pinned_or_young() {
+    fn a_checkpoint_of_an_ended_tree_is_deleted_with_it_unless_pinned_or_young() {
         let deletable = Some(());
         let rows = [
             row(1, None, deletable),
@@ -392,7 +397,8 @@ mod tests {
                 &[3],
                 &[2],
             ),
-            // One that needs a tree that stays is kept, and keeps the others that it is of.
+            // A checkpoint with members in a kept tree is kept, and keeps the trees of its other
+            // members.
             (
                 rules(None, None),
                 vec![spanning(1, 0, &[3, 4])],
@@ -412,29 +418,29 @@ mod tests {
                 &[1],
             ),
         ];
-        for (checkpoints, there, processes, dropped) in cases {
+        for (checkpoints, stored, processes, dropped) in cases {
             let retention = Retention {
                 checkpoints,
                 ended: EndedRule::ForMs(0),
                 ..Retention::default()
             };
-            let given_up = given_up(&retention, &rows, &there, |_| Some(0), 1_000);
+            let deletions = select_deletions(&retention, &rows, &stored, |_| Some(0), 1_000);
             assert_eq!(
-                given_up.processes,
+                deletions.processes,
                 processes.iter().copied().map(Pid).collect(),
-                "{retention:?} {there:?}"
+                "{retention:?} {stored:?}"
             );
             assert_eq!(
-                given_up.checkpoints,
+                deletions.checkpoints,
                 dropped.iter().copied().map(CheckpointId).collect(),
-                "{there:?}"
+                "{stored:?}"
             );
             let kept = Retention {
-                ended: EndedRule::Ever,
+                ended: EndedRule::Forever,
                 ..retention
             };
             assert!(
-                kept.deletions(&rows, there, &BTreeSet::new(), |_| Some(0), |_, _| None, 0)
+                kept.deletions(&rows, stored, &BTreeSet::new(), |_| Some(0), |_, _| None, 0)
                     .processes
                     .is_empty()
             );
@@ -443,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_kept_by_any_of_the_rules() {
-        let there = [
+        let stored = [
             checkpoint(1, 1, 100, ""),
             checkpoint(2, 1, 200, "release"),
             checkpoint(3, 2, 300, ""),
@@ -479,14 +485,14 @@ mod tests {
             let now_ms = if younger_ms == Some(650) { 950 } else { 600 };
             let expected = dropped.iter().copied().map(CheckpointId).collect();
             assert_eq!(
-                retention.dropped_checkpoints(&there, &BTreeSet::new(), now_ms),
+                retention.dropped_checkpoints(&stored, &BTreeSet::new(), now_ms),
                 expected,
                 "{retention:?}"
             );
             let in_use: BTreeSet<_> = dropped.iter().copied().take(1).map(CheckpointId).collect();
             let others: BTreeSet<_> = &expected - &in_use;
             assert_eq!(
-                retention.dropped_checkpoints(&there, &in_use, now_ms),
+                retention.dropped_checkpoints(&stored, &in_use, now_ms),
                 others,
                 "{retention:?}: {in_use:?}"
             );
@@ -494,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_forgotten_as_a_whole_when_all_of_it_is_over() {
+    fn a_tree_is_deleted_as_a_whole_when_all_of_its_processes_have_ended() {
         let deletable = Some(());
         let trees = [
             row(1, None, deletable),
@@ -512,7 +518,7 @@ mod tests {
         let ended_ms = |pid: Pid| Some(pid.0 * 100);
         let checkpoints = [checkpoint(1, 5, 0, "")];
         let cases: [(EndedRule, &[Checkpoint], u64, &[u64]); 6] = [
-            (EndedRule::Ever, &[], 10_000, &[]),
+            (EndedRule::Forever, &[], 10_000, &[]),
             (EndedRule::ForMs(1_000), &[], 10_000, &[1, 2, 5, 7]),
             (EndedRule::ForMs(1_000), &checkpoints, 10_000, &[1, 2, 5, 7]),
             (EndedRule::ForMs(1_000), &[], 1_150, &[]),
@@ -521,9 +527,9 @@ mod tests {
         ];
         for (ended, kept, now_ms, deletions) in cases {
             let expected: BTreeSet<_> = deletions.iter().copied().map(Pid).collect();
-            let known = |pid| if now_ms == 0 { None } else { ended_ms(pid) };
+            let ended_at = |pid| if now_ms == 0 { None } else { ended_ms(pid) };
             assert_eq!(
-                given_up(&retention(ended), &rows, kept, known, now_ms).processes,
+                select_deletions(&retention(ended), &rows, kept, ended_at, now_ms).processes,
                 expected,
                 "{ended:?} at {now_ms}"
             );
@@ -551,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_goes_on_from_is_kept_with_its_tree_while_that_process_is() {
+    fn the_original_of_a_kept_copy_or_branch_is_kept_with_its_tree() {
         let (deletable, at) = (Some(()), FactNumber(1));
         let copy = |pid, from, has_ended| ProcessRow {
             origin: Origin::Copied {
@@ -591,7 +597,7 @@ mod tests {
             let rows = [&tree[..], &others].concat();
             let expected: BTreeSet<_> = deletions.iter().copied().map(Pid).collect();
             assert_eq!(
-                given_up(&retention, &rows, &[], |_| Some(0), 1).processes,
+                select_deletions(&retention, &rows, &[], |_| Some(0), 1).processes,
                 expected,
                 "{others:?}"
             );
@@ -599,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_goes_back_to_the_oldest_checkpoint_that_is_kept() {
+    fn a_history_starts_at_the_oldest_kept_checkpoint() {
         let kept = [
             checkpoint(2, 1, 0, ""),
             checkpoint(3, 1, 0, ""),

@@ -1,4 +1,4 @@
-//! The descriptor table of a process: contents by name.
+//! The descriptor table of a process: its contents, by descriptor id and by assigned name.
 //!
 //! The table is a persistent map. Cloning it for a fork is O(1), and no later change of either side
 //! is visible to the other (FORK-1).
@@ -22,7 +22,7 @@ pub(crate) use self::conversation::marker;
 pub use self::form::{Form, View, default_view, view_as};
 
 pub use new_descriptor::NewDescriptor;
-pub(crate) use new_descriptor::unreadable;
+pub(crate) use new_descriptor::unreadable_answer;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Table {
     conversation: Option<Conversation>,
 }
 
-/// Stored parts that do not form a valid table.
+/// Why the stored parts of a table are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A descriptor has a number that was never assigned.
@@ -118,8 +118,8 @@ impl Table {
         })
     }
 
-    /// Restores the descriptors of an earlier time, whose next free number was `next_fd`. Numbers
-    /// that were assigned since are not reused (FD-1). O(1).
+    /// Restores the descriptors of an earlier table, whose next free number was `next_fd`. Numbers
+    /// that were assigned later are not reused (FD-1). O(1).
     pub(crate) fn restore(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
         self.entries = entries;
         self.next_fd = self.next_fd.max(next_fd);
@@ -156,19 +156,20 @@ impl Table {
     /// `not_found`, with the same text for a malformed name, a name of another process and a number
     /// that was never assigned.
     pub fn resolve(&self, fd: &str) -> Result<(FdId, Cow<'_, Entry<Content>>), FdError> {
-        let found = match fd.parse::<FdId>() {
+        let entry = match fd.parse::<FdId>() {
             Ok(id) => self.find(&id).map(|entry| (id, entry)),
             Err(_) => self
                 .named(fd)
                 .map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))),
         };
-        found.ok_or_else(|| FdError {
+        entry.ok_or_else(|| FdError {
             kind: FdErrorKind::NotFound,
             fd: Some(fd.to_owned()),
             message: format!("File descriptor {fd} not found. {}", self.known_ids()),
         })
     }
 
+    /// Looks a descriptor up by id, including the messages.
     fn find(&self, id: &FdId) -> Option<Cow<'_, Entry<Content>>> {
         let message = || self.conversation.as_ref()?.entry(id).map(Cow::Owned);
         self.get(id).map(Cow::Borrowed).or_else(message)
@@ -193,8 +194,8 @@ impl Table {
         self.conversation.iter().flat_map(Conversation::iter)
     }
 
-    /// Applies a note (name, section, summary) to a descriptor. Ignored if the descriptor does not
-    /// exist. O(log n).
+    /// Applies a note (name, section mark or summary) to a descriptor. Has no effect if the
+    /// descriptor does not exist. O(log n).
     pub fn annotate(&mut self, id: &FdId, note: &Annotation) {
         if let Some(entry) = self.find(id) {
             let mut entry = entry.into_owned();
@@ -206,31 +207,37 @@ impl Table {
     /// Drops the notes of messages after message `last`, counted from 1, since their numbers will
     /// be reused. O(log n) per note.
     pub fn forget_messages_after(&mut self, last: u32) {
-        let is_gone = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
+        let is_removed = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
         // Message ids sort after all other ids, so the scan can stop at the first other one.
-        let gone: Vec<_> = self
+        let removed: Vec<_> = self
             .entries
             .keys()
             .rev()
-            .take_while(is_gone)
+            .take_while(is_removed)
             .cloned()
             .collect();
-        for id in gone {
+        for id in removed {
             self.entries.remove(&id);
         }
     }
 
-    /// A list of valid names for an error: the newest ones, since a model usually means those.
+    /// Lists valid names for an error: the newest ones, which the model most likely meant.
     fn known_ids(&self) -> String {
-        const SHOWN: usize = 5;
-        let called = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
+        const MAX_LISTED: usize = 5;
+        let format_name = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
             Some(name) => format!("{id} ('{name}')"),
             None => id.to_string(),
         };
-        let names: Vec<_> = self.entries.iter().rev().take(SHOWN).map(called).collect();
+        let names: Vec<_> = self
+            .entries
+            .iter()
+            .rev()
+            .take(MAX_LISTED)
+            .map(format_name)
+            .collect();
         match names.len() {
             0 => "This process has no descriptors yet.".to_owned(),
-            _ if self.len() > SHOWN => {
+            _ if self.len() > MAX_LISTED => {
                 format!(
                     "This process has {} descriptors, among them {}.",
                     self.len(),
@@ -254,24 +261,24 @@ impl Table {
         self.entries.iter()
     }
 
-    /// How many descriptors there are.
+    /// Number of descriptors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no descriptors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// The extent of a content, as every answer about its descriptor states it. Builds the page table
-/// if there is none yet.
+/// The extent of a content: its numbers of pages, lines and characters. Answers about a descriptor
+/// state it. Builds the page table (the index of page boundaries) if it does not exist yet.
 ///
 /// # Errors
-/// [`Unreadable`] if the index is not known and the content cannot be read.
+/// [`Unreadable`] if the page table does not exist and the content cannot be read.
 pub fn extent(content: &Reader<'_>, page_chars: u32, cut_bytes: u64) -> Result<Extent, Unreadable> {
     Ok(Extent {
         pages: content.total_pages(page_chars)?,
@@ -296,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_count_from_one_and_are_never_given_out_again() {
+    fn numbers_count_from_one_and_are_never_reused() {
         let mut table = Table::new();
         for (number, text) in (1..).zip(["a", "b", "c"]) {
             assert_eq!(table.next_id(), FdId::Fd(number));
@@ -309,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_in_both_spellings_and_nothing_else_is() {
+    fn an_id_resolves_in_both_spellings_and_other_texts_do_not() {
         let mut table = Table::new();
         table.insert(table.next_id(), entry("one"));
         table.insert(FdId::Ref("plan".into()), entry("plan"));
@@ -336,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_contradict_each_other_are_refused() {
+    fn invalid_stored_parts_are_refused() {
         let flat = Entry {
             page_chars: 0,
             ..entry("x")

@@ -1,15 +1,15 @@
 //! The temporary files of one process tree: content and version of each file, and the call that
 //! made each change.
 //!
-//! A pure state machine of its own: [`decide`] computes the result of an operation, [`evolve`]
-//! applies a change that was made durable. The shell provides time, disk and tasks.
+//! The module is a pure state machine: [`decide`] computes the result of an operation, and
+//! [`evolve`] applies a change after it was made durable. The caller performs all I/O.
 //!
 //! * TEMP-1: an operation is applied at most once. Each change records the call that made it; a
-//!   repeated operation gets its first reply, whatever happened to the file since.
+//!   repeated operation gets its first reply, even if the file has changed since.
 //! * TEMP-2: a write with an outdated version changes nothing.
 //! * TEMP-3: the number of a file is never reused.
 //!
-//! The record of calls grows with the changes of a tree, by some dozens of bytes each.
+//! The state keeps the reply to each change, some dozens of bytes, for as long as the tree exists.
 
 use dormouse_proto::temp_file::{
     TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply,
@@ -23,9 +23,10 @@ use dormouse_content::Content;
 pub const MAX_FILES: usize = 1_000;
 
 /// Maximum number of files that an error lists.
-const SHOWN: usize = 5;
+const MAX_LISTED: usize = 5;
 
-/// A content that is part of a file, generic over its representation.
+/// A part of a file's content. The trait is generic over the representation of the bytes: a machine
+/// holds contents, a store references to contents.
 pub trait Piece: Clone {
     /// Length in bytes. O(1).
     fn len_bytes(&self) -> u64;
@@ -37,7 +38,7 @@ impl Piece for Content {
     }
 }
 
-/// The content of a file, as a sequence of contents.
+/// The content of a file as a sequence of pieces: the first write, then each appended content.
 pub type Pieces<C> = Vector<C>;
 
 /// The temporary files of a tree. Cloning costs O(1).
@@ -45,7 +46,7 @@ pub type Pieces<C> = Vector<C>;
 pub struct TempFiles<C: Clone> {
     files: OrdMap<TempId, File<C>>,
     /// The reply to each call that changed something.
-    done: OrdMap<TempFileOrigin, Receipt>,
+    receipts: OrdMap<TempFileOrigin, Receipt>,
     /// The last file number that was assigned.
     last_id: u32,
     /// The number of the latest change.
@@ -67,7 +68,7 @@ struct Receipt {
     total_bytes: u64,
 }
 
-/// The result of an operation.
+/// The result of an operation: its reply, and the change to make durable first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the record must be made durable before the reply is given"]
 pub struct Decided<C: Clone> {
@@ -81,7 +82,7 @@ impl<C: Clone> Default for TempFiles<C> {
     fn default() -> Self {
         Self {
             files: OrdMap::new(),
-            done: OrdMap::new(),
+            receipts: OrdMap::new(),
             last_id: 0,
             last_change: 0,
         }
@@ -91,9 +92,9 @@ impl<C: Clone> Default for TempFiles<C> {
 impl<C: Clone> TempFiles<C> {
     fn find(&self, id: TempId) -> Result<&File<C>, TempFileError> {
         self.files.get(&id).ok_or_else(|| {
-            let known = self.files.keys().rev().take(SHOWN).copied().collect();
-            let was_there = (1..=self.last_id).contains(&id.0);
-            if was_there {
+            let known = self.files.keys().rev().take(MAX_LISTED).copied().collect();
+            let was_assigned = (1..=self.last_id).contains(&id.0);
+            if was_assigned {
                 TempFileError::Deleted { id, known }
             } else {
                 TempFileError::NotFound { id, known }
@@ -114,18 +115,18 @@ impl<C: Clone> TempFiles<C> {
     }
 }
 
-/// Computes the result of the operation `op` of call `origin`; `max_bytes` limits the size of a
-/// file. O(log n) in the number of files and changes.
+/// Computes the result of the operation `op`, which the call `origin` requested. `max_bytes` limits
+/// the size of a file. O(log n) in the number of files and changes.
 ///
 /// # Errors
-/// Every [`TempFileError`] except `Unavailable`; nothing changes then.
+/// Every [`TempFileError`] except `Unavailable`; then nothing changes.
 pub fn decide<C: Piece>(
     files: &TempFiles<C>,
     origin: TempFileOrigin,
     op: TempFileOp<C>,
     max_bytes: u64,
 ) -> Result<Decided<C>, TempFileError> {
-    if let Some(receipt) = files.done.get(&origin) {
+    if let Some(receipt) = files.receipts.get(&origin) {
         return Ok(Decided {
             record: None,
             reply: receipt.reply(),
@@ -141,7 +142,7 @@ pub fn decide<C: Piece>(
         } => {
             let file = files.at_version(id, version)?;
             (
-                file.next(id, content.len_bytes()),
+                file.next_receipt(id, content.len_bytes()),
                 TempFileChange::Written(content),
             )
         }
@@ -149,7 +150,7 @@ pub fn decide<C: Piece>(
             let file = files.find(id)?;
             let total_bytes = file.total_bytes.saturating_add(content.len_bytes());
             (
-                file.next(id, total_bytes),
+                file.next_receipt(id, total_bytes),
                 TempFileChange::Appended(content),
             )
         }
@@ -179,7 +180,7 @@ pub fn decide<C: Piece>(
     })
 }
 
-/// Applies a durable change. Total. O(log n).
+/// Applies a durable change. Never fails. O(log n).
 pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
     let TempFileRecord {
         number,
@@ -191,19 +192,19 @@ pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
     } = record;
     let version = *version;
     let total_bytes = *total_bytes;
-    let whole = |content: &C| File {
+    let new_file = |content: &C| File {
         version,
         total_bytes,
         pieces: Pieces::unit(content.clone()),
     };
     match change {
         TempFileChange::Created(content) | TempFileChange::Written(content) => {
-            files.files.insert(*id, whole(content));
+            files.files.insert(*id, new_file(content));
         }
         TempFileChange::Appended(content) => {
             let mut file = files.files.get(id).cloned().unwrap_or_else(|| File {
                 pieces: Pieces::new(),
-                ..whole(content)
+                ..new_file(content)
             });
             file.pieces.push_back(content.clone());
             files.files.insert(
@@ -219,7 +220,7 @@ pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
             files.files.remove(id);
         }
     }
-    files.done.insert(
+    files.receipts.insert(
         *origin,
         Receipt {
             id: *id,
@@ -260,7 +261,8 @@ fn read<C: Clone>(id: TempId, file: &File<C>) -> Decided<C> {
     }
 }
 
-/// Deleting is always allowed: a program may permit smaller files than another of its tree.
+/// Checks the size of a file after a change. A file that is too large can still be deleted, since
+/// the program of another process may have permitted its size.
 fn check_size<C>(
     receipt: &Receipt,
     change: &TempFileChange<C>,
@@ -285,7 +287,7 @@ impl<C: Clone> File<C> {
         }
     }
 
-    fn next(&self, id: TempId, total_bytes: u64) -> Receipt {
+    fn next_receipt(&self, id: TempId, total_bytes: u64) -> Receipt {
         Receipt {
             id,
             version: self.version + 1,

@@ -1,17 +1,17 @@
-//! The interface of a tool of the kernel: how it is defined, called, and what comes of a call.
+//! The interface of a tool of the kernel: its definition, its calls and their outcomes.
 //!
-//! A descriptor tool ([`Syscall`]) is a function of the descriptor table and the arguments:
-//! repeated after a restart it has the same outcome. It reads contents within its quota and
-//! therefore runs as a read, never inside of a decision (`process/read.rs`). It never changes the
-//! table, never touches a file and never calls a model; its [`Outcome`] says what to open, annotate
-//! or write, or what to ask a model or the tree's temporary files. A mistake of the model is
-//! answered to the model. The result is an [`Answer`](dormouse_proto::tool::Answer), which is never
-//! wrapped in a descriptor again.
+//! A descriptor tool ([`Syscall`]) is a function of the descriptor table and the arguments. If a
+//! call is repeated after a restart, it therefore has the same outcome. A call reads contents up to
+//! a quota, and runs as a *read*: outside of the decisions of the machine (`process/read.rs`). It
+//! never changes the table, accesses a file or calls a model; its [`Outcome`] states which of these
+//! the process has to do. An invalid call is answered with an error that the model reads. The
+//! [`Answer`](dormouse_proto::tool::Answer) always enters the context of the model and never becomes
+//! a descriptor.
 //!
-//! A process tool ([`ProcessHandler`]) names an operation of the machine, and reads the arguments
-//! of its calls. The machine performs the operation.
+//! A process tool ([`ProcessHandler`]) names an operation of the machine and provides the functions
+//! that read the arguments of its calls. The machine performs the operation.
 //!
-//! The tools themselves are not known here: a [`ToolSet`] tells the machine which ones there are.
+//! This crate contains no tool: a [`ToolSet`] lists the tools of a kernel.
 
 mod outcome;
 pub mod parameter;
@@ -55,7 +55,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call without a read limit, for hosts and tests.
+    /// Creates a call without a read limit, for hosts and tests.
     #[must_use]
     pub fn unbounded(
         table: &'a Table,
@@ -72,7 +72,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A descriptor in its default form.
+    /// Returns a descriptor in its default form (see [`default_view`]).
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
@@ -104,7 +104,7 @@ pub struct Tool {
     /// Whether a call with these arguments can be repeated after a restart, since executing it
     /// twice has the effect of executing it once.
     pub may_repeat: fn(&str) -> bool,
-    /// What the tool does.
+    /// Implementation of the tool.
     pub handler: Handler,
 }
 
@@ -125,13 +125,13 @@ pub type Adapt = fn(&Program, &mut SpecDraft);
 /// The specification of a tool while it is adapted.
 #[derive(Clone, Debug)]
 pub struct SpecDraft {
-    /// What the tool does.
+    /// Description for the model.
     pub description: String,
     /// JSON schema of the arguments.
     pub schema: Value,
 }
 
-/// What a tool does.
+/// The implementation of a tool.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
     /// A function of the descriptor table. Runs as a read, outside of the process actor.
@@ -146,14 +146,14 @@ pub enum Handler {
 pub enum ProcessHandler {
     /// Continue as several processes.
     Fork {
-        /// The prompt of each child: at least one, and at most so many.
+        /// Reads the prompt of each child: at least one, at most the given number.
         prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
-        /// Number of children of a checked call. Queried at each child's end.
+        /// Number of children of a checked call. Called whenever a child ends.
         count: fn(&str) -> usize,
     },
     /// Start a process of a linked program.
     Spawn {
-        /// Checks a call by a process of a program. Runs as a read.
+        /// Checks a call. Runs as a read.
         pending: CheckSpawn,
         /// Whether a checked call waits for the end of the child.
         waits: fn(&str) -> bool,
@@ -168,25 +168,26 @@ pub enum ProcessHandler {
     Restore(fn(&str) -> Result<CheckpointId, CheckpointError>),
     /// List the checkpoints.
     ListCheckpoints(fn(&str) -> Result<(), CheckpointError>),
-    /// Send a message. The check of a call by a process of a program runs as a read.
+    /// Send a message. The function checks a call and runs as a read.
     SendMessage(CheckMessage),
-    /// Show messages that have arrived, or wait so many milliseconds for one.
+    /// Show messages that have arrived. If there are none, wait for one; the function reads the
+    /// timeout in milliseconds.
     ReceiveMessages(fn(&str) -> Result<u64, Refusal>),
     /// Wait for background children.
     Wait(fn(&str) -> Result<Wait, Refusal>),
-    /// List the processes that can be written to.
+    /// List the processes to which the caller can send messages.
     ListProcesses(fn(&str) -> Result<(), Refusal>),
 }
 
-/// Checks the call of a spawn by a process of a program.
+/// Checks a call of `spawn` by a process of this program.
 pub type CheckSpawn = fn(&Program, &Call<'_>) -> Result<PendingSpawn, Refusal>;
 
-/// Checks the call that sends a message by a process of a program.
+/// Checks a call of `send_message` by a process of this program.
 pub type CheckMessage = fn(&Program, &Call<'_>) -> Result<PendingMessage, Refusal>;
 
 impl Tool {
-    /// The specification for a model of `program`, which may enable others of `tools`. Costs some
-    /// microseconds, once per process.
+    /// The specification of the tool for the model of a process of `program`. `tools` are all tools
+    /// of the kernel. Takes some microseconds, once per process.
     #[must_use]
     pub fn spec(&self, program: &Program, tools: &ToolSet) -> ToolSpec {
         let schema = parameter::schema(self.parameters, tools.offered_parameters(program));
@@ -228,7 +229,7 @@ impl Tool {
         }
     }
 
-    /// Whether its calls create children.
+    /// Whether calls of the tool create children.
     pub(crate) fn makes_children(&self) -> bool {
         matches!(
             self.handler,
@@ -246,29 +247,30 @@ impl PartialEq for Tool {
 
 impl Eq for Tool {}
 
-/// The tools of a kernel, and what they have in common, as the machine is told of them.
+/// The tools of a kernel, with the functions that concern all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolSet {
     /// The tools, in listing order.
     pub tools: &'static [Tool],
-    /// Replaces the handles in the arguments of a tool that runs outside of the machine: `None` if
-    /// there are none. Runs as a read.
+    /// Replaces the handles in the arguments of a tool that runs outside of the machine. A handle,
+    /// such as `{{fd:1}}`, represents the content of a descriptor. Runs as a read.
     pub expand_handles: ExpandHandles,
-    /// The instructions on descriptors in the system prompt of a process.
+    /// Writes the instructions on descriptors in the system prompt of a process.
     pub instructions: Instructions,
 }
 
-/// Whether arguments may contain a handle. One pass.
+/// Whether arguments may contain a handle. Reads them once.
 #[must_use]
 pub fn may_hold_handle(args: &str) -> bool {
     args.contains("{{")
 }
 
-/// Replaces the handles in the arguments of a call.
+/// Replaces the handles in the arguments of a call. Returns `None` if there are none.
 pub type ExpandHandles = fn(&Call<'_>) -> Result<Option<String>, FdError>;
 
-/// The instructions for a process of a program that has descriptors. Takes the tools of the process
-/// by their own names, and those that the model knows under another name: own name and given name.
+/// Writes the instructions for a process of a program that has descriptors. The arguments are the
+/// program, the names of the process's tools, and for each tool that the model knows by another
+/// name its own name and that other name.
 pub type Instructions = fn(&Program, &[&'static str], &[(&str, &str)]) -> String;
 
 impl ToolSet {
@@ -283,7 +285,7 @@ impl ToolSet {
         self.tools.iter().map(|tool| tool.name)
     }
 
-    /// The parameters that tools have in `program`.
+    /// Which conditional parameters the tools have in `program`.
     #[must_use]
     pub fn offered_parameters(&self, program: &Program) -> OfferedParameters {
         let is_for_temp_files = |name: &str| {

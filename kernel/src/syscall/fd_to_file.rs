@@ -123,7 +123,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     };
     Ok(Outcome::Write(PendingWrite {
         write,
-        asked_fd: requested.to_owned(),
+        requested_fd: requested.to_owned(),
         fd,
         lines,
         pretty: view.pretty,

@@ -74,7 +74,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         .collect();
     let listed = items.iter().zip(&summaries).map(|((id, entry), summary)| {
         let extent = listing::extent(entry, call.settings, call.quota);
-        listing::listed(id, entry, summary.as_deref(), extent)
+        listing::list_entry(id, entry, summary.as_deref(), extent)
     });
     Ok(Outcome::Answer(view::list(
         shown,

@@ -75,7 +75,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         system: SYSTEM,
         prompt,
         fd,
-        asked_fd: requested.to_owned(),
+        requested_fd: requested.to_owned(),
         extent,
         pages_read,
     }))

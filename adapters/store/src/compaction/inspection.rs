@@ -42,7 +42,7 @@ pub(super) enum Liveness {
 
 impl SegmentContents {
     pub(super) fn usage(&self) -> PartUsage {
-        PartUsage::seen(self.bytes, self.live_bytes)
+        PartUsage::from_scan(self.bytes, self.live_bytes)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Shares: the part of a budget that a child gets from its parent.
 //!
-//! What is left after usage and reservations is divided equally among the children of a call, the
-//! children of the turn's other pending calls, and the parent. A spawned program that requests less
-//! gets what it requests; one that requests everything or more gets the equal part, so that the
-//! parent can continue. A process that cannot have children gets one process. Processes are divided
-//! among all children that may run at the same time, since a background child keeps its share while
-//! others follow.
+//! The remaining amount, without usage and reservations, is divided equally among the children of a
+//! call, the children of the turn's other pending calls, and the parent. If a spawned program
+//! requests less than what remains, it gets the requested amount; if it requests everything or
+//! more, it gets the equal part, so that the parent can continue. The number of processes is
+//! divided among all children that may run at the same time, since a background child keeps its
+//! share while others are created. A child that cannot create processes gets one process.
 
 use std::fmt;
 
@@ -14,20 +14,19 @@ use dormouse_proto::id::CallId;
 
 use super::Account;
 
-/// A request for the shares of children that are about to be made.
+/// A request for the shares of children that are about to be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareRequest {
     /// Number of children.
     pub children: u64,
     /// Number of children of other pending calls, which need shares as well.
-    pub beside: u64,
+    pub other_children: u64,
     /// Number of children that may follow while these are alive; each needs a part of the
     /// processes.
-    pub later: u64,
+    pub later_children: u64,
     /// Budget that the program of the children requests.
-    pub wants: Budget,
-    /// Whether the children may have children themselves, which decides how many processes they
-    /// get.
+    pub requested_budget: Budget,
+    /// Whether the children may create processes, which determines how many processes they get.
     pub child_creation: ChildCreation,
 }
 
@@ -36,18 +35,18 @@ pub struct ShareRequest {
 pub enum ChildCreation {
     /// It may create processes.
     Allowed,
-    /// It has no tool for it, or is at the maximum depth.
+    /// It has no tool that creates processes, or is at the maximum depth.
     Denied,
 }
 
 /// The budget is too small for the smallest share. Models read its `Display` text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct InsufficientBudget {
-    /// The amount that is short.
+    /// The amount that is insufficient.
     pub amount: Amount,
     /// Number of requested children.
     pub children: u64,
-    /// What is left of the amount.
+    /// The remaining amount.
     pub left: u64,
     /// Limit of the process and its subtree.
     pub limit: u64,
@@ -93,9 +92,11 @@ impl Account {
         request: &ShareRequest,
         now_ms: u64,
     ) -> Result<Budget, InsufficientBudget> {
-        let cut =
+        let add_share =
             |share: Budget, amount| Ok(share.with(amount, self.share_of(amount, request, now_ms)?));
-        Amount::ALL.into_iter().try_fold(Budget::default(), cut)
+        Amount::ALL
+            .into_iter()
+            .try_fold(Budget::default(), add_share)
     }
 
     fn share_of(
@@ -104,9 +105,9 @@ impl Account {
         request: &ShareRequest,
         now_ms: u64,
     ) -> Result<Option<u64>, InsufficientBudget> {
-        let wanted = request.wants.limit(amount);
+        let requested = request.requested_budget.limit(amount);
         let Some(limit) = self.limits.limit(amount) else {
-            return Ok(wanted);
+            return Ok(requested);
         };
         let insufficient = |left| InsufficientBudget {
             amount,
@@ -117,15 +118,16 @@ impl Account {
         let (left, share) = match amount {
             Amount::Depth => (
                 limit,
-                wanted
-                    .map_or(limit, |wanted| wanted.saturating_add(1).min(limit))
+                requested
+                    .map_or(limit, |requested| requested.saturating_add(1).min(limit))
                     .checked_sub(1),
             ),
             Amount::WallTime => {
                 let left = self.began_ms.saturating_add(limit).saturating_sub(now_ms);
                 (
                     left,
-                    Some(wanted.map_or(left, |wanted| wanted.min(left))).filter(|share| *share > 0),
+                    Some(requested.map_or(left, |requested| requested.min(left)))
+                        .filter(|share| *share > 0),
                 )
             }
             _ => {
@@ -158,28 +160,29 @@ impl Account {
     }
 }
 
-/// The size of one part of `left`; `None` if it is less than the minimum.
+/// The share of one child of the remaining amount `left`. `None` if it is less than the minimum.
 fn equal_part(left: u64, amount: Amount, request: &ShareRequest) -> Option<u64> {
     let children = request.children.max(1);
     let later = if amount == Amount::Processes {
-        request.later
+        request.later_children
     } else {
         0
     };
-    let even = left
+    let equal = left
         / children
-            .saturating_add(request.beside)
+            .saturating_add(request.other_children)
             .saturating_add(later)
             .saturating_add(1);
-    let wanted = request
-        .wants
+    // A request for all of the amount, or more, counts as no request.
+    let requested = request
+        .requested_budget
         .limit(amount)
-        .filter(|wanted| *wanted < left / children);
+        .filter(|requested| *requested < left / children);
     match (amount, request.child_creation) {
         (Amount::Processes, _) if left < children => None,
         (Amount::Processes, ChildCreation::Denied) => Some(1),
-        (Amount::Processes, ChildCreation::Allowed) => Some(wanted.unwrap_or(even).max(1)),
-        _ => Some(wanted.unwrap_or(even)).filter(|share| *share > 0),
+        (Amount::Processes, ChildCreation::Allowed) => Some(requested.unwrap_or(equal).max(1)),
+        _ => Some(requested.unwrap_or(equal)).filter(|share| *share > 0),
     }
 }
 
@@ -190,34 +193,34 @@ mod tests {
     fn check(
         amount: Amount,
         limit: u64,
-        (children, beside): (u64, u64),
-        wants: Option<u64>,
+        (children, other_children): (u64, u64),
+        requested_budget: Option<u64>,
         share: Option<u64>,
     ) {
         let account = Account {
             limits: Budget::default().with(amount, Some(limit)),
             ..Account::default()
         };
-        let wants = Budget::default().with(amount, wants);
+        let requested_budget = Budget::default().with(amount, requested_budget);
         let request = ShareRequest {
             children,
-            beside,
-            later: 0,
-            wants,
+            other_children,
+            later_children: 0,
+            requested_budget,
             child_creation: ChildCreation::Allowed,
         };
-        let cut = account
+        let computed = account
             .share_for(&request, 0)
             .map(|budget| budget.limit(amount));
         assert_eq!(
-            cut.ok().flatten(),
+            computed.ok().flatten(),
             share,
-            "{amount:?} {limit} for {children} beside {beside}, {wants:?} wanted"
+            "{amount:?} {limit} for {children} and {other_children} others, {requested_budget:?} requested"
         );
     }
 
     #[test]
-    fn children_and_their_parent_share_what_is_left_evenly() {
+    fn children_and_their_parent_get_equal_parts_of_the_remaining_amount() {
         check(Amount::OutputTokens, 100, (3, 0), None, Some(25));
         check(Amount::OutputTokens, 100, (1, 3), None, Some(20));
         check(Amount::Processes, 10, (2, 0), None, Some(3));
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_asks_for_less_than_all_gets_that() {
+    fn a_program_that_requests_less_than_all_gets_the_requested_amount() {
         check(Amount::Cost, 100, (1, 0), Some(70), Some(70));
         check(Amount::Cost, 100, (1, 0), Some(100), Some(50));
         check(Amount::Cost, 100, (2, 0), Some(60), Some(33));
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn where_not_even_the_least_is_left_nobody_gets_anything() {
+    fn no_share_is_given_if_less_than_the_minimum_remains() {
         check(Amount::Processes, 3, (3, 0), None, None);
         check(Amount::OutputTokens, 3, (3, 0), None, None);
         check(Amount::Depth, 0, (1, 0), None, None);
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_names_the_budget_what_is_asked_and_what_is_left() {
+    fn the_error_states_the_budget_the_request_and_the_remaining_amount() {
         let limits = Budget {
             cost_nanos: Some(2),
             ..Budget::default()
@@ -257,9 +260,9 @@ mod tests {
         };
         let request = ShareRequest {
             children: 4,
-            beside: 0,
-            later: 0,
-            wants: Budget::default(),
+            other_children: 0,
+            later_children: 0,
+            requested_budget: Budget::default(),
             child_creation: ChildCreation::Denied,
         };
         let text = account.share_for(&request, 0).unwrap_err().to_string();

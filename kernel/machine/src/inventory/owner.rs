@@ -1,10 +1,12 @@
-//! The records of one process in the log, and its references.
+//! The records of one process in the log, and its references to contents.
 
 use dormouse_proto::id::FactNumber;
 
 use super::{Losses, ShortName};
 
-/// How long a record or reference of a process is needed.
+/// How long a record or reference of a process is needed. A longer need is greater.
+///
+/// The number is twice the fact, plus one for the image after that fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Need(u64);
 
@@ -24,24 +26,23 @@ impl Need {
         Self((after.0 << 1) | 1)
     }
 
-    /// Whether it is needed by a history that starts with the image after fact `since`.
+    /// Whether a history that starts with the image after fact `since` needs the record.
     #[must_use]
-    pub fn lasts(self, since: FactNumber) -> bool {
+    pub fn is_in_history(self, since: FactNumber) -> bool {
         self.0 > since.0 << 1
     }
 }
 
 /// The records of a process in one part of the log, from one of its images to the next. A history
-/// starts at an image, so these are deleted together.
+/// starts at an image, so these records are deleted together.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct RecordGroup {
     part: u32,
     bytes: u64,
     /// The last fact before the image.
-    from: FactNumber,
-    /// The shortest and the longest need among the records.
-    first: Need,
-    last: Need,
+    image: FactNumber,
+    shortest_need: Need,
+    longest_need: Need,
 }
 
 /// The inventory of one process.
@@ -51,40 +52,43 @@ pub(super) struct Owner {
     references: Vec<(ShortName, Need)>,
     /// References that are not merged yet.
     unmerged: Vec<(ShortName, Need)>,
-    shares: Vec<Share>,
+    groups: Vec<RecordGroup>,
     /// Positions of the images, ascending.
     images: Vec<FactNumber>,
-    /// Known ranges of facts (first, end); a single one if there is no gap.
+    /// Reported ranges of facts (first, end); a single range if there is no gap.
     facts: Vec<(u64, u64)>,
+    /// Reported ranges of changes to temporary files (first, end).
     temp_files: Vec<(u64, u64)>,
     ended_ms: Option<u64>,
 }
 
 impl Owner {
-    pub(super) fn record(&mut self, need: Need, part: u32, bytes: u64) {
-        let from = self.begins(need);
+    pub(super) fn add_record(&mut self, need: Need, part: u32, bytes: u64) {
+        let image = self.image_before(need);
         match self
-            .shares
+            .groups
             .iter_mut()
             .rev()
-            .find(|share| share.part == part && share.from == from)
+            .find(|group| group.part == part && group.image == image)
         {
-            Some(share) => {
-                share.bytes += bytes;
-                (share.first, share.last) = (share.first.min(need), share.last.max(need));
+            Some(group) => {
+                group.bytes += bytes;
+                group.shortest_need = group.shortest_need.min(need);
+                group.longest_need = group.longest_need.max(need);
             }
-            None => self.shares.push(Share {
+            None => self.groups.push(RecordGroup {
                 part,
                 bytes,
-                from,
-                first: need,
-                last: need,
+                image,
+                shortest_need: need,
+                longest_need: need,
             }),
         }
     }
 
-    /// The image that a record follows, or is.
-    fn begins(&self, need: Need) -> FactNumber {
+    /// The latest image before a record, or the record itself if it is an image. `u64::MAX` for a
+    /// record that is needed as long as the process exists.
+    fn image_before(&self, need: Need) -> FactNumber {
         let fact = FactNumber(need.0 >> 1);
         match need {
             Need::ALWAYS => FactNumber(u64::MAX),
@@ -97,42 +101,43 @@ impl Owner {
         }
     }
 
-    pub(super) fn facts(&mut self, first: FactNumber, count: u64) {
+    pub(super) fn add_facts(&mut self, first: FactNumber, count: u64) {
         add_range(&mut self.facts, first.0, first.0 + count);
     }
 
-    pub(super) fn ended(&mut self, at_ms: u64) {
+    pub(super) fn set_ended(&mut self, at_ms: u64) {
         self.ended_ms = Some(at_ms);
     }
 
-    pub(super) fn image(&mut self, at: FactNumber) {
-        if let Err(place) = self.images.binary_search(&at) {
-            self.images.insert(place, at);
+    pub(super) fn add_image(&mut self, at: FactNumber) {
+        if let Err(index) = self.images.binary_search(&at) {
+            self.images.insert(index, at);
         }
     }
 
-    pub(super) fn no_image(&mut self, at: FactNumber) {
+    pub(super) fn remove_image(&mut self, at: FactNumber) {
         self.images.retain(|image| *image != at);
     }
 
-    pub(super) fn temp_file(&mut self, number: u64) {
+    pub(super) fn add_temp_file(&mut self, number: u64) {
         add_range(&mut self.temp_files, number, number + 1);
     }
 
-    pub(super) fn refers(&mut self, need: Need, names: impl Iterator<Item = ShortName>) {
+    pub(super) fn add_references(&mut self, need: Need, names: impl Iterator<Item = ShortName>) {
         self.unmerged.extend(names.map(|name| (name, need)));
     }
 
-    /// Merges new references. Returns the contents that the process did not refer to before.
-    pub(super) fn merge_references(&mut self, is_there: impl Fn(u32) -> bool) -> Vec<ShortName> {
-        self.shares.retain(|share| is_there(share.part));
+    /// Merges new references. Returns the contents that the process did not refer to before. Drops
+    /// the records of log parts that no longer exist, according to `has_part`.
+    pub(super) fn merge_references(&mut self, has_part: impl Fn(u32) -> bool) -> Vec<ShortName> {
+        self.groups.retain(|group| has_part(group.part));
         if self.unmerged.is_empty() {
             return Vec::new();
         }
         let mut unmerged = std::mem::take(&mut self.unmerged);
-        let mut gained = Vec::new();
+        let mut new_contents = Vec::new();
         unmerged.sort_unstable_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
-        // The longest need of a name comes first.
+        // The sort puts the longest need of a name first, and only that one is kept.
         unmerged.dedup_by_key(|(name, _)| *name);
         unmerged.retain(|(name, need)| {
             match self
@@ -144,7 +149,7 @@ impl Owner {
                     false
                 }
                 Err(_) => {
-                    gained.push(*name);
+                    new_contents.push(*name);
                     true
                 }
             }
@@ -152,31 +157,35 @@ impl Owner {
         self.references.reserve_exact(unmerged.len());
         self.references.extend(unmerged);
         self.references.sort_unstable_by_key(|(name, _)| *name);
-        gained
+        new_contents
     }
 
-    /// Adds what a deletion of the process, or of its history before a fact, would free.
-    pub(super) fn losses(&self, since: Option<FactNumber>, losses: &mut Losses) {
-        let lasts = |need: Need| since.is_some_and(|since| need.lasts(since));
-        for (name, _) in self.references.iter().filter(|(_, need)| !lasts(*need)) {
+    /// Adds the references and bytes that a deletion would remove: a deletion of the history before
+    /// fact `since`, or of the whole process if `since` is `None`.
+    pub(super) fn add_losses(&self, since: Option<FactNumber>, losses: &mut Losses) {
+        let is_kept = |need: Need| since.is_some_and(|since| need.is_in_history(since));
+        for (name, _) in self.references.iter().filter(|(_, need)| !is_kept(*need)) {
             *losses.owners.entry(*name).or_default() += 1;
         }
-        for share in &self.shares {
-            if !lasts(share.last) {
-                *losses.parts.entry(share.part).or_default() += share.bytes;
-            } else if !lasts(share.first) {
-                losses.doubtful.insert(share.part);
+        for group in &self.groups {
+            if !is_kept(group.longest_need) {
+                *losses.parts.entry(group.part).or_default() += group.bytes;
+            } else if !is_kept(group.shortest_need) {
+                // Only some records of the group are deleted, and their bytes are unknown.
+                losses.doubtful.insert(group.part);
             }
         }
     }
 
-    pub(super) fn shorten(&mut self, since: FactNumber) {
-        self.references.retain(|(_, need)| need.lasts(since));
-        self.shares.retain(|share| share.last.lasts(since));
+    pub(super) fn truncate_history(&mut self, since: FactNumber) {
+        self.references
+            .retain(|(_, need)| need.is_in_history(since));
+        self.groups
+            .retain(|group| group.longest_need.is_in_history(since));
         self.images.retain(|image| *image >= since);
     }
 
-    pub(super) fn covers(
+    pub(super) fn check_coverage(
         &self,
         since: FactNumber,
         last: FactNumber,
@@ -208,7 +217,7 @@ impl Owner {
     }
 }
 
-/// Adds a range of numbers and joins adjacent ranges.
+/// Adds the numbers from `first` to before `end`, and joins adjacent ranges.
 fn add_range(ranges: &mut Vec<(u64, u64)>, first: u64, end: u64) {
     let from = ranges.partition_point(|(_, known_end)| *known_end < first);
     let upto = ranges.partition_point(|(start, _)| *start <= end);

@@ -5,7 +5,7 @@ fn name(number: u64) -> ShortName {
 }
 
 /// Two processes and three contents, of which the second is shared.
-fn filled() -> Inventory {
+fn sample_inventory() -> Inventory {
     let mut inventory = Inventory::default();
     for (content, part) in [(1, 1), (2, 1), (3, 2)] {
         inventory.add_scanned_bytes(part, 100);
@@ -27,7 +27,7 @@ fn filled() -> Inventory {
     inventory
 }
 
-fn live(inventory: &Inventory, losses: &Losses) -> Vec<u64> {
+fn live_contents_of(inventory: &Inventory, losses: &Losses) -> Vec<u64> {
     (1..=3)
         .filter(|number| inventory.is_referred_to(name(*number), losses))
         .collect()
@@ -41,39 +41,39 @@ fn processes(pids: &[u64]) -> Deletions {
 }
 
 #[test]
-fn a_content_is_live_while_anybody_kept_refers_to_it() {
+fn a_content_is_live_while_a_remaining_process_refers_to_it() {
     let nothing = Losses::default();
-    for (given_up, left, parts) in [
+    for (deleted, left, parts) in [
         (&[][..], &[1, 2, 3][..], [200, 220]),
         (&[1], &[2, 3], [100, 160]),
         (&[2], &[1, 2], [200, 60]),
         (&[1, 2], &[], [0, 0]),
     ] {
-        let mut inventory = filled();
-        let losses = inventory.losses(&processes(given_up));
-        let foreseen = [1, 2].map(|part| inventory.usage(part, &losses).unwrap().live);
+        let mut inventory = sample_inventory();
+        let losses = inventory.losses(&processes(deleted));
+        let predicted = [1, 2].map(|part| inventory.usage(part, &losses).unwrap().live);
         assert_eq!(
-            (live(&inventory, &losses), foreseen),
+            (live_contents_of(&inventory, &losses), predicted),
             (left.to_vec(), parts),
-            "{given_up:?} foreseen"
+            "{deleted:?} predicted"
         );
         assert_eq!(inventory.live_contents(&losses), left.len() as u64);
-        given_up
+        deleted
             .iter()
             .for_each(|pid| inventory.delete_process(Pid(*pid)));
         let usage = [1, 2].map(|part| inventory.usage(part, &nothing).unwrap().live);
         assert_eq!(
-            (live(&inventory, &nothing), usage),
+            (live_contents_of(&inventory, &nothing), usage),
             (left.to_vec(), parts),
-            "{given_up:?}"
+            "{deleted:?}"
         );
         assert_eq!(inventory.live_contents(&nothing), left.len() as u64);
     }
 }
 
 #[test]
-fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
-    let mut inventory = filled();
+fn repeated_reports_and_repeated_deletions_count_once() {
+    let mut inventory = sample_inventory();
     for _ in 0..3 {
         inventory.add_references(
             Pid(1),
@@ -84,11 +84,11 @@ fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
     }
     inventory.delete_process(Pid(1));
     inventory.delete_process(Pid(1));
-    assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
+    assert_eq!(live_contents_of(&inventory, &Losses::default()), [2, 3]);
     inventory.add_references(Pid(3), Need::ALWAYS, [name(1)].into_iter());
     inventory.count_reports();
     assert_eq!(
-        live(&inventory, &Losses::default()),
+        live_contents_of(&inventory, &Losses::default()),
         [1, 2, 3],
         "a content that is still there can be referred to again"
     );
@@ -96,7 +96,7 @@ fn what_is_shown_again_counts_once_and_what_is_given_up_twice_too() {
 }
 
 #[test]
-fn a_shorter_history_refers_to_what_its_rest_does() {
+fn a_truncated_history_keeps_the_references_of_its_remaining_records() {
     let (fact, image) = (
         |number| Need::fact(FactNumber(number)),
         |number| Need::image(FactNumber(number)),
@@ -108,7 +108,7 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
             inventory.add_scanned_bytes(1, 10);
             inventory.add_content(name(content), 2, 7);
             inventory.add_record(Pid(1), at, 1, 10);
-            // Without the image it is not known which records are given up together.
+            // Without the image, the inventory does not know which records are deleted together.
             match at {
                 at if at == image(0) => inventory.add_image(Pid(1), FactNumber(0)),
                 at if at == image(3) && is_known => inventory.add_image(Pid(1), FactNumber(3)),
@@ -123,18 +123,18 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
             ..Deletions::default()
         };
         let losses = inventory.losses(&shorter);
-        assert_eq!(live(&inventory, &losses), [2, 3]);
+        assert_eq!(live_contents_of(&inventory, &losses), [2, 3]);
         assert!(
             inventory.is_referred_to(name(9), &losses),
             "what the rest refers to as well stays"
         );
-        let foreseen = inventory.usage(1, &losses).unwrap();
+        let predicted = inventory.usage(1, &losses).unwrap();
         inventory.truncate_history(Pid(1), FactNumber(3));
         let usage = inventory.usage(1, &Losses::default()).unwrap();
-        assert_eq!(live(&inventory, &Losses::default()), [2, 3]);
+        assert_eq!(live_contents_of(&inventory, &Losses::default()), [2, 3]);
         assert_eq!(
             (usage.live, usage.is_doubtful),
-            (foreseen.live, foreseen.is_doubtful)
+            (predicted.live, predicted.is_doubtful)
         );
         assert_eq!((usage.bytes, usage.is_doubtful), (40, !is_known));
         if is_known {
@@ -154,7 +154,7 @@ fn a_shorter_history_refers_to_what_its_rest_does() {
 }
 
 #[test]
-fn gaps_are_seen_whatever_the_order() {
+fn gaps_are_detected_in_any_order_of_reports() {
     let mut inventory = Inventory::default();
     for (first, count) in [(8, 3), (1, 2), (5, 3), (14, 1)] {
         inventory.add_facts(Pid(1), FactNumber(first), count);
@@ -193,8 +193,8 @@ fn gaps_are_seen_whatever_the_order() {
 }
 
 #[test]
-fn a_content_that_is_written_again_counts_where_it_stands_last() {
-    let mut inventory = filled();
+fn a_content_that_is_written_again_counts_at_its_newest_location() {
+    let mut inventory = sample_inventory();
     inventory.add_scanned_bytes(3, 90);
     inventory.add_content(name(1), 3, 90);
     let usage =
@@ -217,17 +217,17 @@ fn a_content_that_is_written_again_counts_where_it_stands_last() {
 }
 
 #[test]
-fn another_store_begins_with_nothing() {
-    let mut inventory = filled();
+fn attaching_to_another_store_resets_the_inventory() {
+    let mut inventory = sample_inventory();
     inventory.attach_to(0);
-    assert_eq!(live(&inventory, &Losses::default()), [1, 2, 3]);
+    assert_eq!(live_contents_of(&inventory, &Losses::default()), [1, 2, 3]);
     inventory.attach_to(1);
-    assert!(live(&inventory, &Losses::default()).is_empty());
+    assert!(live_contents_of(&inventory, &Losses::default()).is_empty());
     assert_eq!(inventory.scan_position(), ScanPosition::default());
 }
 
 #[test]
-fn a_history_begins_one_image_before_the_one_that_is_needed() {
+fn a_history_starts_one_image_before_the_needed_one() {
     let mut inventory = Inventory::default();
     for at in [0, 10, 20, 30] {
         inventory.add_image(Pid(1), FactNumber(at));
@@ -255,8 +255,8 @@ fn a_history_begins_one_image_before_the_one_that_is_needed() {
 }
 
 #[test]
-fn who_was_shown_is_told_once_whatever_was_given_up_meanwhile() {
-    let mut inventory = filled();
+fn each_reported_process_is_returned_once_although_others_are_deleted() {
+    let mut inventory = sample_inventory();
     inventory.add_facts(Pid(1), FactNumber(6), 1);
     inventory.delete_process(Pid(2));
     inventory.add_facts(Pid(3), FactNumber(1), 1);
@@ -265,8 +265,8 @@ fn who_was_shown_is_told_once_whatever_was_given_up_meanwhile() {
 }
 
 #[test]
-fn an_end_counts_only_where_all_of_the_process_can_be_read() {
-    let mut inventory = filled();
+fn an_end_is_known_only_if_all_records_of_the_process_are_readable() {
+    let mut inventory = sample_inventory();
     inventory.set_ended(Pid(1), 700);
     assert_eq!(
         [1, 2, 3].map(|pid| inventory.ended_ms(Pid(pid))),

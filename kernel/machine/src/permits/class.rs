@@ -1,10 +1,10 @@
-//! One priority class: its waiting trees, and which of them is next.
+//! One priority class: selects the process tree that gets the next permit of the class.
 //!
-//! A turn is a value of the class's grant counter. A new tree gets the current value; a tree that
-//! was served gets the value at which all others that are waiting have been served. The lowest turn
-//! is next; among equal ones, the tree that has been waiting longer. Turns only grow with the
-//! grants, so that a tree waits for at most one round of others, and for new trees only until the
-//! counter has reached its turn.
+//! Each tree has a *turn*, a value of the class's grant counter. The turn of a new tree is the
+//! current value. The turn of a tree that got a permit is the value at which all other waiting trees
+//! have got one. The tree with the lowest turn is next; if turns are equal, the tree that has been
+//! waiting longer. Therefore a tree waits for at most one round of other trees, and for new trees
+//! only until the counter reaches its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,22 +14,23 @@ use super::PermitTicket;
 
 #[derive(Debug, Default)]
 pub(super) struct Class {
-    /// Pass value among the classes.
+    /// Pass value for stride scheduling among the classes.
     pass: u64,
-    /// Permits that were granted so far.
+    /// Grant counter: permits that the class has granted so far.
     grants: u64,
-    /// Trees that wait or hold a permit; others are removed.
+    /// Trees that have waiting calls or permits; others are removed.
     trees: BTreeMap<Pid, Tree>,
-    /// Waiting trees by turn. The ticket is the first that was waiting when the tree was added, and
-    /// orders trees of the same turn.
+    /// Waiting trees by turn. The ticket is the tree's oldest waiting one at the time when the tree
+    /// was inserted here; it orders trees of the same turn.
     queue: BTreeSet<(u64, PermitTicket, Pid)>,
 }
 
 #[derive(Debug)]
 struct Tree {
-    /// Position in `queue` while it waits.
+    /// Part of the tree's key in `queue` while it waits.
     turn: u64,
-    since: PermitTicket,
+    /// Part of the tree's key in `queue` while it waits.
+    waiting_since: PermitTicket,
     waiting: BTreeSet<PermitTicket>,
     granted: usize,
 }
@@ -39,49 +40,53 @@ impl Class {
         self.pass
     }
 
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn has_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Adds a ticket. An empty class has no credit from the past: its pass value is raised to
-    /// `least`, one of its own strides behind the current one.
-    pub(super) fn enter(&mut self, tree: Pid, ticket: PermitTicket, least: u64) {
-        if !self.waits() {
-            self.pass = self.pass.max(least);
+    /// Adds a ticket. If no call of the class was waiting, its pass value is raised to `min_pass`
+    /// (the current pass value plus one stride of the class), so that a class does not save up
+    /// permits while it is empty.
+    pub(super) fn enter(&mut self, tree: Pid, ticket: PermitTicket, min_pass: u64) {
+        if !self.has_waiting() {
+            self.pass = self.pass.max(min_pass);
         }
         let new = Tree {
             turn: self.grants,
-            since: ticket,
+            waiting_since: ticket,
             waiting: BTreeSet::new(),
             granted: 0,
         };
-        let known = self.trees.entry(tree).or_insert(new);
-        if known.waiting.is_empty() {
-            // A tree that was just served does not count as new; older grants count neither for nor
-            // against it.
-            known.turn = known.turn.max(self.grants);
-            known.since = ticket;
-            self.queue.insert((known.turn, ticket, tree));
+        let state = self.trees.entry(tree).or_insert(new);
+        if state.waiting.is_empty() {
+            // A tree that just got a permit keeps its later turn, so that it does not count as new.
+            // Earlier grants have no effect.
+            state.turn = state.turn.max(self.grants);
+            state.waiting_since = ticket;
+            self.queue.insert((state.turn, ticket, tree));
         }
-        known.waiting.insert(ticket);
+        state.waiting.insert(ticket);
     }
 
-    /// Serves the tree whose turn it is. Its next waiting call comes after a round of those that
-    /// wait now.
-    pub(super) fn serve(&mut self, stride: u64) -> Option<PermitTicket> {
+    /// Grants a permit to the tree with the lowest turn. Its next call comes after one round of the
+    /// trees that are waiting now.
+    pub(super) fn grant_next(&mut self, stride: u64) -> Option<PermitTicket> {
         let (_, _, pid) = self.queue.pop_first()?;
         let tree = self
             .trees
             .get_mut(&pid)
-            .expect("a tree in the queue is known");
-        let ticket = tree.waiting.pop_first().expect("a tree in the queue waits");
+            .expect("a tree in the queue is registered");
+        let ticket = tree
+            .waiting
+            .pop_first()
+            .expect("a tree in the queue has a waiting call");
         self.pass += stride;
         self.grants += 1;
         tree.granted += 1;
         tree.turn = self.grants + self.queue.len().max(1) as u64;
         if let Some(first) = tree.waiting.first() {
-            tree.since = *first;
-            self.queue.insert((tree.turn, tree.since, pid));
+            tree.waiting_since = *first;
+            self.queue.insert((tree.turn, tree.waiting_since, pid));
         }
         Some(ticket)
     }
@@ -90,10 +95,10 @@ impl Class {
         let tree = self
             .trees
             .get_mut(&pid)
-            .expect("a tree with a ticket is known");
+            .expect("a tree with a ticket is registered");
         tree.waiting.remove(&ticket);
         if tree.waiting.is_empty() {
-            self.queue.remove(&(tree.turn, tree.since, pid));
+            self.queue.remove(&(tree.turn, tree.waiting_since, pid));
         }
         self.remove_if_unused(pid);
     }
@@ -101,12 +106,12 @@ impl Class {
     pub(super) fn return_permit(&mut self, pid: Pid) {
         self.trees
             .get_mut(&pid)
-            .expect("a tree with a permit is known")
+            .expect("a tree with a permit is registered")
             .granted -= 1;
         self.remove_if_unused(pid);
     }
 
-    /// Removes a tree that neither waits nor holds a permit.
+    /// Removes a tree that has neither waiting calls nor permits.
     fn remove_if_unused(&mut self, pid: Pid) {
         if self
             .trees

@@ -1,4 +1,4 @@
-//! The queue by cases, and against a model that only scans lists.
+//! Tests the queue by cases, and against a simple model that scans lists.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn asker(priority: Priority, tree: u64) -> Requester {
+fn requester(priority: Priority, tree: u64) -> Requester {
     Requester {
         priority,
         tree: Pid(tree),
@@ -14,17 +14,17 @@ fn asker(priority: Priority, tree: u64) -> Requester {
 }
 
 fn normal(tree: u64) -> Requester {
-    asker(Priority::Normal, tree)
+    requester(Priority::Normal, tree)
 }
 
-fn crowd(permits: &mut Permits, count: usize, asker: Requester) {
+fn enter_many(permits: &mut Permits, count: usize, requester: Requester) {
     for _ in 0..count {
-        permits.enter(asker);
+        permits.enter(requester);
     }
 }
 
-/// Grants one permit after the other, each given back at once, until nobody waits: who they went
-/// to.
+/// Grants permits and returns each at once, until no call is waiting. Returns the requesters in the
+/// order of their permits.
 fn drain(permits: &mut Permits) -> Vec<Requester> {
     let mut served = Vec::new();
     while let Some(ticket) = permits.grant(0) {
@@ -35,10 +35,10 @@ fn drain(permits: &mut Permits) -> Vec<Requester> {
 }
 
 #[test]
-fn no_more_permits_are_out_than_the_bound_says() {
+fn at_most_the_configured_number_of_permits_is_granted() {
     for (bound, expected) in [(0, 1), (1, 1), (3, 3), (9, 5)] {
         let mut permits = Permits::new(bound);
-        crowd(&mut permits, 5, normal(1));
+        enter_many(&mut permits, 5, normal(1));
         let granted: Vec<_> = std::iter::from_fn(|| permits.grant(0)).collect();
         assert_eq!(
             (granted.len(), permits.granted(), permits.waiting()),
@@ -54,7 +54,7 @@ fn no_more_permits_are_out_than_the_bound_says() {
 }
 
 #[test]
-fn trees_take_turns_and_each_serves_its_calls_in_their_order() {
+fn trees_take_turns_and_calls_of_a_tree_keep_their_order() {
     let cases: [(&[u64], &[u64]); 4] = [
         (&[1, 1, 1, 2, 3, 2], &[1, 2, 3, 1, 2, 1]),
         (&[1, 2, 1, 2, 1, 2], &[1, 2, 1, 2, 1, 2]),
@@ -94,18 +94,18 @@ fn trees_take_turns_and_each_serves_its_calls_in_their_order() {
 }
 
 #[test]
-fn one_call_of_a_tree_is_served_next_whatever_another_has_waiting() {
+fn a_new_tree_comes_before_the_waiting_calls_of_the_served_tree() {
     let mut permits = Permits::new(1);
     let first = permits.enter(normal(1));
     assert_eq!(permits.grant(0), Some(first));
-    crowd(&mut permits, 50, normal(1));
+    enter_many(&mut permits, 50, normal(1));
     let other = permits.enter(normal(2));
     permits.leave(first);
     assert_eq!(permits.grant(0), Some(other));
 }
 
 #[test]
-fn a_tree_is_served_however_many_new_ones_come() {
+fn a_tree_gets_a_permit_although_new_trees_keep_arriving() {
     let mut permits = Permits::new(1);
     let mut running = permits.enter(normal(0));
     assert_eq!(permits.grant(0), Some(running));
@@ -123,16 +123,16 @@ fn a_tree_is_served_however_many_new_ones_come() {
 }
 
 #[test]
-fn classes_are_served_four_to_two_to_one_and_those_alone_at_once() {
+fn classes_share_permits_four_to_two_to_one_and_a_lone_class_gets_all() {
     let mut permits = Permits::new(1);
     for priority in [Priority::Low, Priority::Normal, Priority::High] {
-        crowd(&mut permits, 40, asker(priority, 1));
+        enter_many(&mut permits, 40, requester(priority, 1));
     }
     let served = drain(&mut permits);
     let share = |priority| {
         served[..70]
             .iter()
-            .filter(|asker| asker.priority == priority)
+            .filter(|requester| requester.priority == priority)
             .count()
     };
     assert_eq!(
@@ -148,14 +148,14 @@ fn classes_are_served_four_to_two_to_one_and_those_alone_at_once() {
 }
 
 #[test]
-fn a_few_of_each_class_are_served_from_the_highest_to_the_lowest() {
+fn a_few_calls_of_each_class_are_served_by_descending_priority() {
     let mut permits = Permits::new(1);
     for priority in [Priority::Low, Priority::Normal, Priority::High] {
-        crowd(&mut permits, 2, asker(priority, 1));
+        enter_many(&mut permits, 2, requester(priority, 1));
     }
     let served: Vec<_> = drain(&mut permits)
         .iter()
-        .map(|asker| asker.priority)
+        .map(|requester| requester.priority)
         .collect();
     assert_eq!(
         served,
@@ -171,24 +171,24 @@ fn a_few_of_each_class_are_served_from_the_highest_to_the_lowest() {
 }
 
 #[test]
-fn a_class_that_was_away_has_saved_nothing_up() {
+fn an_empty_class_does_not_save_up_permits() {
     let mut permits = Permits::new(1);
-    crowd(&mut permits, 100, asker(Priority::High, 1));
+    enter_many(&mut permits, 100, requester(Priority::High, 1));
     drain(&mut permits);
-    crowd(&mut permits, 8, asker(Priority::Low, 2));
-    crowd(&mut permits, 8, asker(Priority::High, 1));
+    enter_many(&mut permits, 8, requester(Priority::Low, 2));
+    enter_many(&mut permits, 8, requester(Priority::High, 1));
     let served = drain(&mut permits);
     let low = served[..5]
         .iter()
-        .filter(|asker| asker.priority == Priority::Low)
+        .filter(|requester| requester.priority == Priority::Low)
         .count();
     assert_eq!(low, 1, "{served:?}");
 }
 
 #[test]
-fn a_pause_holds_everybody_and_is_never_shortened() {
+fn a_pause_stops_all_grants_and_is_never_shortened() {
     let mut permits = Permits::new(2);
-    let ticket = permits.enter(asker(Priority::High, 1));
+    let ticket = permits.enter(requester(Priority::High, 1));
     permits.pause(100);
     permits.pause(50);
     for (now, until) in [
@@ -215,7 +215,7 @@ fn a_pause_holds_everybody_and_is_never_shortened() {
 }
 
 #[test]
-fn who_gives_up_leaves_nothing_behind_whether_it_waited_or_was_served() {
+fn leaving_frees_a_waiting_ticket_or_a_granted_permit() {
     let mut permits = Permits::new(1);
     let (served, waits) = (permits.enter(normal(1)), permits.enter(normal(2)));
     assert_eq!(permits.grant(0), Some(served));
@@ -231,16 +231,19 @@ fn who_gives_up_leaves_nothing_behind_whether_it_waited_or_was_served() {
     assert_eq!(permits.grant(0), Some(last), "the bound is whole again");
 }
 
-/// Of low, normal and high.
+/// Strides of low, normal and high priority.
 const STRIDES: [u64; 3] = [4, 2, 1];
 
-/// The same rules on lists, with nothing kept in order.
+/// The rules of the queue on unsorted lists.
+///
+/// Each entry of `classes` has the priority, the pass value and the number of grants of a class.
+/// Each entry of `turns` has a requester, its turn, and the ticket since which it waits.
 #[derive(Default)]
 struct Model {
     bound: usize,
-    until: u64,
-    reached: u64,
-    out: Vec<(PermitTicket, Requester)>,
+    paused_until_ms: u64,
+    current_pass: u64,
+    granted: Vec<(PermitTicket, Requester)>,
     waiting: Vec<(PermitTicket, Requester)>,
     classes: Vec<(Priority, u64, u64)>,
     turns: Vec<(Requester, u64, PermitTicket)>,
@@ -257,37 +260,37 @@ impl Model {
             .unwrap()
     }
 
-    fn enter(&mut self, ticket: PermitTicket, asker: Requester) {
-        let reached = self.reached;
+    fn enter(&mut self, ticket: PermitTicket, requester: Requester) {
+        let current_pass = self.current_pass;
         let is_alone = self
             .waiting
             .iter()
-            .all(|(_, other)| other.priority != asker.priority);
-        let (_, pass, grants) = self.class(asker.priority);
-        let least = reached + STRIDES[asker.priority as usize];
-        *pass = if is_alone { least.max(*pass) } else { *pass };
+            .all(|(_, other)| other.priority != requester.priority);
+        let (_, pass, grants) = self.class(requester.priority);
+        let min_pass = current_pass + STRIDES[requester.priority as usize];
+        *pass = if is_alone { min_pass.max(*pass) } else { *pass };
         let now = *grants;
-        if self.waiting.iter().all(|(_, other)| *other != asker) {
-            let is_out = self.out.iter().any(|(_, other)| *other == asker);
+        if self.waiting.iter().all(|(_, other)| *other != requester) {
+            let has_permit = self.granted.iter().any(|(_, other)| *other == requester);
             let before = self
                 .turns
                 .iter()
-                .find(|(other, ..)| *other == asker && is_out)
+                .find(|(other, ..)| *other == requester && has_permit)
                 .map_or(now, |known| known.1);
-            self.turns.retain(|(other, ..)| *other != asker);
-            self.turns.push((asker, before.max(now), ticket));
+            self.turns.retain(|(other, ..)| *other != requester);
+            self.turns.push((requester, before.max(now), ticket));
         }
-        self.waiting.push((ticket, asker));
+        self.waiting.push((ticket, requester));
     }
 
     fn grant(&mut self, now: u64) -> Option<PermitTicket> {
-        if now < self.until || self.out.len() >= self.bound {
+        if now < self.paused_until_ms || self.granted.len() >= self.bound {
             return None;
         }
         let waits = |class: &&(Priority, u64, u64)| {
             self.waiting
                 .iter()
-                .any(|(_, asker)| asker.priority == class.0)
+                .any(|(_, requester)| requester.priority == class.0)
         };
         let class = self
             .classes
@@ -295,24 +298,25 @@ impl Model {
             .filter(waits)
             .min_by_key(|class| (class.1, Reverse(class.0)))?;
         let (priority, pass, _) = *class;
-        let in_line = |(asker, ..): &&(Requester, u64, PermitTicket)| {
-            asker.priority == priority && self.waiting.iter().any(|(_, other)| other == asker)
+        let is_waiting = |(requester, ..): &&(Requester, u64, PermitTicket)| {
+            requester.priority == priority
+                && self.waiting.iter().any(|(_, other)| other == requester)
         };
-        let (asker, ..) = *self
+        let (requester, ..) = *self
             .turns
             .iter()
-            .filter(in_line)
+            .filter(is_waiting)
             .min_by_key(|(_, turn, since)| (*turn, *since))
             .unwrap();
         let (ticket, _) = *self
             .waiting
             .iter()
-            .filter(|(_, other)| *other == asker)
+            .filter(|(_, other)| *other == requester)
             .min_by_key(|one| one.0)
             .unwrap();
-        self.reached = pass;
+        self.current_pass = pass;
         self.waiting.retain(|(other, _)| *other != ticket);
-        self.out.push((ticket, asker));
+        self.granted.push((ticket, requester));
         let class = self.class(priority);
         class.1 += STRIDES[priority as usize];
         class.2 += 1;
@@ -322,23 +326,23 @@ impl Model {
             .iter()
             .filter(|(_, other)| other.priority == priority)
             .collect();
-        others.retain(|(_, other)| *other != asker);
+        others.retain(|(_, other)| *other != requester);
         others.sort_by_key(|(_, other)| other.tree);
         others.dedup_by_key(|(_, other)| other.tree);
         let turn = grants + others.len().max(1) as u64;
         let next = self
             .waiting
             .iter()
-            .filter(|(_, other)| *other == asker)
+            .filter(|(_, other)| *other == requester)
             .map(|one| one.0)
             .min();
-        self.turns.retain(|(other, ..)| *other != asker);
-        self.turns.push((asker, turn, next.unwrap_or(ticket)));
+        self.turns.retain(|(other, ..)| *other != requester);
+        self.turns.push((requester, turn, next.unwrap_or(ticket)));
         Some(ticket)
     }
 
     fn leave(&mut self, ticket: PermitTicket) {
-        self.out.retain(|(other, _)| *other != ticket);
+        self.granted.retain(|(other, _)| *other != ticket);
         self.waiting.retain(|(other, _)| *other != ticket);
     }
 }
@@ -362,19 +366,19 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn any_course_goes_as_lists_say(bound in 1..4_usize, steps in prop::collection::vec(step(), 1..200)) {
+    fn the_queue_behaves_like_the_model(bound in 1..4_usize, steps in prop::collection::vec(step(), 1..200)) {
         let mut permits = Permits::new(bound);
         let mut model = Model { bound, ..Model::default() };
         let mut now = 0;
         for step in steps {
             match step {
                 Step::Enter { class, tree } => {
-                    let asker = asker([Priority::Low, Priority::Normal, Priority::High][class], tree);
-                    let ticket = permits.enter(asker);
-                    model.enter(ticket, asker);
+                    let requester = requester([Priority::Low, Priority::Normal, Priority::High][class], tree);
+                    let ticket = permits.enter(requester);
+                    model.enter(ticket, requester);
                 }
                 Step::Leave { which } => {
-                    let all: Vec<_> = model.out.iter().chain(&model.waiting).map(|(ticket, _)| *ticket).collect();
+                    let all: Vec<_> = model.granted.iter().chain(&model.waiting).map(|(ticket, _)| *ticket).collect();
                     if let Some(ticket) = all.get(which % all.len().max(1)) {
                         permits.leave(*ticket);
                         model.leave(*ticket);
@@ -382,7 +386,7 @@ proptest! {
                 }
                 Step::Pause { ms } => {
                     permits.pause(now + ms);
-                    model.until = model.until.max(now + ms);
+                    model.paused_until_ms = model.paused_until_ms.max(now + ms);
                 }
                 Step::Later { ms } => now += ms,
             }
@@ -394,7 +398,7 @@ proptest! {
                     break;
                 }
             }
-            prop_assert_eq!((permits.granted(), permits.waiting()), (model.out.len(), model.waiting.len()));
+            prop_assert_eq!((permits.granted(), permits.waiting()), (model.granted.len(), model.waiting.len()));
             let idle = permits.granted() < bound && permits.paused_until(now).is_none();
             prop_assert!(!idle || permits.waiting() == 0, "a permit lies idle while someone waits");
         }

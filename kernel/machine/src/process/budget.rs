@@ -155,9 +155,9 @@ impl Draft {
             };
         let request = ShareRequest {
             children: indices.len() as u64,
-            beside: self.count_children_of_unstarted_calls(call),
-            later: self.count_later_background_children(call),
-            wants,
+            other_children: self.count_children_of_unstarted_calls(call),
+            later_children: self.count_later_background_children(call),
+            requested_budget: wants,
             child_creation,
         };
         let share = account

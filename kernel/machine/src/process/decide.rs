@@ -17,7 +17,7 @@ use super::{
     evolve,
 };
 use crate::table::placement::Placement;
-use crate::table::{NewDescriptor, unreadable};
+use crate::table::{NewDescriptor, unreadable_answer};
 use dormouse_content::{Content, Unreadable};
 
 /// Maximum number of host calls in flight. They run independently of each other.
@@ -294,7 +294,7 @@ impl Draft {
     ) {
         let answer = match new {
             Ok(new) => self.open_descriptor(*new),
-            Err(error) => unreadable(None, &error),
+            Err(error) => unreadable_answer(None, &error),
         };
         self.schedule(Effect::AnswerHost { request_id, answer });
     }

@@ -172,7 +172,7 @@ impl Draft {
             .filter(|name| self.state.table.named(name).is_none());
         let id = self.state.table.next_id();
         self.open_under_id(id.clone(), entry.clone());
-        listing::listed(&id, &entry, entry.notes.summary.as_deref(), extent).element()
+        listing::list_entry(&id, &entry, entry.notes.summary.as_deref(), extent).element()
     }
 
     /// Renders input that the host sends in the name of another process.

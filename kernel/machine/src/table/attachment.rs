@@ -1,9 +1,9 @@
-//! Attachments: non-text output of tools. Each becomes a descriptor, whatever its size, and is
-//! shown to models whose wire format supports its type.
+//! Attachments: output of tools that is not text, such as images. Each attachment becomes a
+//! descriptor of any size, and is shown to models whose wire format supports its type.
 //!
 //! A provider that cannot read an image rejects the whole request, and every later one with the
-//! same history. Therefore only bytes that look like their media type are shown, and nothing that
-//! exceeds the limits of any supported provider.
+//! same history. Therefore an attachment is shown only if its bytes match its media type and if every
+//! supported provider accepts its size.
 
 use std::sync::Arc;
 
@@ -18,27 +18,27 @@ use imagesize::ImageType;
 use super::placement::{CappedContent, Placer};
 use dormouse_content::{Content, Unreadable};
 
-/// The most attachments of one output that become descriptors.
+/// Maximum number of attachments of one output that become descriptors.
 pub const MAX_ATTACHMENTS: usize = 64;
-/// Limit for the media of one conversation: as base64 they stay below the 20 MB that every provider
-/// accepts in a request.
-const MOST_SHOWN_BYTES: u64 = 14_000_000;
-/// Limit for one attachment: as base64 it has 5 MB.
-const LONGEST_SHOWN_BYTES: u64 = 3_750_000;
+/// Limit for the media of one conversation. Encoded as base64, they stay below the 20 MB that every
+/// provider accepts in a request.
+const MAX_SHOWN_TOTAL_BYTES: u64 = 14_000_000;
+/// Limit for one attachment. Encoded as base64, it has 5 MB.
+const MAX_SHOWN_BYTES: u64 = 3_750_000;
 /// Limit for the longer side of an image.
-const LONGEST_SIDE_PX: u32 = 8_000;
-/// Up to this many images may have sides up to [`LONGEST_SIDE_PX`]; with more images, each must be
-/// small.
+const MAX_SIDE_PX: u32 = 8_000;
+/// A conversation with at most this many images may have images with sides up to [`MAX_SIDE_PX`]; if it has
+/// more images, the limit of each is [`SMALL_SIDE_PX`].
 const FEW_IMAGES: usize = 20;
 const SMALL_SIDE_PX: u32 = 2_000;
-/// The most images of one conversation.
-const MOST_IMAGES: usize = 100;
+/// Maximum number of images of one conversation.
+const MAX_IMAGES: usize = 100;
 
-const LONGEST_NAME_CHARS: usize = 200;
-const LONGEST_TYPE_CHARS: usize = 100;
+const MAX_NAME_CHARS: usize = 200;
+const MAX_TYPE_CHARS: usize = 100;
 
-/// The first characters of a text that may be long.
-fn truncated(text: &str, chars: usize) -> String {
+/// Truncates a text to this many characters and an ellipsis.
+fn truncate(text: &str, chars: usize) -> String {
     let start: String = text.chars().take(chars).collect();
     if start.len() < text.len() {
         start + "…"
@@ -56,12 +56,13 @@ pub struct NewAttachment {
     name: Option<String>,
     media_type: String,
     total_bytes: u64,
+    /// The longer side of an image, 0 for a document. `None` if the attachment cannot be shown.
     side_px: Option<u32>,
 }
 
 impl Placer<'_> {
-    /// Makes a descriptor of an attachment, even if descriptors are off; then the model can only be
-    /// shown it. O(n) in its bytes, at memory bandwidth. Bytes past `max_content_bytes` are
+    /// Makes a descriptor of an attachment, even if descriptors are off; in that case the model can
+    /// see the attachment but not read the descriptor. O(n) in its bytes, at memory bandwidth. Bytes past `max_content_bytes` are
     /// dropped, and a truncated attachment is not shown.
     ///
     /// # Errors
@@ -77,23 +78,26 @@ impl Placer<'_> {
     ) -> Result<NewAttachment, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
         // Names come from servers and can have any length.
-        let name = name
-            .as_deref()
-            .map(|name| truncated(name, LONGEST_NAME_CHARS));
-        let media_type = truncated(media_type, LONGEST_TYPE_CHARS);
+        let name = name.as_deref().map(|name| truncate(name, MAX_NAME_CHARS));
+        let media_type = truncate(media_type, MAX_TYPE_CHARS);
         let total_bytes = bytes.len() as u64;
         let CappedContent { content, cut_bytes } =
             self.capped(bytes.clone(), 0, Some(&settings))?;
-        let is_fit = cut_bytes == 0 && total_bytes <= LONGEST_SHOWN_BYTES;
+        let is_showable = cut_bytes == 0 && total_bytes <= MAX_SHOWN_BYTES;
         let side_px = Some(bytes)
-            .filter(|_| is_fit)
-            .and_then(|bytes| shown_side_px(bytes, &essence(&media_type)));
-        let from = name
+            .filter(|_| is_showable)
+            .and_then(|bytes| shown_side_px(bytes, &normalize_type(&media_type)));
+        let entry_source = name
             .as_ref()
             .map_or_else(|| source.to_owned(), |name| format!("{source}/{name}"));
         let entry = Entry {
             cut_bytes,
-            ..Entry::new(content, settings.page_chars.max(1), from, self.now_ms)
+            ..Entry::new(
+                content,
+                settings.page_chars.max(1),
+                entry_source,
+                self.now_ms,
+            )
         };
         entry.content.reader(self.quota).prepare(entry.page_chars);
         Ok(NewAttachment {
@@ -133,7 +137,7 @@ impl NewAttachment {
     /// shown.
     #[must_use]
     pub fn media(&self, id: &FdId) -> Option<Media> {
-        let media_type = essence(&self.media_type);
+        let media_type = normalize_type(&self.media_type);
         self.side_px.map(|side_px| Media {
             fd: id.clone(),
             media_type: media_type.into(),
@@ -143,7 +147,7 @@ impl NewAttachment {
 }
 
 /// The media type in lower case and without parameters, such as `image/png`.
-fn essence(media_type: &str) -> String {
+fn normalize_type(media_type: &str) -> String {
     media_type
         .split(';')
         .next()
@@ -163,7 +167,7 @@ fn shown_side_px(bytes: &[u8], media_type: &str) -> Option<u32> {
     let size = imagesize::blob_size(bytes).ok()?;
     u32::try_from(size.width.max(size.height))
         .ok()
-        .filter(|side| (1..=LONGEST_SIDE_PX).contains(side))
+        .filter(|side| (1..=MAX_SIDE_PX).contains(side))
 }
 
 const PDF: &str = "application/pdf";
@@ -180,7 +184,7 @@ pub fn shown_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Totals of the media in a conversation. All of them are sent with each request.
+/// Totals of the media in a conversation, all of which are sent with each request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MediaBudget {
     bytes: u64,
@@ -189,7 +193,7 @@ pub struct MediaBudget {
 }
 
 impl MediaBudget {
-    /// The totals including this item.
+    /// Adds an item to the totals.
     #[must_use]
     pub fn with(self, media: &Media, bytes: u64) -> Self {
         Self {
@@ -202,8 +206,8 @@ impl MediaBudget {
     /// Whether every supported provider accepts the totals.
     #[must_use]
     pub fn fits(self) -> bool {
-        let are_small = self.images <= FEW_IMAGES || self.largest_px <= SMALL_SIDE_PX;
-        self.bytes <= MOST_SHOWN_BYTES && self.images <= MOST_IMAGES && are_small
+        let has_allowed_sides = self.images <= FEW_IMAGES || self.largest_px <= SMALL_SIDE_PX;
+        self.bytes <= MAX_SHOWN_TOTAL_BYTES && self.images <= MAX_IMAGES && has_allowed_sides
     }
 }
 
@@ -239,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_what_it_says_is_shown_and_anything_is_a_descriptor() {
-        let long = [PNG, &[0; LONGEST_SHOWN_BYTES as usize]].concat();
+    fn an_attachment_is_shown_if_its_bytes_match_its_type_and_always_opened() {
+        let long = [PNG, &[0; MAX_SHOWN_BYTES as usize]].concat();
         let cases: [(&str, &[u8], bool); 13] = [
             ("image/png", PNG, true),
             ("Image/PNG; charset=binary", PNG, true),
@@ -257,8 +261,8 @@ mod tests {
                 b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x1f\0\0\x0f\0\0",
                 true,
             ),
-            ("image/png", &png(LONGEST_SIDE_PX), true),
-            ("image/png", &png(LONGEST_SIDE_PX + 1), false),
+            ("image/png", &png(MAX_SIDE_PX), true),
+            ("image/png", &png(MAX_SIDE_PX + 1), false),
             ("application/pdf", b"%PDF-1.7", true),
             ("image/png", b"", false),
             ("image/svg+xml", b"<svg/>", false),
@@ -290,25 +294,25 @@ mod tests {
                 media_type: "image/png".into(),
                 side_px,
             };
-            (0..images).fold(MediaBudget::default(), |gallery, _| {
-                gallery.with(&media, 1_000)
+            (0..images).fold(MediaBudget::default(), |budget, _| {
+                budget.with(&media, 1_000)
             })
         };
-        assert!(with(FEW_IMAGES, LONGEST_SIDE_PX).fits());
+        assert!(with(FEW_IMAGES, MAX_SIDE_PX).fits());
         assert!(!with(FEW_IMAGES + 1, SMALL_SIDE_PX + 1).fits());
-        assert!(with(MOST_IMAGES, SMALL_SIDE_PX).fits());
-        assert!(!with(MOST_IMAGES + 1, 1).fits());
-        assert!(with(5 * MOST_IMAGES, 0).fits(), "documents are no images");
+        assert!(with(MAX_IMAGES, SMALL_SIDE_PX).fits());
+        assert!(!with(MAX_IMAGES + 1, 1).fits());
+        assert!(with(5 * MAX_IMAGES, 0).fits(), "documents are no images");
         let document = Media {
             fd: FdId::Fd(1),
             media_type: PDF.into(),
             side_px: 0,
         };
-        assert!(!with(1, 1).with(&document, MOST_SHOWN_BYTES).fits());
+        assert!(!with(1, 1).with(&document, MAX_SHOWN_TOTAL_BYTES).fits());
     }
 
     #[test]
-    fn a_name_without_end_is_cut() {
+    fn long_names_and_types_are_truncated() {
         let (name, media_type) = (Some("n".repeat(1 << 20).into()), "t".repeat(1 << 20).into());
         let attachment = Attachment {
             name,
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_said_and_not_shown() {
+    fn a_truncated_attachment_is_reported_and_not_shown() {
         let settings = DescriptorSettings {
             max_content_bytes: 10,
             ..DescriptorSettings::default()

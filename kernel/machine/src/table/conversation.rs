@@ -1,8 +1,8 @@
 //! The conversation as descriptors: `msg:3` is its third message, `msg:3.2` the second part of it.
 //!
-//! These descriptors are derived and never stored. Their texts are shared with the messages, and a
-//! message that nobody reads costs nothing. If a message has several parts, `msg:3` joins them with
-//! line feeds; that text is built when it is read.
+//! These descriptors are computed when they are read, and never stored. A single text is shared with
+//! its message. If a message has several parts, `msg:3` joins them with
+//! line feeds.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use imbl::Vector;
 
 use dormouse_content::Content;
 
-/// The marker at the end of a message, which tells the model its descriptor id.
+/// The marker at the end of a message, from which the model reads the descriptor id of the message.
 pub(crate) fn marker(number: usize) -> String {
     format!("[msg:{number}]")
 }
@@ -46,7 +46,7 @@ impl Conversation {
         };
         let parts = self.parts(*number as usize)?;
         let Part { text, source } = match part {
-            None => joined(parts)?,
+            None => join_parts(parts)?,
             Some(part) => parts.into_iter().nth(part.checked_sub(1)? as usize)?,
         };
         Some(Entry::new(
@@ -65,10 +65,11 @@ impl Conversation {
         ids.filter_map(|id| self.entry(&id).map(|entry| (id, entry)))
     }
 
-    /// The texts of a message in order: what was said and what tools answered, without the marker.
+    /// The texts of a message in order, without the marker: texts of the user or the model, and
+    /// answers of tools.
     fn parts(&self, number: usize) -> Option<Vec<Part>> {
-        let before = number.checked_sub(1)?;
-        let message = self.messages.get(before)?;
+        let index = number.checked_sub(1)?;
+        let message = self.messages.get(index)?;
         let marker = marker(number);
         let parts = message.blocks.iter().filter_map(|block| match block {
             Block::Text { text, .. } if **text == *marker => None,
@@ -78,21 +79,24 @@ impl Conversation {
             }),
             Block::ToolResult { id, text, .. } => Some(Part {
                 text: text.clone(),
-                source: self.source_of_result(before, id),
+                source: self.source_of_result(index, id),
             }),
             Block::ToolUse { .. } | Block::Media { .. } | Block::Opaque(_) => None,
         });
         Some(parts.collect())
     }
 
-    /// The source of a tool result: the tool that the preceding message called under this id.
-    fn source_of_result(&self, before: usize, result: &str) -> Arc<str> {
-        let calling = before
+    /// The source of a tool result in message `index`: the tool that the preceding message called
+    /// under this id.
+    fn source_of_result(&self, index: usize, result_id: &str) -> Arc<str> {
+        let previous = index
             .checked_sub(1)
             .and_then(|index| self.messages.get(index));
-        let tool = calling.and_then(|message| {
+        let tool = previous.and_then(|message| {
             message.blocks.iter().find_map(|block| match block {
-                Block::ToolUse { id, name, .. } if **id == *result => Some(format!("tool:{name}")),
+                Block::ToolUse { id, name, .. } if **id == *result_id => {
+                    Some(format!("tool:{name}"))
+                }
                 _ => None,
             })
         });
@@ -108,7 +112,7 @@ fn source_of_role(role: Role) -> &'static str {
 }
 
 /// Joins the parts with line feeds. `None` if the message has no text.
-fn joined(mut parts: Vec<Part>) -> Option<Part> {
+fn join_parts(mut parts: Vec<Part>) -> Option<Part> {
     if parts.len() < 2 {
         return parts.pop();
     }
@@ -123,7 +127,7 @@ fn joined(mut parts: Vec<Part>) -> Option<Part> {
 mod tests {
     use super::*;
 
-    fn use_of(id: &str, name: &str) -> Block {
+    fn tool_use(id: &str, name: &str) -> Block {
         Block::ToolUse {
             id: id.into(),
             name: name.into(),
@@ -132,7 +136,7 @@ mod tests {
         }
     }
 
-    fn result_of(id: &str, text: &str) -> Block {
+    fn tool_result(id: &str, text: &str) -> Block {
         Block::ToolResult {
             id: id.into(),
             text: text.into(),
@@ -150,20 +154,20 @@ mod tests {
                 Role::Assistant,
                 vec![
                     Block::text("I look."),
-                    use_of("a", "grep"),
-                    use_of("b", "cat"),
+                    tool_use("a", "grep"),
+                    tool_use("b", "cat"),
                 ],
             ),
             (
                 Role::User,
                 vec![
-                    result_of("a", "found"),
-                    result_of("b", "é\n[msg:3]"),
+                    tool_result("a", "found"),
+                    tool_result("b", "é\n[msg:3]"),
                     Block::text("[msg:3]"),
                 ],
             ),
-            (Role::Assistant, vec![use_of("c", "cat")]),
-            (Role::User, vec![result_of("z", "unasked")]),
+            (Role::Assistant, vec![tool_use("c", "cat")]),
+            (Role::User, vec![tool_result("z", "unasked")]),
         ];
         let messages = messages.map(|(role, blocks)| Arc::new(Message { role, blocks }));
         Conversation::new(messages.into_iter().collect(), 10)

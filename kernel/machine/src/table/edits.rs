@@ -16,9 +16,13 @@ fn entry(text: &str) -> Entry<Content> {
 
 #[derive(Clone, Debug)]
 enum Edit {
+    /// Inserts a text under the next free number.
     Open(String),
+    /// Inserts a text under this number.
     Put(u32, String),
+    /// Adds a note to the descriptor with this number.
     Note(u32, Annotation),
+    /// Keeps a clone of the table.
     Fork,
 }
 
@@ -57,17 +61,17 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec(edit, 0..60)
 }
 
-/// What a descriptor is known by: its text, and what was noted of it.
+/// The expected text and notes of a descriptor.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Known {
+struct Expected {
     text: String,
     name: Option<String>,
     sections: BTreeMap<String, u64>,
     summary: Option<String>,
 }
 
-impl Known {
-    fn note(&mut self, note: &Annotation) {
+impl Expected {
+    fn apply_note(&mut self, note: &Annotation) {
         match note {
             Annotation::Named { name } => self.name = name.as_deref().map(str::to_owned),
             Annotation::Marked { ref_id, section } => {
@@ -95,22 +99,22 @@ impl Known {
     }
 }
 
-type Model = BTreeMap<u32, Known>;
+type Model = BTreeMap<u32, Expected>;
 
-fn agrees(table: &Table, model: &Model, next: u32) {
-    let held = table
+fn assert_equal(table: &Table, model: &Model, next: u32) {
+    let entries = table
         .iter()
-        .map(|(id, entry)| (id.clone(), Known::of(entry)));
+        .map(|(id, entry)| (id.clone(), Expected::of(entry)));
     assert!(
-        held.eq(model
+        entries.eq(model
             .iter()
-            .map(|(number, known)| (FdId::Fd(*number), known.clone())))
+            .map(|(number, expected)| (FdId::Fd(*number), expected.clone())))
     );
     assert_eq!(table.next_fd(), next);
     for name in ["a", "b"] {
         let holder = model
             .iter()
-            .find(|(_, known)| known.name.as_deref() == Some(name))
+            .find(|(_, expected)| expected.name.as_deref() == Some(name))
             .map(|(n, _)| FdId::Fd(*n));
         assert_eq!(table.named(name).map(|(id, _)| id), holder.as_ref());
         assert_eq!(table.resolve(name).ok().map(|(id, _)| id), holder);
@@ -118,13 +122,15 @@ fn agrees(table: &Table, model: &Model, next: u32) {
     assert_eq!(Table::from_parts(table.entries(), next).as_ref(), Ok(table));
 }
 
-fn edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {
+fn apply_edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {
     let (number, text) = match edit {
         Edit::Open(text) => (table.next_fd(), text),
         Edit::Put(number, text) => (number, text),
         Edit::Note(number, note) => {
             table.annotate(&FdId::Fd(number), &note);
-            model.entry(number).and_modify(|known| known.note(&note));
+            model
+                .entry(number)
+                .and_modify(|expected| expected.apply_note(&note));
             return;
         }
         Edit::Fork => return,
@@ -132,9 +138,9 @@ fn edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {
     table.insert(FdId::Fd(number), entry(&text));
     model.insert(
         number,
-        Known {
+        Expected {
             text,
-            ..Known::default()
+            ..Expected::default()
         },
     );
     *next = (*next).max(number + 1);
@@ -144,18 +150,18 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_table_is_a_map_and_a_fork_never_sees_what_follows(edits in edits()) {
+    fn a_table_behaves_like_a_map_and_a_fork_sees_no_later_change(edits in edits()) {
         let mut live = (Table::new(), Model::new(), 1);
         let mut forked = Vec::new();
-        for next in edits {
-            if let Edit::Fork = next {
+        for edit in edits {
+            if let Edit::Fork = edit {
                 forked.push(live.clone());
             }
-            edit(&mut live, next);
+            apply_edit(&mut live, edit);
         }
         forked.push(live);
         for (table, model, next) in forked {
-            agrees(&table, &model, next);
+            assert_equal(&table, &model, next);
         }
     }
 }

@@ -1,7 +1,6 @@
-//! The form in which a descriptor is shown: its own text, or its JSON reformatted.
+//! Selects the form in which a descriptor is shown: its unchanged text, or its JSON reformatted.
 //!
-//! Opening, reading and searching a descriptor all decide it here, so that they agree on pages,
-//! lines and characters.
+//! All tools select the form here, so that they number pages, lines and characters in the same way.
 
 use std::borrow::Cow;
 
@@ -28,13 +27,13 @@ pub struct View<'a> {
     pub entry: Cow<'a, Entry<Content>>,
     /// The shown content: that of the entry, or its reformatted JSON.
     pub content: Reader<'a>,
-    /// Whether JSON is reformatted; stated in answers. `None` if the plain text is shown and would
-    /// be by default.
+    /// Whether JSON is reformatted, as answers state it. `None` if the plain text is shown and is the
+    /// default.
     pub pretty: Option<bool>,
 }
 
 impl<'a> View<'a> {
-    /// The unchanged text, whatever the default form is.
+    /// Creates a view of the unchanged text.
     #[must_use]
     pub fn plain(entry: Cow<'a, Entry<Content>>, quota: &'a ReadQuota) -> Self {
         Self {
@@ -50,7 +49,7 @@ impl<'a> View<'a> {
         self.entry.page_chars
     }
 
-    /// The extent of the shown content, as every answer states it.
+    /// The extent of the shown content: its numbers of pages, lines and characters.
     ///
     /// # Errors
     /// As [`extent`].
@@ -73,8 +72,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Selects the form of a descriptor for a call: the requested one; otherwise reformatted if it is
-/// single-line JSON and the settings enable that; otherwise plain. Costs
+/// Selects the form of a descriptor for a call: the requested form, if any. Otherwise single-line
+/// JSON is reformatted if the settings enable that, and other content is plain. Costs
 /// [`Reader::pretty`](dormouse_content::Reader::pretty) when JSON is reformatted for the first
 /// time, otherwise nothing.
 ///
@@ -88,15 +87,14 @@ pub fn view_as<'a>(
     quota: &'a ReadQuota,
 ) -> Result<View<'a>, PrettyError> {
     let content = entry.content.reader(quota);
-    let by_default = settings.pretty_json && content.may_be_json_line()?;
+    let is_pretty_by_default = settings.pretty_json && content.may_be_json_line()?;
     let (content, pretty) = match requested {
         Some(Form::Pretty) => (content.pretty()?, Some(true)),
-        Some(Form::Plain) if by_default => (content, Some(false)),
-        None if by_default => match content.pretty() {
+        Some(Form::Plain) if is_pretty_by_default => (content, Some(false)),
+        None if is_pretty_by_default => match content.pretty() {
             Ok(pretty) => (pretty, Some(true)),
             Err(error @ PrettyError::Unreadable(_)) => return Err(error),
-            // The content only looked like JSON, and the call did not request JSON: show it as it
-            // is.
+            // The content looks like JSON but is not, and the call did not request JSON.
             Err(_) => (content, None),
         },
         _ => (content, None),
@@ -119,7 +117,7 @@ pub fn default_view<'a>(
 ) -> Result<View<'a>, Unreadable> {
     view_as(entry, None, settings, quota).map_err(|error| match error {
         PrettyError::Unreadable(error) => error,
-        other => unreachable!("nothing is refused that was not asked for: {other}"),
+        other => unreachable!("only a request for reformatted JSON can fail: {other}"),
     })
 }
 
@@ -134,8 +132,8 @@ mod tests {
         }
     }
 
-    /// The lines of what is served and what is said of it, with the setting off and on; none where
-    /// that is refused.
+    /// Checks the number of lines and the value of `pretty` with the setting off and on. `None` if the
+    /// request is refused.
     fn check(
         text: &str,
         requested: Option<Form>,
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_wins_over_the_setting_and_the_setting_is_for_json_on_one_line() {
+    fn a_request_overrides_the_setting_which_applies_to_single_line_json() {
         let (plain, pretty) = (Some((1, None)), Some((4, Some(true))));
         check("[1,2]", None, plain, pretty);
         check("[1,2]\n", None, plain, pretty);

@@ -1,4 +1,4 @@
-//! Descriptors as lists show them.
+//! Describes descriptors for lists, such as the answer of `list_fds`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use time::OffsetDateTime;
 use super::default_view;
 use dormouse_content::{Content, ReadQuota};
 
-/// The extent of a descriptor for a list, or why it cannot be read.
+/// The extent of a descriptor for a list: its numbers of pages, lines and characters.
 ///
 /// # Errors
-/// The reason, as text for the model.
+/// The reason why the content cannot be read, as text for the model.
 pub fn extent(
     entry: &Entry<Content>,
     settings: &DescriptorSettings,
@@ -23,12 +23,12 @@ pub fn extent(
 ) -> Result<Extent, Arc<str>> {
     default_view(Cow::Borrowed(entry), settings, quota)
         .and_then(|view| view.extent())
-        .map_err(|lost| lost.message)
+        .map_err(|error| error.message)
 }
 
-/// A descriptor as it is listed, with as much of its summary as is to be shown.
+/// Creates the list entry of a descriptor. `summary` is the part of its summary to show.
 #[must_use]
-pub fn listed<'a>(
+pub fn list_entry<'a>(
     id: &FdId,
     entry: &'a Entry<Content>,
     summary: Option<&'a str>,
@@ -40,16 +40,16 @@ pub fn listed<'a>(
         source: &entry.source,
         extent,
         page_chars: entry.page_chars,
-        opened: opened(entry.opened_ms),
+        opened: format_time(entry.opened_ms),
         sections: entry.notes.sections.len(),
         cut_bytes: entry.cut_bytes,
         summary,
     }
 }
 
-/// A time in UTC, in seconds, as in RFC 3339. `None` for 0, which means that it is unknown, and
-/// after the year 9999.
-fn opened(ms: u64) -> Option<String> {
+/// Formats a time as RFC 3339, in UTC and seconds. `None` for 0, which means an unknown time, and for
+/// times after the year 9999.
+fn format_time(ms: u64) -> Option<String> {
     let seconds = i64::try_from(ms / 1000).ok().filter(|_| ms > 0)?;
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok()?;
     Some(format!(

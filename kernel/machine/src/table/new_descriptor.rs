@@ -20,7 +20,7 @@ use dormouse_content::{Content, ReadQuota, Unreadable};
 pub struct NewDescriptor {
     /// Entry for the descriptor table.
     pub entry: Entry<Content>,
-    /// Characters of the unchanged content, whatever form is shown.
+    /// Characters of the unchanged content, even if reformatted JSON is shown.
     total_chars: u64,
     answer_kind: AnswerKind,
 }
@@ -34,7 +34,7 @@ enum AnswerKind {
         preview: Result<(Extent, PreviewParts), Unreadable>,
         is_error: bool,
     },
-    /// A statement of which part of another descriptor it is.
+    /// A statement that names the source of the content: a part of another descriptor.
     Part {
         of: FdId,
         served: Served,
@@ -44,8 +44,8 @@ enum AnswerKind {
 }
 
 impl NewDescriptor {
-    /// A descriptor that is announced by `message`, the number of dropped bytes, and a preview as
-    /// the settings define it.
+    /// Creates a descriptor whose answer contains `message`, the number of dropped bytes, and a
+    /// preview according to the settings.
     #[must_use]
     pub fn previewed(
         entry: Entry<Content>,
@@ -53,10 +53,15 @@ impl NewDescriptor {
         settings: &DescriptorSettings,
         quota: &ReadQuota,
     ) -> Self {
-        // Build the page table now: it is stored with the content, so that no later read has to.
+        // Build the page table (the index of page boundaries) now. It is stored with the content, so
+        // that later reads do not build it.
         entry.content.reader(quota).prepare(entry.page_chars);
-        let preview = default_view(Cow::Borrowed(&entry), settings, quota)
-            .and_then(|view| Ok((view.extent()?, preview::parts(&view, settings.preview)?)));
+        let preview = default_view(Cow::Borrowed(&entry), settings, quota).and_then(|view| {
+            Ok((
+                view.extent()?,
+                preview::build_preview(&view, settings.preview)?,
+            ))
+        });
         let total_chars = entry
             .content
             .reader(quota)
@@ -77,8 +82,8 @@ impl NewDescriptor {
         }
     }
 
-    /// A descriptor that holds a part of `of`; `lines` are the first and the last line of that part
-    /// in `of`.
+    /// Creates a descriptor that holds a part of the descriptor `of`. `served` identifies the part;
+    /// `lines` are its first and last line in `of`.
     #[must_use]
     pub fn part(
         entry: Entry<Content>,
@@ -109,15 +114,16 @@ impl NewDescriptor {
                 preview: Ok((extent, shown)),
                 is_error,
             } => {
-                let previewed = shown.previewed(self.entry.notes.summary.as_deref());
+                let previewed = shown.to_previewed(self.entry.notes.summary.as_deref());
                 Answer {
                     is_error: *is_error,
                     ..view::result(id, &self.entry.source, *extent, message, previewed)
                 }
             }
             AnswerKind::Preview {
-                preview: Err(lost), ..
-            } => unreadable(Some(id.to_string()), lost),
+                preview: Err(error),
+                ..
+            } => unreadable_answer(Some(id.to_string()), error),
             AnswerKind::Part {
                 of,
                 served,
@@ -140,14 +146,14 @@ impl NewDescriptor {
     }
 }
 
-/// A sentence that states how many bytes were dropped. Part of what models read.
+/// A sentence for the model that states how many bytes were dropped.
 pub(super) fn cut_notice(content: &Content, cut_bytes: u64) -> String {
     let kept = content.len_bytes();
     format!("Only its first {kept} bytes were kept; {cut_bytes} bytes after them were cut off.")
 }
 
 /// The answer if a content cannot be read. `fd` is the requested descriptor.
-pub(crate) fn unreadable(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
+pub(crate) fn unreadable_answer(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
     FdError {
         kind: FdErrorKind::ContentUnreadable,
         fd,

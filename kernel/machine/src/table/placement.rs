@@ -1,12 +1,12 @@
-//! Placement: whether an output or input enters the context or becomes a descriptor. A text that is
-//! too large for the context becomes a descriptor before it is first sent to a model.
+//! Placement: decides whether an output or input enters the context of the model or becomes a
+//! descriptor. A text that is too large for the context becomes a descriptor.
 //!
-//! Answers of descriptor tools are [`Answer`]s, and no function here takes an `Answer`: this keeps
-//! them from being wrapped in a descriptor again. Placement does not depend on the name of a tool.
-//! It needs no table either, since a new descriptor gets its number when it is opened; so all work
-//! on bytes can be done outside of the process actor.
+//! Answers of descriptor tools have the type [`Answer`]. No function here accepts an `Answer`, so
+//! that such an answer cannot become a descriptor itself. Placement depends neither on the name of a
+//! tool nor on the descriptor table, since a new descriptor gets its number later, when it is
+//! opened. Therefore all work on bytes can be done outside of the process actor.
 //!
-//! Small text is escaped as [`ShownText`], since none of it is the kernel's own.
+//! Small text is escaped as [`ShownText`], since the kernel did not write it.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use dormouse_proto::tool::{Answer, ToolOutput};
 use dormouse_proto::user_input::{InputPart, UserInput};
 
 use super::attachment::{MAX_ATTACHMENTS, NewAttachment};
-use super::new_descriptor::{NewDescriptor, cut_notice, unreadable};
+use super::new_descriptor::{NewDescriptor, cut_notice, unreadable_answer};
 use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
 
 /// Where an output or input goes.
@@ -30,11 +30,11 @@ use dormouse_content::{CappedBytes, Content, ReadQuota, Reader, Unreadable};
 pub enum Placement {
     /// The whole text enters the context.
     Context {
-        /// The answer that shows the text by itself, escaped as [`ShownText`].
+        /// The answer with the text, escaped as [`ShownText`].
         answer: Answer,
-        /// The exact text, to be put into an element of the kernel.
+        /// The unescaped text, for callers that put it into an element of the kernel.
         text: Arc<str>,
-        /// Characters that were produced.
+        /// Characters of the text.
         produced_chars: u64,
     },
     /// The text becomes a descriptor, and a preview enters the context.
@@ -57,7 +57,7 @@ pub struct PlacedOutput {
 /// about 0.2 s for 20 MB.
 #[derive(Clone, Copy, Debug)]
 pub struct Placer<'a> {
-    /// Descriptor settings; `None` if descriptors are off, so that everything enters the context.
+    /// Descriptor settings. `None` if descriptors are off; then everything enters the context.
     pub settings: Option<&'a DescriptorSettings>,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
@@ -189,13 +189,13 @@ impl<'a> Placer<'a> {
                     Ok(self.descriptor(capped, &id.to_string(), settings, &message))
                 }
                 _ => contents(id, version, &reader)
-                    .map(|answer| Placement::element(answer, produced_chars)),
+                    .map(|answer| Placement::from_answer(answer, produced_chars)),
             }
         };
         place().unwrap_or_else(Placement::unreadable)
     }
 
-    /// Makes a descriptor of a content that the host opens, whatever its size. `page_chars`
+    /// Makes a descriptor of any size for a content that the host opens. `page_chars`
     /// defaults to the setting of the program.
     ///
     /// # Errors
@@ -222,7 +222,8 @@ impl<'a> Placer<'a> {
         )
     }
 
-    /// Makes a descriptor of these bytes, however few they are, announced by `message`.
+    /// Makes a descriptor of these bytes, of any length. The answer that announces it contains
+    /// `message`.
     ///
     /// # Errors
     /// [`Unreadable`] if the quota is used up.
@@ -252,13 +253,14 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Small text for the context. `shown` escapes it. Binary content is shown as base64 after a
-    /// sentence that says so; a sentence at the end states how many bytes were dropped.
+    /// Places small text into the context, escaped by `escape`. Binary content is shown as base64
+    /// after a sentence that states this. If bytes were dropped, a sentence at the end states how
+    /// many.
     fn context(
         &self,
         capped: &CappedContent,
         what: &str,
-        shown: impl Fn(Arc<str>) -> ShownText,
+        escape: impl Fn(Arc<str>) -> ShownText,
     ) -> Result<Placement, Unreadable> {
         let CappedContent { content, cut_bytes } = capped;
         let reader = self.reader(content);
@@ -271,7 +273,7 @@ impl<'a> Placer<'a> {
             .into(),
             false => (&*reader.text()?).into(),
         };
-        let mut shown = shown(text.clone());
+        let mut shown = escape(text.clone());
         if *cut_bytes > 0 {
             let notice = format!("\n\n{}", cut_notice(content, *cut_bytes));
             text = [&*text, &*notice].concat().into();
@@ -316,7 +318,7 @@ impl<'a> Placer<'a> {
         content.reader(self.quota)
     }
 
-    /// A content of at most `max_content_bytes` of these bytes.
+    /// Creates a content of these bytes, truncated to `max_content_bytes`.
     pub(super) fn capped(
         &self,
         bytes: Bytes,
@@ -336,8 +338,8 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// The settings for an error. The cause of an error is often at its end, so the preview shows both
-/// ends.
+/// The settings for an error, whose preview shows the beginning and the end, since the cause of an
+/// error is often at its end.
 fn error_settings(settings: &DescriptorSettings) -> DescriptorSettings {
     DescriptorSettings {
         preview: Preview::HeadTail,
@@ -371,7 +373,7 @@ pub fn contents(id: TempId, version: u64, content: &Reader<'_>) -> Result<Answer
 }
 
 impl Placement {
-    /// The answer that enters the context; a descriptor is opened as `id`.
+    /// The answer that enters the context. `id` is the id of the descriptor, if one is opened.
     #[must_use]
     pub fn answer(&self, id: &FdId) -> Answer {
         match self {
@@ -380,7 +382,7 @@ impl Placement {
         }
     }
 
-    /// Characters that were produced, independent of how many enter the context.
+    /// Characters of the text, even if only a part of them enters the context.
     #[must_use]
     pub fn produced_chars(&self) -> u64 {
         match self {
@@ -392,11 +394,11 @@ impl Placement {
     /// The answer for bytes that cannot be read. Counts no characters.
     #[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
     fn unreadable(error: Unreadable) -> Self {
-        Self::element(unreadable(None, &error), 0)
+        Self::from_answer(unreadable_answer(None, &error), 0)
     }
 
-    /// A text that is an element of the kernel already.
-    fn element(answer: Answer, produced_chars: u64) -> Self {
+    /// Places an answer that is already an element of the kernel.
+    fn from_answer(answer: Answer, produced_chars: u64) -> Self {
         Self::Context {
             text: answer.text.clone(),
             answer,
@@ -444,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_threshold_and_not_at_it() {
+    fn only_text_longer_than_the_threshold_becomes_a_descriptor() {
         let cases: [(&[u8], bool); 6] = [
             (&[b'a'; 20], false),
             (&[b'a'; 21], true),
@@ -483,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_is_the_whole_output() {
+    fn the_descriptor_holds_the_whole_output() {
         let output = ToolOutput::ok("line one\nline two\nline three\n");
         let Placement::Descriptor(new) = placed(output, "tool:a\"b", Some(&settings(20)), 7) else {
             panic!("29 characters are more than 20")
@@ -513,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_error_both_ends_are_shown_whatever_the_program_says() {
+    fn the_preview_of_an_error_always_shows_both_ends() {
         let text = "building\nwarning: unused\nerror: no such file\n";
         let shown = |placement: &Placement| {
             let answer = placement.answer(&ID);
@@ -555,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_produced_is_counted_as_it_came() {
+    fn produced_characters_are_counted_before_reformatting() {
         let json = format!("[{}]", "1,".repeat(20).trim_end_matches(','));
         let settings = DescriptorSettings {
             pretty_json: true,
@@ -567,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn small_binary_is_answered_as_base64_that_says_so() {
+    fn small_binary_output_is_labelled_as_base64() {
         let output = ToolOutput::ok(vec![0_u8, 0xff]);
         let placement = placed(output, "tool:t", Some(&settings(20)), 0);
         let text = "Binary output of 2 bytes, as base64:\nAP8=";
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_cap_is_cut_off_and_counted() {
+    fn bytes_past_the_limit_are_dropped_and_counted() {
         let capped = |max_content_bytes| DescriptorSettings {
             max_content_bytes,
             ..settings(20)
@@ -596,8 +598,8 @@ mod tests {
         let Placement::Context { answer, .. } = placement else {
             panic!("15 characters are left")
         };
-        let said = "\n\nOnly its first 30 bytes were kept; 27 bytes after them were cut off.";
-        assert_eq!(&*answer.text, "é".repeat(15) + said);
+        let notice = "\n\nOnly its first 30 bytes were kept; 27 bytes after them were cut off.";
+        assert_eq!(&*answer.text, "é".repeat(15) + notice);
         let placement = placed(output, "tool:t", Some(&capped(50)), 0);
         let Placement::Descriptor(new) = placement else {
             panic!("25 characters are left")

@@ -10,12 +10,13 @@ use dormouse_content::{Slice, Unreadable};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PreviewParts {
     head: Slice,
+    /// The last lines, and the extent of the omitted part before them.
     tail: Option<(Omitted, Slice)>,
 }
 
 impl PreviewParts {
-    /// The preview as an answer takes it, with the summary of the descriptor.
-    pub(super) fn previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
+    /// Converts the preview for an answer, with the summary of the descriptor.
+    pub(super) fn to_previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
         let tail = self.tail.as_ref().map(|(omitted, slice)| Tail {
             omitted: *omitted,
             part: slice.part(),
@@ -28,16 +29,15 @@ impl PreviewParts {
     }
 }
 
-/// Makes the preview of a descriptor. Content that fits one page is shown in full, whatever
-/// `preview` says.
-pub(super) fn parts(view: &View<'_>, preview: Preview) -> Result<PreviewParts, Unreadable> {
+/// Makes the preview of a descriptor. Content that fits one page is always shown in full.
+pub(super) fn build_preview(view: &View<'_>, preview: Preview) -> Result<PreviewParts, Unreadable> {
     let View { content, .. } = view;
-    let ends = if preview == Preview::HeadTail {
-        ends(view)?
+    let head_and_tail = if preview == Preview::HeadTail {
+        head_and_tail(view)?
     } else {
         None
     };
-    let Some((head, tail)) = ends else {
+    let Some((head, tail)) = head_and_tail else {
         let page = content
             .page(view.page_chars(), 1)?
             .expect("every content has a first page");
@@ -62,10 +62,10 @@ pub(super) fn parts(view: &View<'_>, preview: Preview) -> Result<PreviewParts, U
     })
 }
 
-/// The first half page up to its last line end, and the last half page from its first line start.
-/// If half a page contains no line end, it is cut within the line. `None` if the content fits one
-/// page, or half a page is 0 characters.
-fn ends(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
+/// Returns the first half page up to its last line end, and the last half page from its first line
+/// start. If half a page contains no line end, it is cut within the line. `None` if the content fits
+/// one page, or half a page is 0 characters.
+fn head_and_tail(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &view.content;
     let page_chars = u64::from(view.page_chars());
     let total = content.total_chars()?;
@@ -114,10 +114,10 @@ mod tests {
     }
 
     /// Head, omitted lines and characters, tail and its first line.
-    fn seen(text: &str, page_chars: u32) -> (String, Option<(String, u64, String)>) {
+    fn preview_of(text: &str, page_chars: u32) -> (String, Option<(String, u64, String)>) {
         let entry = entry(text, page_chars);
-        let shown = parts(&view(&entry), Preview::HeadTail).unwrap();
-        let Previewed { head, tail, .. } = shown.previewed(None);
+        let shown = build_preview(&view(&entry), Preview::HeadTail).unwrap();
+        let Previewed { head, tail, .. } = shown.to_previewed(None);
         let tail = tail.map(|Tail { omitted, part }| {
             let (first, last) = omitted.lines;
             (
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_whole_where_half_a_page_holds_one() {
+    fn lines_are_not_cut_if_half_a_page_contains_a_line_end() {
         let cases = [
             ("", 4, "", None),
             ("1\n2\n3\n4\n", 8, "1\n2\n3\n4\n", None),
@@ -153,7 +153,7 @@ mod tests {
         for (text, page_chars, head, tail) in cases {
             let tail = tail.map(|(lines, chars, text)| (lines.to_owned(), chars, text.to_owned()));
             assert_eq!(
-                seen(text, page_chars),
+                preview_of(text, page_chars),
                 (head.to_owned(), tail),
                 "{text:?} in pages of {page_chars}"
             );
@@ -164,13 +164,13 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
 
         #[test]
-        fn head_and_tail_are_the_ends_of_the_content_and_add_up(
+        fn head_omitted_part_and_tail_make_up_the_content(
             text in "([a-c]{0,6}|\n|\r\n|é😀){0,40}",
             page_chars in 1_u32..60,
         ) {
             let entry = entry(&text, page_chars);
-            let shown = parts(&view(&entry), Preview::HeadTail).unwrap();
-            let Previewed { head, tail, .. } = shown.previewed(None);
+            let shown = build_preview(&view(&entry), Preview::HeadTail).unwrap();
+            let Previewed { head, tail, .. } = shown.to_previewed(None);
             prop_assert!(text.starts_with(head.text));
             let Some(Tail { omitted, part }) = tail else {
                 let page = entry.content.unbounded().page(page_chars, 1).unwrap().unwrap();

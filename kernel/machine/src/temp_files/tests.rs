@@ -1,4 +1,4 @@
-//! The files against a map that knows nothing of records: any interleaving, with any repeats.
+//! Tests the files by cases, and random sequences of operations against a plain map.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn origin(pid: u64, seq: u32) -> TempFileOrigin {
 
 type Reply = Result<TempFileReply<String>, TempFileError>;
 
-/// Decides and applies; what a whole file holds as text.
+/// Decides an operation and applies its change. A reply with contents is converted to text.
 fn apply(
     files: &mut TempFiles<Content>,
     origin: TempFileOrigin,
@@ -62,7 +62,7 @@ fn changed(id: u32, version: u64, total_bytes: u64) -> Reply {
     })
 }
 
-fn holds(id: u32, version: u64, text: &str) -> Reply {
+fn contents(id: u32, version: u64, text: &str) -> Reply {
     Ok(TempFileReply::Contents {
         id: TempId(id),
         version,
@@ -117,7 +117,7 @@ fn no_file(id: u32, known: &[u32]) -> Reply {
     })
 }
 
-fn gone(id: u32, known: &[u32]) -> Reply {
+fn deleted(id: u32, known: &[u32]) -> Reply {
     Err(TempFileError::Deleted {
         id: TempId(id),
         known: known.iter().copied().map(TempId).collect(),
@@ -130,19 +130,19 @@ fn files_are_made_changed_read_and_deleted() {
         (read(1), no_file(1, &[])),
         (create("one"), changed(1, 1, 3)),
         (create(""), changed(2, 1, 0)),
-        (read(1), holds(1, 1, "one")),
+        (read(1), contents(1, 1, "one")),
         (write(1, "two!", 1), changed(1, 2, 4)),
         (write(1, "lost", 1), stale(1, 1, 2)),
         (write(1, "from the future", 3), stale(1, 3, 2)),
         (append(1, " more"), changed(1, 3, 9)),
         (append(1, ""), changed(1, 4, 9)),
-        (read(1), holds(1, 4, "two! more")),
+        (read(1), contents(1, 4, "two! more")),
         (append(2, "é"), changed(2, 2, 2)),
         (delete(1, Some(3)), stale(1, 3, 4)),
         (delete(1, Some(4)), changed(1, 4, 9)),
-        (delete(1, None), gone(1, &[2])),
-        (append(1, "x"), gone(1, &[2])),
-        (write(1, "x", 4), gone(1, &[2])),
+        (delete(1, None), deleted(1, &[2])),
+        (append(1, "x"), deleted(1, &[2])),
+        (write(1, "x", 4), deleted(1, &[2])),
         (write(3, "x", 1), no_file(3, &[2])),
         (create("three"), changed(3, 1, 5)),
         (delete(2, None), changed(2, 2, 2)),
@@ -160,7 +160,7 @@ fn files_are_made_changed_read_and_deleted() {
 }
 
 #[test]
-fn what_is_repeated_is_answered_as_before_and_not_done_again() {
+fn a_repeated_call_gets_its_first_reply_and_changes_nothing() {
     let mut files = TempFiles::default();
     let steps = [
         create("a"),
@@ -187,7 +187,7 @@ fn what_is_repeated_is_answered_as_before_and_not_done_again() {
 }
 
 #[test]
-fn bounds_are_exact_and_what_is_too_large_can_still_go() {
+fn limits_are_exact_and_a_file_that_is_too_large_can_be_deleted() {
     let mut files = TempFiles::default();
     let too_large = |total_bytes, max_bytes| {
         Err(TempFileError::TooLarge {
@@ -202,7 +202,7 @@ fn bounds_are_exact_and_what_is_too_large_can_still_go() {
         (append(1, "5"), 5, changed(1, 2, 5)),
         (write(1, "12345", 2), 4, too_large(5, 4)),
         (write(1, "12345", 1), 4, stale(1, 1, 2)),
-        (read(1), 0, holds(1, 2, "12345")),
+        (read(1), 0, contents(1, 2, "12345")),
         (delete(1, None), 0, changed(1, 2, 5)),
     ];
     for (seq, (op, max_bytes, expected)) in (0..).zip(steps) {
@@ -230,7 +230,7 @@ fn bounds_are_exact_and_what_is_too_large_can_still_go() {
     );
 }
 
-/// What the files should be, without records, origins or pieces.
+/// A model of the files without records, origins or pieces: version and text of each file.
 #[derive(Default)]
 struct Reference {
     files: BTreeMap<u32, (u64, String)>,
@@ -253,7 +253,7 @@ impl Reference {
             | TempFileOp::Write { id: TempId(id), .. }
             | TempFileOp::Append { id: TempId(id), .. }
             | TempFileOp::Delete { id: TempId(id), .. } => match self.files.get_mut(id) {
-                None if (1..=self.created).contains(id) => gone(*id, &known),
+                None if (1..=self.created).contains(id) => deleted(*id, &known),
                 None => no_file(*id, &known),
                 Some(file) => Self::change(*id, file, op).inspect(|_| {
                     if matches!(op, TempFileOp::Delete { .. }) {
@@ -266,7 +266,7 @@ impl Reference {
 
     fn change(id: u32, (current, text): &mut (u64, String), op: &TempFileOp<Content>) -> Reply {
         match op {
-            TempFileOp::Read { .. } => return holds(id, *current, text),
+            TempFileOp::Read { .. } => return contents(id, *current, text),
             TempFileOp::Write { version, .. }
             | TempFileOp::Delete {
                 version: Some(version),
@@ -299,14 +299,14 @@ fn op() -> impl Strategy<Value = TempFileOp<Content>> {
     ]
 }
 
-/// What happens next.
+/// One step of a random sequence.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A process does something new.
+    /// A process requests a new operation.
     Do(u64, TempFileOp<Content>),
-    /// A call of before is made again.
+    /// An earlier call is repeated.
     Repeat(prop::sample::Index),
-    /// The files are built again from their records.
+    /// The files are rebuilt from their records.
     Replay,
 }
 
@@ -318,7 +318,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The files with every record that made them, and what each call that changed something was told.
+/// The files, all records that changed them, and the reply to each call that changed something.
 #[derive(Default)]
 struct Run {
     files: TempFiles<Content>,
@@ -328,7 +328,7 @@ struct Run {
 }
 
 impl Run {
-    fn take(&mut self, seq: u32, step: Step) {
+    fn execute(&mut self, seq: u32, step: Step) {
         match step {
             Step::Do(pid, op) => {
                 let (origin, expected) = (origin(pid, seq), self.reference.apply(&op));
@@ -338,9 +338,9 @@ impl Run {
                 }
             }
             Step::Repeat(which) if !self.changes.is_empty() => {
-                let (origin, op, told) = which.get(&self.changes).clone();
+                let (origin, op, first_reply) = which.get(&self.changes).clone();
                 let before = self.records.len();
-                assert_eq!(self.decide(origin, op), told, "TEMP-1");
+                assert_eq!(self.decide(origin, op), first_reply, "TEMP-1");
                 assert_eq!(self.records.len(), before, "a repeat makes no record");
             }
             Step::Repeat(_) => {}
@@ -375,11 +375,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_interleaving_with_repeats_is_the_sequence_without_them(steps in prop::collection::vec(step(), 0..80)) {
+    fn any_sequence_with_repeats_behaves_like_the_model(steps in prop::collection::vec(step(), 0..80)) {
         let mut run = Run::default();
         for (seq, step) in (0..).zip(steps) {
-            run.take(seq, step);
+            run.execute(seq, step);
         }
-        run.take(0, Step::Replay);
+        run.execute(0, Step::Replay);
     }
 }

@@ -1,4 +1,5 @@
-//! The outcomes of descriptor tools, and the answers to calls whose outcome begins work.
+//! The outcomes of descriptor tools, and the answers to calls that start work outside of the
+//! process.
 
 use dormouse_proto::descriptor::view::{self, Extent, Summary, Written};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
@@ -23,7 +24,7 @@ pub enum Outcome {
     Answer(Answer),
     /// A descriptor is opened, and the answer announces it.
     Opened(Box<NewDescriptor>),
-    /// A descriptor gets a note, and the call is answered.
+    /// A descriptor gets a note (a name, a section mark or a summary), and the call is answered.
     Annotated {
         /// Id of the descriptor.
         id: FdId,
@@ -41,7 +42,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The answer, if it is known already.
+    /// The answer. `None` if it is known only later.
     #[must_use]
     pub fn answer(&self) -> Option<&Answer> {
         match self {
@@ -66,7 +67,7 @@ impl From<Result<Self, FdError>> for Outcome {
     }
 }
 
-/// Why a call of a tool is refused, in words for the model: what is wrong, what is valid, what to
+/// The text for the model that explains why a call was refused, which values are valid, and what to
 /// try.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -84,7 +85,7 @@ impl From<&str> for Refusal {
     }
 }
 
-/// The message alone: only tools about descriptors answer with the kind of the error.
+/// Keeps only the message, since only descriptor tools answer with the kind of the error.
 impl From<FdError> for Refusal {
     fn from(error: FdError) -> Self {
         Self(error.message)
@@ -97,18 +98,18 @@ impl From<Refusal> for Answer {
     }
 }
 
-/// A file write that the host is asked for. The same arguments and table yield the same write.
+/// A file write that the host has to perform. Repeating a call yields the same write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingWrite {
     /// The write.
     pub write: FileWrite,
     /// The descriptor, as the model named it.
-    pub asked_fd: String,
+    pub requested_fd: String,
     /// Id of the descriptor.
     pub fd: FdId,
     /// Number of lines that are written.
     pub lines: u64,
-    /// Whether JSON is reformatted; `None` if the question did not arise.
+    /// Whether JSON is reformatted. `None` if the content is plain text by default.
     pub pretty: Option<bool>,
 }
 
@@ -117,17 +118,17 @@ impl PendingWrite {
     #[must_use]
     pub fn answer(&self, result: Result<(), FileError>) -> Answer {
         match result {
-            Ok(()) => view::write(&self.fd, self.written()),
+            Ok(()) => view::write(&self.fd, self.describe_write()),
             Err(FileError { kind, message }) => FdError {
                 kind: kind.into(),
-                fd: Some(self.asked_fd.clone()),
+                fd: Some(self.requested_fd.clone()),
                 message,
             }
             .answer(),
         }
     }
 
-    fn written(&self) -> Written<'_> {
+    fn describe_write(&self) -> Written<'_> {
         let FileWrite {
             path, bytes, mode, ..
         } = &self.write;
@@ -141,7 +142,7 @@ impl PendingWrite {
     }
 }
 
-/// A pending summary. The same arguments and table yield the same one.
+/// A summary that a model has to write. Repeating a call yields the same request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingSummary {
     /// The system prompt of the summary model.
@@ -151,10 +152,10 @@ pub struct PendingSummary {
     /// Id of the descriptor.
     pub fd: FdId,
     /// The descriptor, as the model named it.
-    pub asked_fd: String,
-    /// Extent of its content.
+    pub requested_fd: String,
+    /// Extent of its content: numbers of pages, lines and characters.
     pub extent: Extent,
-    /// Number of shown pages, if not all are shown.
+    /// Number of pages that the model sees. `None` if it sees all.
     pub pages_read: Option<u64>,
 }
 
@@ -177,13 +178,13 @@ impl PendingSummary {
                 reply.usage,
             )
         }) {
-            Ok((text, usage)) if !text.is_empty() => self.noted(&text, usage),
-            Ok(_) => self.failed("the model said nothing".to_owned()),
-            Err(error) => self.failed(error.to_string()),
+            Ok((text, usage)) if !text.is_empty() => self.into_success(&text, usage),
+            Ok(_) => self.into_failure("the model said nothing".to_owned()),
+            Err(error) => self.into_failure(error.to_string()),
         }
     }
 
-    fn noted(self, text: &str, usage: Usage) -> Summarized {
+    fn into_success(self, text: &str, usage: Usage) -> Summarized {
         let summary = Summary {
             text,
             pages_read: self.pages_read,
@@ -201,11 +202,12 @@ impl PendingSummary {
         }
     }
 
-    fn failed(self, why: String) -> Summarized {
-        let message = format!("No summary was made: {why}. Read or search the descriptor instead.");
+    fn into_failure(self, reason: String) -> Summarized {
+        let message =
+            format!("No summary was made: {reason}. Read or search the descriptor instead.");
         let error = FdError {
             kind: FdErrorKind::ModelError,
-            fd: Some(self.asked_fd),
+            fd: Some(self.requested_fd),
             message,
         };
         Summarized {
@@ -215,7 +217,8 @@ impl PendingSummary {
     }
 }
 
-/// The text, truncated to `max_chars` characters and an ellipsis.
+/// Returns the text. If it has more than `max_chars` characters, it is truncated to that length and
+/// an ellipsis is added.
 #[must_use]
 pub fn truncate(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
@@ -224,14 +227,15 @@ pub fn truncate(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// A pending operation on the tree's files. The same arguments and table yield the same one.
+/// A pending operation on the temporary files of the process tree. Repeating a call yields the same
+/// operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingTempFile {
     /// The operation.
     pub op: TempFileOp<Content>,
     /// Maximum size of a file, from the program.
     pub max_bytes: u64,
-    /// The file as the model named it, if it did.
+    /// The file, as the model named it. `None` if the call names no file.
     pub asked: Option<String>,
 }
 

@@ -21,7 +21,7 @@ pub struct Parameter {
     pub kind: ParameterKind,
     description: &'static str,
     choices: &'static [&'static str],
-    /// Minimum and maximum: of a number, or of the length of a text.
+    /// Minimum and maximum of a number, or of the length of a text.
     bounds: (Option<u64>, Option<u64>),
     is_required: bool,
     is_alias: bool,
@@ -54,7 +54,7 @@ pub enum ItemType {
     Descriptors,
 }
 
-/// What a program must enable for a parameter to be offered.
+/// The feature that a program must enable for a parameter to be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
@@ -70,7 +70,7 @@ pub struct OfferedParameters {
 }
 
 impl OfferedParameters {
-    /// All of them.
+    /// Offers all parameters.
     pub const ALL: Self = Self {
         descriptors: true,
         temp_files: true,
@@ -78,7 +78,7 @@ impl OfferedParameters {
 }
 
 impl ParameterKind {
-    /// What is accepted, as an error states it.
+    /// The accepted values, as an error states them.
     #[must_use]
     pub fn accepted(self) -> &'static str {
         match self {
@@ -90,7 +90,8 @@ impl ParameterKind {
         }
     }
 
-    fn word(self) -> &'static str {
+    /// The name of the type in a JSON schema.
+    fn schema_type(self) -> &'static str {
         match self {
             // A number in place of a text is accepted but not advertised.
             Self::Text | Self::Word => "string",
@@ -174,8 +175,8 @@ impl Parameter {
         Self::new(ParameterKind::List(items), name, description)
     }
 
-    /// A required parameter. The tool itself checks its presence, so that the error can say what to
-    /// give.
+    /// Makes the parameter required. The tool itself checks its presence, so that the error can state
+    /// what to provide.
     #[must_use]
     pub const fn required(self) -> Self {
         Self {
@@ -184,13 +185,13 @@ impl Parameter {
         }
     }
 
-    /// One of these texts.
+    /// Limits the values to these texts.
     #[must_use]
     pub const fn one_of(self, choices: &'static [&'static str]) -> Self {
         Self { choices, ..self }
     }
 
-    /// Minimum of a number, or minimum length of a text.
+    /// Sets the minimum of a number, or the minimum length of a text.
     #[must_use]
     pub const fn at_least(self, least: u64) -> Self {
         Self {
@@ -199,7 +200,7 @@ impl Parameter {
         }
     }
 
-    /// Maximum of a number, or maximum length of a text.
+    /// Sets the maximum of a number, or the maximum length of a text.
     #[must_use]
     pub const fn at_most(self, most: u64) -> Self {
         Self {
@@ -217,7 +218,7 @@ impl Parameter {
         }
     }
 
-    /// Offered only if the program has descriptors.
+    /// Offers the parameter only if the program has descriptors.
     #[must_use]
     pub const fn with_descriptors(self) -> Self {
         Self {
@@ -226,7 +227,7 @@ impl Parameter {
         }
     }
 
-    /// Offered only if the program has tools for temporary files.
+    /// Offers the parameter only if the program has tools for temporary files.
     #[must_use]
     pub const fn with_temp_files(self) -> Self {
         Self {
@@ -235,7 +236,7 @@ impl Parameter {
         }
     }
 
-    /// Whether a program with these parameters has this one.
+    /// Whether the parameter is offered to a program.
     #[must_use]
     pub fn is_offered(&self, offered: OfferedParameters) -> bool {
         match self.needs {
@@ -247,7 +248,7 @@ impl Parameter {
 
     fn schema(&self) -> Value {
         let mut schema = Map::new();
-        schema.insert("type".into(), self.kind.word().into());
+        schema.insert("type".into(), self.kind.schema_type().into());
         if let ParameterKind::List(items) = self.kind {
             schema.insert("items".into(), items.schema());
             schema.insert("maxItems".into(), MAX_ITEMS.into());
@@ -267,7 +268,7 @@ impl Parameter {
     }
 }
 
-/// Names of the parameters in the schema.
+/// The names of the parameters that the schema contains.
 pub fn names(
     parameters: &[Parameter],
     offered: OfferedParameters,
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_says_what_the_parameters_say() {
+    fn a_schema_describes_each_parameter() {
         const PARAMETERS: [Parameter; 7] = [
             Parameter::text("fd", "The descriptor").required(),
             Parameter::integer("page", "A page").at_least(1).at_most(9),

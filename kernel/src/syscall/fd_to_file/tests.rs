@@ -127,7 +127,7 @@ fn the_host_is_asked_for_exactly_what_was_selected() {
             pending,
             PendingWrite {
                 write,
-                asked_fd: "fd-1".into(),
+                requested_fd: "fd-1".into(),
                 fd: FdId::Fd(1),
                 lines,
                 pretty: None
