@@ -8,6 +8,7 @@ mod export;
 mod file_tools;
 mod garbage;
 mod history;
+mod host_call;
 mod import;
 mod kernel;
 mod permission;

@@ -56,8 +56,8 @@ pub(crate) use copy::{CopyReply, ProcessCopy};
 pub(crate) use hibernation::HibernationBlocker;
 use incoming_reads::IncomingReads;
 pub(crate) use started::StartedSignal;
+pub(crate) use turn_end::TurnRequest;
 use turn_end::{EndedTurns, TurnWaiters};
-pub(crate) use turn_end::{InputProgress, TurnEnd, TurnRequest};
 
 /// The messages of a process actor.
 pub(crate) enum ProcessMessage {

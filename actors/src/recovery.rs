@@ -85,7 +85,6 @@ pub(crate) fn load(
         image,
         facts,
     } = store.journal(pid, upto)?;
-    let record_error = |source| LoadError::Record { pid, source };
     let mut content =
         |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
     let tail = JournalTail::of(image.len() as u64);
@@ -93,13 +92,14 @@ pub(crate) fn load(
         facts.len() as u64,
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );
-    let image: Image<ContentRef> = codec::decode(&image).map_err(record_error)?;
+    let image: Image<ContentRef> =
+        codec::decode(&image).map_err(|source| LoadError::Record { pid, source })?;
     let program = load_program(context, pid, &image, purpose)?;
     let image = image.try_map(&mut content)?;
     let mut state = State::from_image(row.local_id(), program, context.host_context.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
-        let fact: Fact<ContentRef> = codec::decode(fact).map_err(record_error)?;
+        let fact = decode_fact(pid, fact)?;
         let fact = fact.try_map(&mut content)?;
         state
             .check(&fact)
@@ -113,6 +113,11 @@ pub(crate) fn load(
         last: base.plus(facts.len()),
         tail,
     })
+}
+
+/// Decodes a fact of a journal.
+pub(crate) fn decode_fact(pid: Pid, fact: &[u8]) -> Result<Fact<ContentRef>, LoadError> {
+    codec::decode(fact).map_err(|source| LoadError::Record { pid, source })
 }
 
 /// Refuses to run a process with a cost limit if the price of its model is not known.

@@ -131,6 +131,19 @@ impl Run {
         run
     }
 
+    /// Loads the process again from its image, as after a restart of the kernel.
+    fn restart(&mut self) {
+        let image = self.state.image();
+        self.state = State::from_image(
+            Pid(1),
+            self.state.program().clone(),
+            Arc::new(HostContext::new(&TOOL_SET)),
+            image,
+        )
+        .unwrap();
+        self.feed(Input::Signal(Signal::Resume));
+    }
+
     /// Decides twice: what is equal has equal decisions.
     fn feed(&mut self, input: Input) {
         let again = decide(&self.state, input.clone(), 7);
@@ -479,28 +492,12 @@ fn a_process_that_comes_back_reads_again_and_writes_once() {
     let mut run = Run::new();
     run.reply(&[READ, WRITE]);
     run.reads.clear();
-    let image = run.state.image();
-    run.state = State::from_image(
-        Pid(1),
-        run.state.program().clone(),
-        Arc::new(HostContext::new(&TOOL_SET)),
-        image,
-    )
-    .unwrap();
-    run.feed(Input::Signal(Signal::Resume));
+    run.restart();
     run.read();
     run.read();
     assert_eq!((run.answers().len(), run.writes()), (1, 1));
     // Begun, and its end is not known: to append twice is not the same.
-    let image = run.state.image();
-    run.state = State::from_image(
-        Pid(1),
-        run.state.program().clone(),
-        Arc::new(HostContext::new(&TOOL_SET)),
-        image,
-    )
-    .unwrap();
-    run.feed(Input::Signal(Signal::Resume));
+    run.restart();
     assert_eq!((run.reads.len(), run.writes()), (0, 0));
     assert!(
         run.answers()[1].contains("effect is unknown"),

@@ -58,6 +58,12 @@ fn once() -> impl Model {
     })
 }
 
+/// Starts a process of the program `toml` with an input.
+async fn start(kernel: &Kernel, toml: &str) -> Process {
+    let start = kernel.start(program(kernel, toml));
+    start.input("go").await.unwrap()
+}
+
 async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
     let listed = kernel.processes().await.unwrap();
     listed
@@ -180,11 +186,7 @@ async fn a_stopped_process_stays_stopped_through_a_restart_and_goes_on_when_it_i
         .build()
         .await
         .unwrap();
-    let process = kernel
-        .start(program(&kernel, TOOL))
-        .input("go")
-        .await
-        .unwrap();
+    let process = start(&kernel, TOOL).await;
     let pid = process.pid();
     within(gate.entered()).await;
     within(process.stop()).await.unwrap();
@@ -244,12 +246,7 @@ async fn stop_reaches_one_that_sleeps_before_it_begins_anything() {
         }
     });
     let kernel = open(folder.path()).model("m", model).build().await.unwrap();
-    let pid = kernel
-        .start(program(&kernel, ""))
-        .input("go")
-        .await
-        .unwrap()
-        .pid();
+    let pid = start(&kernel, "").await.pid();
     within(gate.entered()).await;
     within(kernel.shutdown()).await.unwrap();
 
@@ -314,11 +311,7 @@ async fn a_tree_is_stopped_continued_interrupted_and_killed_as_one() {
             .build()
             .await
             .unwrap();
-        let parent = kernel
-            .start(program(&kernel, FORK))
-            .input("go")
-            .await
-            .unwrap();
+        let parent = start(&kernel, FORK).await;
         within(gate.entered()).await;
         let children = children(&kernel).await;
         within(parent.tree().stop()).await.unwrap();
@@ -383,11 +376,7 @@ async fn a_signal_that_a_tree_does_not_keep_is_an_error_of_the_first_that_did_no
         .build()
         .await
         .unwrap();
-    let parent = kernel
-        .start(program(&kernel, FORK))
-        .input("go")
-        .await
-        .unwrap();
+    let parent = start(&kernel, FORK).await;
     within(gate.entered()).await;
     children(&kernel).await;
     *is_full.lock().unwrap() = true;
@@ -467,11 +456,7 @@ async fn children_that_are_on_their_way_while_their_tree_is_stopped_are_born_sto
         .build()
         .await
         .unwrap();
-    let parent = kernel
-        .start(program(&kernel, FORK))
-        .input("go")
-        .await
-        .unwrap();
+    let parent = start(&kernel, FORK).await;
     within(first.entered()).await;
     store.door.hold(true);
     first.open();
@@ -599,11 +584,7 @@ async fn a_fork_by_the_host_in_the_middle_of_a_call_is_told_that_it_was_interrup
         .build()
         .await
         .unwrap();
-    let process = kernel
-        .start(program(&kernel, TOOL))
-        .input("go")
-        .await
-        .unwrap();
+    let process = start(&kernel, TOOL).await;
     within(gate.entered()).await;
     let copy = within(process.fork()).await.unwrap();
     let exit = within(copy.wait()).await.unwrap();
@@ -705,11 +686,7 @@ async fn fork_of_three(model: &Forking, limits: &str) -> (Kernel, Process) {
         .build()
         .await
         .unwrap();
-    let parent = kernel
-        .start(program(&kernel, &format!("{FORK}{limits}")))
-        .input("go")
-        .await
-        .unwrap();
+    let parent = start(&kernel, &format!("{FORK}{limits}")).await;
     (kernel, parent)
 }
 
@@ -811,11 +788,7 @@ async fn a_first_child_that_waits_for_a_model_permit_holds_nobody_back_for_ever(
         .build()
         .await
         .unwrap();
-    let parent = kernel
-        .start(program(&kernel, FORK))
-        .input("go")
-        .await
-        .unwrap();
+    let parent = start(&kernel, FORK).await;
     within(parents.entered()).await;
     // It is the next to get the permit when the parent has replied.
     let blocker = kernel

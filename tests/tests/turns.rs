@@ -73,6 +73,21 @@ fn outcome(exit: &Exit) -> (ExitStatus, &str) {
     (exit.status, &*exit.message)
 }
 
+/// Expects that the turn ends as done, with `reply` as the last reply.
+async fn assert_done(turn: tokio::task::JoinHandle<Result<Exit, KernelError>>, reply: &str) {
+    assert_eq!(
+        outcome(&end(turn).await.unwrap()),
+        (ExitStatus::Done, reply)
+    );
+}
+
+/// Waits until `count` inputs are in the mailbox.
+async fn wait_for_inputs(process: &Process, count: usize) {
+    within(process.wait_for(|view| view.waiting == count))
+        .await
+        .unwrap();
+}
+
 #[tokio::test]
 async fn a_turn_answers_with_the_last_words_of_the_model() {
     let script = "[[turn]]\nwhen.round = 0\ntext = 'I look.'\n\
@@ -114,15 +129,11 @@ async fn inputs_during_a_turn_share_the_next_one() {
     let session = session(&kernel).await;
     let first = begin(&session, &gate, "slow").await;
     let second = send(&session, "two");
-    let waits = |count| move |view: &dormouse::View| view.waiting == count;
-    within(session.wait_for(waits(1))).await.unwrap();
+    wait_for_inputs(&session, 1).await;
     let third = send(&session, "three");
-    within(session.wait_for(waits(2))).await.unwrap();
+    wait_for_inputs(&session, 2).await;
     gate.open();
-    assert_eq!(
-        outcome(&end(first).await.unwrap()),
-        (ExitStatus::Done, "slow")
-    );
+    assert_done(first, "slow").await;
     for turn in [second, third] {
         let exit = end(turn).await.unwrap();
         assert_eq!(outcome(&exit), (ExitStatus::Done, "twothree"));
@@ -137,18 +148,10 @@ async fn a_task_that_goes_on_with_a_second_input_answers_the_first() {
     let task = start.without_input().await.unwrap();
     let first = begin(&task, &gate, "slow").await;
     let second = send(&task, "two");
-    within(task.wait_for(|view| view.waiting == 1))
-        .await
-        .unwrap();
+    wait_for_inputs(&task, 1).await;
     gate.open();
-    assert_eq!(
-        outcome(&end(first).await.unwrap()),
-        (ExitStatus::Done, "slow")
-    );
-    assert_eq!(
-        outcome(&end(second).await.unwrap()),
-        (ExitStatus::Done, "two")
-    );
+    assert_done(first, "slow").await;
+    assert_done(second, "two").await;
     assert_eq!(&*task.exit().expect("it has ended").message, "two");
     let late = within(task.turn("three")).await;
     assert!(
@@ -183,14 +186,9 @@ async fn a_child_answers_an_input_after_its_own_task() {
     gate.entered().await;
     let child = within(kernel.process(Pid(2))).await.unwrap();
     let turn = send(&child, "more");
-    within(child.wait_for(|view| view.waiting == 1))
-        .await
-        .unwrap();
+    wait_for_inputs(&child, 1).await;
     gate.open();
-    assert_eq!(
-        outcome(&end(turn).await.unwrap()),
-        (ExitStatus::Done, "more")
-    );
+    assert_done(turn, "more").await;
     let exit = within(parent.wait()).await.unwrap();
     assert!(exit.message.contains("more"), "{exit:?}");
 }
@@ -202,9 +200,7 @@ async fn an_interrupt_ends_the_turn_and_the_next_input_gets_its_own() {
     let session = session(&kernel).await;
     let first = begin(&session, &gate, "slow").await;
     let second = send(&session, "two");
-    within(session.wait_for(|view| view.waiting == 1))
-        .await
-        .unwrap();
+    wait_for_inputs(&session, 1).await;
     within(session.interrupt()).await.unwrap();
     let exit = end(first).await.unwrap();
     let interrupted = (ExitStatus::Interrupted, "the turn was interrupted");
@@ -227,9 +223,7 @@ async fn a_kill_answers_all_who_wait() {
         let session = session(&kernel).await;
         let first = begin(&session, &gate, "slow").await;
         let second = send(&session, "two");
-        within(session.wait_for(|view| view.waiting == 1))
-            .await
-            .unwrap();
+        wait_for_inputs(&session, 1).await;
         within(session.kill()).await.unwrap();
         for turn in [first, second] {
             let exit = end(turn).await.unwrap();
@@ -297,10 +291,7 @@ async fn a_turn_of_a_stopped_session_outlives_its_hibernation() {
         .unwrap();
     within(session.hibernate()).await.unwrap();
     within(session.cont()).await.unwrap();
-    assert_eq!(
-        outcome(&end(turn).await.unwrap()),
-        (ExitStatus::Done, "slow")
-    );
+    assert_done(turn, "slow").await;
 }
 
 #[tokio::test]

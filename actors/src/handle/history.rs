@@ -3,8 +3,6 @@
 use dormouse_kernel::process::{Diff, Image, diff, summary_line};
 use dormouse_proto::export::Facts;
 use dormouse_proto::id::{CommitNumber, FactNumber, Pid};
-use dormouse_proto::record::codec;
-use dormouse_proto::record::{ContentRef, Fact};
 
 use super::branch::Position;
 use super::kernel::Kernel;
@@ -12,7 +10,7 @@ use crate::consistent_cut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound};
 use crate::ports::{CommittedFacts, Store, StoreError};
-use crate::recovery::{self, LoadError, LoadPurpose};
+use crate::recovery::{self, LoadError, LoadPurpose, decode_fact};
 
 /// A fact in a list of facts. A branch can begin after each fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,8 +179,7 @@ pub fn log_lines(commit_facts: &Facts) -> impl Iterator<Item = Result<LogLine, K
 }
 
 fn summarize(pid: Pid, fact: &[u8]) -> Result<(&'static str, String), LoadError> {
-    let fact: Fact<ContentRef> =
-        codec::decode(fact).map_err(|source| LoadError::Record { pid, source })?;
+    let fact = decode_fact(pid, fact)?;
     Ok((fact.name(), summary_line(&fact)))
 }
 

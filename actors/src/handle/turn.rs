@@ -1,20 +1,16 @@
 //! Sends an input and waits for the end of the turn that handles it.
 
-use std::sync::Arc;
-
-use dormouse_kernel::process::Input;
+use dormouse_kernel::process::{Input, TurnEnd, TurnSearch};
 use dormouse_proto::id::FactNumber;
 use dormouse_proto::mail::Sender;
-use dormouse_proto::message::text_of;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{CallFact, ContentRef, Fact, codec};
 use dormouse_proto::user_input::UserInput;
 use tokio::sync::oneshot;
 
 use super::process::Process;
 use crate::error::{KernelError, ProcessError, StoreFailure};
-use crate::process::{InputProgress, TurnEnd, TurnRequest};
-use crate::recovery::LoadError;
+use crate::process::TurnRequest;
+use crate::recovery::decode_fact;
 
 impl Process {
     /// Sends user input to the process, as [`input`](Self::input) does, and waits for the end of
@@ -119,16 +115,14 @@ impl Process {
         search: &mut TurnSearch,
         last: FactNumber,
     ) -> Result<Option<TurnEnd>, KernelError> {
-        let (pid, first) = (self.pid(), search.next);
+        let (pid, first) = (self.pid(), search.next());
         if last < first {
             return Ok(None);
         }
         let read = self.kernel.context.query_store(move |store, _| {
             let facts = store.facts(pid, first, last)?;
-            let decode = |fact: &Vec<u8>| {
-                codec::decode(fact).map_err(|source| LoadError::Record { pid, source })
-            };
-            let facts: Result<Vec<Fact<ContentRef>>, _> = facts.iter().map(decode).collect();
+            let facts: Result<Vec<_>, _> =
+                facts.iter().map(|fact| decode_fact(pid, fact)).collect();
             Ok(facts?)
         });
         let facts = match read.await {
@@ -136,32 +130,6 @@ impl Process {
             Err(KernelError::Store(StoreFailure::NoStore)) => return Err(KernelError::Closed),
             facts => facts?,
         };
-        search.next = last.plus(1);
         Ok(facts.iter().find_map(|fact| search.apply(fact)))
-    }
-}
-
-/// The search in a journal for the end of the turn with an input.
-struct TurnSearch {
-    /// The first fact that was not read.
-    next: FactNumber,
-    progress: InputProgress,
-    last_reply: Arc<str>,
-}
-
-impl TurnSearch {
-    fn new(queued: FactNumber) -> Self {
-        Self {
-            next: queued.plus(1),
-            progress: InputProgress::Waiting,
-            last_reply: Arc::default(),
-        }
-    }
-
-    fn apply(&mut self, fact: &Fact<ContentRef>) -> Option<TurnEnd> {
-        if let Fact::Call(CallFact::ModelReplied { blocks, .. }) = fact {
-            self.last_reply = text_of(blocks).into();
-        }
-        self.progress.apply(fact, || self.last_reply.clone())
     }
 }

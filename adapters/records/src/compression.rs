@@ -114,8 +114,8 @@ pub(crate) fn not_built_in(what: &str) -> StoreError {
     }
 }
 
-#[cfg(feature = "compression")]
 /// The most bytes that may be left of `length` after compression.
+#[cfg(feature = "compression")]
 fn max_compressed_bytes(length: usize) -> usize {
     length - length.div_ceil(8)
 }

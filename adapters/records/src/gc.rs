@@ -24,8 +24,19 @@ use crate::store::{RecordStore, first_missing, lost_record, stream};
 /// How many contents are deleted at once; commits can run in between.
 const DELETED_AT_ONCE: usize = 1_000;
 
-/// The records of a stream, and the first number that is missing between them.
-type ReadStream = (StreamKind, Vec<Record>, Option<u64>);
+/// What a process keeps in the log.
+struct ProcessRecords {
+    ended_ms: Option<u64>,
+    streams: Vec<StreamRecords>,
+}
+
+/// The records of a stream of a process.
+struct StreamRecords {
+    kind: StreamKind,
+    records: Vec<Record>,
+    /// The first number that is missing between the records.
+    missing: Option<u64>,
+}
 
 impl<L: RecordLog> RecordStore<L> {
     /// Builds the inventory again by reading all journals.
@@ -64,14 +75,18 @@ impl<L: RecordLog> RecordStore<L> {
         pid: Pid,
         update: &mut InventoryUpdate<'_>,
     ) -> Result<u64, StoreError> {
-        let (ended_ms, streams) =
-            match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
-                // The process was deleted meanwhile.
-                Err(StoreError::UnknownProcess(_)) => return Ok(0),
-                read => read?,
-            };
+        let process = match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
+            // The process was deleted meanwhile.
+            Err(StoreError::UnknownProcess(_)) => return Ok(0),
+            read => read?,
+        };
         let mut count = 0;
-        for (kind, records, missing) in streams {
+        for StreamRecords {
+            kind,
+            records,
+            missing,
+        } in process.streams
+        {
             if let Some(number) = missing {
                 let what = lost_record(stream(kind, pid), number).to_string();
                 update.inventory.note_unreadable(Some(pid), what);
@@ -81,19 +96,14 @@ impl<L: RecordLog> RecordStore<L> {
                 count += 1;
             }
         }
-        if let Some(ended_ms) = ended_ms {
+        if let Some(ended_ms) = process.ended_ms {
             update.inventory.set_ended(pid, ended_ms);
         }
         Ok(count)
     }
 
-    /// Reads all records of a process. Returns the time at which the process ended, and for each
-    /// stream its records and the first missing number.
-    fn read_streams(
-        &self,
-        pid: Pid,
-        kept: &KeptRow,
-    ) -> Result<(Option<u64>, Vec<ReadStream>), StoreError> {
+    /// Reads all records of a process.
+    fn read_streams(&self, pid: Pid, kept: &KeptRow) -> Result<ProcessRecords, StoreError> {
         let mut streams = Vec::new();
         for (kind, first) in [
             (StreamKind::Snapshot, kept.since.0),
@@ -107,9 +117,16 @@ impl<L: RecordLog> RecordStore<L> {
                 _ => records.last().map_or(0, |record| record.number),
             };
             let missing = first_missing(&records, first, last);
-            streams.push((kind, records, missing));
+            streams.push(StreamRecords {
+                kind,
+                records,
+                missing,
+            });
         }
-        Ok((kept.ended_ms, streams))
+        Ok(ProcessRecords {
+            ended_ms: kept.ended_ms,
+            streams,
+        })
     }
 
     /// Deletes unreferenced contents, or counts them.

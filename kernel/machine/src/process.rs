@@ -56,6 +56,7 @@ mod state;
 mod toolbox;
 mod tools;
 mod turn;
+mod turn_end;
 mod waiting;
 
 pub use arrival::PlacedArrival;
@@ -85,6 +86,7 @@ pub use read::{Read, ReadResult};
 pub use server_tools::{MissingServerTool, add_server_tools};
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
+pub use turn_end::{InputProgress, TurnEnd, TurnSearch};
 pub use waiting::Wait;
 
 use dormouse_content::Content;

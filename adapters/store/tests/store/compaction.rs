@@ -127,6 +127,18 @@ fn a_sweep_frees_unreferenced_contents_and_changes_no_other_answer() {
     );
 }
 
+/// Deletes the checkpoint and process 2 of [`fill`], and truncates the history of process 1.
+fn delete_some(store: &LogStore, owner: OwnerToken) {
+    commit(
+        store,
+        owner,
+        &[WriteOp::CheckpointDropped {
+            id: CheckpointId(1),
+        }],
+    );
+    commit(store, owner, &[process_deleted(2), history_truncated(1, 6)]);
+}
+
 /// A long-lived store has many compacted segments, none of which may take an open file.
 #[cfg(target_os = "linux")]
 #[test]
@@ -165,18 +177,7 @@ fn a_second_sweep_finds_nothing_to_free() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    commit(
-        &store,
-        owner,
-        &[WriteOp::CheckpointDropped {
-            id: CheckpointId(1),
-        }],
-    );
-    commit(
-        &store,
-        owner,
-        &[process_deleted(2), history_truncated(1, 6)],
-    );
+    delete_some(&store, owner);
     let live = keep_only(&[&contents[7]]);
     // Moved records follow the inspected segments, and are inspected by the next compaction.
     let sizes: Vec<_> = (0..6)
@@ -421,18 +422,7 @@ fn a_crash_at_any_step_of_a_sweep_changes_no_answer() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let contents = fill(&store, owner);
-    commit(
-        &store,
-        owner,
-        &[WriteOp::CheckpointDropped {
-            id: CheckpointId(1),
-        }],
-    );
-    commit(
-        &store,
-        owner,
-        &[process_deleted(2), history_truncated(1, 6)],
-    );
+    delete_some(&store, owner);
     let expected_answers = answers(&store);
     let live = keep_only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();

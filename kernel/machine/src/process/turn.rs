@@ -148,7 +148,7 @@ impl Draft {
             return;
         }
         let last_role = self.state.messages.last().map(|message| message.role);
-        let text = self.last_reply_text();
+        let text = self.state.last_reply();
         match stop {
             // The reply is unfinished, so no warning may be appended before the next call.
             StopReason::Pause => self.call_model_without_warning(),
@@ -177,20 +177,6 @@ impl Draft {
         }
     }
 
-    /// Text of the model's last reply.
-    fn last_reply_text(&self) -> String {
-        let mut replies = self
-            .state
-            .messages
-            .iter()
-            .rev()
-            .filter(|message| message.role == Role::Assistant);
-        replies
-            .next()
-            .map(|message| message.text())
-            .unwrap_or_default()
-    }
-
     /// Ends the turn. A session then waits for input. A task ends with its turn, except that it
     /// begins another turn if messages are waiting, and waits for its background children if it has
     /// some. A task that failed ends at once, and its children end with it.
@@ -204,7 +190,7 @@ impl Draft {
             }
             Lifetime::Task | Lifetime::Session => {
                 let reason =
-                    (*exit.message != *self.last_reply_text()).then(|| exit.message.clone());
+                    (*exit.message != *self.state.last_reply()).then(|| exit.message.clone());
                 self.emit(TurnFact::Ended { status, reason });
                 self.schedule(Effect::Report(Report::Turn { outcome: exit }));
                 if has_mail {

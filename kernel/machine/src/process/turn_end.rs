@@ -1,0 +1,175 @@
+//! When the turn with an input ends, derived from facts alone.
+//!
+//! An input waits in the mailbox until a turn begins, and each turn begins with the whole mailbox.
+//! Only facts are looked at, so the journal of a process that was loaded again gives the same
+//! answer as the running process.
+
+use std::sync::Arc;
+
+use dormouse_proto::id::FactNumber;
+use dormouse_proto::message::{Role, text_of};
+use dormouse_proto::process::{Exit, ExitStatus};
+use dormouse_proto::record::{CallFact, Caller, ContentRef, Fact, TurnFact};
+
+use super::State;
+
+/// How the turn with an input ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// The turn ended, and the process continues.
+    Turn(Exit),
+    /// The process ended.
+    Process,
+}
+
+/// Whether an input still waits or is part of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputProgress {
+    /// In the mailbox.
+    Waiting,
+    /// In the conversation.
+    InTurn,
+}
+
+impl InputProgress {
+    /// Applies a fact that follows the one that queued the input. Returns the end of the turn with
+    /// this input if the fact ends it; `last_reply` is the last reply of the model then.
+    pub fn apply<C: Clone>(
+        &mut self,
+        fact: &Fact<C>,
+        last_reply: impl FnOnce() -> Arc<str>,
+    ) -> Option<TurnEnd> {
+        let (status, message) = match (fact, *self) {
+            (Fact::Exited { .. }, _) => return Some(TurnEnd::Process),
+            (Fact::Turn(TurnFact::Began), Self::Waiting) => {
+                *self = Self::InTurn;
+                return None;
+            }
+            (_, Self::Waiting) => return None,
+            (Fact::Turn(TurnFact::Ended { status, reason }), Self::InTurn) => {
+                (*status, reason.clone().unwrap_or_else(last_reply))
+            }
+            // A task that is done and has mail begins the next turn at once.
+            (Fact::Turn(TurnFact::Began), Self::InTurn) => (ExitStatus::Done, last_reply()),
+            (
+                Fact::Turn(TurnFact::WentTo {
+                    by: Caller::Host, ..
+                })
+                | Fact::Restored {
+                    by: Caller::Host, ..
+                },
+                Self::InTurn,
+            ) => (
+                ExitStatus::Interrupted,
+                "the host took the conversation back before this turn was done".into(),
+            ),
+            (_, Self::InTurn) => return None,
+        };
+        Some(TurnEnd::Turn(Exit::new(status, message)))
+    }
+}
+
+/// A search for the end of the turn with an input, in facts that were read from a journal.
+pub struct TurnSearch {
+    next: FactNumber,
+    progress: InputProgress,
+    last_reply: Arc<str>,
+}
+
+impl TurnSearch {
+    /// A search in the facts after `queued`, the one that queued the input.
+    pub fn new(queued: FactNumber) -> Self {
+        Self {
+            next: queued.plus(1),
+            progress: InputProgress::Waiting,
+            last_reply: Arc::default(),
+        }
+    }
+
+    /// The number of the next fact to apply.
+    pub fn next(&self) -> FactNumber {
+        self.next
+    }
+
+    /// Applies the fact with the number [`next`](Self::next). Returns the end of the turn if the
+    /// fact ends it.
+    pub fn apply(&mut self, fact: &Fact<ContentRef>) -> Option<TurnEnd> {
+        self.next = self.next.plus(1);
+        if let Fact::Call(CallFact::ModelReplied { blocks, .. }) = fact {
+            self.last_reply = text_of(blocks).into();
+        }
+        self.progress.apply(fact, || self.last_reply.clone())
+    }
+}
+
+impl State {
+    /// The text of the model's last reply; empty if there is none.
+    pub fn last_reply(&self) -> String {
+        let mut replies = self.messages.iter().rev();
+        let last = replies.find(|message| message.role == Role::Assistant);
+        last.map(|message| message.text()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_proto::id::CallId;
+    use dormouse_proto::message::Block;
+    use dormouse_proto::model::{StopReason, Usage};
+
+    use super::*;
+
+    const BEGAN: Fact<ContentRef> = Fact::Turn(TurnFact::Began);
+
+    fn replied(text: &str) -> Fact<ContentRef> {
+        Fact::Call(CallFact::ModelReplied {
+            call: CallId { epoch: 0, seq: 1 },
+            blocks: vec![Block::text(text)],
+            stop: StopReason::EndTurn,
+            usage: Usage::default(),
+        })
+    }
+
+    fn ended(reason: Option<&str>) -> Fact<ContentRef> {
+        Fact::Turn(TurnFact::Ended {
+            status: ExitStatus::Done,
+            reason: reason.map(Into::into),
+        })
+    }
+
+    fn done(message: &str) -> TurnEnd {
+        TurnEnd::Turn(Exit::new(ExitStatus::Done, message))
+    }
+
+    #[test]
+    fn the_turn_that_took_the_input_ends_it() {
+        let exited = Fact::Exited {
+            exit: Exit::new(ExitStatus::Killed, "killed"),
+        };
+        let cases = [
+            // The turn that was running when the input arrived is not the turn with the input.
+            (
+                vec![ended(None), BEGAN, replied("mine"), ended(None)],
+                4,
+                done("mine"),
+            ),
+            (
+                vec![BEGAN, replied("no"), ended(Some("limit"))],
+                3,
+                done("limit"),
+            ),
+            // A task with mail begins its next turn without a fact that ends this one.
+            (vec![BEGAN, replied("mine"), BEGAN], 3, done("mine")),
+            (vec![BEGAN, exited.clone(), BEGAN], 2, TurnEnd::Process),
+            (vec![exited, BEGAN], 1, TurnEnd::Process),
+        ];
+        for (facts, end_at, expected) in cases {
+            let mut search = TurnSearch::new(FactNumber(7));
+            let end = facts.iter().find_map(|fact| search.apply(fact));
+            assert_eq!((end, search.next().0), (Some(expected), 8 + end_at));
+        }
+        let mut search = TurnSearch::new(FactNumber(7));
+        assert_eq!(search.apply(&BEGAN), None);
+        assert_eq!(search.apply(&replied("mine")), None, "the turn goes on");
+    }
+}
