@@ -211,16 +211,13 @@ impl Supervisor {
             *process.image,
         ) {
             Ok(state) => {
-                self.start_actor(
-                    Loaded {
-                        pid,
-                        state,
-                        last: FactNumber(0),
-                        tail: JournalTail::of(0),
-                    },
-                    started,
-                )
-                .await
+                let loaded = Loaded {
+                    pid,
+                    state,
+                    last: FactNumber(0),
+                    tail: JournalTail::of(0),
+                };
+                self.start_actor(loaded, started).await
             }
             Err(error) => self.end_as_faulted(pid, &error.to_string()),
         }

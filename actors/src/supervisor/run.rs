@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dormouse_proto::id::Pid;
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
+use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorId};
 use tokio::time::Instant;
 
@@ -153,7 +154,18 @@ impl Supervisor {
 
     /// Starts the actor of a process. It handles the signals that waited, resumes, then handles the
     /// other inputs.
-    pub(super) async fn start_actor(
+    ///
+    /// The future is boxed: it holds the state of a process, and would otherwise be part of the
+    /// future of each message to the supervisor, which is moved several times.
+    pub(super) fn start_actor(
+        &mut self,
+        loaded: Loaded,
+        started: Option<StartedSignal>,
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(self.spawn_actor(loaded, started))
+    }
+
+    async fn spawn_actor(
         &mut self,
         Loaded {
             pid,

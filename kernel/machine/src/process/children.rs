@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::budget::Budget;
+use dormouse_proto::budget::{Budget, Ledger};
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
@@ -326,6 +326,9 @@ fn fork_image(state: &State) -> Image {
         phase: Phase::Ready { stopped: None },
         control: Control::Running,
         usage: Usage::default(),
+        // Each child gets its own. The parent's has an entry for each child, and is not copied for
+        // each of them.
+        budget: Ledger::default(),
         tally: Tally::default(),
         restores: 0,
         ..state.image()
