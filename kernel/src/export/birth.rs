@@ -1,5 +1,5 @@
-//! Turns the processes of an export into new processes of another store, in the same way as a branch
-//! (a copy of a process tree with new pids).
+//! Turns the processes of an export into new processes of another store, in the same way as a
+//! branch (a copy of a process tree with new pids).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl<'a> Birth<'a> {
         }
     }
 
-    /// Origin of the process in the source store. The process keeps its pid of that store as a local
-    /// id, which is valid only within the tree.
+    /// Origin of the process in the source store. The process keeps its pid of that store as a
+    /// local id, which is valid only within the tree.
     #[must_use]
     pub fn restored(&self) -> Restored {
         let import = ImportSource {

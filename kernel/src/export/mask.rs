@@ -108,8 +108,8 @@ impl<'a> Masker<'a> {
             None => start_of(&self.window, upto),
         };
         let masks = self.redact.masks(MaskTarget::Content, &self.window);
-        // A range that starts in the overlap is selected again in the next window, which contains its
-        // end.
+        // A range that starts in the overlap is selected again in the next window, which contains
+        // its end.
         mask(
             &mut self.window,
             masks.into_iter().filter(|range| range.start < upto),

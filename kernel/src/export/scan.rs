@@ -32,7 +32,8 @@ pub enum Piece<'a> {
 /// Which verified processes and programs are kept in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// Processes and programs. Together they take at most the memory that [`Allowance::of`] allows for the whole file.
+    /// Processes and programs. Together they take at most the memory that [`Allowance::of`] allows
+    /// for the whole file.
     #[default]
     Processes,
     /// Only programs. Each process is passed to the visitor and then dropped, as facts always are.

@@ -139,8 +139,8 @@ impl Args {
         format!("{} accepts: {}.", self.tool, names.join(", "))
     }
 
-    /// Creates arguments that contain only a descriptor, for errors about a descriptor that is not an
-    /// argument of a call.
+    /// Creates arguments that contain only a descriptor, for errors about a descriptor that is not
+    /// an argument of a call.
     pub(super) fn for_descriptor(fd: &str) -> Self {
         Self {
             tool: "",
@@ -297,8 +297,8 @@ fn convert(value: &Value, kind: ParameterKind) -> Option<Arg> {
     }
 }
 
-/// Converts a JSON number to an integer. `2.0` is accepted, since JSON has only one number type. The
-/// conversion saturates.
+/// Converts a JSON number to an integer. `2.0` is accepted, since JSON has only one number type.
+/// The conversion saturates.
 fn to_integer(number: &serde_json::Number) -> Option<i64> {
     let whole = |float: f64| (float.fract() == 0.0).then_some(float as i64);
     number.as_i64().or_else(|| number.as_f64().and_then(whole))

@@ -77,8 +77,8 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
     items.iter().map(text).collect()
 }
 
-/// Number of children of a checked call. It is called whenever a child ends, so it does not copy the
-/// prompts.
+/// Number of children of a checked call. It is called whenever a child ends, so it does not copy
+/// the prompts.
 #[must_use]
 pub fn count(args: &str) -> usize {
     // As in the check of the call, the last of duplicate keys counts.

@@ -1,9 +1,8 @@
-//! Expands handles in the arguments of a call. A handle, such as `{{fd:3}}` or
-//! `{{fd:3 lines 10-40}}`, represents the content of a descriptor, so that the model does not have to
-//! repeat it.
+//! Expands handles in the arguments of a call. A handle, such as `{{fd:3}}` or `{{fd:3 lines
+//! 10-40}}`, represents the content of a descriptor, so that the model does not have to repeat it.
 //!
-//! A handle is a whole JSON string, never a part of one. If the text in the braces does not have the
-//! syntax of a descriptor, it stays as it is, since templates use such braces. If it names a
+//! A handle is a whole JSON string, never a part of one. If the text in the braces does not have
+//! the syntax of a descriptor, it stays as it is, since templates use such braces. If it names a
 //! descriptor that does not exist, the call is refused.
 
 use dormouse_machine::tool::may_hold_handle;
@@ -16,9 +15,9 @@ use super::part::{PARTS, PartReference};
 /// Limit for the bytes that handles add to the arguments of one call.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
-/// Replaces every handle by the text of its descriptor, or by the base64 text of binary content. All
-/// other bytes stay unchanged. `None` if there is no handle. O(n) in the arguments and the inserted
-/// bytes.
+/// Replaces every handle by the text of its descriptor, or by the base64 text of binary content.
+/// All other bytes stay unchanged. `None` if there is no handle. O(n) in the arguments and the
+/// inserted bytes.
 ///
 /// # Errors
 /// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that does not

@@ -3,7 +3,8 @@
 //! Each occurrence of the query is a match. Matches do not overlap and are numbered from 1 in the
 //! order of the content, also those that an answer does not show. Matches on one short line share
 //! one `match` element with a `count`; on a long line each has its own element with the text around
-//! it. The content is read once. The line and page index is used only for the matches that are shown.
+//! it. The content is read once. The line and page index is used only for the matches that are
+//! shown.
 //!
 //! A search of `*` covers every descriptor of the table. With `distinct`, each different match is
 //! shown once.

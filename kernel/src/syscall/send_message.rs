@@ -1,8 +1,8 @@
 //! `send_message`: sends a message to another process, with descriptors if needed.
 //!
 //! This module checks a call and returns a [`PendingMessage`], which the shell delivers. The
-//! supervisor decides whether the receiver may get messages of the sender, since only the supervisor
-//! knows the process tree.
+//! supervisor decides whether the receiver may get messages of the sender, since only the
+//! supervisor knows the process tree.
 
 use dormouse_proto::mail::Address;
 use dormouse_proto::tool::Access;

@@ -81,8 +81,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }))
 }
 
-/// Selects the pages that the model sees, counted from 1: all pages, or as many as fit, evenly spread
-/// from the first to the last.
+/// Selects the pages that the model sees, counted from 1: all pages, or as many as fit, evenly
+/// spread from the first to the last.
 fn select_pages(page_chars: u32, extent: Extent, max_chars: u64) -> Vec<u64> {
     let total = extent.pages;
     let max_pages = (max_chars / u64::from(page_chars.max(1))).max(1);

@@ -1,8 +1,8 @@
 //! Parses the descriptors that a call transfers to another process: whole descriptors, or parts of
 //! them.
 //!
-//! The preloads of `spawn` and the descriptors of `send_message` have the same syntax. The bytes are
-//! shared with the original descriptors.
+//! The preloads of `spawn` and the descriptors of `send_message` have the same syntax. The bytes
+//! are shared with the original descriptors.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
@@ -121,8 +121,8 @@ impl Finder<'_> {
         .into()
     }
 
-    /// The error for a descriptor that does not resolve. An unreadable descriptor exists, so its error
-    /// states that it cannot be read.
+    /// The error for a descriptor that does not resolve. An unreadable descriptor exists, so its
+    /// error states that it cannot be read.
     fn resolve_error(&self, requested: &str, FdError { kind, message, .. }: FdError) -> Refusal {
         if kind == FdErrorKind::ContentUnreadable {
             format!("{requested}: {message}").into()
@@ -165,8 +165,8 @@ fn range_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Makes the transferred descriptor. A part becomes a content of its own and keeps the assigned name,
-/// but not the sections and the summary, which describe the whole content.
+/// Makes the transferred descriptor. A part becomes a content of its own and keeps the assigned
+/// name, but not the sections and the summary, which describe the whole content.
 fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, Refusal> {
     let id = named.id().clone();
     let entry = named.entry();

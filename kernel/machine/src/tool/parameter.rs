@@ -176,8 +176,8 @@ impl Parameter {
         Self::new(ParameterKind::List(items), name, description)
     }
 
-    /// Makes the parameter required. The tool itself checks its presence, so that the error can state
-    /// what to provide.
+    /// Makes the parameter required. The tool itself checks its presence, so that the error can
+    /// state what to provide.
     #[must_use]
     pub const fn required(self) -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! Tests every form of selection on the same twelve lines, with pages of 18 characters (three lines).
+//! Tests every form of selection on the same twelve lines, with pages of 18 characters (three
+//! lines).
 
 use dormouse_proto::descriptor::FdErrorKind;
 use proptest::prelude::*;

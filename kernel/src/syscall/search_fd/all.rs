@@ -1,7 +1,7 @@
 //! Searches every descriptor of a table, in the order of ids, without the messages.
 //!
-//! Matches are numbered across all contents, so that one number identifies where to continue. A content
-//! that several descriptors share is searched for each of them.
+//! Matches are numbered across all contents, so that one number identifies where to continue. A
+//! content that several descriptors share is searched for each of them.
 
 use std::borrow::Cow;
 
@@ -78,8 +78,8 @@ impl Found<'_> {
 }
 
 /// Searches all descriptors. A descriptor whose matches come after the shown ones is listed with
-/// the number of its matches while there is room. A descriptor that cannot be read is reported. O(n) in the sum of all
-/// contents.
+/// the number of its matches while there is room. A descriptor that cannot be read is reported.
+/// O(n) in the sum of all contents.
 ///
 /// # Errors
 /// [`SearchError`] if the search takes too long.

@@ -144,8 +144,8 @@ impl Excerpts {
         }))
     }
 
-    /// The byte range of the match's lines and context lines, without the last LF. If these lines are
-    /// too long, the range is limited to the characters next to the match.
+    /// The byte range of the match's lines and context lines, without the last LF. If these lines
+    /// are too long, the range is limited to the characters next to the match.
     fn window(
         &self,
         content: &Reader<'_>,

@@ -1,5 +1,5 @@
-//! Finds the matches of a query in a text. Literals use a vectorised search. Regular expressions use
-//! automata with a limited number of steps, so that no pattern of a model can block the kernel.
+//! Finds the matches of a query in a text. Literals use a vectorised search. Regular expressions
+//! use automata with a limited number of steps, so that no pattern of a model can block the kernel.
 
 mod budget;
 mod cost;

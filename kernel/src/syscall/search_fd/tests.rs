@@ -292,7 +292,8 @@ fn call_all(table: &Table, args: &str, max_read_chars: u64) -> String {
         .to_string()
 }
 
-/// Returns the totals, and for each descriptor its number of matches and the text of the shown ones.
+/// Returns the totals, and for each descriptor its number of matches and the text of the shown
+/// ones.
 fn seen_in_all(xml: &str) -> (String, Vec<String>) {
     let document = Document::parse(xml).unwrap();
     let root = document.root_element();

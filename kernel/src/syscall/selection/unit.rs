@@ -1,5 +1,5 @@
-//! Selects a unit of a content, such as a paragraph or a function, by `index` or `name`, or lists all
-//! units of a kind.
+//! Selects a unit of a content, such as a paragraph or a function, by `index` or `name`, or lists
+//! all units of a kind.
 
 use std::sync::Arc;
 

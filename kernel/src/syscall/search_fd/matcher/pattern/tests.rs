@@ -17,8 +17,8 @@ fn budget(steps: u64) -> Budget {
     budget
 }
 
-/// Searches with a budget of `bounded` steps for the regex engine and of `counted` steps for the lazy
-/// DFA.
+/// Searches with a budget of `bounded` steps for the regex engine and of `counted` steps for the
+/// lazy DFA.
 fn find(
     pattern: &Pattern,
     text: &str,
