@@ -350,8 +350,8 @@ fn read(
         let bytes = stored.slice(0..content.len).map_err(unreadable)?;
         match masked_bundle(redact, &bytes) {
             Ok(masked) => return each(&masked),
-            Err(MaskError::NoBundle) => {}
-            Err(MaskError::Alike) => {
+            Err(MaskError::NotABundle) => {}
+            Err(MaskError::DuplicateName) => {
                 let what = "two files of a program have the same name after masking: mask them \
                             differently";
                 return Err(write_error(io::Error::new(

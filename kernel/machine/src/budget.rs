@@ -184,8 +184,8 @@ impl Account {
         self.shares.get(&(call, index))
     }
 
-    /// Usage of an amount, without living children, whose usage is part of their shares. Always 0 for
-    /// wall time and depth, which are not counted as usage; for wall time see
+    /// Usage of an amount, without living children, whose usage is part of their shares. Always 0
+    /// for wall time and depth, which are not counted as usage; for wall time see
     /// [`deadline_ms`](Self::deadline_ms).
     #[must_use]
     pub fn used(&self, amount: Amount) -> u64 {
@@ -251,8 +251,8 @@ impl Account {
         spent
     }
 
-    /// Upper bound of the usage: counted usage plus the shares of living children. Used for the exit
-    /// of a process that ends before its children.
+    /// Upper bound of the usage: counted usage plus the shares of living children. Used for the
+    /// exit of a process that ends before its children.
     #[must_use]
     pub fn spent_at_most(&self) -> Usage {
         let mut spent = self.spent();

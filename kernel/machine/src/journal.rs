@@ -89,8 +89,8 @@ impl JournalTail {
     }
 
     /// Maximum size of an image that is worth writing before the process hibernates. The image is
-    /// certain to be read when the process wakes, so it may be as long as the facts after the latest
-    /// image. `None` if the latest image is longer than these facts.
+    /// certain to be read when the process wakes, so it may be as long as the facts after the
+    /// latest image. `None` if the latest image is longer than these facts.
     #[must_use]
     pub fn max_image_bytes_before_sleep(&self) -> Option<u64> {
         let cost = self.since_image.cost();

@@ -227,9 +227,9 @@ impl Retention {
     }
 }
 
-/// Removes the processes from `deletable` whose tree contains other processes as well, or from whose
-/// tree a kept process was copied or branched. The kept process needs the rows of that tree to
-/// translate pids.
+/// Removes the processes from `deletable` whose tree contains a process that is not in `deletable`,
+/// or from whose tree a kept process was copied or branched. The kept process needs the rows of
+/// that tree to translate pids.
 #[must_use]
 pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTreeSet<Pid> {
     let parents = parents(rows);

@@ -5,8 +5,8 @@
 //! a quota, and runs as a *read*: outside of the decisions of the machine (`process/read.rs`). It
 //! never changes the table, accesses a file or calls a model; its [`Outcome`] states which of these
 //! the process has to do. An invalid call is answered with an error that the model reads. The
-//! [`Answer`](dormouse_proto::tool::Answer) always enters the context of the model and never becomes
-//! a descriptor.
+//! [`Answer`](dormouse_proto::tool::Answer) always enters the context of the model and never
+//! becomes a descriptor.
 //!
 //! A process tool ([`ProcessHandler`]) names an operation of the machine and provides the functions
 //! that read the arguments of its calls. The machine performs the operation.

@@ -1,5 +1,5 @@
 //! Turns the processes of an export into new processes of another store, in the same way as a
-//! branch.
+//! branch (a copy of a process tree with new pids).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::process::{Image, StartMode, image_of_branch, image_of_copy, with_star
 /// A process of an export that is about to be created in another store.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth<'a> {
-    of: &'a Manifest,
+    manifest: &'a Manifest,
     member: &'a Member,
     is_first: bool,
     name: Option<&'a Arc<str>>,
@@ -32,7 +32,7 @@ impl Manifest {
                 .as_ref()
                 .filter(|name| is_process_name(name) && names.insert(name));
             Birth {
-                of: self,
+                manifest: self,
                 member,
                 is_first: at == 0,
                 name,
@@ -69,12 +69,13 @@ impl<'a> Birth<'a> {
         }
     }
 
-    /// Origin in the source store. Pids of that store are kept, and are valid only within the tree.
+    /// Origin of the process in the source store. The process keeps its pid of that store as a
+    /// local id, which is valid only within the tree.
     #[must_use]
     pub fn restored(&self) -> Restored {
         let import = ImportSource {
-            export: Some(self.of.id),
-            last_pid: self.of.head.last,
+            export: Some(self.manifest.id),
+            last_pid: self.manifest.head.last,
         };
         let Member { row, at, .. } = self.member;
         Restored {
@@ -88,10 +89,10 @@ impl<'a> Birth<'a> {
     /// The initial image at `now_ms`: as a member of a branch if the export covers a tree, as a
     /// copy if it covers one process.
     #[must_use]
-    pub fn image(&self, image: Image, now_ms: u64, beginning: StartMode) -> Image {
-        match self.of.head.scope {
-            Scope::Tree => image_of_branch(image, self.of.head.at_ms, now_ms, beginning),
-            Scope::Process => with_start_mode(image_of_copy(image, now_ms), beginning),
+    pub fn image(&self, image: Image, now_ms: u64, start_mode: StartMode) -> Image {
+        match self.manifest.head.scope {
+            Scope::Tree => image_of_branch(image, self.manifest.head.at_ms, now_ms, start_mode),
+            Scope::Process => with_start_mode(image_of_copy(image, now_ms), start_mode),
         }
     }
 }

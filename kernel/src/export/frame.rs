@@ -1,8 +1,8 @@
 //! Writes the records of an export as bytes.
 //!
-//! The hash in each record header covers that header and everything before it, so that length and
-//! kind are verified before they are used; the hash after the payload covers the payload as well.
-//! The last hash is the id of the export.
+//! The hash in each record header covers that header and all bytes before it, so that a reader can
+//! verify the length and the kind before it uses them. The hash after the payload also covers the
+//! payload. The last hash is the id of the export.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::Record;
@@ -17,10 +17,10 @@ pub(super) const MAGIC: &[u8; 8] = b"DORMOUSE";
 pub(super) const VERSION: u32 = 1;
 pub(super) const BEGIN_BYTES: usize = 16;
 
-/// RecordKind (1), zeros (7), length of the payload (8), hash (32).
+/// Bytes of a record header: kind (1), zeros (7), length of the payload (8), hash (32).
 pub(super) const HEADER_BYTES: usize = 48;
 pub(super) const HASH_BYTES: usize = 32;
-/// Number of preceding records (8), number of preceding bytes (8).
+/// Bytes of the end record: number of preceding records (8), number of preceding bytes (8).
 pub(super) const END_BYTES: u64 = 16;
 
 /// The type of a record, by the number that identifies it.
@@ -49,6 +49,7 @@ impl RecordKind {
     }
 }
 
+/// The first bytes of every export.
 pub(super) fn begin() -> [u8; BEGIN_BYTES] {
     let mut bytes = [0; BEGIN_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
@@ -56,6 +57,7 @@ pub(super) fn begin() -> [u8; BEGIN_BYTES] {
     bytes
 }
 
+/// Extends the hash `before` of all earlier bytes by the next bytes.
 pub(super) fn chain_hash(before: &Hash, next: &[u8]) -> Hash {
     Hasher::new()
         .update(before.as_bytes())
@@ -65,6 +67,7 @@ pub(super) fn chain_hash(before: &Hash, next: &[u8]) -> Hash {
 
 /// Encodes an export record by record.
 pub struct Framer {
+    /// Hash of all bytes so far.
     chain: Hash,
     pub(super) records: u64,
     bytes: u64,
@@ -85,7 +88,7 @@ impl Framer {
         (framer, bytes.to_vec())
     }
 
-    /// Encodes a record, with its texts masked if a mask is given. One pass.
+    /// Encodes a record, with its texts masked if a mask is given. O(n).
     ///
     /// # Errors
     /// [`CodecError::TooLarge`].
@@ -97,7 +100,7 @@ impl Framer {
         let (kind, payload) = match record {
             Record::Head(head) => (RecordKind::Head, encode(head, None)?),
             Record::Member(member) => (RecordKind::Member, encode(&**member, mask)?),
-            // Facts are encode already; the caller has masked them.
+            // The caller has already encoded and masked the facts.
             Record::Facts(facts) => (RecordKind::Facts, encode(facts, mask)?),
             Record::TempFile(change) => (RecordKind::TempFile, encode(change, mask)?),
         };
@@ -112,7 +115,7 @@ impl Framer {
         self.header(RecordKind::Content, len)
     }
 
-    /// Hashes bytes of the current content. One pass.
+    /// Hashes bytes of the current content. O(n).
     pub fn part(&mut self, bytes: &[u8]) {
         self.content.update(bytes);
     }
@@ -160,7 +163,7 @@ impl Framer {
 pub struct ContentHasher(Hasher);
 
 impl ContentHasher {
-    /// Hashes the next bytes. One pass.
+    /// Hashes the next bytes. O(n).
     pub fn part(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

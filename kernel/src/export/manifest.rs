@@ -1,4 +1,4 @@
-//! Checks an export as a whole: each record by itself, and all records against each other.
+//! Checks an export as a whole: the validity of each record, and the consistency of all records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,12 @@ use dormouse_proto::temp_file::TempFileRecord;
 use super::{ExportError, Keep, Piece, Scanner};
 use crate::program::MAX_PROGRAM_BYTES;
 
-/// Upper limit for numbers in a file, so that there is room to continue from them.
+/// Upper limit for numbers in a file, so that higher numbers remain for later records.
 const MAX_NUMBER: u64 = 1 << 53;
 /// Upper limit for the highest pid of the source store: new pids continue after it, and their
 /// exports must remain importable.
-const MAX_LAST: u64 = 1 << 48;
+const MAX_PID: u64 = 1 << 48;
+/// Upper limit for counters of 32 bits, so that they can still be increased.
 const MAX_COUNT: u32 = 1 << 31;
 
 /// A complete and verified export. Contents are listed by hash; only the bytes of programs are
@@ -131,7 +132,7 @@ impl Checker {
         scanner.feed(bytes, &mut |piece| state.handle_piece(piece, visitor))
     }
 
-    /// Ends the input.
+    /// Ends the input. Returns the verified export.
     ///
     /// # Errors
     /// [`ExportError`].
@@ -141,13 +142,13 @@ impl Checker {
         let id = scanner.finish()?;
         let head = state.head.filter(|_| state.latest.is_some());
         let head = head.ok_or_else(|| ExportError::invalid("it contains no process"))?;
-        if let Some((lost, _)) = state
+        if let Some((missing, _)) = state
             .contents
             .iter()
             .find(|(_, (_, has_arrived))| !has_arrived)
         {
             return Err(ExportError::invalid(format!(
-                "content {lost} is referenced but missing"
+                "content {missing} is referenced but missing"
             )));
         }
         Ok(Manifest {
@@ -224,19 +225,19 @@ impl CheckState {
             let Record::Head(head) = record else {
                 return Err(ExportError::invalid("its first record is not a head"));
             };
-            check(head.last.0 < MAX_LAST, || {
+            ensure(head.last.0 < MAX_PID, || {
                 format!("process number {} is too high", head.last)
             })?;
             self.head = Some(head);
             return Ok(());
         };
-        check(!self.has_contents, || {
+        ensure(!self.has_contents, || {
             "a record follows contents".to_owned()
         })?;
         match record {
             Record::Head(_) => Err(ExportError::invalid("it has two heads")),
             Record::Member(member) => {
-                check(self.files.is_empty(), || {
+                ensure(self.files.is_empty(), || {
                     "a process follows temporary files".to_owned()
                 })?;
                 self.seen.add(&member, head)?;
@@ -255,11 +256,11 @@ impl CheckState {
             }
             Record::TempFile(change) => {
                 let in_order = change.number == self.files.len() as u64 + 1;
-                check(in_order, || {
+                ensure(in_order, || {
                     "a change of temporary files is missing".to_owned()
                 })?;
                 let is_counted = change.id.0 < MAX_COUNT && change.version < MAX_NUMBER;
-                check(is_counted, || {
+                ensure(is_counted, || {
                     format!("the number or version of {} is too high", change.id)
                 })?;
                 change
@@ -285,18 +286,18 @@ impl CheckState {
             .contents
             .entry(content.hash)
             .or_insert((content.len, false));
-        check(len == content.len, || {
+        ensure(len == content.len, || {
             format!("content {} has two lengths", content.hash)
         })?;
         Ok(content)
     }
 
     fn check_facts(&mut self, facts: &Facts) -> Result<(), ExportError> {
-        let of = self
+        let latest = self
             .latest
             .filter(|(pid, _)| *pid == facts.pid && self.files.is_empty());
         let (_, at) =
-            of.ok_or_else(|| ExportError::invalid("facts do not follow their process"))?;
+            latest.ok_or_else(|| ExportError::invalid("facts do not follow their process"))?;
         let (count, last) = self
             .facts
             .entry(facts.pid)
@@ -304,7 +305,7 @@ impl CheckState {
         let next = last.0.checked_add(facts.facts.len() as u64);
         let fits =
             facts.first.0 == last.0.saturating_add(1) && next.is_some_and(|next| next <= at.0);
-        check(fits, || {
+        ensure(fits, || {
             format!("facts of process {} are missing", facts.pid)
         })?;
         *count += facts.facts.len() as u64;
@@ -317,7 +318,7 @@ impl CheckState {
 #[derive(Default)]
 struct SeenProcesses {
     pids: BTreeSet<Pid>,
-    local_id: BTreeSet<Pid>,
+    local_ids: BTreeSet<Pid>,
     origins: BTreeSet<(Pid, CallId, u32)>,
 }
 
@@ -329,16 +330,16 @@ impl SeenProcesses {
         let is_first = self.pids.is_empty();
         let is_counted =
             (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&local_id.0);
-        check(is_counted, || {
+        ensure(is_counted, || {
             format!("process {pid} is not between 1 and the highest number of its store")
         })?;
-        check(member.at.0 < MAX_NUMBER, || {
+        ensure(member.at.0 < MAX_NUMBER, || {
             format!(
                 "the position of process {pid} is too high: fact {}",
                 member.at
             )
         })?;
-        check(row.exit.is_none(), || {
+        ensure(row.exit.is_none(), || {
             format!("the row of process {pid} states an exit, which only its image may state")
         })?;
         let counts = [
@@ -349,15 +350,15 @@ impl SeenProcesses {
             image.iterations,
             image.restores,
         ];
-        check(counts.iter().all(|count| *count < MAX_COUNT), || {
+        ensure(counts.iter().all(|count| *count < MAX_COUNT), || {
             format!("a counter of process {pid} is too high")
         })?;
         if is_first {
-            check(local_id == head.of, || {
+            ensure(local_id == head.of, || {
                 format!("its head names process {} as the exported one", head.of)
             })?;
         } else {
-            check(head.scope == Scope::Tree, || {
+            ensure(head.scope == Scope::Tree, || {
                 "its head names one process, and it contains more".to_owned()
             })?;
             let parent = row.parent.filter(|parent| self.pids.contains(parent));
@@ -373,16 +374,16 @@ impl SeenProcesses {
                     )));
                 }
             };
-            check(self.origins.insert((parent, call, index)), || {
+            ensure(self.origins.insert((parent, call, index)), || {
                 format!("process {pid} has the same origin as another process")
             })?;
         }
-        let is_new = self.pids.insert(pid) && self.local_id.insert(local_id);
-        check(is_new, || format!("two processes have the number {pid}"))
+        let is_new = self.pids.insert(pid) && self.local_ids.insert(local_id);
+        ensure(is_new, || format!("two processes have the number {pid}"))
     }
 }
 
-fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ExportError> {
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ExportError> {
     if holds {
         Ok(())
     } else {

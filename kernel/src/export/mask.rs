@@ -1,12 +1,11 @@
-//! Redaction of exports: a host selects bytes of a text, and they are masked.
+//! Redaction of exports: masks the bytes of each text that the host selects.
 //!
 //! A mask preserves lengths and positions: each character is replaced by one of the same length,
 //! line breaks stay, and invalid UTF-8 stays invalid. Lengths, lines, pages, sections and versions
 //! therefore stay valid, and a redacted export can be imported. Only hashes of contents change.
 //!
-//! A text is masked where it occurs literally. Other spellings of it (escaped in JSON or XML, as
-//! base64, split across two answers) are other texts. Masking does not repair JSON or programs that
-//! it makes invalid.
+//! A text is masked only if it occurs literally, not if it is escaped in JSON or XML, encoded as
+//! base64, or split across two answers. Masking may make JSON or programs invalid.
 
 use std::ops::Range;
 
@@ -14,7 +13,7 @@ use bytes::Bytes;
 
 use crate::program::Bundle;
 
-/// Selects what is masked. Called from a thread that may block, in no particular order, and
+/// Selects the bytes to mask. Called from a thread that may block, in no particular order, and
 /// possibly twice for a text: it must be deterministic.
 pub trait Redact: Send + Sync {
     /// The byte ranges to mask, in any order. A range that ends within a character covers the whole
@@ -59,10 +58,10 @@ pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, MaskErr
         mask(&mut bytes, redact.masks(MaskTarget::Program, file));
         Bytes::from(bytes)
     };
-    let bundle = Bundle::from_bytes(bytes).map_err(|_| MaskError::NoBundle)?;
+    let bundle = Bundle::from_bytes(bytes).map_err(|_| MaskError::NotABundle)?;
     Ok(bundle
         .rewritten(name, file)
-        .ok_or(MaskError::Alike)?
+        .ok_or(MaskError::DuplicateName)?
         .to_bytes())
 }
 
@@ -70,9 +69,9 @@ pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, MaskErr
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskError {
     /// The bytes are not a bundle.
-    NoBundle,
+    NotABundle,
     /// Two masked file names would be equal.
-    Alike,
+    DuplicateName,
 }
 
 /// Size of the window that is passed to [`Redact`].
@@ -96,7 +95,7 @@ impl<'a> Masker<'a> {
         }
     }
 
-    /// Adds the next bytes. Returns the bytes that are masked by now.
+    /// Adds the next bytes. Returns the bytes that are completely masked.
     #[must_use]
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.window.extend_from_slice(bytes);
@@ -109,8 +108,8 @@ impl<'a> Masker<'a> {
             None => start_of(&self.window, upto),
         };
         let masks = self.redact.masks(MaskTarget::Content, &self.window);
-        // A range that starts in the overlap is seen again in the next window, together with its
-        // end.
+        // A range that starts in the overlap is selected again in the next window, which contains
+        // its end.
         mask(
             &mut self.window,
             masks.into_iter().filter(|range| range.start < upto),
@@ -136,7 +135,7 @@ fn mask(bytes: &mut [u8], ranges: impl IntoIterator<Item = Range<usize>>) -> boo
         if range.start < end {
             let start = start_of(bytes, range.start);
             let end = end_of(bytes, end);
-            replace(&mut bytes[start..end]);
+            replace_characters(&mut bytes[start..end]);
             is_masked = true;
         }
     }
@@ -159,7 +158,7 @@ fn end_of(bytes: &[u8], at: usize) -> usize {
 
 /// Replaces each character except line breaks by one of the same length, and invalid UTF-8 by other
 /// invalid bytes.
-fn replace(bytes: &mut [u8]) {
+fn replace_characters(bytes: &mut [u8]) {
     let mut masked = Vec::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {

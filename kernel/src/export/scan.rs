@@ -1,8 +1,8 @@
-//! Reads the records of an export from its bytes; everything is verified before it is used.
+//! Reads the records of an export from its bytes, and verifies each record before it is used.
 //!
 //! At most one record is buffered. A content is passed on in parts, which are verified when the
 //! last one has arrived. The memory of all kept records together is bounded by a multiple of the
-//! bytes read, since valid hashes do not make a payload trustworthy.
+//! bytes read, since a payload with valid hashes may still be forged.
 
 use blake3::{Hash, Hasher};
 use dormouse_proto::export::{Facts, Head, Member, Record};
@@ -16,7 +16,7 @@ use super::frame::{
     BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, MAGIC, RecordKind, VERSION, begin, chain_hash,
 };
 
-/// A piece of an export.
+/// A part of an export, as the scanner reports it.
 #[derive(Debug)]
 pub enum Piece<'a> {
     /// A complete and verified record.
@@ -29,13 +29,14 @@ pub enum Piece<'a> {
     Closed(ContentHash),
 }
 
-/// Which checked processes and programs are kept.
+/// Which verified processes and programs are kept in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// All. Together they take at most the memory that [`Allowance::of`] allows for the whole file.
+    /// Processes and programs. Together they take at most the memory that [`Allowance::of`] allows
+    /// for the whole file.
     #[default]
     Processes,
-    /// Only programs. Processes are passed on one by one and dropped, as facts always are.
+    /// Only programs. Each process is passed to the visitor and then dropped, as facts always are.
     Programs,
 }
 
@@ -122,7 +123,7 @@ impl Scanner {
                         self.stage = Stage::Header;
                         return Ok(());
                     }
-                    let (kind, left) = self.header()?;
+                    let (kind, left) = self.read_header()?;
                     if kind == RecordKind::Content {
                         each(Piece::Content(left))?;
                     }
@@ -165,7 +166,7 @@ impl Scanner {
                         self.stage = Stage::Footer { kind, hash };
                         return Ok(());
                     }
-                    self.footer(&hash)?;
+                    self.check_footer(&hash)?;
                     let payload = std::mem::take(&mut self.payload);
                     if let Some(piece) = self.finish_record(kind, hash, &payload)? {
                         each(piece)?;
@@ -185,7 +186,7 @@ impl Scanner {
         }
     }
 
-    /// Ends the input. Returns the id of the export.
+    /// Ends the input. Returns the id of the export, if it is complete.
     ///
     /// # Errors
     /// [`ExportError::Truncated`], or [`ExportError::NotAnExport`] if the input is too short to
@@ -208,13 +209,13 @@ impl Scanner {
         self.bytes
     }
 
-    fn consume<'a>(&mut self, bytes: &mut &'a [u8], most: u64) -> &'a [u8] {
-        let len = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
-        let (taken, rest) = bytes.split_at(len);
+    fn consume<'a>(&mut self, bytes: &mut &'a [u8], max: u64) -> &'a [u8] {
+        let len = usize::try_from(max).unwrap_or(usize::MAX).min(bytes.len());
+        let (consumed, rest) = bytes.split_at(len);
         *bytes = rest;
         self.bytes += len as u64;
         self.allowance.extend(len as u64);
-        taken
+        consumed
     }
 
     /// Fills the buffer to `len` bytes. Returns whether it is full.
@@ -224,16 +225,16 @@ impl Scanner {
         self.buffer.len() == len
     }
 
-    /// RecordKind and length of the next record, after the hash of the header was verified.
-    fn header(&mut self) -> Result<(RecordKind, u64), ExportError> {
+    /// Verifies the hash of a header. Returns the kind and length of the record.
+    fn read_header(&mut self) -> Result<(RecordKind, u64), ExportError> {
         let header = std::mem::take(&mut self.buffer);
         let (fields, hash) = header.split_at(HEADER_BYTES - HASH_BYTES);
         self.chain = chain_hash(&self.chain, fields);
-        if self.chain != *array(hash) {
+        if self.chain != *to_array(hash) {
             return Err(ExportError::Altered { at: self.bytes });
         }
         let kind = fields[0];
-        let len = u64::from_le_bytes(*array(&fields[8..]));
+        let len = u64::from_le_bytes(*to_array(&fields[8..]));
         let Some(kind) = RecordKind::of(kind).filter(|_| fields[1..8] == [0; 7]) else {
             return Err(ExportError::Newer {
                 what: format!("a record of kind {kind}"),
@@ -255,9 +256,10 @@ impl Scanner {
         }
     }
 
-    fn footer(&mut self, payload: &Hash) -> Result<(), ExportError> {
+    /// Verifies the hash after a payload.
+    fn check_footer(&mut self, payload: &Hash) -> Result<(), ExportError> {
         self.chain = chain_hash(&self.chain, payload.as_bytes());
-        match self.chain == *array(&std::mem::take(&mut self.buffer)) {
+        match self.chain == *to_array(&std::mem::take(&mut self.buffer)) {
             true => Ok(()),
             false => Err(ExportError::Altered { at: self.bytes }),
         }
@@ -300,8 +302,8 @@ impl Scanner {
     fn check_end(&self, payload: &[u8]) -> Result<(), ExportError> {
         let (records, bytes) = payload.split_at(8);
         let stated = (
-            u64::from_le_bytes(*array(records)),
-            u64::from_le_bytes(*array(bytes)),
+            u64::from_le_bytes(*to_array(records)),
+            u64::from_le_bytes(*to_array(bytes)),
         );
         let end_bytes = HEADER_BYTES as u64 + END_BYTES + HASH_BYTES as u64;
         match stated == (self.records - 1, self.bytes - end_bytes) {
@@ -313,17 +315,17 @@ impl Scanner {
     }
 }
 
-fn array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+fn to_array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes
         .try_into()
-        .expect("parts of a header have the lengths that they are cut to")
+        .expect("the caller passes a slice of this length")
 }
 
 fn check_begin(bytes: &[u8]) -> Result<(), ExportError> {
     if bytes[..8] != MAGIC[..] {
         return Err(ExportError::NotAnExport);
     }
-    match u32::from_le_bytes(*array(&bytes[8..12])) {
+    match u32::from_le_bytes(*to_array(&bytes[8..12])) {
         VERSION if bytes[12..] == [0; 4] => Ok(()),
         VERSION => Err(ExportError::Altered {
             at: BEGIN_BYTES as u64,

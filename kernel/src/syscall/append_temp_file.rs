@@ -1,4 +1,4 @@
-//! `append_temp_file`: appends to a temporary file. Nothing is overwritten, so no version is
+//! `append_temp_file`: appends to a temporary file. Appending overwrites no text, so no version is
 //! required.
 
 use dormouse_proto::descriptor::FdError;
@@ -36,7 +36,7 @@ const PARAMETERS: [Parameter; 3] = [
     ),
 ];
 
-/// Executes a call: returns the operation for the tree's files, or an error. The content of a
+/// Executes a call: returns the operation on the tree's files, or an error. The content of a
 /// descriptor is not copied.
 #[must_use]
 pub fn append_temp_file(call: &Call<'_>) -> Outcome {
@@ -45,8 +45,8 @@ pub fn append_temp_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let id = temp_file::file(&args)?;
-    let content = temp_file::content(&args, call.table)?;
+    let id = temp_file::parse_id(&args)?;
+    let content = temp_file::parse_content(&args, call.table)?;
     Ok(temp_file::pending(
         &args,
         TempFileOp::Append { id, content },
@@ -58,12 +58,12 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 mod tests {
     use dormouse_proto::temp_file::TempId;
 
-    use super::super::temp_file::tests::{content_of_fd, op, refused};
+    use super::super::temp_file::tests::{assert_refused, content_of_fd, operation};
     use super::*;
     use dormouse_content::Content;
 
     #[test]
-    fn it_takes_a_file_and_a_content() {
+    fn a_file_and_a_content_are_required() {
         let cases = [
             (
                 r#"{"temp_file_id": "temp:2", "content": "more\n"}"#,
@@ -76,27 +76,27 @@ mod tests {
         ];
         for (args, content) in cases {
             assert_eq!(
-                op(&TOOL, args),
+                operation(&TOOL, args),
                 TempFileOp::Append {
                     id: TempId(2),
                     content
                 }
             );
         }
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"content": "a"}"#,
             "invalid_parameter",
             "'temp_file_id' is missing",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"temp_file_id": "temp:1"}"#,
             "invalid_parameter",
             "'content' is missing",
         );
         let with_version = r#"{"temp_file_id": "temp:1", "content": "a", "version": 1}"#;
-        refused(
+        assert_refused(
             &TOOL,
             with_version,
             "invalid_parameter",

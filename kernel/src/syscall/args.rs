@@ -42,10 +42,10 @@ impl Args {
     /// # Errors
     /// `invalid_parameter`: not a JSON object, an unknown parameter, or a wrong type.
     pub(super) fn parse(tool: &'static Tool, text: &str) -> Result<Self, FdError> {
-        Self::of(tool.name, tool.parameters, OfferedParameters::ALL, text)
+        Self::parse_with(tool.name, tool.parameters, OfferedParameters::ALL, text)
     }
 
-    /// Parses arguments for a process of `program`, which may lack some parameters.
+    /// Parses arguments for a process of `program`, to which some parameters may not be offered.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -54,7 +54,7 @@ impl Args {
         program: &Program,
         text: &str,
     ) -> Result<Self, FdError> {
-        Self::of(
+        Self::parse_with(
             tool.name,
             tool.parameters,
             TOOL_SET.offered_parameters(program),
@@ -62,7 +62,11 @@ impl Args {
         )
     }
 
-    pub(super) fn of(
+    /// Parses arguments against a list of parameters.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub(super) fn parse_with(
         tool: &'static str,
         parameters: &'static [Parameter],
         offered: OfferedParameters,
@@ -80,7 +84,7 @@ impl Args {
             Ok(_) => {
                 return Err(args.invalid(format!(
                     "The arguments of {tool} must be a JSON object. {}",
-                    args.accepts()
+                    args.list_accepted()
                 )));
             }
             Err(error) => {
@@ -91,8 +95,8 @@ impl Args {
             .get("fd")
             .map(|fd| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned));
         for (name, value) in &object {
-            let Parameter { name, kind, .. } = args.parameter(name)?;
-            let Some(arg) = read(value, *kind) else {
+            let Parameter { name, kind, .. } = args.find_parameter(name)?;
+            let Some(arg) = convert(value, *kind) else {
                 return Err(args.invalid(format!(
                     "Parameter '{name}' must be {}, not {value}.",
                     kind.accepted()
@@ -103,7 +107,8 @@ impl Args {
         Ok(args)
     }
 
-    fn parameter(&self, name: &str) -> Result<&'static Parameter, FdError> {
+    /// Looks a parameter up by name.
+    fn find_parameter(&self, name: &str) -> Result<&'static Parameter, FdError> {
         let known = self
             .parameters
             .iter()
@@ -112,20 +117,21 @@ impl Args {
             return Ok(parameter);
         }
         let listed = parameter::names(self.parameters, self.offered);
-        let alike = listed.map(|known| (strsim::jaro(known, name), known));
-        let nearest = alike
+        let candidates = listed.map(|known| (strsim::jaro(known, name), known));
+        let nearest = candidates
             .max_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(likeness, _)| *likeness > 0.8);
+            .filter(|(similarity, _)| *similarity > 0.8);
         let hint = nearest
             .map(|(_, known)| format!(" Did you mean '{known}'?"))
             .unwrap_or_default();
         Err(self.invalid(format!(
             "Unknown parameter '{name}'.{hint} {}",
-            self.accepts()
+            self.list_accepted()
         )))
     }
 
-    fn accepts(&self) -> String {
+    /// The sentence of an error that lists the accepted parameters.
+    fn list_accepted(&self) -> String {
         let names: Vec<_> = parameter::names(self.parameters, self.offered).collect();
         if names.is_empty() {
             return format!("{} takes no parameters.", self.tool);
@@ -133,8 +139,9 @@ impl Args {
         format!("{} accepts: {}.", self.tool, names.join(", "))
     }
 
-    /// Arguments that contain only a descriptor, for descriptors that are not named by a call.
-    pub(super) fn about(fd: &str) -> Self {
+    /// Creates arguments that contain only a descriptor, for errors about a descriptor that is not
+    /// an argument of a call.
+    pub(super) fn for_descriptor(fd: &str) -> Self {
         Self {
             tool: "",
             parameters: &[],
@@ -167,7 +174,7 @@ impl Args {
         }
     }
 
-    /// Uses the argument `key` as the descriptor if there is no `fd`.
+    /// Uses the argument `key` as the descriptor if the call has no `fd`.
     pub(super) fn with_fd_by(mut self, key: &'static str) -> Self {
         if self.fd.is_none()
             && let Some(Arg::Text(name)) = self.given.remove(key)
@@ -219,7 +226,7 @@ impl Args {
     pub(super) fn missing(&self, key: &str, what: &str) -> FdError {
         self.invalid(format!(
             "Parameter '{key}' is missing: {what}. {}",
-            self.accepts()
+            self.list_accepted()
         ))
     }
 
@@ -274,14 +281,15 @@ impl Args {
     }
 }
 
-fn read(value: &Value, kind: ParameterKind) -> Option<Arg> {
+/// Converts a value to the type of its parameter. `None` if it has another type.
+fn convert(value: &Value, kind: ParameterKind) -> Option<Arg> {
     match (kind, value) {
         (ParameterKind::Text | ParameterKind::Word, Value::String(text)) => {
             Some(Arg::Text(text.clone()))
         }
         (ParameterKind::Word, Value::Number(number)) => Some(Arg::Text(number.to_string())),
-        (ParameterKind::Integer, Value::Number(number)) => integer(number).map(Arg::Integer),
-        (ParameterKind::Integer, Value::String(text)) => decimal(text).map(Arg::Integer),
+        (ParameterKind::Integer, Value::Number(number)) => to_integer(number).map(Arg::Integer),
+        (ParameterKind::Integer, Value::String(text)) => parse_decimal(text).map(Arg::Integer),
         (ParameterKind::Flag, Value::Bool(flag)) => Some(Arg::Flag(*flag)),
         (ParameterKind::Flag, Value::String(text)) => text.parse().ok().map(Arg::Flag),
         (ParameterKind::List(_), Value::Array(items)) => Some(Arg::List(items.clone())),
@@ -289,21 +297,22 @@ fn read(value: &Value, kind: ParameterKind) -> Option<Arg> {
     }
 }
 
-/// An integer. `2.0` counts as one, since JSON has one number type. The conversion saturates.
-fn integer(number: &serde_json::Number) -> Option<i64> {
+/// Converts a JSON number to an integer. `2.0` is accepted, since JSON has only one number type.
+/// The conversion saturates.
+fn to_integer(number: &serde_json::Number) -> Option<i64> {
     let whole = |float: f64| (float.fract() == 0.0).then_some(float as i64);
     number.as_i64().or_else(|| number.as_f64().and_then(whole))
 }
 
-fn decimal(text: &str) -> Option<i64> {
+fn parse_decimal(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let beyond = if digits.len() < text.len() {
+    let limit = if digits.len() < text.len() {
         i64::MIN
     } else {
         i64::MAX
     };
-    is_decimal.then(|| text.parse().unwrap_or(beyond))
+    is_decimal.then(|| text.parse().unwrap_or(limit))
 }
 
 #[cfg(test)]
@@ -317,7 +326,7 @@ mod tests {
     ];
 
     fn parse(json: &str) -> Result<Args, FdError> {
-        Args::of("t", &PARAMETERS, OfferedParameters::ALL, json)
+        Args::parse_with("t", &PARAMETERS, OfferedParameters::ALL, json)
     }
 
     #[test]

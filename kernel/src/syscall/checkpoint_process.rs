@@ -36,14 +36,14 @@ nothing, whatever you hold.";
 /// # Errors
 /// [`CheckpointError::Arguments`].
 pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
-    let wrong =
+    let to_checkpoint_error =
         |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
-    let args = Args::parse(&TOOL, args).map_err(wrong)?;
+    let args = Args::parse(&TOOL, args).map_err(to_checkpoint_error)?;
     match args.has(LABEL) {
         true => args
             .label(LABEL, "what the point is called")
             .map(Arc::from)
-            .map_err(wrong),
+            .map_err(to_checkpoint_error),
         false => Ok("".into()),
     }
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_may_be_given() {
+    fn the_label_is_optional_and_checked() {
         assert_eq!(label("{}"), Ok("".into()));
         assert_eq!(
             label(r#"{"label": "before the rewrite"}"#),

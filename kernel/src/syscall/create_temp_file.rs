@@ -34,7 +34,7 @@ const PARAMETERS: [Parameter; 2] = [
     ),
 ];
 
-/// Executes a call: returns the operation for the tree's files, or an error. The content of a
+/// Executes a call: returns the operation on the tree's files, or an error. The content of a
 /// descriptor is not copied.
 #[must_use]
 pub fn create_temp_file(call: &Call<'_>) -> Outcome {
@@ -43,7 +43,7 @@ pub fn create_temp_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let content = temp_file::content(&args, call.table)?;
+    let content = temp_file::parse_content(&args, call.table)?;
     Ok(temp_file::pending(
         &args,
         TempFileOp::Create { content },
@@ -53,13 +53,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::temp_file::tests::{content_of_fd, op, refused};
+    use super::super::temp_file::tests::{assert_refused, content_of_fd, operation};
     use super::*;
     use dormouse_content::Content;
 
     #[test]
-    fn it_takes_a_text_or_a_descriptor() {
-        let created = |args: &str| match op(&TOOL, args) {
+    fn the_content_is_a_text_or_a_descriptor() {
+        let created = |args: &str| match operation(&TOOL, args) {
             TempFileOp::Create { content } => content,
             other => panic!("{args}: {other:?}"),
         };
@@ -68,36 +68,36 @@ mod tests {
             Content::new("a < b\n")
         );
         assert_eq!(created(r#"{"content": ""}"#), Content::new(""));
-        let taken = created(r#"{"fd": "fd-1"}"#);
+        let from_descriptor = created(r#"{"fd": "fd-1"}"#);
         assert_eq!(
-            taken.unbounded().bytes().unwrap().as_ptr(),
+            from_descriptor.unbounded().bytes().unwrap().as_ptr(),
             content_of_fd().unbounded().bytes().unwrap().as_ptr(),
             "not a copy"
         );
     }
 
     #[test]
-    fn anything_else_is_refused() {
-        refused(&TOOL, "{}", "invalid_parameter", "'content' is missing");
-        refused(
+    fn other_arguments_are_refused() {
+        assert_refused(&TOOL, "{}", "invalid_parameter", "'content' is missing");
+        assert_refused(
             &TOOL,
             r#"{"content": "a", "fd": "fd:1"}"#,
             "invalid_parameter",
             "not both",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"content": 1}"#,
             "invalid_parameter",
             "'content' must be a string",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"fd": "fd:7"}"#,
             "not_found",
             "File descriptor fd:7 not found",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"content": "a", "temp_file_id": "temp:1"}"#,
             "invalid_parameter",

@@ -5,7 +5,7 @@ use dormouse_proto::record::Annotation;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::get_fd_section::find;
+use super::get_fd_section::parse_section;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `delete_fd_section` as a tool.
@@ -37,7 +37,7 @@ pub fn delete_fd_section(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
-    let (ref_id, section) = find(&args, &entry.notes)?;
+    let (ref_id, section) = parse_section(&args, &entry.notes)?;
     let answer = view::unmarked(&id, ref_id, section);
     Ok(Outcome::Annotated {
         note: Annotation::Unmarked {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_gone_once_it_is_deleted() {
+    fn a_deleted_mark_no_longer_exists() {
         let mut table = Table::new();
         table.insert(
             table.next_id(),

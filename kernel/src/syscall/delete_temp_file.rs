@@ -33,7 +33,7 @@ const PARAMETERS: [Parameter; 2] = [
     .at_least(1),
 ];
 
-/// Executes a call: returns the operation for the tree's files, or an error.
+/// Executes a call: returns the operation on the tree's files, or an error.
 #[must_use]
 pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -41,8 +41,8 @@ pub fn delete_temp_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let id = temp_file::file(&args)?;
-    let version = temp_file::version(&args)?;
+    let id = temp_file::parse_id(&args)?;
+    let version = temp_file::parse_version(&args)?;
     Ok(temp_file::pending(
         &args,
         TempFileOp::Delete { id, version },
@@ -54,37 +54,37 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 mod tests {
     use dormouse_proto::temp_file::TempId;
 
-    use super::super::temp_file::tests::{op, refused};
+    use super::super::temp_file::tests::{assert_refused, operation};
     use super::*;
 
     #[test]
-    fn a_version_is_asked_for_only_where_it_is_given() {
+    fn the_version_is_optional() {
         let cases = [
             (r#"{"temp_file_id": "temp:1"}"#, None),
             (r#"{"temp_file_id": "temp:1", "version": 4}"#, Some(4)),
         ];
         for (args, version) in cases {
             assert_eq!(
-                op(&TOOL, args),
+                operation(&TOOL, args),
                 TempFileOp::Delete {
                     id: TempId(1),
                     version
                 }
             );
         }
-        refused(
+        assert_refused(
             &TOOL,
             "{}",
             "invalid_parameter",
             "'temp_file_id' is missing",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"temp_file_id": "temp:1", "version": 0}"#,
             "invalid_range",
             "count from 1",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"temp_file_id": "temp:1", "fd": "fd:1"}"#,
             "invalid_parameter",

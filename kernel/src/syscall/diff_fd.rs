@@ -30,7 +30,7 @@ const CONTEXT_LINES: i64 = 3;
 /// Maximum number of context lines.
 const MAX_CONTEXT_LINES: i64 = 100;
 
-/// Cost of a comparison relative to a pass over the bytes, for the quota.
+/// Cost of a comparison for the quota, as a multiple of the cost of reading the bytes once.
 const PASSES: usize = 8;
 /// Limits for one side of a comparison.
 const MAX_SIDE_BYTES: u64 = 64 << 20;
@@ -59,9 +59,9 @@ const PARAMETERS: [Parameter; 5] = [
 ];
 
 /// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
-/// Costs about eight passes over both contents, more if they differ much (1.3 s for two texts of
-/// 500,000 lines in different order), and about 50 bytes of memory per line. A running comparison
-/// cannot be cancelled.
+/// Takes about as long as reading both contents eight times, longer if they differ much (1.3 s for
+/// two texts of 500,000 lines in different order), and about 50 bytes of memory per line. A running
+/// comparison cannot be cancelled.
 #[must_use]
 pub fn diff_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -69,9 +69,9 @@ pub fn diff_fd(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let context = context(&args)?;
-    let (a, before) = side(&args, "a", call)?;
-    let (b, after) = side(&args, "b", call)?;
+    let context = parse_context(&args)?;
+    let (a, before) = read_side(&args, "a", call)?;
+    let (b, after) = read_side(&args, "b", call)?;
     let work = before
         .len()
         .saturating_add(after.len())
@@ -102,7 +102,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
             .map_err(|error| args.unreadable(error))?;
         return Ok(Outcome::Opened(Box::new(new)));
     }
-    let shown = beginning(&text, call.settings.max_read_chars);
+    let shown = truncate_to_lines(&text, call.settings.max_read_chars);
     let differences = Differences {
         added,
         removed,
@@ -112,22 +112,22 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     Ok(Outcome::Answer(view::differences(&a, &b, differences)))
 }
 
-/// Id and text of one side.
-fn side(
+/// Reads one side of the comparison. Returns its id and text.
+fn read_side(
     args: &Args,
     key: &'static str,
     call: &Call<'_>,
 ) -> Result<(String, bytestring::ByteString), FdError> {
     let requested = args.required_text(key, "a descriptor, such as \"fd:1\"")?;
-    let about = |error: FdError| FdError {
+    let with_fd = |error: FdError| FdError {
         fd: Some(requested.to_owned()),
         ..error
     };
     let (id, entry) = call.table.resolve(requested)?;
-    let view = form::view(args, entry, form::requested(args), call).map_err(about)?;
-    let unreadable = |error| about(args.unreadable(error));
+    let view = form::view(args, entry, form::requested(args), call).map_err(with_fd)?;
+    let unreadable = |error| with_fd(args.unreadable(error));
     if view.content.is_binary().map_err(unreadable)? {
-        return Err(about(args.invalid(format!(
+        return Err(with_fd(args.invalid(format!(
             "{id} is binary: only text can be compared line by line."
         ))));
     }
@@ -139,12 +139,12 @@ fn side(
              bytes are compared. Make parts of it descriptors first: read_fd with \
              extract_to_new_fd=true."
         );
-        return Err(about(args.invalid(message)));
+        return Err(with_fd(args.invalid(message)));
     }
     Ok((id.to_string(), view.content.text().map_err(unreadable)?))
 }
 
-fn context(args: &Args) -> Result<u32, FdError> {
+fn parse_context(args: &Args) -> Result<u32, FdError> {
     let requested = args.integer("context").unwrap_or(CONTEXT_LINES);
     let in_range = u32::try_from(requested)
         .ok()
@@ -155,9 +155,9 @@ fn context(args: &Args) -> Result<u32, FdError> {
     })
 }
 
-/// The leading whole lines that fit into `max_chars`; a part of the first line if that alone does
+/// The first whole lines that fit `max_chars` characters, or a part of the first line if that does
 /// not fit.
-fn beginning(text: &str, max_chars: u64) -> &str {
+fn truncate_to_lines(text: &str, max_chars: u64) -> &str {
     let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
     match text.char_indices().nth(max_chars) {
         None => text,
@@ -199,8 +199,12 @@ mod tests {
         ))
     }
 
-    /// The attributes and the text of an answer.
-    fn shown(contents: &[&[u8]], args: &str, settings: &DescriptorSettings) -> (String, String) {
+    /// Returns the attributes and the text of an answer.
+    fn answer_parts(
+        contents: &[&[u8]],
+        args: &str,
+        settings: &DescriptorSettings,
+    ) -> (String, String) {
         let xml = outcome(contents, args, settings)
             .answer()
             .unwrap()
@@ -221,10 +225,10 @@ mod tests {
     #[test]
     fn differences_are_shown_with_line_counts() {
         let (a, b) = (b"one\ntwo\nthree\n", b"one\n2\nthree\nfour\n");
-        let (attributes, text) = shown(&[a, b], BOTH, &DescriptorSettings::default());
+        let (attributes, text) = answer_parts(&[a, b], BOTH, &DescriptorSettings::default());
         assert_eq!(attributes, "a=fd:1 b=fd:2 added=2 removed=1 complete=true");
         assert_eq!(text, "@@ -1,3 +1,4 @@\n one\n-two\n+2\n three\n+four\n");
-        let (attributes, text) = shown(&[a, a], BOTH, &DescriptorSettings::default());
+        let (attributes, text) = answer_parts(&[a, a], BOTH, &DescriptorSettings::default());
         assert_eq!(
             (&*attributes, &*text),
             ("a=fd:1 b=fd:2 added=0 removed=0 complete=true", "")
@@ -238,7 +242,7 @@ mod tests {
             ..DescriptorSettings::default()
         };
         let (a, b) = (b"x\n".repeat(20), b"\xc3\xa9\n".repeat(20));
-        let (attributes, text) = shown(&[&a, &b], BOTH, &settings);
+        let (attributes, text) = answer_parts(&[&a, &b], BOTH, &settings);
         assert!(
             attributes.ends_with("added=20 removed=20 complete=false"),
             "{attributes}"
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn json_is_compared_reformatted_on_request() {
         let (a, b): (&[u8], &[u8]) = (br#"{"a":1,"b":2}"#, br#"{"a":1,"b":3}"#);
-        let (_, text) = shown(
+        let (_, text) = answer_parts(
             &[a, b],
             "{'a':'fd:1','b':'fd:2','pretty':true,'context':0}",
             &DescriptorSettings::default(),
@@ -289,15 +293,15 @@ mod tests {
         };
         let long = "\n".repeat(usize::try_from(MAX_SIDE_LINES).unwrap() + 1);
         assert!(answer("", &long).contains("at most 500000 lines"));
-        // Every second line is another, and all of them are different: a search for common runs
-        // would be quadratic.
+        // Every second line differs, and all lines are distinct. A search for common runs of lines
+        // would take quadratic time.
         let lines = |word: &str| {
             (0..40_000)
                 .map(|n| format!("{n}\n{word} {n}\n"))
                 .collect::<String>()
         };
         assert!(answer(&lines("a"), &lines("b")).contains("complete=\"false\""));
-        // Room for lines is not reserved by a guess.
+        // Memory for lines is not reserved from an estimate, which this text would mislead.
         let deceptive = "\n".repeat(20) + &"x".repeat(1 << 20);
         assert!(answer(&deceptive, &deceptive).contains("added=\"0\""));
     }

@@ -1,10 +1,10 @@
 //! `fd_to_file`: writes a content or a part of it to a file.
 //!
 //! The tool only describes the write; the host performs it under the user's permissions. The bytes
-//! are written exactly, even where other characters were shown in their place, and their length is
-//! not limited. A whole binary content is written as raw bytes, a part of it as a part of its
-//! base64 text. JSON is written reformatted if the call requests it; a part is also written
-//! reformatted if reading shows it so, since its lines were counted there.
+//! are written exactly, even if the model saw other characters in their place, and their length is
+//! not limited. A whole binary content is written as raw bytes; a part of it is written as a part
+//! of its base64 text. JSON is written reformatted if the call requests it. A part is also written
+//! reformatted if `read_fd` shows it reformatted, since the model counted its lines there.
 
 use bytes::Bytes;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
@@ -98,11 +98,12 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let path = args
         .required_text("file_path", "the file to write to")?
         .to_owned();
-    let mode = write_mode(&args)?;
+    let mode = parse_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
     let (fd, entry) = call.table.resolve(requested)?;
-    let exact = (selection == Selection::All).then_some(Form::Plain);
-    let view = form::view(&args, entry, form::requested(&args).or(exact), call)?;
+    // Unlike a part, the whole content is not reformatted by default.
+    let default_form = (selection == Selection::All).then_some(Form::Plain);
+    let view = form::view(&args, entry, form::requested(&args).or(default_form), call)?;
     let content = match selection {
         Selection::All => view.content.clone(),
         part => {
@@ -114,12 +115,12 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         }
     };
     let bytes = content.bytes().map_err(|error| args.unreadable(error))?;
-    let lines = lines_of(&bytes);
+    let lines = count_lines(&bytes);
     let write = FileWrite {
         path,
         bytes,
         mode,
-        presence: presence(&args),
+        presence: parse_presence(&args),
     };
     Ok(Outcome::Write(PendingWrite {
         write,
@@ -130,13 +131,16 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }))
 }
 
-/// Whether the write is idempotent. The descriptor need not exist any more.
+/// Whether executing the call twice writes the same file. Depends only on the arguments, since the
+/// descriptor may no longer exist.
 fn is_repeatable(args: &str) -> bool {
     let args = Args::parse(&TOOL, args);
-    args.is_ok_and(|args| write_mode(&args).is_ok_and(|mode| mode.is_repeatable(presence(&args))))
+    args.is_ok_and(|args| {
+        parse_mode(&args).is_ok_and(|mode| mode.is_repeatable(parse_presence(&args)))
+    })
 }
 
-fn write_mode(args: &Args) -> Result<WriteMode, FdError> {
+fn parse_mode(args: &Args) -> Result<WriteMode, FdError> {
     let line = args.integer("insert_at_line");
     match (args.text("mode").unwrap_or("write"), line) {
         ("write", None) => Ok(WriteMode::Write),
@@ -161,7 +165,7 @@ fn write_mode(args: &Args) -> Result<WriteMode, FdError> {
     }
 }
 
-fn presence(args: &Args) -> Presence {
+fn parse_presence(args: &Args) -> Presence {
     match (
         args.flag("create").unwrap_or(true),
         args.flag("exist_ok").unwrap_or(true),
@@ -173,9 +177,9 @@ fn presence(args: &Args) -> Presence {
     }
 }
 
-/// Number of lines, counted as everywhere: a final LF starts no further line, and empty content is
-/// one line.
-fn lines_of(bytes: &Bytes) -> u64 {
+/// Number of lines, counted in the same way as by all tools: a final LF starts no further line, and
+/// empty content has one line.
+fn count_lines(bytes: &Bytes) -> u64 {
     let feeds = memchr::memchr_iter(b'\n', bytes).count() as u64;
     feeds + u64::from(bytes.last() != Some(&b'\n'))
 }

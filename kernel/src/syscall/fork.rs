@@ -44,10 +44,10 @@ fn bound_prompts(program: &Program, draft: &mut SpecDraft) {
     prompts["maxItems"] = program.limits().max_fork_children.into();
 }
 
-/// The prompts of a call.
+/// Parses the prompts of a call.
 ///
 /// # Errors
-/// There are no prompts, more than `max_children`, or invalid arguments.
+/// The arguments are invalid, or have no prompts or more than `max_children`.
 pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
     let args = Args::parse(&TOOL, args)?;
     let items = args.list(PROMPTS);
@@ -77,10 +77,11 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
     items.iter().map(text).collect()
 }
 
-/// Number of children of a checked call. It is queried at each child's end, so no prompt is parsed.
+/// Number of children of a checked call. It is called whenever a child ends, so it does not copy
+/// the prompts.
 #[must_use]
 pub fn count(args: &str) -> usize {
-    // The last of duplicate keys counts, as it did when the call was checked.
+    // As in the check of the call, the last of duplicate keys counts.
     let given = serde_json::from_str::<BTreeMap<String, Vec<IgnoredAny>>>(args).ok();
     given
         .and_then(|given| given.get(PROMPTS).map(Vec::len))

@@ -19,7 +19,8 @@ pub(super) fn requested(args: &Args) -> Option<Form> {
 /// The descriptor in the requested or the default form.
 ///
 /// # Errors
-/// `invalid_parameter` if reformatted JSON was requested and there is none. `content_unreadable`.
+/// `invalid_parameter` if reformatted JSON was requested and the content is not JSON.
+/// `content_unreadable`.
 pub(super) fn view<'a>(
     args: &Args,
     entry: Cow<'a, Entry<Content>>,
@@ -96,7 +97,7 @@ mod tests {
         )
     }
 
-    /// The text of an answer and what it says of its form.
+    /// Returns the text of an answer and its attribute `pretty`.
     fn shown(outcome: &Outcome) -> (String, Option<String>) {
         let xml = outcome.answer().unwrap().text.to_string();
         let document = Document::parse(&xml).unwrap();
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_is_written_exactly_unless_the_call_says_otherwise() {
+    fn the_whole_content_is_written_exactly_unless_the_call_requests_json() {
         let cases = [
             (false, "", JSON, None),
             (true, "", JSON, Some("false")),
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_finds_places_of_the_view() {
+    fn a_search_states_positions_in_the_shown_form() {
         let cases = [
             (false, ",'pretty':true", "line=\"5\""),
             (true, "", "line=\"5\""),
@@ -210,8 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_of_all_finds_places_of_the_view_that_it_asks_for_and_plain_text_where_there_is_none()
-     {
+    fn a_search_of_all_uses_the_requested_form_and_plain_text_for_other_contents() {
         let mut table = table(JSON.as_bytes());
         table.insert(
             table.next_id(),

@@ -23,7 +23,7 @@ pub const TOOL: Tool = Tool {
 };
 
 /// Maximum number of sections that an error lists.
-const MAX_NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked with \
 mark_fd_section. With `extract_to_new_fd` it becomes a new descriptor and only its name is \
@@ -48,10 +48,10 @@ pub fn get_fd_section(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
-    let (ref_id, section) = find(&args, &entry.notes)?;
+    let (ref_id, section) = parse_section(&args, &entry.notes)?;
     let unreadable = |error| args.unreadable(error);
     let view = call.default_view(entry).map_err(unreadable)?;
-    let chosen = lines(section).resolve(&args, &view)?;
+    let chosen = select_lines(section).resolve(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
         return extract(call, &id, &view, chosen).map_err(unreadable);
     }
@@ -76,33 +76,40 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 /// The section that the argument `ref_id` names.
 ///
 /// # Errors
-/// `invalid_parameter`: it is missing. `not_found`: as [`marked`].
-pub(super) fn find<'a>(args: &'a Args, notes: &Annotations) -> Result<(&'a str, Section), FdError> {
+/// `invalid_parameter`: it is missing. `not_found`: as [`find_section`].
+pub(super) fn parse_section<'a>(
+    args: &'a Args,
+    notes: &Annotations,
+) -> Result<(&'a str, Section), FdError> {
     let ref_id = args.required_text("ref_id", "the section's id")?;
-    marked(args, notes, ref_id).map(|section| (ref_id, section))
+    find_section(args, notes, ref_id).map(|section| (ref_id, section))
 }
 
 /// The section with this id.
 ///
 /// # Errors
 /// `not_found`, with a list of the sections.
-pub(super) fn marked(args: &Args, notes: &Annotations, ref_id: &str) -> Result<Section, FdError> {
+pub(super) fn find_section(
+    args: &Args,
+    notes: &Annotations,
+    ref_id: &str,
+) -> Result<Section, FdError> {
     notes.sections.get(ref_id).copied().ok_or_else(|| {
-        let message = format!("There is no section '{ref_id}'. {}", known(notes));
+        let message = format!("There is no section '{ref_id}'. {}", list_sections(notes));
         args.error(FdErrorKind::NotFound, message)
     })
 }
 
-fn known(notes: &Annotations) -> String {
+fn list_sections(notes: &Annotations) -> String {
     let named: Vec<_> = notes
         .sections
         .keys()
-        .take(MAX_NAMED)
+        .take(MAX_LISTED)
         .map(|id| &**id)
         .collect();
     match notes.sections.len() {
         0 => "None is marked in this descriptor: mark_fd_section marks lines.".to_owned(),
-        count if count > MAX_NAMED => {
+        count if count > MAX_LISTED => {
             format!(
                 "There are {count}, among them {}. list_fd_sections lists them all.",
                 named.join(", ")
@@ -112,8 +119,8 @@ fn known(notes: &Annotations) -> String {
     }
 }
 
-/// The selection of a section's lines.
-pub(super) fn lines(section: Section) -> Selection {
+/// Creates the selection of a section's lines.
+pub(super) fn select_lines(section: Section) -> Selection {
     let [first, last] =
         [section.start_line, section.end_line].map(|line| i64::try_from(line).unwrap_or(i64::MAX));
     Selection::LineRange {
@@ -185,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_section_is_bounded_and_says_which_lines_are_left() {
+    fn a_long_section_is_limited_and_the_answer_states_the_remaining_lines() {
         let xml = shown("{'fd':'fd:1','ref_id':'bug'}", 5);
         assert!(
             xml.contains("start=\"2\" count=\"1\"") && xml.ends_with(">two\n</fd_content>"),
@@ -227,7 +234,7 @@ mod tests {
         );
         assert!(error(&table, "{'fd':'fd:1'}").contains("'ref_id' is missing"));
         assert!(error(&table, "{'fd':'fd:2','ref_id':'bug'}").contains("fd:2 not found"));
-        for number in 0..MAX_NAMED {
+        for number in 0..MAX_LISTED {
             let section = Section {
                 start_line: 1,
                 end_line: 1,

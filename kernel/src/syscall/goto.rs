@@ -37,17 +37,18 @@ conversation, and your own message follows it. The number of a message stands be
 /// # Errors
 /// [`GotoError::Arguments`].
 pub fn arguments(args: &str) -> Result<GotoArguments, GotoError> {
-    let wrong = |error: dormouse_proto::descriptor::FdError| GotoError::Arguments(error.message);
-    let args = Args::parse(&TOOL, args).map_err(wrong)?;
+    let to_goto_error =
+        |error: dormouse_proto::descriptor::FdError| GotoError::Arguments(error.message);
+    let args = Args::parse(&TOOL, args).map_err(to_goto_error)?;
     let position = args
         .required_text("position", "the message to go back to, such as \"msg:3\"")
-        .map_err(wrong)?;
+        .map_err(to_goto_error)?;
     let message = args
         .required_text(
             "message",
             "what you need to know there, and what to do next",
         )
-        .map_err(wrong)?;
+        .map_err(to_goto_error)?;
     check_goto_message(message)?;
     Ok(GotoArguments {
         position: position.to_owned(),
@@ -60,10 +61,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_arguments_must_be_there_and_nothing_else() {
-        let taken = arguments(r#"{"position": "msg:3", "message": "again"}"#);
+    fn exactly_both_arguments_are_accepted() {
+        let parsed = arguments(r#"{"position": "msg:3", "message": "again"}"#);
         assert_eq!(
-            taken,
+            parsed,
             Ok(GotoArguments {
                 position: "msg:3".into(),
                 message: "again".into()

@@ -1,9 +1,9 @@
-//! Handles: `{{fd:3}}`, or a part such as `{{fd:3 lines 10-40}}`, as an argument in place of text
-//! that the model would have to repeat.
+//! Expands handles in the arguments of a call. A handle, such as `{{fd:3}}` or `{{fd:3 lines
+//! 10-40}}`, represents the content of a descriptor, so that the model does not have to repeat it.
 //!
-//! A handle is a whole JSON string, never a part of one. Braces around anything that is not the
-//! syntax of a descriptor are text, since templates look like that; braces around a descriptor that
-//! does not exist are an error.
+//! A handle is a whole JSON string, never a part of one. If the text in the braces does not have
+//! the syntax of a descriptor, it stays as it is, since templates use such braces. If it names a
+//! descriptor that does not exist, the call is refused.
 
 use dormouse_machine::tool::may_hold_handle;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
@@ -15,13 +15,13 @@ use super::part::{PARTS, PartReference};
 /// Limit for the bytes that handles add to the arguments of one call.
 const MAX_EXPANDED_BYTES: usize = 16 << 20;
 
-/// Replaces every handle by the text of its descriptor, or by the base64 of binary content;
-/// everything else stays unchanged. `None` if there is no handle. Costs a pass over the arguments
-/// plus the inserted bytes.
+/// Replaces every handle by the text of its descriptor, or by the base64 text of binary content.
+/// All other bytes stay unchanged. `None` if there is no handle. O(n) in the arguments and the
+/// inserted bytes.
 ///
 /// # Errors
-/// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that resolves to
-/// nothing or to too much.
+/// `not_found`, `invalid_page`, `invalid_range`, `invalid_parameter`: a handle that does not
+/// resolve, or whose content is too long.
 pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     let args = call.args;
     // Invalid JSON is reported by the tool itself, which knows its schema.
@@ -37,7 +37,7 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     let mut at = 0;
     while let Some(found) = memchr::memchr(b'"', &args.as_bytes()[at..]) {
         let start = at + found;
-        let (text, len) = string(&args[start..]);
+        let (text, len) = parse_string(&args[start..]);
         at = start + len;
         let is_key = args[at..].trim_start().starts_with(':');
         if let Some(replacement) = text
@@ -52,9 +52,9 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     Ok((copied > 0).then(|| expanded + &args[copied..]))
 }
 
-/// The string at the start of valid JSON, and its length as written. `None` if it is not valid
-/// Unicode, such as an unpaired surrogate.
-fn string(json: &str) -> (Option<String>, usize) {
+/// Parses the string at the start of valid JSON. Returns it with its length in the JSON text. The
+/// string is `None` if it is not valid Unicode, such as an unpaired surrogate.
+fn parse_string(json: &str) -> (Option<String>, usize) {
     let mut values = serde_json::Deserializer::from_str(json).into_iter::<IgnoredAny>();
     values.next();
     let len = values.byte_offset();
@@ -73,7 +73,7 @@ impl Expansion<'_> {
             .strip_prefix("{{")
             .and_then(|rest| rest.strip_suffix("}}"))
             .map(str::trim);
-        // Two handles in a row are text that contains handles.
+        // A string with two handles is not itself a handle.
         let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else {
             return Ok(None);
         };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_that_is_a_handle_is_replaced_wherever_it_stands() {
+    fn a_string_that_is_a_handle_is_replaced_at_any_depth() {
         let cases = [
             ("{{fd:1}}", "one\ntwo\nthree \"é\"\n"),
             ("{{ fd-1 }}", "one\ntwo\nthree \"é\"\n"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_stays_as_it_is_written() {
+    fn other_strings_and_keys_stay_unchanged() {
         for text in [
             "{{user.name}}",
             "see {{fd:1}}",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_around_a_handle_stays_as_it_is_written() {
+    fn the_text_around_a_handle_stays_unchanged() {
         let cases = [
             (
                 r#" {"n": [123456789012345678901234567890, 1.50e3, -0], "x" : "{{fd:1 line 2}}", "x":"\u0041\/"} "#,

@@ -1,16 +1,16 @@
-//! The instructions on descriptors in the system prompt: exactly the tools that a process has, with
-//! one example each.
+//! Writes the instructions on descriptors for the system prompt. They contain one example of each
+//! tool that the process has, and mention no other tool.
 //!
-//! Every request of every process contains this text, so nothing from the tools' own descriptions
-//! is repeated.
+//! Every request of every process contains this text, so it does not repeat the descriptions of the
+//! tools.
 
 use super::TOOLS;
 use crate::program::Program;
 
-/// A line of the instructions, with the tool that it depends on.
-type Line = (&'static str, &'static str);
+/// The tool that must be enabled, and a line of the instructions that concerns it.
+type Tip = (&'static str, &'static str);
 
-/// Pseudo tool for parts of replies that a model marks itself.
+/// Pseudo tool for the parts of replies that the model marks with `<ref id=…>`.
 pub const REFERENCES: &str = "references";
 
 /// Pseudo tool for messages that can be read like descriptors.
@@ -19,7 +19,7 @@ pub const MESSAGES: &str = "messages";
 /// Pseudo tool for handles in arguments of other tools.
 pub const HANDLES: &str = "handles";
 
-const TIPS: [Line; 5] = [
+const TIPS: [Tip; 5] = [
     (
         "read_fd",
         "continued=\"true\": a part begins inside a line; truncated=\"true\": it ends inside one; \
@@ -83,7 +83,7 @@ pub fn instructions(enabled: &[&str], aliases: &[(&str, &str)]) -> String {
     if commands.is_empty() {
         return String::new();
     }
-    let tips = listed(&TIPS, enabled);
+    let tips = select_tips(&TIPS, enabled);
     let reliable = RELIABLE[usize::from(enabled.contains(&MESSAGES))];
     let aliases: String = aliases
         .iter()
@@ -97,7 +97,7 @@ pub fn instructions(enabled: &[&str], aliases: &[(&str, &str)]) -> String {
     )
 }
 
-fn listed(lines: &[Line], enabled: &[&str]) -> String {
+fn select_tips(lines: &[Tip], enabled: &[&str]) -> String {
     lines
         .iter()
         .filter(|(tool, _)| enabled.contains(tool))

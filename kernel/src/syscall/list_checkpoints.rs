@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_takes_nothing() {
+    fn arguments_are_refused() {
         assert_eq!(check("{}"), Ok(()));
         assert!(
             check(r#"{"all": true}"#)

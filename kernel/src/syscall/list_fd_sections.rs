@@ -60,7 +60,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));
     let listed = sections
         .into_iter()
-        .map(|section| listed(&view.content, section));
+        .map(|section| describe_section(&view.content, section));
     let (shown, listed) = window.select(&args, listed, estimated_chars)?;
     Ok(Outcome::Answer(view::sections(
         &id,
@@ -70,14 +70,14 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     )))
 }
 
-fn listed<'a>(
+fn describe_section<'a>(
     content: &Reader<'_>,
     (ref_id, section): (&'a Arc<str>, &Section),
 ) -> ListedSection<'a> {
     let line = match content.lines(section.start_line, 1) {
         Ok(line) => line.map(|slice| slice.text).unwrap_or_default(),
-        // One unreadable section must not hide the others.
-        Err(lost) => lost.to_string().into(),
+        // If one section cannot be read, the others are still listed.
+        Err(error) => error.to_string().into(),
     };
     let line = line.trim_end_matches(['\r', '\n']);
     ListedSection {
@@ -139,7 +139,7 @@ mod tests {
         outcome.answer().unwrap().text.to_string()
     }
 
-    /// `total`, `shown` and `next_start`, and each section's id, lines and text.
+    /// Returns `total`, `shown` and `next_start`, and the id, lines and text of each section.
     fn seen(xml: &str) -> (String, Vec<String>) {
         let document = Document::parse(xml).unwrap();
         let root = document.root_element();

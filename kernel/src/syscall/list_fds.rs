@@ -59,7 +59,7 @@ pub fn list_fds(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let window = Window::parse(&args, MAX_LISTED, call.settings.max_read_chars)?;
-    let items = items(call.table, args.flag("messages") == Some(true));
+    let items = list_items(call.table, args.flag("messages") == Some(true));
     let (shown, items) = window.select(&args, items, estimated_chars)?;
     let longest = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
     let summaries: Vec<_> = items
@@ -83,7 +83,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 }
 
 /// The descriptors in the order of their ids. Messages with notes are always included.
-fn items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
+fn list_items(table: &Table, with_messages: bool) -> Vec<Item<'_>> {
     let mut items: Vec<Item<'_>> = table
         .iter()
         .map(|(id, entry)| (id.clone(), Cow::Borrowed(entry)))
@@ -124,7 +124,7 @@ mod tests {
 
     const SUMMARY: &str = "An <xml> file.</descriptor><section>";
 
-    /// `fd:1` with notes, `fd:2` that is binary and cut, and a `ref:`.
+    /// A table with `fd:1` (has notes), `fd:2` (binary and truncated) and a `ref:`.
     fn table() -> Table {
         let mut table = Table::new();
         table.insert(
@@ -192,7 +192,7 @@ mod tests {
             .to_string()
     }
 
-    /// `total` and `shown`, and the ids.
+    /// Returns `total`, `shown` and `next_start`, and the ids.
     fn seen(xml: &str) -> (String, Vec<String>) {
         let document = Document::parse(xml).unwrap();
         let root = document.root_element();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_shown_in_parts_and_messages_only_if_asked_for() {
+    fn a_list_is_shown_in_parts_and_includes_messages_on_request() {
         let mut noted = with_messages();
         noted.annotate(
             &FdId::Message {

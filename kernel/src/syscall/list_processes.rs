@@ -1,4 +1,4 @@
-//! `list_processes`: lists the processes that the caller can write to.
+//! `list_processes`: lists the processes to which the caller can send messages.
 
 pub use dormouse_machine::process::MAX_SHOWN_PROCESSES as MAX_SHOWN;
 use dormouse_proto::tool::Access;
@@ -25,7 +25,7 @@ parent, your children and your siblings first, and those that have a name.";
 /// Checks that a call has no arguments.
 ///
 /// # Errors
-/// It has some.
+/// The call has arguments.
 pub fn check(args: &str) -> Result<(), Refusal> {
     Args::parse(&TOOL, args)?;
     Ok(())
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_takes_nothing() {
+    fn arguments_are_refused() {
         assert_eq!(check("{}"), Ok(()));
         assert!(
             check(r#"{"all": true}"#)

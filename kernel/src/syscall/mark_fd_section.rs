@@ -44,7 +44,7 @@ const PARAMETERS: [Parameter; 4] = [
         .required(),
 ];
 
-/// Executes a call. O(log n), once the pages of the content are counted.
+/// Executes a call. O(log n) after the page table of the content was built.
 #[must_use]
 pub fn mark_fd_section(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -54,7 +54,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let fd = args.fd()?;
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
-    let lines = asked_lines(&args)?;
+    let lines = parse_lines(&args)?;
     let (id, entry) = call.table.resolve(fd)?;
     let unreadable = |error| args.unreadable(error);
     let view = call.default_view(entry).map_err(unreadable)?;
@@ -66,7 +66,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         end_line: line_at(last)?,
     };
     let replaced = view.entry.notes.sections.get(ref_id).copied();
-    check_room(&args, &view.entry.notes, replaced)?;
+    check_section_limit(&args, &view.entry.notes, replaced)?;
     let answer = view::marked(
         &id,
         view.extent().map_err(unreadable)?,
@@ -84,7 +84,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     })
 }
 
-fn asked_lines(args: &Args) -> Result<Selection, FdError> {
+fn parse_lines(args: &Args) -> Result<Selection, FdError> {
     let line = |key, what| args.integer(key).ok_or_else(|| args.missing(key, what));
     let first = line("start_line", "the first line, from 1")?;
     let last = line("end_line", "the last line")?;
@@ -94,7 +94,11 @@ fn asked_lines(args: &Args) -> Result<Selection, FdError> {
     })
 }
 
-fn check_room(args: &Args, notes: &Annotations, replaced: Option<Section>) -> Result<(), FdError> {
+fn check_section_limit(
+    args: &Args,
+    notes: &Annotations,
+    replaced: Option<Section>,
+) -> Result<(), FdError> {
     if replaced.is_some() || notes.sections.len() < MAX_SECTIONS {
         return Ok(());
     }

@@ -1,7 +1,7 @@
-//! References to a descriptor or a part of it, such as `fd:3` or `fd:3 lines 10-40`.
+//! Parses and resolves references to a descriptor or a part of it, such as `fd:3` or
+//! `fd:3 lines 10-40`.
 //!
-//! Handles in arguments, preloads of a spawn and descriptors of a message all resolve such
-//! references here.
+//! Handles in arguments, preloads of `spawn` and descriptors of a message use such references.
 
 use std::ops::Range;
 
@@ -27,6 +27,7 @@ pub(super) struct PartReference<'a> {
     args: Args,
     id: FdId,
     view: View<'a>,
+    /// Unit and range, or `section` and its id. `None` for the whole.
     part: Option<(&'a str, &'a str)>,
 }
 
@@ -70,8 +71,9 @@ impl<'a> PartReference<'a> {
         part: Option<(&'a str, &'a str)>,
     ) -> Result<Self, FdError> {
         let (id, entry) = call.table.resolve(fd)?;
-        // Parts are counted in the text that the model saw; the whole is the exact content.
-        let args = Args::about(fd);
+        // The numbers of a part refer to the form that the model saw. The whole descriptor is the
+        // exact content.
+        let args = Args::for_descriptor(fd);
         let view = match part {
             Some(_) => call
                 .default_view(entry)
@@ -128,17 +130,17 @@ impl<'a> PartReference<'a> {
     /// The byte range in the shown text of the descriptor.
     pub(super) fn bytes(&self) -> Result<Range<usize>, FdError> {
         let selection = self.part.map_or(Ok(Selection::All), |(unit, value)| {
-            self.selection(unit, value)
+            self.parse_selection(unit, value)
         })?;
         Ok(selection.resolve(&self.args, &self.view)?.bytes)
     }
 
-    fn selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
+    fn parse_selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
         if unit == "section" {
-            return get_fd_section::marked(&self.args, &self.view.entry.notes, value)
-                .map(get_fd_section::lines);
+            return get_fd_section::find_section(&self.args, &self.view.entry.notes, value)
+                .map(get_fd_section::select_lines);
         }
-        let (first, last) = self.range(value)?;
+        let (first, last) = self.parse_range(value)?;
         let count = last.saturating_sub(first).saturating_add(1);
         match unit {
             "line" | "lines" => Ok(Selection::LineRange {
@@ -160,7 +162,7 @@ impl<'a> PartReference<'a> {
     }
 
     /// Parses `10-40` or `10`.
-    fn range(&self, value: &str) -> Result<(i64, i64), FdError> {
+    fn parse_range(&self, value: &str) -> Result<(i64, i64), FdError> {
         let (first, last) = value.split_once('-').unwrap_or((value, value));
         let numbers = first
             .parse::<i64>()

@@ -107,15 +107,15 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
             &units,
         )));
     }
-    let chosen = selection.resolve(&args, &view)?;
+    let part = selection.resolve(&args, &view)?;
     if extracts {
-        return extract(call, &id, &view, chosen).map_err(unreadable);
+        return extract(call, &id, &view, part).map_err(unreadable);
     }
     let BoundedPart {
         slice,
         served,
         rest,
-    } = chosen
+    } = part
         .bound(&view, call.settings.max_read_chars)
         .map_err(unreadable)?;
     Ok(Outcome::Answer(view::content(
@@ -127,14 +127,14 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     )))
 }
 
-/// Makes a part a descriptor, with the page size of its source.
+/// Makes a part of a descriptor a new descriptor with the same page size.
 pub(super) fn extract(
     call: &Call<'_>,
     id: &FdId,
     view: &View<'_>,
-    chosen: ResolvedSelection,
+    part: ResolvedSelection,
 ) -> Result<Outcome, Unreadable> {
-    let ResolvedSelection { bytes, served } = chosen;
+    let ResolvedSelection { bytes, served } = part;
     let source = &view.content;
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let lines = (source.line_at(bytes.start)?, source.line_at(last)?);

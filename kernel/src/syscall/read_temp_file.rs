@@ -1,5 +1,5 @@
-//! `read_temp_file`: reads the newest version of a file. A large one becomes a descriptor of the
-//! reader.
+//! `read_temp_file`: reads the newest version of a file. A large file becomes a descriptor of the
+//! process that reads it.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::temp_file::TempFileOp;
@@ -29,7 +29,7 @@ descriptor of yours, a copy of that version.";
 const PARAMETERS: [Parameter; 1] =
     [Parameter::text("temp_file_id", "The file, such as temp:1").required()];
 
-/// Executes a call: returns the operation for the tree's files, or an error.
+/// Executes a call: returns the operation on the tree's files, or an error.
 #[must_use]
 pub fn read_temp_file(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -37,7 +37,7 @@ pub fn read_temp_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let id = temp_file::file(&args)?;
+    let id = temp_file::parse_id(&args)?;
     Ok(temp_file::pending(
         &args,
         TempFileOp::Read { id },
@@ -49,40 +49,40 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 mod tests {
     use dormouse_proto::temp_file::TempId;
 
-    use super::super::temp_file::tests::{op, refused};
+    use super::super::temp_file::tests::{assert_refused, operation};
     use super::*;
 
     #[test]
-    fn it_takes_the_name_of_a_file() {
+    fn the_file_is_parsed_from_its_name() {
         for name in ["temp:3", "temp-3"] {
             let args = format!(r#"{{"temp_file_id": "{name}"}}"#);
-            assert_eq!(op(&TOOL, &args), TempFileOp::Read { id: TempId(3) });
+            assert_eq!(operation(&TOOL, &args), TempFileOp::Read { id: TempId(3) });
         }
-        refused(
+        assert_refused(
             &TOOL,
             "{}",
             "invalid_parameter",
             "'temp_file_id' is missing",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"temp_file_id": ""}"#,
             "invalid_parameter",
             "'temp_file_id' is missing",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"temp_file_id": "fd:1"}"#,
             "invalid_parameter",
             "'fd:1' is not a temporary file",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"temp_file_id": 1}"#,
             "invalid_parameter",
             "must be a string",
         );
-        refused(
+        assert_refused(
             &TOOL,
             r#"{"temp_file": "temp:1"}"#,
             "invalid_parameter",

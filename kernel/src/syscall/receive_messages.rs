@@ -38,19 +38,19 @@ receive you hear when your turn ends. waiting=\"3\": so many more are there; cal
 /// The arguments are invalid.
 pub fn timeout_ms(args: &str) -> Result<u64, Refusal> {
     let args = Args::parse(&TOOL, args)?;
-    Ok(timeout(&args, TIMEOUT)?.unwrap_or(0))
+    Ok(parse_timeout(&args, TIMEOUT)?.unwrap_or(0))
 }
 
 /// The timeout argument, if given.
-pub(super) fn timeout(args: &Args, key: &'static str) -> Result<Option<u64>, Refusal> {
+pub(super) fn parse_timeout(args: &Args, key: &'static str) -> Result<Option<u64>, Refusal> {
     let Some(requested) = args.integer(key) else {
         return Ok(None);
     };
-    let found = u64::try_from(requested)
+    let in_range = u64::try_from(requested)
         .ok()
         .filter(|ms| *ms <= MAX_TIMEOUT_MS);
-    let wrong = || format!("Invalid {key} {requested}: give 0 to {MAX_TIMEOUT_MS} milliseconds.");
-    found.map(Some).ok_or_else(|| wrong().into())
+    let error = || format!("Invalid {key} {requested}: give 0 to {MAX_TIMEOUT_MS} milliseconds.");
+    in_range.map(Some).ok_or_else(|| error().into())
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_waits_as_long_as_it_says() {
+    fn the_timeout_is_parsed_and_limited() {
         for (args, ms) in [
             ("{}", 0),
             (r#"{"timeout_ms": 50}"#, 50),

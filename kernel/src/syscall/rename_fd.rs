@@ -1,8 +1,8 @@
-//! `rename_fd`: assigns a name to a descriptor, which resolves wherever its id does, or removes the
-//! name.
+//! `rename_fd`: assigns a name to a descriptor, or removes the name. All tools accept the name in
+//! place of the id.
 //!
-//! A name belongs to one descriptor and never looks like an id, so that opening descriptors does
-//! not change what a name means.
+//! A name belongs to one descriptor and never looks like an id. Therefore a name keeps its meaning
+//! when further descriptors are opened.
 
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
@@ -28,7 +28,7 @@ pub const TOOL: Tool = Tool {
 };
 
 /// Prefixes of ids.
-const ID_KINDS: [&str; 4] = ["fd", "ref", "msg", "temp"];
+const ID_PREFIXES: [&str; 4] = ["fd", "ref", "msg", "temp"];
 
 const DESCRIPTION: &str = "Gives a file descriptor a name of your choice, which you can use \
 wherever its id is asked for. An empty name takes it away.";
@@ -49,7 +49,7 @@ pub fn rename_fd(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
-    let name = new_name(&args, call.table, &id)?;
+    let name = parse_name(&args, call.table, &id)?;
     let previous = entry.notes.name.as_deref();
     let answer = view::renamed(&id, name, previous);
     if name == previous {
@@ -64,7 +64,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     })
 }
 
-fn new_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a str>, FdError> {
+fn parse_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a str>, FdError> {
     if args.text("name") == Some("") {
         return Ok(None);
     }
@@ -72,7 +72,7 @@ fn new_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a s
         "name",
         "the new name, such as \"error_logs\"; empty for none",
     )?;
-    if reads_as_id(name) {
+    if looks_like_id(name) {
         let message = format!(
             "'{name}' cannot be a name: it reads as the id of a descriptor. Choose a word."
         );
@@ -89,11 +89,11 @@ fn new_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a s
 
 /// Whether a name looks like an id in any spelling: `FD:1`, `fd-01`, `7/fd:3` of another process,
 /// or `*`.
-fn reads_as_id(name: &str) -> bool {
-    let of_process = name
+fn looks_like_id(name: &str) -> bool {
+    let with_pid = name
         .split_once('/')
         .filter(|(pid, _)| pid.bytes().all(|byte| byte.is_ascii_digit()));
-    let local = of_process
+    let local = with_pid
         .map_or(name, |(_, local)| local)
         .to_ascii_lowercase();
     let is_id = |kind: &str| match local
@@ -104,7 +104,7 @@ fn reads_as_id(name: &str) -> bool {
         Some(("-", number)) => number.starts_with(|digit: char| digit.is_ascii_digit()),
         _ => false,
     };
-    local == ALL || ID_KINDS.into_iter().any(is_id)
+    local == ALL || ID_PREFIXES.into_iter().any(is_id)
 }
 
 #[cfg(test)]

@@ -34,12 +34,12 @@ stay. Call nothing else in the same reply.";
 /// # Errors
 /// [`CheckpointError::Arguments`].
 pub fn checkpoint(args: &str) -> Result<CheckpointId, CheckpointError> {
-    let wrong =
+    let to_checkpoint_error =
         |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
-    let args = Args::parse(&TOOL, args).map_err(wrong)?;
+    let args = Args::parse(&TOOL, args).map_err(to_checkpoint_error)?;
     let requested = args
         .required_text(ID, "the checkpoint to go back to, such as \"cp:3\"")
-        .map_err(wrong)?;
+        .map_err(to_checkpoint_error)?;
     requested
         .parse()
         .map_err(|error| CheckpointError::Arguments(format!("{error}.")))

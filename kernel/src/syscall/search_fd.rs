@@ -1,9 +1,10 @@
 //! `search_fd`: finds text in a content without showing all of it.
 //!
-//! A match is an occurrence. Occurrences do not overlap and are numbered from 1 in the order of the
-//! content, independent of how many of them an answer shows. Adjacent occurrences on one short line
-//! share one `match` element with a `count`; on a long line each has its own element with the text
-//! around it. The search is one pass, and the index is used only for the matches that are shown.
+//! Each occurrence of the query is a match. Matches do not overlap and are numbered from 1 in the
+//! order of the content, also those that an answer does not show. Matches on one short line share
+//! one `match` element with a `count`; on a long line each has its own element with the text around
+//! it. The content is read once. The line and page index is used only for the matches that are
+//! shown.
 //!
 //! A search of `*` covers every descriptor of the table. With `distinct`, each different match is
 //! shown once.
@@ -97,7 +98,7 @@ const PARAMETERS: [Parameter; 9] = [
 
 /// Executes a call. `max_read_chars` of the settings limits what is shown. O(n) in the content, or
 /// in the sum of all contents for `*`; a content that several descriptors share counts for each. A
-/// regular expression that would take longer is refused.
+/// regular expression that would exceed this cost is refused.
 #[must_use]
 pub fn search_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -113,7 +114,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let mut excerpts = Excerpts::new(search.context_lines, call.settings.max_read_chars);
     if fd == ALL {
         let found = all::find(&search, call, form::requested(&args), &mut excerpts);
-        let found = found.map_err(|error| error.answer(&args))?;
+        let found = found.map_err(|error| error.into_fd_error(&args))?;
         search.check_start(&args, found.total())?;
         return Ok(Outcome::Answer(found.answer(&search)));
     }
@@ -125,14 +126,14 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         0,
         &mut excerpts,
     );
-    let matches = matches.map_err(|error| error.answer(&args))?;
+    let matches = matches.map_err(|error| error.into_fd_error(&args))?;
     search.check_start(&args, matches)?;
-    let shown = search.shown(matches, excerpts.shown());
+    let shown = search.describe_shown(matches, excerpts.shown());
     let excerpts = excerpts.take_excerpts();
     let found = Found {
         query: search.query,
         shown,
-        excerpts: excerpts.iter().map(Excerpted::excerpt).collect(),
+        excerpts: excerpts.iter().map(Excerpted::to_excerpt).collect(),
     };
     Ok(Outcome::Answer(view::search(
         &id,
@@ -145,12 +146,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 #[derive(Debug)]
 enum SearchError {
     TooSlow(TooSlow),
+    /// There are too many different matches to count.
     TooDifferent,
     Unreadable(Unreadable),
 }
 
 impl SearchError {
-    fn answer(self, args: &Args) -> FdError {
+    fn into_fd_error(self, args: &Args) -> FdError {
         match self {
             Self::TooSlow(error) => args.invalid(error.to_string()),
             Self::TooDifferent => args.invalid(distinct::TOO_DIFFERENT),
@@ -204,6 +206,7 @@ impl<'a> Search<'a> {
         let content = view.content.loaded().map_err(SearchError::Unreadable)?;
         let text = content.text().map_err(SearchError::Unreadable)?;
         let mut matches = 0;
+        // The first error of `push`; the closure cannot return it.
         let mut pushed = Ok(());
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
@@ -215,6 +218,7 @@ impl<'a> Search<'a> {
         pushed.map(|()| matches).map_err(SearchError::Unreadable)
     }
 
+    /// Checks that the first requested match exists.
     fn check_start(&self, args: &Args, matches: u64) -> Result<(), FdError> {
         if self.start <= matches.max(1) {
             return Ok(());
@@ -227,7 +231,8 @@ impl<'a> Search<'a> {
         Err(args.error(FdErrorKind::InvalidRange, message))
     }
 
-    fn shown(&self, matches: u64, shown: u64) -> Shown {
+    /// Describes which matches are shown.
+    fn describe_shown(&self, matches: u64, shown: u64) -> Shown {
         Shown {
             total: matches,
             start: self.start,

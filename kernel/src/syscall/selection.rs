@@ -1,4 +1,4 @@
-//! Selections: which part of a content a call requests, and how much of it is shown.
+//! Parses which part of a content a call requests, and limits how much of it an answer shows.
 //!
 //! There are four exclusive forms: `page`; `start_line` and `end_line`; a mode with `start` and
 //! `count`; a [`unit`] with `index` or `name`. `read_all` overrides all of them. Pages and lines
@@ -71,11 +71,13 @@ impl Selection {
             (Some("unit" | "index" | "name"), None) => {
                 unit::parse(args).map(|(unit, which)| Some(Self::Unit { unit, which }))
             }
-            (Some(_), None) => Self::counted(args, unit_key, unit.unwrap_or("page")).map(Some),
+            (Some(_), None) => {
+                Self::parse_counted(args, unit_key, unit.unwrap_or("page")).map(Some)
+            }
         }
     }
 
-    fn counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
+    fn parse_counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
         let start = args.integer("start");
         let requested = args.integer("count");
         let count = requested.unwrap_or(1);
@@ -112,21 +114,22 @@ impl Selection {
         let unreadable = |error| args.unreadable(error);
         let served = match self {
             Self::All => Served::All,
-            Self::Page(page) => Served::Page(page_of(args, page, view)?),
+            Self::Page(page) => Served::Page(check_page(args, page, view)?),
             Self::Pages { start, count } => {
                 let total = content.total_pages(view.page_chars()).map_err(unreadable)?;
-                let start = page_of(args, start, view)?;
+                let start = check_page(args, start, view)?;
                 Served::Pages {
                     start,
-                    count: at_least_one(args, count)?.min(total - start + 1),
+                    count: check_count(args, count)?.min(total - start + 1),
                 }
             }
             Self::Lines { start, count } => {
                 let total = content.total_lines().map_err(unreadable)?;
-                let start = within(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
+                let start =
+                    check_range(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
                 Served::Lines {
                     start,
-                    count: at_least_one(args, count)?.min(total - start + 1),
+                    count: check_count(args, count)?.min(total - start + 1),
                 }
             }
             Self::LineRange { first, last } => line_range(
@@ -138,7 +141,7 @@ impl Selection {
             Self::Chars { start, count } => {
                 let total = content.total_chars().map_err(unreadable)?;
                 let range = (0, total.saturating_sub(1));
-                let start = within(
+                let start = check_range(
                     args,
                     FdErrorKind::InvalidRange,
                     "character position",
@@ -147,13 +150,13 @@ impl Selection {
                 )?;
                 Served::Chars {
                     start,
-                    count: at_least_one(args, count)?.min(total - start),
+                    count: check_count(args, count)?.min(total - start),
                 }
             }
             Self::Unit { unit, which } => unit::resolve(args, view, unit, which)?,
         };
         Ok(ResolvedSelection {
-            bytes: bytes_of(view, &served).map_err(unreadable)?,
+            bytes: byte_range(view, &served).map_err(unreadable)?,
             served,
         })
     }
@@ -163,12 +166,12 @@ fn first_given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
     keys.iter().copied().find(|key| args.has(key))
 }
 
-fn page_of(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
+fn check_page(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
     let total = view
         .content
         .total_pages(view.page_chars())
         .map_err(|error| args.unreadable(error))?;
-    within(
+    check_range(
         args,
         FdErrorKind::InvalidPage,
         "page number",
@@ -178,7 +181,7 @@ fn page_of(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
 }
 
 fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served, FdError> {
-    let start = within(args, FdErrorKind::InvalidRange, "line", first, (1, total))?;
+    let start = check_range(args, FdErrorKind::InvalidRange, "line", first, (1, total))?;
     let end = last.map_or(Ok(total), |last| {
         u64::try_from(last)
             .ok()
@@ -196,7 +199,7 @@ fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<
     })
 }
 
-fn within(
+fn check_range(
     args: &Args,
     kind: FdErrorKind,
     what: &str,
@@ -214,7 +217,7 @@ fn within(
     })
 }
 
-fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
+fn check_count(args: &Args, count: i64) -> Result<u64, FdError> {
     let counted = u64::try_from(count).ok().filter(|count| *count > 0);
     counted.ok_or_else(|| {
         args.error(
@@ -225,7 +228,7 @@ fn at_least_one(args: &Args, count: i64) -> Result<u64, FdError> {
 }
 
 /// Byte range of a part in the shown text.
-fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable> {
+fn byte_range(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable> {
     let content = &view.content;
     let bytes = match *served {
         Served::All => Some(0..content.shown_bytes()?),
@@ -237,10 +240,10 @@ fn bytes_of(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable
         // Empty content has an empty part at the position of its first character.
         Served::Chars { start, count } => content.chars_at(start, count.max(1))?,
     };
-    Ok(bytes.expect("what is served was checked against the content"))
+    Ok(bytes.expect("the part was checked against the content"))
 }
 
-/// A resolved selection. None of it has been read.
+/// A selection that was checked against a content. Its bytes have not been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResolvedSelection {
     /// Byte range in the shown text.
@@ -252,16 +255,16 @@ pub(super) struct ResolvedSelection {
 pub(super) struct BoundedPart {
     pub(super) slice: Slice,
     pub(super) served: Served,
-    /// The rest, which can be requested next.
+    /// The remaining part, which the next call can request. `None` if the part is complete.
     pub(super) rest: Option<Served>,
 }
 
 impl ResolvedSelection {
     /// Limits the part to one answer. Pages are cut after whole pages; lines, units and whole
-    /// contents after whole lines, if at least one fits; everything else at the limit. Reads no
-    /// more than that.
+    /// contents after whole lines, if at least one fits; other parts at the limit. Reads only the
+    /// shown bytes.
     pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<BoundedPart, Unreadable> {
-        let (bytes, served, rest) = self.fitting(view, max_chars.max(1))?;
+        let (bytes, served, rest) = self.split_at_limit(view, max_chars.max(1))?;
         Ok(BoundedPart {
             slice: view.content.slice(bytes)?,
             served,
@@ -269,14 +272,15 @@ impl ResolvedSelection {
         })
     }
 
-    fn fitting(
+    /// Returns the bytes and the description of the shown portion, and the remaining part.
+    fn split_at_limit(
         self,
         view: &View<'_>,
         max_chars: u64,
     ) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
         let Self { bytes, served } = self;
         let content = &view.content;
-        // A character has at least one byte.
+        // A character has at least one byte, so this part fits.
         if bytes.len() as u64 <= max_chars {
             return Ok((bytes, served, None));
         }
@@ -299,8 +303,8 @@ impl ResolvedSelection {
                     },
                 )
             }
-            Served::All if line > 1 => lines(1, line, content.total_lines()?),
-            Served::Lines { start, count } if line > start => lines(start, line, count),
+            Served::All if line > 1 => split_lines(1, line, content.total_lines()?),
+            Served::Lines { start, count } if line > start => split_lines(start, line, count),
             Served::Unit {
                 unit,
                 index,
@@ -336,12 +340,12 @@ impl ResolvedSelection {
                 )
             }
         };
-        Ok((bytes_of(view, &served)?, served, Some(rest)))
+        Ok((byte_range(view, &served)?, served, Some(rest)))
     }
 }
 
-/// Lines `start` to `next` (exclusive), and the rest of `count`.
-fn lines(start: u64, next: u64, count: u64) -> (Served, Served) {
+/// Splits `count` lines from `start` on into those before line `next` and the rest.
+fn split_lines(start: u64, next: u64, count: u64) -> (Served, Served) {
     let fit = next - start;
     (
         Served::Lines { start, count: fit },

@@ -1,7 +1,8 @@
 //! `send_message`: sends a message to another process, with descriptors if needed.
 //!
-//! A call is checked here and becomes a [`PendingMessage`], which the shell delivers. The
-//! supervisor decides who may be written to, since only it knows the tree.
+//! This module checks a call and returns a [`PendingMessage`], which the shell delivers. The
+//! supervisor decides whether the receiver may get messages of the sender, since only the
+//! supervisor knows the process tree.
 
 use dormouse_proto::mail::Address;
 use dormouse_proto::tool::Access;
@@ -58,7 +59,7 @@ const TO: &str = "\"parent\", the pid of a process that list_processes shows, or
 /// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// Invalid arguments or an unknown descriptor, and what is valid.
+/// The arguments are invalid, or a descriptor is unknown. The text states what is valid.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Refusal> {
     let args = Args::parse_by(&TOOL, program, call.args)?;
     let to = args.required_text("to", TO)?;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_goes_to_a_relative_a_number_or_a_name() {
+    fn a_receiver_is_the_parent_a_pid_or_a_name() {
         let cases = [
             (json!("parent"), Address::Parent),
             (json!("4"), Address::Process(Pid(4))),

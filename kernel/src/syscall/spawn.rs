@@ -92,10 +92,10 @@ fn list_programs(program: &Program, draft: &mut SpecDraft) {
 /// Checks a call by a process of `program`.
 ///
 /// # Errors
-/// Invalid arguments, an unknown program or descriptor, and what is valid.
+/// The arguments are invalid, or a program or descriptor is unknown. The text states what is valid.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Refusal> {
     let args = Args::parse_by(&TOOL, program, call.args)?;
-    let child = linked(&args, program)?;
+    let child = find_program(&args, program)?;
     let query = args
         .required_text("query", "what the process is to do")?
         .to_owned();
@@ -128,7 +128,7 @@ pub fn program_name(args: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn linked(args: &Args, program: &Program) -> Result<Program, Refusal> {
+fn find_program(args: &Args, program: &Program) -> Result<Program, Refusal> {
     let name = match (args.text("program_name"), args.text("program")) {
         (Some(_), Some(_)) => {
             return Err("'program_name' and 'program' are the same parameter: give one.".into());
@@ -136,19 +136,23 @@ fn linked(args: &Args, program: &Program) -> Result<Program, Refusal> {
         (name, other) => name.or(other),
     };
     let names: Vec<_> = program.linked().map(|(name, ..)| name.to_owned()).collect();
-    let known = || match names.len() {
+    let known_programs = || match names.len() {
         0 => "This program links none.".to_owned(),
         _ => format!("The programs are: {}", names.join(", ")),
     };
     let Some(name) = name else {
-        return Err(format!("Parameter 'program_name' is missing. {}", known()).into());
+        return Err(format!("Parameter 'program_name' is missing. {}", known_programs()).into());
     };
     program.linked_program(name).ok_or_else(|| {
-        let near = nearest(name, names.iter().map(String::as_str));
-        let hint = near
+        let suggestion = nearest(name, names.iter().map(String::as_str));
+        let hint = suggestion
             .map(|near| format!(" Did you mean '{near}'?"))
             .unwrap_or_default();
-        format!("There is no linked program '{name}'.{hint} {}", known()).into()
+        format!(
+            "There is no linked program '{name}'.{hint} {}",
+            known_programs()
+        )
+        .into()
     })
 }
 

@@ -1,9 +1,9 @@
 //! `summarize_fd`: has a model summarize a content. The summary is stored as a note and shown
 //! wherever the descriptor is listed or previewed.
 //!
-//! The tool only builds the prompt; the process calls the model, outside of its conversation. Of a
-//! content that is too large for one request, the model sees pages that are evenly spread from the
-//! first to the last, and the answer reply_with so.
+//! The tool only builds the prompt. The process calls the model, outside of its conversation. If a
+//! content is too large for one request, the model sees pages that are evenly spread from the first
+//! to the last, and the answer states the number of these pages.
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::descriptor::view::{self, Extent, Served, Summary};
@@ -45,8 +45,8 @@ const PARAMETERS: [Parameter; 3] = [
     Parameter::flag("again", "Make a new summary although there is one"),
 ];
 
-/// Executes a call: returns the stored summary or a prompt for the model. O(what the model is
-/// shown).
+/// Executes a call: returns the stored summary or a prompt for the model. O(n) in the text that the
+/// model sees.
 #[must_use]
 pub fn summarize_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -68,8 +68,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         };
         return Ok(Outcome::Answer(view::summary(&fd, extent, summary)));
     }
-    let pages = sample(view.page_chars(), extent, call.settings.max_read_chars);
-    let prompt = prompt(&fd, &view, extent, &pages, focus).map_err(unreadable)?;
+    let pages = select_pages(view.page_chars(), extent, call.settings.max_read_chars);
+    let prompt = build_prompt(&fd, &view, extent, &pages, focus).map_err(unreadable)?;
     let pages_read = ((pages.len() as u64) < extent.pages).then_some(pages.len() as u64);
     Ok(Outcome::Summarize(PendingSummary {
         system: SYSTEM,
@@ -81,18 +81,19 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }))
 }
 
-/// The shown pages, from 1: all, or as many as fit, evenly spread from the first to the last.
-fn sample(page_chars: u32, extent: Extent, max_chars: u64) -> Vec<u64> {
+/// Selects the pages that the model sees, counted from 1: all pages, or as many as fit, evenly
+/// spread from the first to the last.
+fn select_pages(page_chars: u32, extent: Extent, max_chars: u64) -> Vec<u64> {
     let total = extent.pages;
-    let fit = (max_chars / u64::from(page_chars.max(1))).max(1);
-    if extent.total_chars <= max_chars || total <= fit {
+    let max_pages = (max_chars / u64::from(page_chars.max(1))).max(1);
+    if extent.total_chars <= max_chars || total <= max_pages {
         return (1..=total).collect();
     }
-    let spread = |index: u64| 1 + index * (total - 1) / (fit - 1).max(1);
-    (0..fit).map(spread).collect()
+    let page_at = |index: u64| 1 + index * (total - 1) / (max_pages - 1).max(1);
+    (0..max_pages).map(page_at).collect()
 }
 
-fn prompt(
+fn build_prompt(
     fd: &FdId,
     view: &View<'_>,
     extent: Extent,
@@ -189,7 +190,7 @@ mod tests {
             let (_, entry) = table.resolve("fd:1").unwrap();
             let view = View::plain(entry, ReadQuota::unlimited());
             assert_eq!(
-                sample(view.page_chars(), view.extent().unwrap(), max_chars),
+                select_pages(view.page_chars(), view.extent().unwrap(), max_chars),
                 pages,
                 "{max_chars}"
             );

@@ -1,7 +1,8 @@
-//! Shared code of the temporary file tools: parsing of files and contents.
+//! Shared code of the tools for temporary files: parses the file, the version and the content of a
+//! call.
 //!
-//! The tools only describe operations; the files belong to the tree of processes and not to one of
-//! them.
+//! The tools only describe operations, since the files belong to the whole process tree. The shell
+//! performs the operations.
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::temp_file::{TempFileOp, TempId};
@@ -11,7 +12,7 @@ use super::{Outcome, PendingTempFile};
 use crate::table::Table;
 use dormouse_content::Content;
 
-/// The outcome that asks for `op`.
+/// Creates the outcome that requests the operation `op`.
 pub(super) fn pending(
     args: &Args,
     op: TempFileOp<Content>,
@@ -29,7 +30,7 @@ pub(super) fn pending(
 ///
 /// # Errors
 /// `invalid_parameter` if it is missing or not the name of a file.
-pub(super) fn file(args: &Args) -> Result<TempId, FdError> {
+pub(super) fn parse_id(args: &Args) -> Result<TempId, FdError> {
     let name = args.required_text("temp_file_id", "the temporary file, such as \"temp:1\"")?;
     name.parse().map_err(|_| {
         args.invalid(format!(
@@ -43,15 +44,15 @@ pub(super) fn file(args: &Args) -> Result<TempId, FdError> {
 ///
 /// # Errors
 /// `invalid_range`: versions count from 1.
-pub(super) fn version(args: &Args) -> Result<Option<u64>, FdError> {
+pub(super) fn parse_version(args: &Args) -> Result<Option<u64>, FdError> {
     let Some(version) = args.integer("version") else {
         return Ok(None);
     };
-    let counted = u64::try_from(version)
+    let valid = u64::try_from(version)
         .ok()
         .filter(|version| *version > 0)
         .map(Some);
-    counted.ok_or_else(|| {
+    valid.ok_or_else(|| {
         let message = format!(
             "Invalid version {version}: versions count from 1. Give the one that you read."
         );
@@ -59,11 +60,11 @@ pub(super) fn version(args: &Args) -> Result<Option<u64>, FdError> {
     })
 }
 
-/// The content for a file: a text, or the content of a descriptor, which is not copied.
+/// Parses the content for a file: a text, or a descriptor, whose content is not copied.
 ///
 /// # Errors
-/// `invalid_parameter` unless exactly one is given; `not_found`.
-pub(super) fn content(args: &Args, table: &Table) -> Result<Content, FdError> {
+/// `invalid_parameter` unless exactly one of them is given; `not_found` for an unknown descriptor.
+pub(super) fn parse_content(args: &Args, table: &Table) -> Result<Content, FdError> {
     match (args.text("content"), args.text("fd")) {
         (Some(text), None) => Ok(Content::new(text.to_owned())),
         (None, Some(fd)) => table.resolve(fd).map(|(_, entry)| entry.content.clone()),

@@ -1,8 +1,8 @@
-//! Descriptors that a call transfers to another process: whole descriptors, or parts as contents of
-//! their own.
+//! Parses the descriptors that a call transfers to another process: whole descriptors, or parts of
+//! them.
 //!
-//! The preloads of `spawn` and the descriptors of `send_message` have the same syntax, and share
-//! the bytes of their descriptors.
+//! The preloads of `spawn` and the descriptors of `send_message` have the same syntax. The bytes
+//! are shared with the original descriptors.
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
@@ -17,7 +17,7 @@ use super::{Call, Refusal, TransferredDescriptor};
 use dormouse_content::Content;
 
 /// Maximum number of descriptors that an error lists.
-const SHOWN: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// The descriptors in the list `key` of a call, in order.
 pub(super) fn transferred_descriptors(
@@ -26,14 +26,14 @@ pub(super) fn transferred_descriptors(
     call: &Call<'_>,
 ) -> Result<Vec<TransferredDescriptor>, Refusal> {
     let finder = Finder { key, call };
-    bounded(key, args.list(key))?
+    check_list_length(key, args.list(key))?
         .iter()
         .map(|item| finder.find(item))
         .collect()
 }
 
-/// The items of a list, unless there are more than [`MAX_ITEMS`].
-pub(super) fn bounded<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], Refusal> {
+/// Returns the items of a list. Refuses more than [`MAX_ITEMS`].
+pub(super) fn check_list_length<'a>(key: &str, items: &'a [Value]) -> Result<&'a [Value], Refusal> {
     match items.len() {
         count if count > MAX_ITEMS => {
             Err(format!("'{key}' holds {count} items: up to {MAX_ITEMS} are valid.").into())
@@ -50,44 +50,47 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn find(&self, item: &Value) -> Result<TransferredDescriptor, Refusal> {
         match item {
-            Value::String(words) => self.by_words(words.trim()),
-            Value::Object(fields) => self.by_object(fields),
-            other => Err(self.wrong_form(&other.to_string())),
+            Value::String(words) => self.find_by_text(words.trim()),
+            Value::Object(fields) => self.find_by_object(fields),
+            other => Err(self.form_error(&other.to_string())),
         }
     }
 
-    /// `fd:1`, or `fd:1 lines 10-40`.
-    fn by_words(&self, words: &str) -> Result<TransferredDescriptor, Refusal> {
-        let named =
-            PartReference::parse(self.call, words).map_err(|error| self.not_found(words, error))?;
-        transfer(&named.ok_or_else(|| self.unknown(words))?)
+    /// Resolves a text such as `fd:1` or `fd:1 lines 10-40`.
+    fn find_by_text(&self, words: &str) -> Result<TransferredDescriptor, Refusal> {
+        let named = PartReference::parse(self.call, words)
+            .map_err(|error| self.resolve_error(words, error))?;
+        transfer(&named.ok_or_else(|| self.unknown_error(words))?)
     }
 
-    /// `{"fd": "fd:1", "lines": "10-40"}`.
-    fn by_object(&self, fields: &Map<String, Value>) -> Result<TransferredDescriptor, Refusal> {
-        let shown = || Value::Object(fields.clone()).to_string();
+    /// Resolves an object such as `{"fd": "fd:1", "lines": "10-40"}`.
+    fn find_by_object(
+        &self,
+        fields: &Map<String, Value>,
+    ) -> Result<TransferredDescriptor, Refusal> {
+        let as_json = || Value::Object(fields.clone()).to_string();
         let Some(Value::String(fd)) = fields.get("fd") else {
-            return Err(self.wrong_form(&shown()));
+            return Err(self.form_error(&as_json()));
         };
         let parts: Vec<_> = fields.iter().filter(|(key, _)| *key != "fd").collect();
         let part = match parts[..] {
             [] => None,
             [(unit, value)] => Some((
                 self.known_unit(unit)?,
-                range_text(value).ok_or_else(|| self.wrong_form(&shown()))?,
+                range_text(value).ok_or_else(|| self.form_error(&as_json()))?,
             )),
             _ => {
                 return Err(format!(
                     "{} names several parts: give one of {}.",
-                    shown(),
+                    as_json(),
                     UNITS.join(", ")
                 )
                 .into());
             }
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
-        let named =
-            PartReference::new(self.call, fd, part).map_err(|error| self.not_found(fd, error))?;
+        let named = PartReference::new(self.call, fd, part)
+            .map_err(|error| self.resolve_error(fd, error))?;
         transfer(&named)
     }
 
@@ -108,7 +111,7 @@ impl Finder<'_> {
             })
     }
 
-    fn wrong_form(&self, shown: &str) -> Refusal {
+    fn form_error(&self, shown: &str) -> Refusal {
         format!(
             "'{}' must be a list of descriptors, each a string such as \"fd:1\" or \"fd:1 lines \
              10-40\", or an object such as {{\"fd\": \"fd:1\", \"lines\": \"10-40\"}}, and holds \
@@ -118,23 +121,24 @@ impl Finder<'_> {
         .into()
     }
 
-    /// An unreadable descriptor exists: report that it cannot be read, not that it is unknown.
-    fn not_found(&self, requested: &str, FdError { kind, message, .. }: FdError) -> Refusal {
+    /// The error for a descriptor that does not resolve. An unreadable descriptor exists, so its
+    /// error states that it cannot be read.
+    fn resolve_error(&self, requested: &str, FdError { kind, message, .. }: FdError) -> Refusal {
         if kind == FdErrorKind::ContentUnreadable {
             format!("{requested}: {message}").into()
         } else {
-            self.unknown(requested)
+            self.unknown_error(requested)
         }
     }
 
-    fn unknown(&self, requested: &str) -> Refusal {
+    fn unknown_error(&self, requested: &str) -> Refusal {
         let name = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
             Some(name) => format!("{id} ({name})"),
             None => id.to_string(),
         };
-        let mut known: Vec<_> = self.call.table.iter().take(SHOWN).map(name).collect();
-        if self.call.table.len() > SHOWN {
-            known.push(format!("and {} more", self.call.table.len() - SHOWN));
+        let mut known: Vec<_> = self.call.table.iter().take(MAX_LISTED).map(name).collect();
+        if self.call.table.len() > MAX_LISTED {
+            known.push(format!("and {} more", self.call.table.len() - MAX_LISTED));
         }
         if let Some((last, _)) = self.call.table.messages().last() {
             known.push(format!("and messages up to {last}"));
@@ -152,7 +156,7 @@ impl Finder<'_> {
     }
 }
 
-/// The range or section id: a string, or a single number.
+/// Converts a range or a section id to text. A single number is accepted as well.
 fn range_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -161,8 +165,8 @@ fn range_text(value: &Value) -> Option<String> {
     }
 }
 
-/// A part becomes a content of its own. It keeps the name; sections and summary belong to the
-/// whole.
+/// Makes the transferred descriptor. A part becomes a content of its own and keeps the assigned
+/// name, but not the sections and the summary, which describe the whole content.
 fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, Refusal> {
     let id = named.id().clone();
     let entry = named.entry();

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::args::Args;
 use super::parameter::ItemType;
-use super::receive_messages::{MAX_TIMEOUT_MS, timeout};
-use super::transferred::bounded;
+use super::receive_messages::{MAX_TIMEOUT_MS, parse_timeout};
+use super::transferred::check_list_length;
 use super::{Group, Handler, Parameter, ProcessHandler, Refusal, Tool};
 use crate::process::Wait;
 
@@ -50,17 +50,17 @@ const DESCRIPTION: &str =
 /// The arguments are invalid.
 pub fn arguments(args: &str) -> Result<Wait, Refusal> {
     let args = Args::parse(&TOOL, args)?;
-    let pids = bounded(PIDS, args.list(PIDS))?
+    let pids = check_list_length(PIDS, args.list(PIDS))?
         .iter()
-        .map(pid)
+        .map(parse_pid)
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Wait {
         pids: (!pids.is_empty()).then_some(pids),
-        timeout_ms: timeout(&args, TIMEOUT)?,
+        timeout_ms: parse_timeout(&args, TIMEOUT)?,
     })
 }
 
-fn pid(item: &Value) -> Result<Pid, Refusal> {
+fn parse_pid(item: &Value) -> Result<Pid, Refusal> {
     let text = item
         .as_str()
         .map_or_else(|| item.to_string(), str::to_owned);
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_are_named_by_number_or_all_meant() {
+    fn children_are_listed_by_pid_and_an_empty_list_selects_all() {
         let of = |pids: &[u64]| Some(pids.iter().map(|pid| Pid(*pid)).collect());
         let cases = [
             ("{}", None, None),

@@ -1,4 +1,4 @@
-//! Paging of lists: as many items from a position on as one answer may show.
+//! Paging of lists: selects the items that one answer shows, from a requested position on.
 
 use dormouse_proto::descriptor::view::Shown;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
@@ -28,11 +28,11 @@ impl Window {
         })
     }
 
-    /// Selects the items. `chars` estimates the length of a shown item; the first one is shown
-    /// whatever its length.
+    /// Selects the items. `chars` estimates the length of a shown item. The first item is shown
+    /// even if it exceeds the limit.
     ///
     /// # Errors
-    /// `invalid_range`, with what is valid.
+    /// `invalid_range`, with the valid range.
     pub(super) fn select<T>(
         self,
         args: &Args,
@@ -40,6 +40,7 @@ impl Window {
         chars: impl Fn(&T) -> u64,
     ) -> Result<(Shown, Vec<T>), FdError> {
         let mut total = 0;
+        // `None` once no further item is shown; the remaining items are only counted.
         let mut chars_left = Some(self.max_chars);
         let mut shown = Vec::new();
         for item in items {
@@ -84,7 +85,7 @@ mod tests {
     ];
 
     fn parsed(json: &str) -> Args {
-        Args::of("t", &PARAMETERS, OfferedParameters::ALL, json).unwrap()
+        Args::parse_with("t", &PARAMETERS, OfferedParameters::ALL, json).unwrap()
     }
 
     fn shown(args: &str, max_chars: u64) -> Result<(String, Option<u64>, Vec<u64>), String> {

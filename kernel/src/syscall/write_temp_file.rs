@@ -40,7 +40,7 @@ const PARAMETERS: [Parameter; 4] = [
         .required(),
 ];
 
-/// Executes a call: returns the operation for the tree's files, or an error. The content of a
+/// Executes a call: returns the operation on the tree's files, or an error. The content of a
 /// descriptor is not copied.
 #[must_use]
 pub fn write_temp_file(call: &Call<'_>) -> Outcome {
@@ -49,11 +49,11 @@ pub fn write_temp_file(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let id = temp_file::file(&args)?;
-    let version = temp_file::version(&args)?;
+    let id = temp_file::parse_id(&args)?;
+    let version = temp_file::parse_version(&args)?;
     let version = version
         .ok_or_else(|| args.missing("version", "the version that you read with read_temp_file"))?;
-    let content = temp_file::content(&args, call.table)?;
+    let content = temp_file::parse_content(&args, call.table)?;
     Ok(temp_file::pending(
         &args,
         TempFileOp::Write {
@@ -69,12 +69,12 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 mod tests {
     use dormouse_proto::temp_file::TempId;
 
-    use super::super::temp_file::tests::{content_of_fd, op, refused};
+    use super::super::temp_file::tests::{assert_refused, content_of_fd, operation};
     use super::*;
     use dormouse_content::Content;
 
     #[test]
-    fn it_takes_a_file_a_content_and_the_version_that_was_read() {
+    fn a_file_a_content_and_a_version_are_parsed() {
         let cases = [
             (
                 r#"{"temp_file_id": "temp:2", "content": "new", "version": 3}"#,
@@ -87,7 +87,7 @@ mod tests {
         ];
         for (args, content) in cases {
             assert_eq!(
-                op(&TOOL, args),
+                operation(&TOOL, args),
                 TempFileOp::Write {
                     id: TempId(2),
                     content,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_without_them() {
+    fn missing_or_invalid_arguments_are_refused() {
         let cases = [
             (
                 r#"{"content": "a", "version": 1}"#,
@@ -132,7 +132,7 @@ mod tests {
             ),
         ];
         for (args, kind, message) in cases {
-            refused(&TOOL, args, kind, message);
+            assert_refused(&TOOL, args, kind, message);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! One priority class: selects the process tree that gets the next permit of the class.
 //!
 //! Each tree has a *turn*, a value of the class's grant counter. The turn of a new tree is the
-//! current value. The turn of a tree that got a permit is the value at which all other waiting trees
-//! have got one. The tree with the lowest turn is next; if turns are equal, the tree that has been
-//! waiting longer. Therefore a tree waits for at most one round of other trees, and for new trees
-//! only until the counter reaches its turn.
+//! current value. The turn of a tree that got a permit is the value at which all other waiting
+//! trees have got one. The tree with the lowest turn is next; if turns are equal, the tree that has
+//! been waiting longer. Therefore a tree waits for at most one round of other trees, and for new
+//! trees only until the counter reaches its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,8 +2,8 @@
 //! descriptor of any size, and is shown to models whose wire format supports its type.
 //!
 //! A provider that cannot read an image rejects the whole request, and every later one with the
-//! same history. Therefore an attachment is shown only if its bytes match its media type and if every
-//! supported provider accepts its size.
+//! same history. Therefore an attachment is shown only if its bytes match its media type and if
+//! every supported provider accepts its size.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ const MAX_SHOWN_TOTAL_BYTES: u64 = 14_000_000;
 const MAX_SHOWN_BYTES: u64 = 3_750_000;
 /// Limit for the longer side of an image.
 const MAX_SIDE_PX: u32 = 8_000;
-/// A conversation with at most this many images may have images with sides up to [`MAX_SIDE_PX`]; if it has
-/// more images, the limit of each is [`SMALL_SIDE_PX`].
+/// A conversation with at most this many images may have images with sides up to [`MAX_SIDE_PX`];
+/// if it has more images, the limit of each is [`SMALL_SIDE_PX`].
 const FEW_IMAGES: usize = 20;
 const SMALL_SIDE_PX: u32 = 2_000;
 /// Maximum number of images of one conversation.
@@ -62,8 +62,8 @@ pub struct NewAttachment {
 
 impl Placer<'_> {
     /// Makes a descriptor of an attachment, even if descriptors are off; in that case the model can
-    /// see the attachment but not read the descriptor. O(n) in its bytes, at memory bandwidth. Bytes past `max_content_bytes` are
-    /// dropped, and a truncated attachment is not shown.
+    /// see the attachment but not read the descriptor. O(n) in its bytes, at memory bandwidth.
+    /// Bytes past `max_content_bytes` are dropped, and a truncated attachment is not shown.
     ///
     /// # Errors
     /// [`Unreadable`] if the quota is used up.

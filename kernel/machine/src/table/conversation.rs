@@ -1,8 +1,7 @@
 //! The conversation as descriptors: `msg:3` is its third message, `msg:3.2` the second part of it.
 //!
-//! These descriptors are computed when they are read, and never stored. A single text is shared with
-//! its message. If a message has several parts, `msg:3` joins them with
-//! line feeds.
+//! These descriptors are computed when they are read, and never stored. A single text is shared
+//! with its message. If a message has several parts, `msg:3` joins them with line feeds.
 
 use std::sync::Arc;
 

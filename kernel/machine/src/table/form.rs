@@ -27,8 +27,8 @@ pub struct View<'a> {
     pub entry: Cow<'a, Entry<Content>>,
     /// The shown content: that of the entry, or its reformatted JSON.
     pub content: Reader<'a>,
-    /// Whether JSON is reformatted, as answers state it. `None` if the plain text is shown and is the
-    /// default.
+    /// Whether JSON is reformatted, as answers state it. `None` if the plain text is shown and is
+    /// the default.
     pub pretty: Option<bool>,
 }
 
@@ -132,8 +132,8 @@ mod tests {
         }
     }
 
-    /// Checks the number of lines and the value of `pretty` with the setting off and on. `None` if the
-    /// request is refused.
+    /// Checks the number of lines and the value of `pretty` with the setting off and on. `None` if
+    /// the request is refused.
     fn check(
         text: &str,
         requested: Option<Form>,

@@ -47,8 +47,8 @@ pub fn list_entry<'a>(
     }
 }
 
-/// Formats a time as RFC 3339, in UTC and seconds. `None` for 0, which means an unknown time, and for
-/// times after the year 9999.
+/// Formats a time as RFC 3339, in UTC and seconds. `None` for 0, which means an unknown time, and
+/// for times after the year 9999.
 fn format_time(ms: u64) -> Option<String> {
     let seconds = i64::try_from(ms / 1000).ok().filter(|_| ms > 0)?;
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok()?;

@@ -53,8 +53,8 @@ impl NewDescriptor {
         settings: &DescriptorSettings,
         quota: &ReadQuota,
     ) -> Self {
-        // Build the page table (the index of page boundaries) now. It is stored with the content, so
-        // that later reads do not build it.
+        // Build the page table (the index of page boundaries) now. It is stored with the content,
+        // so that later reads do not build it.
         entry.content.reader(quota).prepare(entry.page_chars);
         let preview = default_view(Cow::Borrowed(&entry), settings, quota).and_then(|view| {
             Ok((

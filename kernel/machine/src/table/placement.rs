@@ -2,8 +2,8 @@
 //! descriptor. A text that is too large for the context becomes a descriptor.
 //!
 //! Answers of descriptor tools have the type [`Answer`]. No function here accepts an `Answer`, so
-//! that such an answer cannot become a descriptor itself. Placement depends neither on the name of a
-//! tool nor on the descriptor table, since a new descriptor gets its number later, when it is
+//! that such an answer cannot become a descriptor itself. Placement depends neither on the name of
+//! a tool nor on the descriptor table, since a new descriptor gets its number later, when it is
 //! opened. Therefore all work on bytes can be done outside of the process actor.
 //!
 //! Small text is escaped as [`ShownText`], since the kernel did not write it.

@@ -63,8 +63,8 @@ pub(super) fn build_preview(view: &View<'_>, preview: Preview) -> Result<Preview
 }
 
 /// Returns the first half page up to its last line end, and the last half page from its first line
-/// start. If half a page contains no line end, it is cut within the line. `None` if the content fits
-/// one page, or half a page is 0 characters.
+/// start. If half a page contains no line end, it is cut within the line. `None` if the content
+/// fits one page, or half a page is 0 characters.
 fn head_and_tail(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &view.content;
     let page_chars = u64::from(view.page_chars());

@@ -12,7 +12,8 @@ pub const MAX_ITEMS: usize = 64;
 ///
 /// `Parameter::integer("page", "A page, counted from 1").at_least(1)` becomes `{"type": "integer",
 /// "minimum": 1, "description": "A page, counted from 1"}` in the schema. The type is checked when
-/// a call is parsed; the bound is checked by the tool itself, which can say what is valid.
+/// a call is parsed. The tool itself checks the bound, so that its error can state the valid
+/// values.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// Name of the parameter.
@@ -175,8 +176,8 @@ impl Parameter {
         Self::new(ParameterKind::List(items), name, description)
     }
 
-    /// Makes the parameter required. The tool itself checks its presence, so that the error can state
-    /// what to provide.
+    /// Makes the parameter required. The tool itself checks its presence, so that the error can
+    /// state what to provide.
     #[must_use]
     pub const fn required(self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A line diff in unified format: what `diff -u` prints below its two header lines.
+//! A line diff in unified format, as `diff -u` prints it, without the two header lines.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -12,10 +12,10 @@ pub(super) struct Diff<'a> {
 }
 
 impl<'a> Diff<'a> {
-    /// Compares two texts with Myers' algorithm. For texts that differ much it accepts a diff that
-    /// is longer than the shortest.
+    /// Compares two texts with Myers' algorithm. For texts that differ much, the diff may be longer
+    /// than the shortest one, to save time.
     pub(super) fn of(before: &'a str, after: &'a str) -> Self {
-        // Nothing is reserved from an estimate: a text may begin with many short lines.
+        // No memory is reserved from an estimate, since a text may begin with many short lines.
         let mut lines = InternedInput::default();
         lines.update_before(before.split_inclusive('\n'));
         lines.update_after(after.split_inclusive('\n'));
@@ -52,12 +52,17 @@ impl<'a> Diff<'a> {
         let (Some(first), Some(last)) = (group.first(), group.last()) else {
             return;
         };
-        let lead = first.before.start.min(context);
-        let trail = (self.lines.before.len() as u32 - last.before.end).min(context);
-        let before = first.before.start - lead..last.before.end + trail;
-        let after = first.after.start - lead..last.after.end + trail;
+        let lines_before = first.before.start.min(context);
+        let lines_after = (self.lines.before.len() as u32 - last.before.end).min(context);
+        let before = first.before.start - lines_before..last.before.end + lines_after;
+        let after = first.after.start - lines_before..last.after.end + lines_after;
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "@@ -{} +{} @@", place(&before), place(&after));
+        let _ = writeln!(
+            text,
+            "@@ -{} +{} @@",
+            format_range(&before),
+            format_range(&after)
+        );
         let mut at = before.start;
         for hunk in group {
             self.write_lines(text, ' ', &self.lines.before, at..hunk.before.start);
@@ -80,9 +85,9 @@ impl<'a> Diff<'a> {
     }
 }
 
-/// A line range as a hunk header states it: first line and count. An empty range is named by the
-/// line before it.
-fn place(lines: &Range<u32>) -> String {
+/// Formats a line range for a hunk header: first line and count. An empty range states the line
+/// before it.
+fn format_range(lines: &Range<u32>) -> String {
     let first = if lines.is_empty() {
         lines.start
     } else {
@@ -102,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_share_their_context_and_name_their_lines() {
+    fn nearby_hunks_form_one_group_whose_header_states_its_lines() {
         let before: String = (1..=12).map(|line| format!("{line}\n")).collect();
         let after = before.replace("5\n", "five\n").replace("11\n", "eleven\n");
         let groups =

@@ -1,4 +1,4 @@
-//! What the host is asked to write, and what the model reads of it.
+//! Tests the writes that the host receives and the answers that the model reads.
 
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::FdId;
@@ -31,7 +31,7 @@ fn call(bytes: &[u8], args: &str) -> Outcome {
 }
 
 #[test]
-fn the_host_is_asked_for_exactly_what_was_selected() {
+fn the_write_contains_exactly_the_selected_part() {
     let text = "one\r\n\u{1b}two\nthree";
     let cases = [
         ("", text, 3, WriteMode::Write, Presence::Any),
@@ -138,7 +138,7 @@ fn the_host_is_asked_for_exactly_what_was_selected() {
 }
 
 #[test]
-fn bytes_and_lines_are_those_that_were_written() {
+fn the_answer_states_the_written_bytes_and_lines() {
     let cases: [(&[u8], u64, u64); 6] = [
         ("é😀".as_bytes(), 6, 1),
         (b"", 0, 1),
@@ -197,7 +197,7 @@ fn a_failed_write_is_an_error_of_its_kind() {
 }
 
 #[test]
-fn arguments_that_contradict_each_other_write_nothing() {
+fn contradicting_arguments_are_refused() {
     let cases = [
         (
             ",'mode':'insert'",

@@ -1,4 +1,5 @@
-//! Every form of selection on the same twelve lines, in pages of 18 characters: three lines a page.
+//! Tests every form of selection on the same twelve lines, with pages of 18 characters (three
+//! lines).
 
 use dormouse_proto::descriptor::FdErrorKind;
 use proptest::prelude::*;
@@ -41,7 +42,7 @@ fn answer(outcome: Outcome) -> String {
 }
 
 #[test]
-fn each_form_serves_its_part_and_echoes_it() {
+fn each_form_of_selection_shows_and_names_its_part() {
     let cases = [
         ("{'fd':'fd:1'}", "page=\"1\"", "1-3"),
         ("{'fd':'fd-1','page':2}", "page=\"2\"", "4-6"),
@@ -147,7 +148,7 @@ fn each_form_serves_its_part_and_echoes_it() {
 }
 
 #[test]
-fn what_cannot_be_served_is_answered_with_what_is_valid() {
+fn invalid_selections_are_refused_with_the_valid_values() {
     use FdErrorKind::{InvalidPage, InvalidParameter, InvalidRange, NotFound};
     let cases = [
         ("{'fd':'fd:2'}", NotFound, "fd:2 not found"),
@@ -320,7 +321,7 @@ fn what_cannot_be_served_is_answered_with_what_is_valid() {
 }
 
 #[test]
-fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
+fn an_extraction_opens_a_descriptor_and_shows_no_content() {
     let cases = [
         ("'start':2", "row04\nrow05\nrow06\n"),
         ("'mode':'char','start':3,'count':4", "01\nr"),
@@ -361,7 +362,7 @@ fn an_extraction_is_a_new_descriptor_and_shows_no_content() {
 }
 
 #[test]
-fn an_extraction_is_not_bounded_by_what_may_be_shown() {
+fn an_extraction_is_not_limited_by_max_read_chars() {
     let settings = DescriptorSettings {
         max_read_chars: 10,
         ..DescriptorSettings::default()
@@ -376,9 +377,9 @@ fn an_extraction_is_not_bounded_by_what_may_be_shown() {
     );
 }
 
-/// Reads and goes on as the answers say, to the end; what was read, joined, and the number of
+/// Reads to the end, part by part, as the answers state. Returns the joined text and the number of
 /// answers.
-fn follow(table: &Table, mut args: String, max_read_chars: u64) -> (String, usize) {
+fn read_all_parts(table: &Table, mut args: String, max_read_chars: u64) -> (String, usize) {
     let settings = DescriptorSettings {
         max_read_chars,
         ..DescriptorSettings::default()
@@ -410,7 +411,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn following_the_cursor_gives_all_that_was_asked_for(
+    fn reading_part_by_part_returns_the_whole_selection(
         text in "([a-z]{0,12}\n|é<&]]>|[a-z]{20,40}){0,20}",
         page_chars in 1_u32..40,
         max_read_chars in 0_u64..40,
@@ -418,7 +419,7 @@ proptest! {
         let table = table(&text, page_chars);
         for args in ["\"read_all\": true", "\"count\": 9999", "\"start_line\": 1", "\"mode\": \
              \"char\", \"count\": 9999"] {
-            let (joined, answers) = follow(&table, format!(r#"{{"fd": "fd:1", {args}}}"#), max_read_chars);
+            let (joined, answers) = read_all_parts(&table, format!(r#"{{"fd": "fd:1", {args}}}"#), max_read_chars);
             prop_assert_eq!(&joined, &text);
             prop_assert!(answers == 1 || text.chars().count() as u64 > max_read_chars);
         }
@@ -426,7 +427,7 @@ proptest! {
 }
 
 #[test]
-fn a_bounded_answer_is_cut_where_lines_or_pages_end() {
+fn a_limited_answer_ends_at_the_end_of_a_line_or_page() {
     let cases = [
         (
             "{'fd':'fd:1','read_all':true}",
@@ -470,7 +471,7 @@ fn a_bounded_answer_is_cut_where_lines_or_pages_end() {
 const MANUAL: &str = "# Manual\n\n## Set up\nfirst\nsecond\nthird\n\n## Use\n\n### Set up\nlast\n";
 
 #[test]
-fn a_unit_is_served_by_its_name_and_listed_without_one() {
+fn a_unit_is_shown_by_name_and_units_are_listed_without_one() {
     let table = table(MANUAL, 100);
     let xml = answer(call(
         &table,
@@ -513,7 +514,7 @@ fn a_unit_is_served_by_its_name_and_listed_without_one() {
 }
 
 #[test]
-fn a_name_that_is_not_one_unit_is_answered_with_what_is() {
+fn an_unknown_or_ambiguous_name_is_refused_with_the_valid_ones() {
     let cases = [
         (
             "Set up",
@@ -558,7 +559,7 @@ fn a_name_that_is_not_one_unit_is_answered_with_what_is() {
 }
 
 #[test]
-fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
+fn a_unit_is_extracted_whole_and_a_limited_one_continues_by_lines() {
     let table = table(MANUAL, 100);
     let args = "{'fd':'fd:1','unit':'section','index':2,'extract_to_new_fd':true}";
     let Outcome::Opened(extracted) = call(&table, args) else {
@@ -602,7 +603,7 @@ fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
         xml.contains("next_mode=\"line\" next_start=\"5\" next_count=\"3\""),
         "{xml}"
     );
-    let (joined, answers) = follow(
+    let (joined, answers) = read_all_parts(
         &table,
         r#"{"fd": "fd:1", "unit": "section", "index": 2}"#.to_owned(),
         4,
@@ -615,7 +616,7 @@ fn a_unit_is_extracted_whole_and_goes_on_by_lines_where_it_is_bounded() {
 
 #[cfg(feature = "grammars")]
 #[test]
-fn a_method_is_served_by_its_qualified_name() {
+fn a_method_is_shown_by_its_qualified_name() {
     let text = "struct A;\n\nimpl A {\n    /// Of A.\n    fn new() -> A { A }\n}\n\nimpl B {\n    \
          fn new() -> B { B }\n}\n";
     let table = table(text, 100);

@@ -1,7 +1,7 @@
-//! Searches every descriptor of a table, in the order of ids. Messages are not included.
+//! Searches every descriptor of a table, in the order of ids, without the messages.
 //!
-//! Matches are numbered across all contents, so that one number says where to continue. A content
-//! that several descriptors share is searched for each of them.
+//! Matches are numbered across all contents, so that one number identifies where to continue. A
+//! content that several descriptors share is searched for each of them.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ struct FoundIn<'a> {
 }
 
 impl FoundIn<'_> {
-    fn group(&self) -> Group<'_> {
+    fn to_group(&self) -> Group<'_> {
         let Self {
             fd,
             matches,
@@ -46,7 +46,7 @@ impl FoundIn<'_> {
             fd,
             matches,
             extent,
-            excerpts: excerpts.iter().map(Excerpted::excerpt).collect(),
+            excerpts: excerpts.iter().map(Excerpted::to_excerpt).collect(),
         }
     }
 }
@@ -64,7 +64,7 @@ impl Found<'_> {
             shown,
             ..
         } = *self;
-        let groups = self.groups.iter().map(FoundIn::group).collect();
+        let groups = self.groups.iter().map(FoundIn::to_group).collect();
         let unreadable = self.unreadable.clone();
         view::search_all(&FoundInAll {
             query: search.query,
@@ -78,8 +78,8 @@ impl Found<'_> {
 }
 
 /// Searches all descriptors. A descriptor whose matches come after the shown ones is listed with
-/// their number while there is room; one that cannot be read is reported. O(n) in the sum of all
-/// contents.
+/// the number of its matches while there is room. A descriptor that cannot be read is reported.
+/// O(n) in the sum of all contents.
 ///
 /// # Errors
 /// [`SearchError`] if the search takes too long.
@@ -95,7 +95,7 @@ pub(super) fn find<'a>(
     let mut found_in = 0;
     let mut groups = Vec::new();
     let mut unreadable = Vec::new();
-    for (fd, entry) in searched(call.table) {
+    for (fd, entry) in descriptors_to_search(call.table) {
         descriptors += 1;
         let searched = view(entry, requested, call)
             .map_err(SearchError::Unreadable)
@@ -120,8 +120,8 @@ pub(super) fn find<'a>(
         found_in += u64::from(matches > 0);
         let extent = (!excerpts_here.is_empty()).then_some(extent);
         // Descriptors before the shown matches were listed by the previous call.
-        let is_ahead = matches > 0 && total >= search.start;
-        if is_ahead && (excerpts.reserve_element() || extent.is_some()) {
+        let is_listed = matches > 0 && total >= search.start;
+        if is_listed && (excerpts.reserve_element() || extent.is_some()) {
             groups.push(FoundIn {
                 fd,
                 matches,
@@ -130,7 +130,7 @@ pub(super) fn find<'a>(
             });
         }
     }
-    let shown = search.shown(total, excerpts.shown());
+    let shown = search.describe_shown(total, excerpts.shown());
     Ok(Found {
         descriptors,
         found_in,
@@ -140,15 +140,17 @@ pub(super) fn find<'a>(
     })
 }
 
-/// The descriptors that are searched.
-pub(super) fn searched(table: &Table) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
+/// The descriptors to search.
+pub(super) fn descriptors_to_search(
+    table: &Table,
+) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
     table
         .iter()
         .filter(|(id, _)| !matches!(id, FdId::Message { .. }))
 }
 
-/// A descriptor in the requested form. A content that has no such form is searched as it is, since
-/// the request applies to all of them.
+/// A descriptor in the requested form. A content that does not have this form is searched in its
+/// default form, since the request applies to all contents.
 pub(super) fn view<'a>(
     entry: &'a Entry<Content>,
     requested: Option<Form>,

@@ -1,8 +1,8 @@
 //! `search_fd` with `distinct`: each different matched text once, with its number of occurrences,
 //! like `sort | uniq -c | sort -rn`.
 //!
-//! If the pattern has groups, their text is counted instead of the whole match. One pass over the
-//! content. Memory is bounded: a query with too many different matches is refused.
+//! If the pattern has groups, their text is counted instead of the whole match. The content is read
+//! once. Memory is bounded: a query with too many different matches is refused.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -38,15 +38,15 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     let fd = args.fd()?;
     let mut counts = Counts::of(&search.matcher);
     if fd == ALL {
-        return in_all(call, args, search, counts);
+        return run_in_all(call, args, search, counts);
     }
     let (id, entry) = call.table.resolve(fd)?;
     let view = form::view(args, entry, form::requested(args), call)?;
     let matches = counts.add_all(&mut search.matcher.scan(call.quota), &view.content);
-    let matches = matches.map_err(|error| error.answer(args))?;
+    let matches = matches.map_err(|error| error.into_fd_error(args))?;
     search.check_start(args, counts.len())?;
     let sorted = counts.sorted();
-    let found = shown(search, &sorted, matches, call.settings);
+    let found = select_shown(search, &sorted, matches, call.settings);
     Ok(Outcome::Answer(view::distinct(
         &id,
         view.extent().map_err(|error| args.unreadable(error))?,
@@ -54,7 +54,7 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     )))
 }
 
-fn in_all(
+fn run_in_all(
     call: &Call<'_>,
     args: &Args,
     search: &Search<'_>,
@@ -65,7 +65,7 @@ fn in_all(
     let mut found_in = 0;
     let mut unreadable = Vec::new();
     let mut scan = search.matcher.scan(call.quota);
-    for (fd, entry) in all::searched(call.table) {
+    for (fd, entry) in all::descriptors_to_search(call.table) {
         descriptors += 1;
         let view = all::view(entry, form::requested(args), call).map_err(SearchError::Unreadable);
         match view.and_then(|view| counts.add_all(&mut scan, &view.content)) {
@@ -78,12 +78,12 @@ fn in_all(
                     (unreadable.len() as u64) < call.settings.max_read_chars / ELEMENT_CHARS;
                 unreadable.extend(has_room.then(|| all::unreadable_error(fd, &error)));
             }
-            Err(error) => return Err(error.answer(args)),
+            Err(error) => return Err(error.into_fd_error(args)),
         }
     }
     search.check_start(args, counts.len())?;
     let sorted = counts.sorted();
-    let found = shown(search, &sorted, matches, call.settings);
+    let found = select_shown(search, &sorted, matches, call.settings);
     Ok(Outcome::Answer(view::distinct_in_all(
         descriptors,
         found_in,
@@ -101,7 +101,7 @@ struct Counts<'m> {
 
 struct Count {
     count: u64,
-    /// Number of different texts that were found earlier.
+    /// Number of different texts that were found before this one.
     order: usize,
 }
 
@@ -171,7 +171,7 @@ impl<'m> Counts<'m> {
 }
 
 /// Selects the requested texts while they fit. The first is always shown, truncated to the limit.
-fn shown<'a>(
+fn select_shown<'a>(
     search: &Search<'a>,
     sorted: &'a [(Box<str>, u64)],
     matches: u64,
@@ -194,7 +194,7 @@ fn shown<'a>(
         .enumerate()
         .take_while(fits);
     let values: Vec<_> = requested
-        .map(|(_, (text, count))| value(text, *count, max_chars))
+        .map(|(_, (text, count))| to_match(text, *count, max_chars))
         .collect();
     let shown = Shown {
         total: sorted.len() as u64,
@@ -209,7 +209,7 @@ fn shown<'a>(
     }
 }
 
-fn value(text: &str, count: u64, max_chars: u64) -> DistinctMatch<'_> {
+fn to_match(text: &str, count: u64, max_chars: u64) -> DistinctMatch<'_> {
     let end = text
         .char_indices()
         .nth(usize::try_from(max_chars).unwrap_or(usize::MAX))

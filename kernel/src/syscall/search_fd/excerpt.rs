@@ -6,8 +6,8 @@ use dormouse_proto::descriptor::view::Excerpt;
 
 use dormouse_content::{Reader, Slice, Unreadable};
 
-/// Characters shown before and after a match whose line has more than twice as many.
-const AROUND_CHARS: u64 = 200;
+/// Characters shown before and after a match. A line with at most twice as many is shown in full.
+const SURROUNDING_CHARS: u64 = 200;
 
 /// Additional characters before and after a match for each line of context.
 const CONTEXT_LINE_CHARS: u64 = 400;
@@ -40,7 +40,7 @@ pub(super) struct Excerpted {
 }
 
 impl Excerpted {
-    pub(super) fn excerpt(&self) -> Excerpt<'_> {
+    pub(super) fn to_excerpt(&self) -> Excerpt<'_> {
         let Self {
             slice,
             line,
@@ -71,8 +71,8 @@ impl Excerpts {
         }
     }
 
-    /// Shows the match at these bytes if there is room. The excerpts of the previous content must
-    /// have been [taken](Self::take_excerpts).
+    /// Shows the match at these bytes if there is room. Before the first match of another content,
+    /// the excerpts must be removed with [`take_excerpts`](Self::take_excerpts).
     ///
     /// # Errors
     /// [`Unreadable`] if the text around the match cannot be read.
@@ -82,12 +82,13 @@ impl Excerpts {
         page_chars: u32,
         found: Range<usize>,
     ) -> Result<(), Unreadable> {
-        let shared = self.last_line.contains(&found.start) && found.end <= self.last_line.end;
+        let is_on_last_line =
+            self.last_line.contains(&found.start) && found.end <= self.last_line.end;
         match self.excerpts.last_mut() {
             _ if self.is_full => return Ok(()),
-            Some(last) if shared => last.count += 1,
+            Some(last) if is_on_last_line => last.count += 1,
             _ => {
-                let Some(excerpt) = self.excerpt(content, page_chars, &found)? else {
+                let Some(excerpt) = self.make_excerpt(content, page_chars, &found)? else {
                     return Ok(());
                 };
                 self.excerpts.push(excerpt);
@@ -114,7 +115,8 @@ impl Excerpts {
         has_room
     }
 
-    fn excerpt(
+    /// Makes the excerpt of a match. `None` if there is no room.
+    fn make_excerpt(
         &mut self,
         content: &Reader<'_>,
         page_chars: u32,
@@ -130,9 +132,9 @@ impl Excerpts {
         let mut slice = content.slice(bytes)?;
         // A line is shown without its LF; that does not count as truncation.
         slice.truncated &= !is_feed(content, slice.bytes().end)?;
-        let single_line =
+        let is_single_line =
             slice.first_line == slice.last_line && !slice.continued && !slice.truncated;
-        self.last_line = if single_line { slice.bytes() } else { 0..0 };
+        self.last_line = if is_single_line { slice.bytes() } else { 0..0 };
         Ok(Some(Excerpted {
             slice,
             line: content.line_at(found.start)?,
@@ -142,17 +144,17 @@ impl Excerpts {
         }))
     }
 
-    /// The byte range of the match's lines and context lines, without the last LF; narrowed around
-    /// the match if they are too long.
+    /// The byte range of the match's lines and context lines, without the last LF. If these lines
+    /// are too long, the range is limited to the characters next to the match.
     fn window(
         &self,
         content: &Reader<'_>,
         found: &Range<usize>,
     ) -> Result<Range<usize>, Unreadable> {
-        let around =
-            AROUND_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
-        // The context must not exceed the answer.
-        let around = around.min(self.max_chars / 2);
+        let surrounding_chars =
+            SURROUNDING_CHARS.saturating_add(CONTEXT_LINE_CHARS.saturating_mul(self.context_lines));
+        // The context must fit the answer.
+        let surrounding_chars = surrounding_chars.min(self.max_chars / 2);
         let first = content
             .line_at(found.start)?
             .saturating_sub(self.context_lines)
@@ -167,17 +169,17 @@ impl Excerpts {
         }
         let start_char = content.char_at(start)?;
         let end_char = content.char_at(end)?;
-        if end_char - start_char <= around.saturating_mul(2) {
+        if end_char - start_char <= surrounding_chars.saturating_mul(2) {
             return Ok(start..end);
         }
         let found_char = content.char_at(found.start)?;
-        // Of a match that is too long itself, the beginning is shown.
+        // If the match itself is too long, its beginning is shown.
         let found_end = content
             .char_at(found.end)?
-            .min(found_char.saturating_add(around.max(1)));
-        let from = found_char.saturating_sub(around).max(start_char);
+            .min(found_char.saturating_add(surrounding_chars.max(1)));
+        let from = found_char.saturating_sub(surrounding_chars).max(start_char);
         let to = found_end
-            .saturating_add(around)
+            .saturating_add(surrounding_chars)
             .min(end_char)
             .min(from.saturating_add(self.max_chars));
         Ok(content.byte_at(from)?..content.byte_at(to)?)

@@ -1,5 +1,5 @@
-//! Matching: literals with a vectorised search, patterns with automata whose work is bounded, so
-//! that no pattern of a model can hang the kernel.
+//! Finds the matches of a query in a text. Literals use a vectorised search. Regular expressions
+//! use automata with a limited number of steps, so that no pattern of a model can block the kernel.
 
 mod budget;
 mod cost;
@@ -26,7 +26,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Case sensitivity of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
+    /// Upper and lower case differ.
     Kept,
+    /// Upper and lower case match each other.
     Ignored,
 }
 
@@ -60,7 +62,7 @@ impl<'a> Matcher<'a> {
             .map(Self::Pattern)
     }
 
-    /// An extractor for the groups of the pattern, if it has any.
+    /// Creates an extractor for the groups of the pattern. `None` if it has no groups.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
         match self {
             Self::Literal(_) => None,
@@ -120,7 +122,7 @@ fn find_literal(
     let len = finder.needle().len();
     let mut at = 0;
     while at < text.len() {
-        check(quota)?;
+        check_cancelled(quota)?;
         // An occurrence that starts in this chunk may end in the next.
         let end = at.saturating_add(CHUNK_BYTES).min(text.len());
         let mut next = end;
@@ -134,7 +136,7 @@ fn find_literal(
 }
 
 /// Fails if the search was cancelled.
-fn check(quota: &ReadQuota) -> Result<(), TooSlow> {
+fn check_cancelled(quota: &ReadQuota) -> Result<(), TooSlow> {
     if quota.is_used_up() {
         Err(TooSlow::Cancelled)
     } else {
@@ -149,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    type Make = for<'a> fn(&'a str, &ReadQuota) -> Matcher<'a>;
+    type MakeMatcher = for<'a> fn(&'a str, &ReadQuota) -> Matcher<'a>;
 
     fn literal<'a>(query: &'a str, quota: &ReadQuota) -> Matcher<'a> {
         Matcher::literal(query, Case::Kept, quota).unwrap()
@@ -159,7 +161,7 @@ mod tests {
         Matcher::pattern(query, Case::Kept, quota).unwrap()
     }
 
-    fn found(make: Make, query: &str, text: &str) -> Vec<Range<usize>> {
+    fn found(make: MakeMatcher, query: &str, text: &str) -> Vec<Range<usize>> {
         let quota = ReadQuota::unlimited();
         let matcher = make(query, quota);
         let mut found = Vec::new();
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn a_search_that_is_cancelled_ends_within_a_chunk() {
         let text = "a line without\n".repeat(CHUNK_BYTES / 4);
-        let cases: [(Make, &str); 4] = [
+        let cases: [(MakeMatcher, &str); 4] = [
             (literal, "line"),
             (pattern, "l.ne"),
             (literal, "nothing like it"),

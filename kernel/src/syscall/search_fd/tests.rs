@@ -1,4 +1,4 @@
-//! Matches are counted, placed and shown, on short lines and on long ones.
+//! Tests that matches are counted, located and shown, on short and on long lines.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn call(text: &str, args: &str) -> String {
     }
 }
 
-/// `matches`, `shown` and of each element line, page, char and text.
+/// Returns `matches` and `shown`, and the line, page, char and text of each element.
 fn seen(xml: &str) -> (String, Vec<String>) {
     let document = Document::parse(xml).unwrap();
     let root = document.root_element();
@@ -56,7 +56,7 @@ fn seen(xml: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn matches_stand_with_their_place() {
+fn matches_are_shown_with_their_position() {
     let text = "alpha\nBeta beta beta\n<é> beta\n";
     let cases: [(&str, &str, &[&str]); 11] = [
         (
@@ -173,7 +173,7 @@ fn a_pattern_that_would_take_too_long_is_an_error_that_says_what_to_try() {
         (call(&line, "'query':'.*[^A-Z]|[A-Z]','regex':true"), "fd:1"),
         (
             call_all(
-                &several(&["short", &line]),
+                &table_of(&["short", &line]),
                 "'query':'(?s).*b|A','regex':true",
                 1000,
             ),
@@ -227,7 +227,7 @@ fn on_a_long_line_each_match_shows_its_surroundings() {
 }
 
 #[test]
-fn a_flood_of_matches_is_bounded_and_can_be_gone_on_with() {
+fn many_matches_are_shown_in_bounded_parts() {
     let text = "a needle in every line\n".repeat(1000);
     let settings = DescriptorSettings {
         max_read_chars: 3000,
@@ -256,8 +256,8 @@ fn a_flood_of_matches_is_bounded_and_can_be_gone_on_with() {
     assert_eq!(seen_matches, 1000);
 }
 
-/// A table with these contents, a message, and a noted message.
-fn several(texts: &[&str]) -> Table {
+/// A table with these contents, a message without notes, and a message with a note.
+fn table_of(texts: &[&str]) -> Table {
     let mut table = Table::new();
     for text in texts {
         table.insert(
@@ -292,7 +292,8 @@ fn call_all(table: &Table, args: &str, max_read_chars: u64) -> String {
         .to_string()
 }
 
-/// The totals, and each descriptor's matches with the text of those that are shown.
+/// Returns the totals, and for each descriptor its number of matches and the text of the shown
+/// ones.
 fn seen_in_all(xml: &str) -> (String, Vec<String>) {
     let document = Document::parse(xml).unwrap();
     let root = document.root_element();
@@ -320,8 +321,8 @@ fn seen_in_all(xml: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn a_search_of_all_numbers_matches_over_all_descriptors_and_leaves_messages_out() {
-    let table = several(&["beta\nbeta", "nothing", "a beta", "beta"]);
+fn a_search_of_all_numbers_matches_across_descriptors_without_messages() {
+    let table = table_of(&["beta\nbeta", "nothing", "a beta", "beta"]);
     let cases: [(&str, &str, &[&str]); 7] = [
         (
             "'query':'beta'",
@@ -379,9 +380,9 @@ fn a_search_of_all_numbers_matches_over_all_descriptors_and_leaves_messages_out(
 }
 
 #[test]
-fn a_flood_of_matches_in_all_is_bounded_and_each_is_shown_once() {
+fn many_matches_in_all_descriptors_are_shown_in_parts_and_each_once() {
     let text = "needle one\nneedle two\n".repeat(20);
-    let table = several(&vec![text.as_str(); 50]);
+    let table = table_of(&vec![text.as_str(); 50]);
     for max_read_chars in [20, 100, 3_000] {
         let (mut start, mut found) = (1, Vec::new());
         loop {
@@ -423,7 +424,7 @@ fn a_flood_of_matches_in_all_is_bounded_and_each_is_shown_once() {
 }
 
 #[test]
-fn what_is_shown_is_bounded_whatever_context_is_asked_for() {
+fn answers_are_bounded_for_any_context() {
     let lines = format!(
         "{}needle\n{}",
         "before\n".repeat(100),
@@ -461,7 +462,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn occurrences_are_those_of_the_standard_library(text in "[ab\n]{0,60}", query in "[ab\n]{1,3}") {
+    fn matches_equal_those_of_the_standard_library(text in "[ab\n]{0,60}", query in "[ab\n]{1,3}") {
         let args = format!(r#"'query':{}"#, serde_json::Value::from(query.as_str()));
         let (totals, matches) = seen(&call(&text, &args));
         let expected = text.matches(&query).count();
@@ -471,10 +472,10 @@ proptest! {
         prop_assert_eq!(first, chars.first().map(ToString::to_string));
     }
     #[test]
-    fn all_holds_what_each_holds(texts in prop::collection::vec("[ab\n]{0,20}", 0..6), query in "[ab\n]{1,2}") {
+    fn a_search_of_all_finds_the_matches_of_each_descriptor(texts in prop::collection::vec("[ab\n]{0,20}", 0..6), query in "[ab\n]{1,2}") {
         let texts: Vec<_> = texts.iter().map(String::as_str).collect();
         let args = format!(r#"'query':{}"#, serde_json::Value::from(query.as_str()));
-        let (totals, groups) = seen_in_all(&call_all(&several(&texts), &args, 1_000_000));
+        let (totals, groups) = seen_in_all(&call_all(&table_of(&texts), &args, 1_000_000));
         let counts: Vec<_> = texts.iter().map(|text| text.matches(&query).count()).collect();
         let total: usize = counts.iter().sum();
         prop_assert!(totals.starts_with(&format!("{total} ")), "{totals}");
@@ -486,8 +487,8 @@ proptest! {
 }
 
 #[test]
-fn a_search_of_all_reads_json_in_the_form_that_is_asked_for() {
-    let table = several(&["{\"a\":[1,2]}", "no JSON, 2"]);
+fn a_search_of_all_reads_json_in_the_requested_form() {
+    let table = table_of(&["{\"a\":[1,2]}", "no JSON, 2"]);
     let places = |args: &str, pretty_json| {
         let settings = DescriptorSettings {
             pretty_json,

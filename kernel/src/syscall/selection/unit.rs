@@ -1,5 +1,5 @@
-//! Units of a content, such as paragraphs and functions: one by `index` or `name`, or a list of
-//! all.
+//! Selects a unit of a content, such as a paragraph or a function, by `index` or `name`, or lists
+//! all units of a kind.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use dormouse_proto::descriptor::view::{Listed, Served, Units};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::super::args::Args;
-use super::within;
+use super::check_range;
 use crate::table::View;
 use dormouse_content::Unreadable;
 use dormouse_content::units::{Outlined, Unit, UnitError, name};
@@ -59,19 +59,19 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, UnitKey), FdError> {
 /// Selects the requested unit.
 ///
 /// # Errors
-/// `invalid_range`: no such index. `invalid_parameter`: no such units, none or several of that
-/// name, or neither index nor name.
+/// `invalid_range`: no unit has this index. `invalid_parameter`: the content has no such units, no
+/// unit or several units have this name, or the call has neither index nor name.
 pub(super) fn resolve(
     args: &Args,
     view: &View<'_>,
     unit: Unit,
     which: UnitKey,
 ) -> Result<Served, FdError> {
-    let units = &*outline(args, view, unit)?;
+    let units = &*read_outline(args, view, unit)?;
     let at = match which {
         UnitKey::Index(index) => {
             let what = format!("{} index", unit.word());
-            within(
+            check_range(
                 args,
                 FdErrorKind::InvalidRange,
                 &what,
@@ -80,7 +80,7 @@ pub(super) fn resolve(
             )? as usize
                 - 1
         }
-        UnitKey::Name => named(args, units, unit)?,
+        UnitKey::Name => find_by_name(args, units, unit)?,
         UnitKey::Unspecified => {
             let message = format!(
                 "Which {} is not said. Use 'index' (1-{}) or 'name'.",
@@ -110,7 +110,7 @@ pub(in crate::syscall) fn list(
     unit: Unit,
     max_chars: u64,
 ) -> Result<Units, FdError> {
-    let units = outline(args, view, unit)?;
+    let units = read_outline(args, view, unit)?;
     let mut chars = 0;
     let mut listed = Vec::new();
     for unit in &*units {
@@ -143,7 +143,7 @@ fn unit_label(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
     }))
 }
 
-fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
+fn read_outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
     view.content
         .units(unit, &view.entry.source)
         .map_err(|error| match error {
@@ -152,15 +152,15 @@ fn outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, 
         })
 }
 
-fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> {
+fn find_by_name(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> {
     let requested = args.text("name").unwrap_or_default();
     match name::find(units, requested)[..] {
         [at] => Ok(at),
         [] => Err(args.invalid(format!(
             "No {} is named '{requested}'.{} {}.",
             unit.word(),
-            suggestion(units, requested),
-            names(unit, units)
+            format_suggestion(units, requested),
+            list_names(unit, units)
         ))),
         ref several => {
             let which = several
@@ -173,14 +173,14 @@ fn named(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> 
                 "{} {} are named '{requested}'. Say which with 'index' in place of 'name': {which}{}.",
                 several.len(),
                 unit.plural(),
-                more(several.len())
+                format_more(several.len())
             );
             Err(args.invalid(message))
         }
     }
 }
 
-fn suggestion(units: &[Outlined], requested: &str) -> String {
+fn format_suggestion(units: &[Outlined], requested: &str) -> String {
     let nearest: Vec<_> = name::nearest(units, requested)
         .into_iter()
         .map(|at| describe_unit(units, at))
@@ -205,7 +205,7 @@ fn describe_unit(units: &[Outlined], at: usize) -> String {
     )
 }
 
-fn names(unit: Unit, units: &[Outlined]) -> String {
+fn list_names(unit: Unit, units: &[Outlined]) -> String {
     let names: Vec<_> = units
         .iter()
         .take(MAX_NAMES)
@@ -216,11 +216,11 @@ fn names(unit: Unit, units: &[Outlined]) -> String {
         units.len(),
         unit.plural(),
         names.join(", "),
-        more(units.len())
+        format_more(units.len())
     )
 }
 
-fn more(of: usize) -> String {
+fn format_more(of: usize) -> String {
     if of > MAX_NAMES {
         format!(", and {} more", of - MAX_NAMES)
     } else {

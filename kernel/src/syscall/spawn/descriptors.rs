@@ -1,4 +1,4 @@
-//! The descriptors that a child gets, under the same ids.
+//! Selects the descriptors of the parent that a child gets, under the same ids.
 
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
@@ -14,21 +14,21 @@ use dormouse_content::Content;
 /// Id and entry of a descriptor of the child, and its element in the system prompt.
 type Preload = (FdId, Entry<Content>, ShownPreload);
 
-/// The descriptors that the call names, in order, for a process of `child`.
+/// Resolves the descriptors in the call, in order, for a process of the program `child`.
 pub(super) fn preloads(
     args: &Args,
     call: &Call<'_>,
     child: &Program,
 ) -> Result<Vec<Preload>, Refusal> {
-    let mut found: Vec<Preload> = Vec::new();
+    let mut preloads: Vec<Preload> = Vec::new();
     for TransferredDescriptor {
         id,
         part,
         mut entry,
     } in transferred_descriptors(args, FDS, call)?
     {
-        check_name(&id, child)?;
-        if found.iter().any(|(known, ..)| *known == id) {
+        check_message_id(&id, child)?;
+        if preloads.iter().any(|(known, ..)| *known == id) {
             return Err(format!(
                 "'{FDS}' names {id} twice, and the child would have one id for two contents. Make \
                  a part a descriptor of its own (read_fd with extract_to_new_fd), then name that."
@@ -40,15 +40,15 @@ pub(super) fn preloads(
         }
         let shown = ShownPreload::descriptor(&id, &entry, call.quota);
         let shown = shown
-            .map_err(|lost| format!("Nothing was started: a preload cannot be read. {lost}"))?;
-        found.push((id, entry, shown));
+            .map_err(|error| format!("Nothing was started: a preload cannot be read. {error}"))?;
+        preloads.push((id, entry, shown));
     }
-    Ok(found)
+    Ok(preloads)
 }
 
 /// Refuses `msg:N` if the child has message descriptors of its own, since the id would be
 /// ambiguous.
-fn check_name(id: &FdId, child: &Program) -> Result<(), Refusal> {
+fn check_message_id(id: &FdId, child: &Program) -> Result<(), Refusal> {
     if !matches!(id, FdId::Message { .. }) || !child.message_references() {
         return Ok(());
     }

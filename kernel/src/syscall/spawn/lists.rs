@@ -1,16 +1,16 @@
-//! The lists of files that a call names.
+//! Parses the lists of files and temporary files in the arguments of `spawn`.
 
 use dormouse_proto::temp_file::TempId;
 use serde_json::Value;
 
 use super::super::Refusal;
 use super::super::args::Args;
-use super::super::transferred::bounded;
+use super::super::transferred::check_list_length;
 
-/// A list of distinct texts. `what` describes an item in errors.
+/// Parses a list of distinct texts. `what` describes an item in errors.
 pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, Refusal> {
     let mut texts = Vec::new();
-    for item in bounded(key, args.list(key))? {
+    for item in check_list_length(key, args.list(key))? {
         match item {
             Value::String(text) if text.is_empty() => {
                 return Err(format!("'{key}' holds an empty string: give {what}.").into());
@@ -30,7 +30,7 @@ pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, R
     Ok(texts)
 }
 
-/// A list of distinct temporary files.
+/// Parses a list of distinct temporary files.
 pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, Refusal> {
     const WHAT: &str = "the temp_file_id that create_temp_file gave";
     let mut files = Vec::new();

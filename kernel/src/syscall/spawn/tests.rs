@@ -83,7 +83,7 @@ fn called(more: Value) -> Result<PendingSpawn, String> {
     checked(&args.to_string(), &program(ALL), &table())
 }
 
-/// The ids, texts and sources of what is preloaded.
+/// Returns the ids, texts and sources of the preloaded descriptors.
 fn preloaded(fds: Value) -> Vec<(String, String, String)> {
     let pending =
         called(json!({ FDS: fds.clone() })).unwrap_or_else(|message| panic!("{fds}: {message}"));
@@ -174,7 +174,7 @@ fn a_descriptor_is_preloaded_whole_or_in_part_under_its_id() {
 }
 
 #[test]
-fn a_whole_keeps_its_notes_and_bytes_and_a_part_its_name() {
+fn a_whole_descriptor_keeps_its_notes_and_a_part_keeps_the_name() {
     let table = table();
     let notes = |words: &str| {
         called(json!({ FDS: [words] }))
@@ -208,7 +208,7 @@ fn a_whole_keeps_its_notes_and_bytes_and_a_part_its_name() {
 }
 
 #[test]
-fn a_message_is_preloaded_only_where_its_number_is_not_that_of_another() {
+fn a_message_is_not_preloaded_into_a_child_with_messages_of_its_own() {
     let spawn_with = |fd: &str| called(json!({ "program_name": "numbering", FDS: [fd] }));
     assert!(spawn_with("fd:1").is_ok());
     for message in ["msg:1", "msg:1.1", "msg:1 lines 1-1"] {
@@ -221,7 +221,7 @@ fn a_message_is_preloaded_only_where_its_number_is_not_that_of_another() {
 }
 
 #[test]
-fn a_mistake_is_named_and_what_there_is_is_said() {
+fn invalid_arguments_are_refused_with_the_valid_values() {
     let cases = [
         (
             json!({ FDS: ["fd:9"] }),
@@ -296,7 +296,7 @@ fn a_mistake_is_named_and_what_there_is_is_said() {
 }
 
 #[test]
-fn both_names_of_the_program_and_quoted_flags_are_taken() {
+fn both_parameters_for_the_program_and_quoted_flags_are_accepted() {
     for (args, waits_for_it) in [
         (json!({ "program": "helper", "query": "x" }), true),
         (
@@ -323,7 +323,7 @@ fn both_names_of_the_program_and_quoted_flags_are_taken() {
 }
 
 #[test]
-fn a_program_that_links_none_is_told_so() {
+fn the_error_states_that_the_program_links_no_other() {
     let text = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\"]\n";
     let read = &mut |_: &Path| Ok(Bytes::from(text));
     let alone = compile(Path::new("main.toml"), read, &[]).unwrap().program;
@@ -341,7 +341,7 @@ fn a_program_that_links_none_is_told_so() {
 }
 
 #[test]
-fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
+fn the_schema_lists_exactly_the_parameters_that_the_program_offers() {
     let cases = [
         (ALL, true, true),
         ("[tools]\nenabled = [\"spawn\", \"read_fd\"]\n", true, false),
@@ -387,7 +387,7 @@ fn the_schema_names_what_the_parser_takes_and_nothing_that_the_program_lacks() {
 }
 
 #[test]
-fn preloads_are_bounded_together() {
+fn the_total_size_of_preloads_is_limited() {
     let mut table = table();
     let half = usize::try_from(MAX_PRELOAD_BYTES / 2).unwrap();
     table.insert(

@@ -1,4 +1,4 @@
-//! What the tests of the five tools share, and what is answered.
+//! Shared code for the tests of the five tools, and tests of their answers.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::table::placement::contents;
 
 static CONTENT: LazyLock<Content> = LazyLock::new(|| Content::new("of a descriptor\n".repeat(3)));
 
-/// What `fd:1` holds.
+/// The content of `fd:1`.
 pub(in crate::syscall) fn content_of_fd() -> Content {
     CONTENT.clone()
 }
@@ -39,15 +39,15 @@ fn pending(tool: &Tool, args: &str) -> PendingTempFile {
     }
 }
 
-/// The operation that a call asks for.
-pub(in crate::syscall) fn op(tool: &Tool, args: &str) -> TempFileOp<Content> {
+/// Returns the operation that a call requests.
+pub(in crate::syscall) fn operation(tool: &Tool, args: &str) -> TempFileOp<Content> {
     let PendingTempFile { op, max_bytes, .. } = pending(tool, args);
     assert_eq!(max_bytes, 77, "as the program says");
     op
 }
 
-/// A call must ask for nothing, and say why.
-pub(in crate::syscall) fn refused(tool: &Tool, args: &str, kind: &str, message: &str) {
+/// Asserts that a call requests no operation, and checks the kind and text of its error.
+pub(in crate::syscall) fn assert_refused(tool: &Tool, args: &str, kind: &str, message: &str) {
     let outcome = outcome(tool, args);
     let answer = outcome
         .answer()

@@ -1,4 +1,4 @@
-//! Different matches are counted, ordered, bounded, and told apart by their groups.
+//! Tests that different matches are counted, sorted, limited, and distinguished by their groups.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn answer(texts: &[&str], fd: &str, args: &str, max_read_chars: u64) -> String {
         .to_string()
 }
 
-/// `matches`, `distinct`, `shown` and `next_start`; and each text with its count.
+/// Returns `matches`, `distinct`, `shown` and `next_start`, and each text with its count.
 fn seen(xml: &str) -> (String, Vec<String>) {
     let document = Document::parse(xml).unwrap();
     let root = document.root_element();
@@ -122,7 +122,7 @@ fn a_search_of_all_counts_over_all() {
 }
 
 #[test]
-fn what_does_not_go_together_is_an_error() {
+fn incompatible_arguments_are_an_error() {
     let cases = [
         (
             "'query':'a','context':1",
@@ -141,7 +141,7 @@ fn what_does_not_go_together_is_an_error() {
 }
 
 #[test]
-fn a_flood_of_different_matches_is_bounded_and_can_be_gone_on_with() {
+fn many_different_matches_are_shown_in_bounded_parts() {
     let text: String = (0..1000).map(|number| format!("n{number} ")).collect();
     let (mut start, mut found) = (1, Vec::new());
     loop {
@@ -180,12 +180,12 @@ fn a_flood_of_different_matches_is_bounded_and_can_be_gone_on_with() {
 }
 
 #[test]
-fn what_would_take_too_much_is_refused_and_says_what_to_try() {
+fn an_expensive_query_is_refused_with_advice() {
     let numbers: String = (0..300_000).map(|number| format!("{number} ")).collect();
     let line = "ab".repeat(1 << 19);
     let cases = [
         (&numbers, r"\\d+", "too many different texts"),
-        // So many places for each byte of a match: the groups would be looked for in all of them.
+        // Extracting the groups would visit this many positions for each byte of a match.
         (
             &line,
             "((?:a|b|ab|ba|aba|bab|abab){1,400})",

@@ -1,5 +1,5 @@
-//! The work budget of a search, in proportion to its text, so that an answer arrives in acceptable
-//! time.
+//! The work budget of a search, in proportion to the length of its text, so that every search ends
+//! in acceptable time.
 //!
 //! The unit is a step: an automaton reads one byte in one of its positions. Counting steps instead
 //! of reading a clock makes the outcome deterministic.

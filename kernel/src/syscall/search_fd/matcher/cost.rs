@@ -1,15 +1,18 @@
-//! Properties of a pattern that bound its cost: which bytes a match can contain, how long it can
-//! be, and in how many positions an automaton can be at once.
+//! Upper bounds for the cost of a pattern: which bytes a match can contain, how long it can be, and
+//! in how many positions of the pattern an automaton can be at the same time.
 //!
-//! All of them are upper bounds. The text is inspected only to find where a match must have ended.
+//! [`ReadAhead`] also inspects the text, to find the position at which a match must end.
 
 use regex_automata::Match;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 #[derive(Debug)]
 pub(super) struct CostBounds {
+    /// For each byte, whether a match can contain it.
     matches_bytes: [bool; 256],
+    /// Whether a match can contain every byte.
     matches_all: bool,
+    /// Maximum length of a match in bytes.
     max_len: usize,
     /// Maximum number of positions per byte of text.
     pub(super) positions: u64,
@@ -43,7 +46,7 @@ fn positions(hir: &Hir, matches_bytes: &mut [bool; 256]) -> u64 {
                 .0
                 .iter()
                 .for_each(|&byte| matches_bytes[usize::from(byte)] = true);
-            most_frequent(&literal.0)
+            max_byte_count(&literal.0)
         }
         HirKind::Class(class) => {
             mark_class(class, matches_bytes);
@@ -62,8 +65,9 @@ fn positions(hir: &Hir, matches_bytes: &mut [bool; 256]) -> u64 {
     }
 }
 
-/// Maximum number of simultaneous positions within a literal: all of them follow the same byte.
-fn most_frequent(literal: &[u8]) -> u64 {
+/// Maximum number of simultaneous positions within a literal: the count of its most frequent byte,
+/// since all these positions follow the same byte.
+fn max_byte_count(literal: &[u8]) -> u64 {
     let mut counts = [0; 256];
     literal
         .iter()
@@ -71,9 +75,10 @@ fn most_frequent(literal: &[u8]) -> u64 {
     counts.into_iter().max().unwrap_or(0)
 }
 
-/// Non-ASCII classes match all non-ASCII bytes, as an approximation.
+/// Marks the bytes of a class. If the class contains a non-ASCII character, all non-ASCII bytes are
+/// marked, as an upper bound.
 fn mark_class(class: &Class, matches_bytes: &mut [bool; 256]) {
-    let mut take = |first: u32, last: u32| {
+    let mut mark = |first: u32, last: u32| {
         (first..=last.min(0x7f)).for_each(|byte| matches_bytes[byte as usize] = true);
         if last > 0x7f {
             matches_bytes[0x80..].fill(true);
@@ -82,10 +87,10 @@ fn mark_class(class: &Class, matches_bytes: &mut [bool; 256]) {
     match class {
         Class::Unicode(class) => class
             .iter()
-            .for_each(|range| take(range.start().into(), range.end().into())),
+            .for_each(|range| mark(range.start().into(), range.end().into())),
         Class::Bytes(class) => class
             .iter()
-            .for_each(|range| take(range.start().into(), range.end().into())),
+            .for_each(|range| mark(range.start().into(), range.end().into())),
     }
 }
 
@@ -96,7 +101,7 @@ pub(super) struct ReadAhead<'a> {
     bounds: &'a CostBounds,
     text: &'a [u8],
     /// All bytes from the last queried match up to here can be part of a match.
-    known: usize,
+    scanned: usize,
 }
 
 impl<'a> ReadAhead<'a> {
@@ -104,7 +109,7 @@ impl<'a> ReadAhead<'a> {
         Self {
             bounds,
             text: text.as_bytes(),
-            known: 0,
+            scanned: 0,
         }
     }
 
@@ -115,19 +120,19 @@ impl<'a> ReadAhead<'a> {
             .start()
             .saturating_add(self.bounds.max_len)
             .min(self.text.len());
-        self.known = self.known.max(if self.bounds.matches_all {
+        self.scanned = self.scanned.max(if self.bounds.matches_all {
             longest
         } else {
             found.end()
         });
-        if self.known < longest {
-            let ahead = &self.text[self.known..longest];
-            let taken = ahead
+        if self.scanned < longest {
+            let ahead = &self.text[self.scanned..longest];
+            let matching_bytes = ahead
                 .iter()
                 .position(|&byte| !self.bounds.matches_bytes[usize::from(byte)]);
-            self.known += taken.unwrap_or(ahead.len());
+            self.scanned += matching_bytes.unwrap_or(ahead.len());
         }
-        self.known.min(longest).saturating_sub(found.end()) as u64
+        self.scanned.min(longest).saturating_sub(found.end()) as u64
     }
 }
 
@@ -160,12 +165,12 @@ mod tests {
     }
 
     /// Start and end of a match, and how many bytes after it may be read.
-    type Reached = (usize, usize, u64);
+    type ReadAheadCase = (usize, usize, u64);
 
     #[test]
-    fn a_match_reaches_no_farther_than_its_bytes_and_its_length() {
+    fn read_ahead_is_bounded_by_the_bytes_and_the_length_of_a_match() {
         let text = "aab é aaaa\nb\naa";
-        let cases: [(&str, &[Reached]); 6] = [
+        let cases: [(&str, &[ReadAheadCase]); 6] = [
             (
                 "a+|b",
                 &[

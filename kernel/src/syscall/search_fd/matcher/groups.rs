@@ -1,7 +1,7 @@
-//! Extracts the groups of a match.
+//! Extracts the text of the capture groups of a match.
 //!
-//! The range of the match is known, so only its bytes are searched again, in at most as many
-//! positions as the pattern has. That is the cost that is charged for each match.
+//! The range of the match is known, so only its bytes are searched again. Each match is charged its
+//! length multiplied by the maximum number of simultaneous positions of the pattern.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -55,7 +55,7 @@ impl<'p> Groups<'p> {
         {
             return Err(TooSlow::Branches);
         }
-        // The surrounding text still counts for assertions such as `\b`.
+        // Assertions such as `\b` still see the surrounding text.
         let input = Input::new(text).range(found).anchored(Anchored::Yes);
         self.regex
             .search_captures_with(&mut self.cache, &input, &mut self.captures);

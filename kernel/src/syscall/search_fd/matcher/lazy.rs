@@ -1,4 +1,5 @@
-//! A pattern as a lazy DFA that reports how many bytes it has read.
+//! Searches with a lazy DFA (an automaton that builds its states while it reads), which reports how
+//! many bytes it has read.
 
 use regex_automata::hybrid::{dfa, regex};
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
@@ -11,11 +12,11 @@ use super::budget::Budget;
 use super::cost::{CostBounds, ReadAhead};
 use super::pattern::TooSlow;
 
-/// A DFA that reads fewer bytes than this per state gives up, since building states is slower than
-/// the search is worth.
+/// A DFA that reads fewer bytes than this per state stops the search, since building its states is
+/// too slow.
 const MIN_BYTES_PER_STATE: usize = 10;
 
-/// Cache clears that are tolerated before that rule applies.
+/// Number of cache clears before the limit of [`MIN_BYTES_PER_STATE`] applies.
 const MIN_CLEARS: usize = 3;
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(super) struct Lazy {
 }
 
 impl Lazy {
-    /// Builds the DFA without any state. `None` if it would exceed [`PATTERN_BYTES`].
+    /// Creates the DFA without any states. `None` if it would exceed [`PATTERN_BYTES`].
     pub(super) fn new(hir: &Hir, bounds: &CostBounds) -> Option<Self> {
         let prefilter = Prefilter::from_hir_prefix(MatchKind::LeftmostFirst, hir);
         let forward = dfa::Config::new()
@@ -54,7 +55,7 @@ impl Lazy {
     /// Finds the leftmost match and charges its cost.
     ///
     /// # Errors
-    /// [`TooSlow`] if the DFA gives up or the budget is used up.
+    /// [`TooSlow`] if the DFA stops the search or the budget is used up.
     pub(super) fn find(
         &mut self,
         input: &Input<'_>,
@@ -65,7 +66,7 @@ impl Lazy {
         let found = self
             .regex
             .try_search(&mut self.cache, input)
-            .map_err(|error| why(&error))?;
+            .map_err(|error| to_too_slow(&error))?;
         let steps = match self.progress() {
             (now, read_now) if now == clears => (read_now - read) as u64,
             // The counter was reset with the cache: charge an upper bound.
@@ -112,8 +113,9 @@ fn dfa(nfa: NFA, config: dfa::Config) -> Option<dfa::DFA> {
         .ok()
 }
 
-/// The DFA quits only at bytes that make a Unicode word boundary undecidable for it.
-fn why(error: &MatchError) -> TooSlow {
+/// Converts the error of a search. The DFA quits only at bytes at which it cannot decide whether
+/// there is a Unicode word boundary.
+fn to_too_slow(error: &MatchError) -> TooSlow {
     match error.kind() {
         MatchErrorKind::Quit { .. } => TooSlow::WordBoundary,
         _ => TooSlow::Branches,

@@ -1,12 +1,14 @@
 //! Searching for a regular expression with bounded work.
 //!
-//! An automaton finds one match in linear time. Finding all matches is linear only if it stops soon
-//! after each: for every match of `A`, the pattern `.*b|A` reads a line of `A` to its end. The
-//! bytes read after a match are therefore charged, by one of two engines that find the same
-//! matches. The first is the fastest, but does not report what it reads; an upper bound follows
-//! from the [cost bounds](super::cost) of the pattern and from the text. If that bound exceeds the
-//! budget, a [lazy DFA](super::lazy) continues, which counts its steps exactly. If its count
-//! exceeds the budget too, the search is refused.
+//! An automaton finds one match in linear time. Finding all matches takes linear time only if the
+//! automaton stops soon after each match. This is not always so: for every match of `A`, the
+//! pattern `.*b|A` reads a line of `A` to its end. Therefore the bytes that are read after a match
+//! are charged to a budget. Two engines find the same matches:
+//!
+//! 1. The regex engine is the fastest, but does not report how many bytes it reads. An upper bound
+//!    is computed from the [cost bounds](super::cost) of the pattern and from the text.
+//! 2. If that bound exceeds its budget, a [lazy DFA](super::lazy) continues, which counts its steps
+//!    exactly. If that count exceeds its budget as well, the search is refused.
 
 use std::ops::Range;
 
@@ -19,7 +21,7 @@ use super::budget::Budget;
 use super::cost::{CostBounds, ReadAhead};
 use super::groups::Groups;
 use super::lazy::Lazy;
-use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check};
+use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check_cancelled};
 use dormouse_content::ReadQuota;
 
 /// Why a query cannot be compiled.
@@ -97,7 +99,7 @@ impl Pattern {
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
     }
 
-    /// An extractor for the groups of the pattern, if it has any.
+    /// Creates an extractor for the groups of the pattern. `None` if it has no groups.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
         (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.bounds))
     }
@@ -108,7 +110,9 @@ impl Pattern {
 pub(in super::super) struct PatternScan<'p> {
     pattern: &'p Pattern,
     cache: meta::Cache,
+    /// Budget for the upper bounds of the regex engine.
     by_bound: Budget,
+    /// Budget for the counted steps of the lazy DFA.
     by_count: Budget,
     lazy: Option<Lazy>,
 }
@@ -136,7 +140,7 @@ impl<'p> PatternScan<'p> {
         self.by_count.allow(text.len());
         let mut at = 0;
         while at < text.len() {
-            check(quota)?;
+            check_cancelled(quota)?;
             let end = self.pattern.end_of_chunk(text, at);
             self.find_within(text, at..end, &mut found)?;
             at = end;
@@ -144,7 +148,7 @@ impl<'p> PatternScan<'p> {
         Ok(())
     }
 
-    /// Searches one chunk. The text around it still counts for assertions.
+    /// Searches one chunk. Assertions such as `^` and `\b` still see the surrounding text.
     fn find_within(
         &mut self,
         text: &str,
@@ -167,16 +171,17 @@ impl<'p> PatternScan<'p> {
         found: &mut impl FnMut(Range<usize>),
     ) -> Progress {
         let Pattern { regex, bounds, .. } = self.pattern;
-        // Bytes before the end of a match are read only for that match.
-        let mut within = self
+        // The bytes up to the end of a match are read only for that match, so the chunk is charged
+        // once.
+        let mut is_within_budget = self
             .by_bound
             .spend(bounds.positions.saturating_mul(len as u64));
         let mut read_ahead = ReadAhead::new(bounds, text);
-        while within {
+        while is_within_budget {
             let next = matches.advance(|input| {
                 let next = regex.search_with(&mut self.cache, input);
                 let ahead = next.map_or(0, |next| read_ahead.after(next));
-                within &= self.by_bound.spend(bounds.positions.saturating_mul(ahead));
+                is_within_budget &= self.by_bound.spend(bounds.positions.saturating_mul(ahead));
                 Ok(next)
             });
             match next {
@@ -204,8 +209,8 @@ impl<'p> PatternScan<'p> {
         let mut end = Ok(());
         while let Some(next) = matches.advance(|input| {
             let next = lazy.find(input, &mut read_ahead, &mut self.by_count);
-            Ok(next.unwrap_or_else(|why| {
-                end = Err(why);
+            Ok(next.unwrap_or_else(|error| {
+                end = Err(error);
                 None
             }))
         }) {

@@ -1,4 +1,5 @@
-//! Both engines find what the crate `regex` finds, and what cannot be found in time is refused.
+//! Tests that both engines find the same matches as the crate `regex`, and refuse searches that
+//! exceed their budget.
 
 use proptest::prelude::*;
 use regex::RegexBuilder;
@@ -16,7 +17,8 @@ fn budget(steps: u64) -> Budget {
     budget
 }
 
-/// What is found when a bound of the cost may be `bounded`, and the cost that is counted `counted`.
+/// Searches with a budget of `bounded` steps for the regex engine and of `counted` steps for the
+/// lazy DFA.
 fn find(
     pattern: &Pattern,
     text: &str,
@@ -57,7 +59,7 @@ fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
     for query in QUADRATIC {
         let pattern = pattern(query);
         let mut scan = PatternScan::new(&pattern);
-        // Less than there is, for the sake of time.
+        // A smaller budget than the real one, so that the test is fast.
         (scan.by_bound, scan.by_count) = (budget(8 << 20), budget(8 << 20));
         let mut matches = 0;
         assert_eq!(
@@ -70,10 +72,10 @@ fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
 }
 
 #[test]
-fn the_same_pattern_is_searched_for_where_it_costs_little() {
+fn an_expensive_pattern_is_accepted_for_text_on_which_it_is_cheap() {
     let lines = format!("{}\n", "A".repeat(80)).repeat(1000);
     for query in QUADRATIC {
-        // Only what stays on its line costs little on many of them.
+        // On many short lines, only patterns that do not match across lines are cheap.
         let lines = if query.contains("?s") {
             &lines[..1000]
         } else {
@@ -109,14 +111,14 @@ fn many_matches_on_one_long_line_are_counted_and_not_refused() {
     }
 }
 
-/// Of `a` and `b`, in no order that repeats soon.
+/// A text of `a` and `b` in an order that does not repeat soon.
 fn mixed(len: u32) -> String {
     let bits = (0..len).map(|at| at.wrapping_mul(at).wrapping_mul(2_654_435_761) >> 30 & 1);
     bits.map(|bit| if bit == 0 { 'a' } else { 'b' }).collect()
 }
 
 #[test]
-fn what_is_refused_says_why() {
+fn a_refusal_states_its_reason() {
     let cases = [
         (".*b|A", "A".repeat(1000), TooSlow::ReadsAhead),
         (
@@ -137,7 +139,7 @@ fn what_is_refused_says_why() {
 }
 
 #[test]
-fn texts_that_are_searched_together_share_what_any_search_may_cost() {
+fn texts_of_one_search_share_the_budget() {
     let pattern = pattern("(?s).*b|A");
     let mut scan = PatternScan::new(&pattern);
     (scan.by_bound, scan.by_count) = (budget(0), budget(2 << 20));
@@ -145,7 +147,7 @@ fn texts_that_are_searched_together_share_what_any_search_may_cost() {
     let refused = (1..=100).find(|_| {
         scan.find_each(&text, ReadQuota::unlimited(), |_| {}) == Err(TooSlow::ReadsAhead)
     });
-    // Each takes 512 times its length of steps, and adds 64 times.
+    // Each text spends 512 steps per byte and adds 64 steps per byte to the budget.
     assert_eq!(refused, Some(5));
 }
 
@@ -195,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn matches_are_those_of_the_crate_regex(
+    fn matches_equal_those_of_the_crate_regex(
         query in queries(),
         ignored in any::<bool>(),
         text in "[abABéß \r\n]{0,40}",
@@ -211,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn no_find_reads_farther_than_its_bound(query in queries(), text in "[abB \n]{0,60}") {
+    fn no_search_reads_more_than_its_upper_bound(query in queries(), text in "[abB \n]{0,60}") {
         let Pattern { hir, bounds, .. } = &pattern(&query);
         let mut lazy = Lazy::new(hir, bounds).unwrap();
         let mut matches = Searcher::new(Input::new(&text));
@@ -220,7 +222,7 @@ proptest! {
             let mut left = budget(STEPS);
             let found = lazy.find(input, &mut counting, &mut left).unwrap();
             let read_to = found.map_or(text.len() as u64, |found| found.end() as u64 + read_ahead.after(found));
-            // The byte after a match is read with it.
+            // The byte after a match is read together with the match.
             let bound = read_to.saturating_sub(input.start() as u64) + 1;
             assert!(left.spend(STEPS - bound), "{query:?} in {text:?} at {}", input.start());
             Ok(found)
