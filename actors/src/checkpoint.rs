@@ -157,7 +157,7 @@ pub(crate) enum CheckpointMessage {
     /// A commit has finished, successfully or not.
     Committed {
         committed: Committed,
-        until: Option<SyncLevel>,
+        sync_level: Option<SyncLevel>,
     },
     /// The delay after an unsynced write has elapsed.
     Sync,
@@ -249,9 +249,10 @@ impl Actor for CheckpointActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             CheckpointMessage::Append(append) => checkpoint.append(append),
-            CheckpointMessage::Committed { committed, until } => {
-                checkpoint.acknowledge_commit(committed, until, &myself)
-            }
+            CheckpointMessage::Committed {
+                committed,
+                sync_level,
+            } => checkpoint.acknowledge_commit(committed, sync_level, &myself),
             CheckpointMessage::Sync => checkpoint.is_sync_due = checkpoint.has_unsynced_writes,
             CheckpointMessage::MakeCheckpoint {
                 new_checkpoint,
@@ -304,7 +305,7 @@ impl Checkpoint {
             results,
             unreported,
         }: Committed,
-        until: Option<SyncLevel>,
+        sync_level: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
         self.is_committing = false;
@@ -313,7 +314,7 @@ impl Checkpoint {
             self.record_failure(&error);
             self.unreported.get_or_insert(error);
         }
-        match until {
+        match sync_level {
             Some(SyncLevel::Synced) => self.has_unsynced_writes = false,
             Some(SyncLevel::Written) if !self.has_unsynced_writes => {
                 self.has_unsynced_writes = true;
@@ -365,7 +366,7 @@ impl Checkpoint {
     ) {
         let batch = std::mem::take(&mut self.queue);
         let entries = batch.iter().flat_map(|append| &append.entries);
-        let until = if self.is_sync_due {
+        let sync_level = if self.is_sync_due {
             Some(SyncLevel::Synced)
         } else {
             self.durability.sync_level(entries)
@@ -374,11 +375,14 @@ impl Checkpoint {
         self.is_sync_due = false;
         let content_cache = self.content_cache.clone();
         tokio::task::spawn_blocking(move || {
-            let (committed, contents) = commit(&*store, owner, batch, until);
+            let (committed, contents) = commit(&*store, owner, batch, sync_level);
             // The store handle is released before the acknowledgement, so that a caller that waits
             // for it can reopen the store.
             drop(store);
-            let _ = myself.cast(CheckpointMessage::Committed { committed, until });
+            let _ = myself.cast(CheckpointMessage::Committed {
+                committed,
+                sync_level,
+            });
             content_cache.insert_durable(contents);
         });
     }

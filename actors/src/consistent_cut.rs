@@ -73,7 +73,7 @@ impl ConsistentCut {
             // If the beginning of a history was deleted, neither the state at the cut nor the
             // existence of the process is known.
             let first_retained = history
-                .written
+                .commits
                 .first()
                 .filter(|facts| facts.first > FactNumber(0) && facts.commit > commit);
             if let Some(retained) = first_retained {

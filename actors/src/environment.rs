@@ -18,7 +18,7 @@ use dormouse_kernel::process::{
 use dormouse_kernel::program::{EnvCommand, EnvVar, Program};
 use dormouse_proto::command::Command;
 use dormouse_proto::process::Origin;
-use dormouse_proto::server::Offer;
+use dormouse_proto::server::OfferedTool;
 use dormouse_proto::tool::{ToolOutput, ToolPolicy};
 use futures_util::future::{FutureExt, join, join_all};
 
@@ -113,7 +113,7 @@ impl From<StartContextError> for StartError {
 #[derive(Default)]
 pub(crate) struct StartContext {
     facts: Option<GatheredEnvironment>,
-    offers: Vec<Offer>,
+    offers: Vec<OfferedTool>,
 }
 
 /// Collects facts and tool offers for a process of `program`. Dropping the future ends the

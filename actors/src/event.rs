@@ -10,7 +10,7 @@ use dormouse_kernel::table::Table;
 use dormouse_proto::id::{FactNumber, FdId, Pid};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
-use dormouse_proto::record::{self, ContentRef, Entry, Phase, Tally};
+use dormouse_proto::record::{self, ContentRef, Entry, OutputTotals, Phase};
 use dormouse_proto::tool::Progress;
 
 /// A fact as published: contents are references, so that an event keeps no content in memory.
@@ -170,7 +170,7 @@ pub struct View {
     /// The limits, use and reservations of the process and its descendants.
     pub budget: Account,
     /// How much its tools produced, and how much of that entered the context.
-    pub tally: Tally,
+    pub output_totals: OutputTotals,
     /// The tools of the process, as its model sees them.
     pub tools: Tools,
     /// The program that the process was started with.
@@ -215,8 +215,8 @@ impl DescriptorView {
             name: notes.name.clone(),
             source: source.clone(),
             bytes: content.len_bytes(),
-            chars: content.unbounded().total_chars().ok(),
-            lines: content.unbounded().total_lines().ok(),
+            chars: content.unlimited_reader().total_chars().ok(),
+            lines: content.unlimited_reader().total_lines().ok(),
             opened_ms: *opened_ms,
         }
     }
@@ -238,7 +238,7 @@ impl View {
             descriptors: state.table().len(),
             usage: state.usage(),
             budget: state.budget().clone(),
-            tally: state.tally(),
+            output_totals: state.output_totals(),
             tools: state.tools(),
             program: state.program().clone(),
             system: state.system().clone(),

@@ -393,7 +393,7 @@ fn for_each_commit(
     upto: FactNumber,
     each: &mut dyn FnMut(Facts) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
-    let history = store.history(pid)?.written;
+    let history = store.history(pid)?.commits;
     let Some(first) = history
         .first()
         .map(|written| FactNumber(written.first.0.max(1)))

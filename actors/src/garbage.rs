@@ -270,7 +270,7 @@ fn commit_deletions(
         Batch {
             ops: entries,
             at_ms,
-            until: SyncLevel::Written,
+            sync_level: SyncLevel::Written,
         },
     ) {
         Ok(()) => Ok(true),

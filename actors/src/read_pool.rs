@@ -70,7 +70,7 @@ impl ReadPool {
             let _permit = permit;
             contents
                 .into_iter()
-                .filter_map(|(fd, content)| Some((fd, content.unbounded().bytes().ok()?)))
+                .filter_map(|(fd, content)| Some((fd, content.unlimited_reader().bytes().ok()?)))
                 .collect()
         });
         read.await.unwrap_or_default()

@@ -205,7 +205,7 @@ fn load_program(
     let program = compile(
         context,
         pid,
-        &bundle.unbounded().bytes()?,
+        &bundle.unlimited_reader().bytes()?,
         &image.program,
         purpose,
     )?;

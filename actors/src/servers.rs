@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use dormouse_kernel::program::{Program, ServerChoice};
-use dormouse_proto::server::Offer;
+use dormouse_proto::server::OfferedTool;
 use futures_util::future::{FutureExt, join_all};
 
 use crate::context::KernelContext;
@@ -18,7 +18,7 @@ use crate::ports::ToolError;
 pub(crate) async fn list_offers(
     context: &KernelContext,
     program: &Program,
-) -> Result<Vec<Offer>, StartContextError> {
+) -> Result<Vec<OfferedTool>, StartContextError> {
     let queries = program.servers().iter().map(|choice| async move {
         match query_server(context, choice).await {
             Err(why) if choice.server.optional => {
@@ -43,7 +43,7 @@ pub(crate) async fn list_offers(
 async fn query_server(
     context: &KernelContext,
     choice: &ServerChoice,
-) -> Result<Vec<Offer>, ToolError> {
+) -> Result<Vec<OfferedTool>, ToolError> {
     let Some(servers) = &context.servers else {
         return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };

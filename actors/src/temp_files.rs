@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_content::{Content, Unreadable};
-use dormouse_kernel::temp_files::{Pieces, TempFiles};
+use dormouse_kernel::temp_files::{FileParts, TempFiles};
 use dormouse_proto::id::Pid;
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply, TempId};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -239,7 +239,7 @@ impl TempFileTrees {
     fn reply_with_content(
         &mut self,
         (id, version): Version,
-        pieces: Pieces<Content>,
+        pieces: FileParts<Content>,
         reply: Reply,
     ) {
         let answer = move |content: Result<Content, Unreadable>| {

@@ -233,10 +233,10 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         writeln!(
             out,
             "{freed}  {} of {} segments; {} contents of {} bytes; {} bytes moved",
-            swept.freed_parts,
-            swept.parts,
-            swept.dropped_contents,
-            swept.dropped_content_bytes,
+            swept.freed_segments,
+            swept.segments,
+            swept.freed_contents,
+            swept.freed_content_bytes,
             swept.moved_bytes
         )?;
         writeln!(
@@ -246,15 +246,15 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         )?;
     }
     // Below a tenth of the log, another collection is not worth its cost.
-    if swept.left_bytes >= swept.bytes_after / 10 && swept.left_bytes > 0 {
+    if swept.kept_garbage_bytes >= swept.bytes_after / 10 && swept.kept_garbage_bytes > 0 {
         writeln!(
             out,
             "{} bytes of garbage stay in segments that are mostly live: --live-percent 90 moves \
              the live part and frees them",
-            swept.left_bytes
+            swept.kept_garbage_bytes
         )?;
     }
-    for part in &swept.damaged_parts {
+    for part in &swept.damaged_segments {
         writeln!(
             out,
             "segment {part:08} is damaged and was not changed: see dormouse fsck"

@@ -28,11 +28,11 @@ pub(crate) struct Page {
 pub(crate) fn page(args: &Page) -> Result<ExitCode, Failure> {
     let bytes = std::fs::read(&args.file).map_err(|error| file_failure(&args.file, &error))?;
     let content = Content::new(bytes);
-    let total = content.unbounded().total_pages(args.page_size)?;
+    let total = content.unlimited_reader().total_pages(args.page_size)?;
     let mut out = BufWriter::new(terminal::stdout());
     for number in 1..=total {
         let page = content
-            .unbounded()
+            .unlimited_reader()
             .page(args.page_size, number)?
             .expect("every number from 1 to the total is a page");
         if args.json {

@@ -94,7 +94,7 @@ impl ProcessLine {
         let is_acknowledged = view.as_ref().is_err_and(is_acknowledged_loss);
         let view = view.ok();
         let view = view.as_ref();
-        let tally = view.map(|view| view.tally).unwrap_or_default();
+        let output_totals = view.map(|view| view.output_totals).unwrap_or_default();
         let is_stopped = view.is_some_and(|view| view.stopped) && info.row.exit.is_none();
         let status = if is_stopped { "stopped" } else { info.status };
         let usage = view.map(|view| view.usage).unwrap_or_default();
@@ -107,8 +107,8 @@ impl ProcessLine {
             facts: view.map_or(0, |view| view.fact.0),
             messages: view.map_or(0, |view| view.messages),
             descriptors: view.map_or(0, |view| view.descriptors),
-            produced_chars: tally.produced_chars,
-            entered_chars: tally.entered_chars,
+            produced_chars: output_totals.produced_chars,
+            entered_chars: output_totals.entered_chars,
             input_tokens: usage.all_input_tokens(),
             output_tokens: usage.output_tokens,
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),

@@ -54,10 +54,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = kernel.parse(PROGRAM)?.program;
     let process = kernel.start(program).input("Which is line 7777?").await?;
     let exit = process.wait().await?;
-    let tally = process.view().ok_or("the process is gone")?.tally;
+    let output_totals = process.view().ok_or("the process is gone")?.output_totals;
     println!(
         "The tools returned {} characters, and {} of them entered the context.",
-        tally.produced_chars, tally.entered_chars
+        output_totals.produced_chars, output_totals.entered_chars
     );
     println!("The answer: {}", exit.message);
     kernel.shutdown().await?;

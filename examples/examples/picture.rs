@@ -53,8 +53,8 @@ async fn read_rows(kernel: &Kernel) -> Result<Vec<Row>, KernelError> {
             parent,
             name: format!("{pid} {} · {}", view.program.name(), status).replace('<', "&lt;"),
             descriptors: view.descriptors,
-            produced: view.tally.produced_chars,
-            entered: view.tally.entered_chars,
+            produced: view.output_totals.produced_chars,
+            entered: view.output_totals.entered_chars,
         });
     }
     Ok(rows)

@@ -169,7 +169,7 @@ fn look(dir: &PathBuf) {
             .unwrap_or_default()
         {
             recovered(&store, row.pid, None);
-            let Ok(history) = store.history(row.pid).map(|history| history.written) else {
+            let Ok(history) = store.history(row.pid).map(|history| history.commits) else {
                 continue;
             };
             let (first, last) = (

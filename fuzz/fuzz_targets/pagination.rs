@@ -22,7 +22,7 @@ fn held<T>(read: Result<T, Unreadable>) -> T {
 }
 
 fuzz_target!(|input: Input<'_>| {
-    let content = Content::new(input.bytes.to_vec()).unbounded();
+    let content = Content::new(input.bytes.to_vec()).unlimited_reader();
     shown_text_stands_for_the_bytes(&content, input.bytes);
     let text = held(content.text());
     let chars: Vec<char> = text.chars().collect();
@@ -145,9 +145,9 @@ fn ranges(content: &Reader<'_>, chars: &[char], lines: &[&str], first: usize, co
 
 fn extracts(content: &Reader<'_>, slice: &Slice) {
     let part = held(content.extract(slice.bytes()));
-    assert_eq!(held(part.unbounded().text()), slice.text);
+    assert_eq!(held(part.unlimited_reader().text()), slice.text);
     assert!(
         part == Content::new(slice.text.to_string())
-            || held(part.unbounded().bytes()) == held(content.bytes())
+            || held(part.unlimited_reader().bytes()) == held(content.bytes())
     );
 }

@@ -73,7 +73,7 @@ fn search(input: &Input<'_>, form: Form, query: &str, content: &str, is_exact: b
         "start": input.start.max(1),
         "max_matches": input.max_matches.max(1),
     });
-    let outcome = search_fd(&Call::unbounded(&table, &args.to_string(), &settings, 0));
+    let outcome = search_fd(&Call::unlimited(&table, &args.to_string(), &settings, 0));
     let Outcome::Answer(answer) = outcome else {
         panic!("a search only answers")
     };

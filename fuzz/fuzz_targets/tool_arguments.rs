@@ -95,10 +95,10 @@ fn run(call: Syscall, args: &str, max_read_chars: u64) {
         max_read_chars,
         ..DescriptorSettings::default()
     };
-    let outcome = call(&Call::unbounded(table, args, &settings, 7));
+    let outcome = call(&Call::unlimited(table, args, &settings, 7));
     assert_eq!(
         outcome,
-        call(&Call::unbounded(table, args, &settings, 7)),
+        call(&Call::unlimited(table, args, &settings, 7)),
         "a syscall is a function"
     );
     assert!(table == untouched, "FD-2: {args}");

@@ -5,7 +5,7 @@
 
 use dormouse_fuzz::answer::{elements, parse, parse_xml, text};
 use dormouse_proto::descriptor::view::{
-    self, Encoding, Excerpt, Extent, Found, Omitted, Part, Previewed, Served, Shown, Tail, Written,
+    self, Encoding, Excerpt, ContentSummary, Found, Omitted, Part, Previewed, ShownPart, Shown, Tail, Written,
 };
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
@@ -14,7 +14,7 @@ use dormouse_proto::xml::text::sanitize;
 use libfuzzer_sys::fuzz_target;
 use roxmltree::{Document, Node};
 
-const ROOM: Extent = Extent {
+const ROOM: ContentSummary = ContentSummary {
     pages: 3,
     total_lines: 9,
     total_chars: 99,
@@ -105,13 +105,13 @@ fn rendered(a: &str, b: &str) {
 }
 
 fn content(a: &str) {
-    let served = Served::Lines { start: 1, count: 2 };
+    let served = ShownPart::Lines { start: 1, count: 2 };
     let answer = view::content(
         &FdId::Fd(1),
         ROOM,
         &served,
         part(a),
-        Some(&Served::Chars { start: 3, count: 4 }),
+        Some(&ShownPart::Chars { start: 3, count: 4 }),
     );
     let document = parse(&answer);
     shows(document.root_element(), a);

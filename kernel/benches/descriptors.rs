@@ -33,11 +33,14 @@ fn main() {
 fn print_index_bytes(kind: &str) {
     let content = Content::new(text(kind, 10 * MB));
     let (lines, index) = (
-        content.unbounded().total_lines().expect("it is in memory"),
+        content
+            .unlimited_reader()
+            .total_lines()
+            .expect("it is in memory"),
         content.index_bytes(),
     );
     let pages = content
-        .unbounded()
+        .unlimited_reader()
         .total_pages(PAGE_CHARS)
         .expect("it is in memory");
     let table = content.index_bytes() - index;
@@ -103,7 +106,7 @@ fn create_and_paginate_100_mb(bencher: Bencher<'_, '_>, kind: &str) {
         .counter(BytesCount::new(bytes.len()))
         .bench_local(|| {
             Content::new(black_box(&bytes).clone())
-                .unbounded()
+                .unlimited_reader()
                 .total_pages(PAGE_CHARS)
                 .expect("it is in memory")
         });
@@ -119,7 +122,7 @@ const PAGES: u64 = 64;
 fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str) {
     let content = entry(text("lines_of_80", SIZE * MB)).content;
     let total = content
-        .unbounded()
+        .unlimited_reader()
         .total_pages(PAGE_CHARS)
         .expect("it is in memory");
     let turn = Cell::new(0);
@@ -133,7 +136,7 @@ fn read_64_pages_of_mb<const SIZE: usize>(bencher: Bencher<'_, '_>, place: &str)
         (0..PAGES)
             .filter_map(|number| {
                 content
-                    .unbounded()
+                    .unlimited_reader()
                     .page(PAGE_CHARS, black_box(page(number)))
                     .expect("it is in memory")
             })
@@ -207,7 +210,7 @@ fn search(bencher: Bencher<'_, '_>, kind: &str, args: &str) {
     let settings = DescriptorSettings::default();
     bencher
         .counter(BytesCount::new(len))
-        .bench_local(|| search_fd(&Call::unbounded(black_box(&table), args, &settings, 0)));
+        .bench_local(|| search_fd(&Call::unlimited(black_box(&table), args, &settings, 0)));
 }
 
 fn json(len: usize) -> Bytes {
@@ -232,7 +235,7 @@ fn reformat_20_mb_of_json(bencher: Bencher<'_, '_>) {
         .with_inputs(|| Content::new(bytes.clone()))
         .bench_local_values(|content| {
             content
-                .unbounded()
+                .unlimited_reader()
                 .pretty()
                 .map(|pretty| pretty.total_lines())
                 .is_ok()

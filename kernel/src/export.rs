@@ -19,7 +19,7 @@ pub use birth::Birth;
 pub use frame::{ContentHasher, Framer};
 pub use manifest::{Checker, ExportVisitor, Manifest, referenced_contents};
 pub use mask::{MaskError, MaskTarget, Masker, Redact, mask_text, masked_bundle};
-pub use scan::{Keep, Piece, Scanner};
+pub use scan::{Keep, ScannedPart, Scanner};
 
 /// Why a file cannot be imported or read. None of it was used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

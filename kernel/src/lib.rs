@@ -35,7 +35,7 @@
 //! };
 //! table.insert(table.next_id(), new.entry);
 //!
-//! let Outcome::Answer(answer) = read_fd(&Call::unbounded(&table, r#"{"fd": "fd:1", "page": 2}"#, &settings, 0)) else {
+//! let Outcome::Answer(answer) = read_fd(&Call::unlimited(&table, r#"{"fd": "fd:1", "page": 2}"#, &settings, 0)) else {
 //!     panic!("reading opens nothing");
 //! };
 //! assert!(answer.text.starts_with(r#"<fd_content fd="fd:1" page="2" pages="4""#));

@@ -100,7 +100,7 @@ impl Run {
     pub(crate) fn grep(&mut self, usage: Usage, found: &str) {
         self.reply(usage, &[("grep", "{}")]);
         let call = self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Tool { .. },
             } => Some(*call),
@@ -114,7 +114,7 @@ impl Run {
 
     pub(crate) fn request(&self) -> Option<Request> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 work: Work::Model { request, .. },
                 ..
             } => Some(request.clone()),

@@ -122,7 +122,7 @@ impl Tree {
 
     fn perform(&mut self, pid: u64, effect: Effect, resumed: bool) {
         match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 work: Work::Model { request, .. },
                 ..
             } => {

@@ -91,10 +91,10 @@ fn paginate(case: &Case) {
     let page_size =
         u32::try_from(param(case, "page_size").as_u64().expect("a size")).expect("it fits");
     let content = Content::new(case.content.clone());
-    let rows: Vec<_> = (1..=content.unbounded().total_pages(page_size).expect("it is in memory"))
+    let rows: Vec<_> = (1..=content.unlimited_reader().total_pages(page_size).expect("it is in memory"))
         .map(|number| {
             content
-                .unbounded()
+                .unlimited_reader()
                 .page(page_size, number)
                 .expect("it is in memory")
                 .expect("it is within the number of pages")
@@ -108,7 +108,7 @@ fn paginate(case: &Case) {
     let found = json!({
         "pages": rows.len(),
         "page_rows": rows,
-        "total_lines": content.unbounded().total_lines().expect("it is in memory"),
+        "total_lines": content.unlimited_reader().total_lines().expect("it is in memory"),
         "concat_of_pages_equals_content": joined == case.content,
         "max_page_chars": page_size,
     });
@@ -128,7 +128,7 @@ fn read_args(case: &Case) -> Value {
 
 fn call_read(case: &Case, args: &Value) -> (Table, Outcome) {
     let table = table(&case.content, &param(case, "page_size"));
-    let outcome = read_fd(&Call::unbounded(
+    let outcome = read_fd(&Call::unlimited(
         &table,
         &args.to_string(),
         &DescriptorSettings::default(),
@@ -136,7 +136,7 @@ fn call_read(case: &Case, args: &Value) -> (Table, Outcome) {
     ));
     let stored = &table.get(&FdId::Fd(1)).expect("it was put in").content;
     assert_eq!(
-        &*stored.unbounded().text().expect("it is in memory"),
+        &*stored.unlimited_reader().text().expect("it is in memory"),
         case.content,
         "{}: FD-2",
         case.name
@@ -208,7 +208,11 @@ fn extract(case: &Case) {
         }
         other => panic!("{}: an extraction opens a descriptor: {other:?}", case.name),
     };
-    let content = entry.content.unbounded().text().expect("it is in memory");
+    let content = entry
+        .content
+        .unlimited_reader()
+        .text()
+        .expect("it is in memory");
     assert_eq!(case.expected["new_fd"], id.to_string(), "{}", case.name);
     assert_eq!(case.expected["new_content"], *content, "{}", case.name);
     assert!(
@@ -274,7 +278,7 @@ fn wrap(case: &Case) {
 fn descriptor_tools_are_not_wrapped(case: &Case) {
     let table = table(&case.content, &Value::Null);
     let args = r#"{"fd": "fd:1", "read_all": true}"#;
-    let outcome = read_fd(&Call::unbounded(&table, args, &settings(case), 0));
+    let outcome = read_fd(&Call::unlimited(&table, args, &settings(case), 0));
     assert!(
         matches!(&outcome, Outcome::Answer(answer) if answer.text.contains(&case.content)),
         "{}",
@@ -290,7 +294,11 @@ fn user_input(case: &Case) {
     if let Placement::Descriptor(new) = placement {
         let (answer, entry) = (new.answer(&Table::new().next_id()), new.entry);
         assert_eq!(
-            *entry.content.unbounded().text().expect("it is in memory"),
+            *entry
+                .content
+                .unlimited_reader()
+                .text()
+                .expect("it is in memory"),
             case.content,
             "{}",
             case.name
@@ -305,7 +313,7 @@ fn user_input(case: &Case) {
             text,
             *entry
                 .content
-                .unbounded()
+                .unlimited_reader()
                 .page(entry.page_chars, 1)
                 .expect("it is in memory")
                 .expect("the first page")
@@ -342,7 +350,7 @@ fn write(case: &Case) {
     args.insert("fd".into(), "fd:1".into());
     let table = table(&case.content, &Value::Null);
     let args = Value::Object(args).to_string();
-    let Outcome::Write(pending) = fd_to_file(&Call::unbounded(
+    let Outcome::Write(pending) = fd_to_file(&Call::unlimited(
         &table,
         &args,
         &DescriptorSettings::default(),

@@ -592,7 +592,7 @@ proptest! {
         prop_assert_eq!(masked.len(), bytes.len());
         prop_assert_eq!(std::str::from_utf8(&masked).is_ok(), std::str::from_utf8(&bytes).is_ok());
         let (before, after) = (Content::new(bytes), Content::new(masked));
-        let sizes = |content: &Content| (content.unbounded().total_lines(), content.unbounded().total_chars());
+        let sizes = |content: &Content| (content.unlimited_reader().total_lines(), content.unlimited_reader().total_chars());
         prop_assert_eq!(sizes(&before), sizes(&after));
     }
 

@@ -114,7 +114,7 @@ fn temp_file(text: &str) -> String {
 }
 
 fn pending_temp_file() -> PendingTempFile {
-    let Outcome::TempFile(pending) = create_temp_file(&Call::unbounded(
+    let Outcome::TempFile(pending) = create_temp_file(&Call::unlimited(
         &table(),
         r#"{"fd": "fd:2"}"#,
         &settings(),
@@ -144,11 +144,11 @@ fn summarized() -> String {
 }
 
 fn read(args: &str) -> String {
-    shown(read_fd(&Call::unbounded(&table(), args, &settings(), 0)))
+    shown(read_fd(&Call::unlimited(&table(), args, &settings(), 0)))
 }
 
 fn bounded(args: &str) -> String {
-    shown(read_fd(&Call::unbounded(
+    shown(read_fd(&Call::unlimited(
         &table(),
         args,
         &DescriptorSettings {
@@ -165,7 +165,7 @@ fn units(args: &str) -> String {
     let content = Content::new(MANUAL);
     let mut table = Table::new();
     table.insert(table.next_id(), Entry::new(content, 40, "tool:cat", 0));
-    shown(read_fd(&Call::unbounded(
+    shown(read_fd(&Call::unlimited(
         &table,
         args,
         &DescriptorSettings {
@@ -190,12 +190,12 @@ fn changed(args: &str, max_read_chars: u64) -> String {
     };
     shown_as(
         FdId::Fd(4),
-        diff_fd::diff_fd(&Call::unbounded(&table, args, &settings, 0)),
+        diff_fd::diff_fd(&Call::unlimited(&table, args, &settings, 0)),
     )
 }
 
 fn search(args: &str) -> String {
-    shown(search_fd(&Call::unbounded(&table(), args, &settings(), 0)))
+    shown(search_fd(&Call::unlimited(&table(), args, &settings(), 0)))
 }
 
 /// The answer of a tool about a table with notes.
@@ -220,11 +220,11 @@ fn noted(tool: Syscall, args: &str) -> String {
     ] {
         table.annotate(&FdId::Fd(1), &note);
     }
-    shown(tool(&Call::unbounded(&table, args, &settings(), 0)))
+    shown(tool(&Call::unlimited(&table, args, &settings(), 0)))
 }
 
 fn write(args: &str) -> String {
-    shown(fd_to_file(&Call::unbounded(&table(), args, &settings(), 0)))
+    shown(fd_to_file(&Call::unlimited(&table(), args, &settings(), 0)))
 }
 
 fn attached(max_content_bytes: u64) -> String {
@@ -252,7 +252,7 @@ fn of_json(call: Syscall, args: &str, max_read_chars: u64) -> String {
     );
     shown_as(
         table.next_id(),
-        call(&Call::unbounded(
+        call(&Call::unlimited(
             &table,
             args,
             &DescriptorSettings {
@@ -265,7 +265,7 @@ fn of_json(call: Syscall, args: &str, max_read_chars: u64) -> String {
 }
 
 fn refused(args: &str) -> String {
-    let Outcome::Write(pending) = fd_to_file(&Call::unbounded(&table(), args, &settings(), 0))
+    let Outcome::Write(pending) = fd_to_file(&Call::unlimited(&table(), args, &settings(), 0))
     else {
         panic!("it asks the host")
     };

@@ -19,12 +19,12 @@ use dormouse_kernel::syscall::{Envelope, TOOL_SET, TransferredDescriptor};
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, FdId, Pid};
-use dormouse_proto::mail::{Neighbour, Sender};
+use dormouse_proto::mail::{ReachableProcess, Sender};
 use dormouse_proto::message::Block;
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request, StopReason, Usage};
 use dormouse_proto::process::{Exit, ExitStatus, Priority};
 use dormouse_proto::record::{Entry, Lifetime, Phase};
-use dormouse_proto::server::Offer;
+use dormouse_proto::server::OfferedTool;
 use dormouse_proto::temp_file::{TempFileReply, TempId};
 use dormouse_proto::tool::{Access, Attachment, ToolOutput, ToolPolicy, ToolSpec};
 use dormouse_proto::user_input::{InputPart, UserInput};
@@ -366,7 +366,7 @@ fn preloads_of_a_spawn(text: &str) -> String {
         .effects
         .iter()
         .find_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Fetch(pending),
             } => Some((*call, pending.clone())),
@@ -473,7 +473,7 @@ fn tool_of_a_server(text: &str) -> String {
     );
     let schema =
         json!({ "type": "object", "properties": { "q": { "description": text } } }).to_string();
-    let offer = |schema: String| Offer {
+    let offer = |schema: String| OfferedTool {
         server: "s".into(),
         name: text.into(),
         description: text.into(),
@@ -520,7 +520,7 @@ fn name_of_a_process(text: &str) -> String {
     let mut run = begun();
     run.reply(&[("list_processes", "{}")]);
     let call = run.open_call();
-    let row = Neighbour {
+    let row = ReachableProcess {
         pid: Pid(2),
         parent: None,
         program: text.into(),
@@ -540,7 +540,7 @@ fn name_of_a_process(text: &str) -> String {
 fn temp_file(text: &str) -> String {
     let mut run = begun();
     run.reply(&[("read_temp_file", r#"{"temp_file_id": "temp:1"}"#)]);
-    let Some(Effect::Begin {
+    let Some(Effect::StartWork {
         call,
         work: Work::TempFile(pending),
     }) = run.effects.first().cloned()
@@ -580,7 +580,7 @@ fn label_of_a_checkpoint(text: &str) -> String {
 fn summarizing(text: &str) -> (Replay, CallId, dormouse_kernel::syscall::PendingSummary) {
     let mut run = Replay::holding(text);
     run.reply(&[("summarize_fd", r#"{"fd": "fd:1", "again": true}"#)]);
-    let Some(Effect::Begin {
+    let Some(Effect::StartWork {
         call,
         work: Work::Summarize { pending, .. },
     }) = run.effects.first().cloned()
@@ -631,7 +631,7 @@ fn file_that_cannot_be_written(text: &str) -> String {
         "fd_to_file",
         &json!({ "fd": "fd:1", "file_path": text }).to_string(),
     )]);
-    let Some(Effect::Begin {
+    let Some(Effect::StartWork {
         call,
         work: Work::WriteFile(pending),
     }) = run.effects.first().cloned()
@@ -974,7 +974,11 @@ fn contents_stay_exact_whatever_is_shown() {
         run.returns(ToolOutput::ok(text.repeat(400)));
         let entry = run.state.table().get(&FdId::Fd(1)).expect("it is large");
         assert_eq!(
-            &*entry.content.unbounded().text().expect("it is in memory"),
+            &*entry
+                .content
+                .unlimited_reader()
+                .text()
+                .expect("it is in memory"),
             text.repeat(400)
         );
     }

@@ -214,7 +214,7 @@ fn a_spawn_that_comes_to_nothing_gives_its_share_back() {
             r#"{"program_name": "me", "query": "q", "additional_preload_files": ["x"]}"#,
         )],
     );
-    let Some(Effect::Begin {
+    let Some(Effect::StartWork {
         call,
         work: Work::Fetch(pending),
     }) = run.effects.last().cloned()
@@ -286,7 +286,11 @@ fn a_call_that_not_even_the_least_is_left_for_is_refused_and_says_why() {
 
 /// The program that an image was made of, compiled anew.
 fn program_of(image: &dormouse_kernel::process::Image) -> dormouse_kernel::program::Program {
-    let bytes = image.bundle.unbounded().bytes().expect("it is in memory");
+    let bytes = image
+        .bundle
+        .unlimited_reader()
+        .bytes()
+        .expect("it is in memory");
     let bundle =
         dormouse_kernel::program::Bundle::from_bytes(&bytes).expect("an image holds its bundle");
     dormouse_kernel::program::compile_bundle(&bundle, &["grep"])
@@ -576,7 +580,7 @@ fn a_summary_that_fails_costs_what_it_costs_and_one_that_comes_too_late_does_so_
     let summarize = ("summarize_fd", r#"{"fd": "fd:1"}"#);
     run.reply(output(1), &[summarize, summarize]);
     let pending = run.effects.iter().filter_map(|effect| match effect {
-        Effect::Begin {
+        Effect::StartWork {
             call,
             work: Work::Summarize { pending, .. },
         } => Some((*call, pending.clone())),
@@ -626,7 +630,7 @@ fn no_summary_is_asked_for_beyond_a_limit() {
     assert!(
         !run.effects.iter().any(|effect| matches!(
             effect,
-            Effect::Begin {
+            Effect::StartWork {
                 work: Work::Summarize { .. },
                 ..
             }
@@ -726,7 +730,7 @@ fn a_call_that_was_in_flight_is_not_made_again_beyond_the_limits() {
         let asks = decision.effects.iter().any(|effect| {
             matches!(
                 effect,
-                Effect::Begin {
+                Effect::StartWork {
                     work: Work::Model { .. },
                     ..
                 }
@@ -761,8 +765,8 @@ fn a_failure_of_the_model_costs_nothing_that_is_known() {
         Fact::Exited { exit } => Some(exit.clone()),
         _ => None,
     });
-    let expected =
-        Exit::new(ExitStatus::ModelFailed, exited.clone().unwrap().message).after(Usage::default());
+    let expected = Exit::new(ExitStatus::ModelFailed, exited.clone().unwrap().message)
+        .with_usage(Usage::default());
     assert_eq!(exited, Some(expected));
 }
 

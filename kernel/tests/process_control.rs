@@ -143,7 +143,7 @@ fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
         texts(&run.request())[..3],
         ["go [msg:1]", "I think. (grep)", "=a dead end [msg:3]"]
     );
-    let before = (run.state.usage(), run.state.tally());
+    let before = (run.state.usage(), run.state.output_totals());
     run.reply(&[(
         "goto",
         r#"{"position": "msg:1", "message": "grep < finds nothing."}"#,
@@ -153,7 +153,7 @@ fn a_model_goes_back_to_a_message_that_it_was_shown_the_number_of() {
         texts(&run.request()),
         ["go [msg:1]".to_owned(), format!("{goto} [msg:2]")]
     );
-    let after = (run.state.usage(), run.state.tally());
+    let after = (run.state.usage(), run.state.output_totals());
     assert_eq!(
         (after.0.input_tokens, after.1),
         (before.0.input_tokens + 3, before.1),
@@ -288,7 +288,7 @@ fn descriptors_stay_and_notes_of_messages_that_are_gone_go() {
         .expect("the message that follows")
         .1
         .content
-        .unbounded()
+        .unlimited_reader()
         .text()
         .expect("it is in memory")
         .to_string();
@@ -543,7 +543,7 @@ fn a_stopped_process_takes_in_what_was_in_flight_and_begins_nothing_until_it_is_
         .filter(|effect| {
             matches!(
                 effect,
-                Effect::Begin {
+                Effect::StartWork {
                     work: Work::Tool { .. },
                     ..
                 }
@@ -646,7 +646,7 @@ fn a_process_that_is_stopped_can_be_sent_back_and_asks_when_it_is_continued() {
         !is_error
             && !run.effects.iter().any(|effect| matches!(
                 effect,
-                Effect::Begin {
+                Effect::StartWork {
                     work: Work::Model { .. },
                     ..
                 }
@@ -757,7 +757,7 @@ fn one_restored_from_right_after_an_interrupt_does_not_ask_after_its_own_last_wo
         let asked = effects.iter().any(|effect| {
             matches!(
                 effect,
-                Effect::Begin {
+                Effect::StartWork {
                     work: Work::Model { .. },
                     ..
                 }

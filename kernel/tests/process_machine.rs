@@ -295,7 +295,7 @@ impl World {
 
     fn perform(&mut self, effect: Effect, resumed: bool) {
         match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Model { request, .. },
             } => {
@@ -303,21 +303,21 @@ impl World {
                 self.check_history(&request);
                 self.sent = request.messages;
             }
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Tool { .. },
             } => {
                 self.issue(call, false);
                 self.tools.push(call);
             }
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::WriteFile(pending),
             } => {
                 self.issue(call, resumed);
                 self.writes.push((call, pending));
             }
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Summarize {
                     pending, request, ..
@@ -330,7 +330,7 @@ impl World {
                 );
                 self.summaries.push((call, pending));
             }
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::TempFile(pending),
             } => {
@@ -340,7 +340,7 @@ impl World {
             Effect::StartChildren { children, .. } => {
                 children.iter().for_each(|child| self.start(child))
             }
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Fetch(pending),
             } => self.fetches.push((call, pending)),
@@ -363,19 +363,19 @@ impl World {
                     "one is not kept"
                 );
             }
-            Effect::Begin {
+            Effect::StartWork {
                 work: Work::Send { .. },
                 ..
             }
-            | Effect::Begin {
+            | Effect::StartWork {
                 work: Work::ListProcesses,
                 ..
             }
-            | Effect::Begin {
+            | Effect::StartWork {
                 work: Work::Checkpoint(_),
                 ..
             }
-            | Effect::Begin {
+            | Effect::StartWork {
                 work: Work::Wait { .. },
                 ..
             } => {
@@ -434,7 +434,7 @@ impl World {
         let effects = decide(&state, Input::Signal(Signal::Resume), 8)
             .read_all(8)
             .effects;
-        let Some(Effect::Begin {
+        let Some(Effect::StartWork {
             work: Work::Model { request, .. },
             ..
         }) = effects.last()
@@ -631,7 +631,7 @@ impl World {
         if let Some((call, pending)) = take(&mut self.fetches, which) {
             self.past.push(call);
             let file = ShownPreload::bytes("f", "of a file".into());
-            let content = Content::new("of a temporary file").unbounded();
+            let content = Content::new("of a temporary file").unlimited_reader();
             let temp_file =
                 ShownPreload::temp_file(TempId(1), 2, &content).expect("it is in memory");
             let fetched = Fetched {
@@ -784,17 +784,17 @@ fn pending() -> (PendingWrite, PendingSummary, PendingTempFile) {
         Entry::new(Content::new("text"), 10, "tool:t", 0),
     );
     let settings = DescriptorSettings::default();
-    let write = fd_to_file(&Call::unbounded(
+    let write = fd_to_file(&Call::unlimited(
         &table,
         r#"{"fd": "fd:1", "file_path": "out.txt"}"#,
         &settings,
         0,
     ));
-    let summary = summarize_fd(&Call::unbounded(&table, r#"{"fd": "fd:1"}"#, &settings, 0));
+    let summary = summarize_fd(&Call::unlimited(&table, r#"{"fd": "fd:1"}"#, &settings, 0));
     match (
         write,
         summary,
-        create_temp_file(&Call::unbounded(&table, r#"{"fd": "fd:1"}"#, &settings, 0)),
+        create_temp_file(&Call::unlimited(&table, r#"{"fd": "fd:1"}"#, &settings, 0)),
     ) {
         (Outcome::Write(write), Outcome::Summarize(summary), Outcome::TempFile(file)) => {
             (write, summary, file)
@@ -983,7 +983,7 @@ fn a_call_in_flight_when_the_kernel_stopped_is_repeated_only_where_that_is_harml
         let again = effects.iter().any(|effect| {
             !matches!(
                 effect,
-                Effect::Begin {
+                Effect::StartWork {
                     work: Work::Model { .. },
                     ..
                 } | Effect::KeepChildren { .. }
@@ -1025,7 +1025,7 @@ fn a_forked_child_is_told_who_it_is_and_may_not_fork() {
     assert!(
         matches!(
             &effects[..],
-            [Effect::Begin {
+            [Effect::StartWork {
                 work: Work::Model { .. },
                 ..
             }]
@@ -1144,7 +1144,7 @@ fn a_tool_use_in_a_cut_reply_is_never_run() {
     assert!(
         matches!(
             &effects[..],
-            [Effect::Begin {
+            [Effect::StartWork {
                 work: Work::Model { .. },
                 ..
             }]
@@ -1315,7 +1315,7 @@ fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_ver
         let (call, state) = asked(&process(Lifetime::Task, "go"));
         let (acting, effects) = after(&state, replied(call, tool_use(1, 14)));
         let [
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::TempFile(pending),
             },
@@ -1346,7 +1346,7 @@ fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_ver
         let (text, is_error) = last_answer(&read);
         assert!(text.starts_with(start) && !is_error, "{text}");
         assert_eq!(
-            (read.table().len(), read.tally().produced_chars),
+            (read.table().len(), read.output_totals().produced_chars),
             (descriptors, size as u64)
         );
         if let Some((_, entry)) = read.table().iter().next() {
@@ -1358,12 +1358,12 @@ fn what_a_temporary_file_holds_is_read_whole_or_becomes_a_descriptor_and_its_ver
             assert_eq!(
                 entry
                     .content
-                    .unbounded()
+                    .unlimited_reader()
                     .bytes()
                     .expect("it is in memory")
                     .as_ptr(),
                 content
-                    .unbounded()
+                    .unlimited_reader()
                     .bytes()
                     .expect("it is in memory")
                     .as_ptr(),
@@ -1393,7 +1393,7 @@ fn with_background(lifetime: Lifetime) -> (CallId, State) {
     assert!(
         matches!(
             &effects[..],
-            [Effect::Begin {
+            [Effect::StartWork {
                 work: Work::Model { .. },
                 ..
             }]
@@ -1443,7 +1443,7 @@ fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
         assert!(
             matches!(
                 &effects[..],
-                [Effect::Begin {
+                [Effect::StartWork {
                     work: Work::Model { .. },
                     ..
                 }]
@@ -1464,7 +1464,7 @@ fn a_task_hears_of_its_child_in_the_background_before_it_ends_and_only_once() {
         assert_eq!(
             entry
                 .content
-                .unbounded()
+                .unlimited_reader()
                 .bytes()
                 .expect("it is in memory")
                 .as_ptr(),

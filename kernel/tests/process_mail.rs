@@ -76,7 +76,7 @@ impl Replay {
     /// What is sent.
     fn sent(&self) -> Vec<(CallId, u32, PendingMessage)> {
         let sent = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work:
                     Work::Send {
@@ -134,7 +134,7 @@ impl Replay {
             entry.source.to_string(),
             entry
                 .content
-                .unbounded()
+                .unlimited_reader()
                 .text()
                 .expect("it is in memory")
                 .to_string(),
@@ -283,8 +283,8 @@ fn descriptors_travel_by_content_and_say_where_they_come_from() {
     let mine = &sender.state.table().get(&FdId::Fd(1)).unwrap().content;
     let theirs = &receiver.state.table().get(&FdId::Fd(1)).unwrap().content;
     assert_eq!(
-        mine.unbounded().bytes().unwrap().as_ptr(),
-        theirs.unbounded().bytes().unwrap().as_ptr(),
+        mine.unlimited_reader().bytes().unwrap().as_ptr(),
+        theirs.unlimited_reader().bytes().unwrap().as_ptr(),
         "no content is copied"
     );
     let heard = receiver.heard().concat();
@@ -531,7 +531,7 @@ fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_ove
     let waiting = || {
         let mut receiver = session(2, MAIL, "");
         receiver.calls(&[("receive_messages", r#"{"timeout_ms": 500}"#)]);
-        let Some(Effect::Begin {
+        let Some(Effect::StartWork {
             call,
             work: Work::Wait { timeout_ms: 500 },
         }) = receiver.effects.last()
@@ -564,7 +564,7 @@ fn a_call_that_waits_for_a_message_is_answered_when_one_comes_or_its_time_is_ove
     assert!(
         matches!(
             receiver.effects.last(),
-            Some(Effect::Begin {
+            Some(Effect::StartWork {
                 work: Work::Wait { .. },
                 ..
             })
@@ -710,7 +710,7 @@ fn wait_for_all_counts_those_that_are_on_their_way() {
 fn wait_says_who_still_runs_when_its_time_is_over() {
     let (mut parent, calls) = parent(2);
     parent.reply(&[("wait", r#"{"timeout_ms": 10}"#)]);
-    let Some(Effect::Begin {
+    let Some(Effect::StartWork {
         call,
         work: Work::Wait { .. },
     }) = parent.effects.last()

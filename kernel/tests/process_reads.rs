@@ -220,7 +220,7 @@ impl Run {
             .filter(|effect| {
                 matches!(
                     effect,
-                    Effect::Begin {
+                    Effect::StartWork {
                         work: Work::WriteFile(_),
                         ..
                     }
@@ -302,7 +302,7 @@ fn the_calls_of_a_model_wait_for_the_read_before_them() {
             .filter(|effect| {
                 matches!(
                     effect,
-                    Effect::Begin {
+                    Effect::StartWork {
                         work: Work::Tool { .. },
                         ..
                     }
@@ -311,7 +311,7 @@ fn the_calls_of_a_model_wait_for_the_read_before_them() {
             .count()
     };
     assert_eq!(called(&run), 1, "what comes first begins at once");
-    let Some(Effect::Begin {
+    let Some(Effect::StartWork {
         call: grep,
         work: Work::Tool { .. },
     }) = run.effects.last().cloned()
@@ -613,7 +613,7 @@ fn a_stopped_process_repeats_nothing_before_it_is_continued() {
             .filter(|e| {
                 matches!(
                     e,
-                    Effect::Begin {
+                    Effect::StartWork {
                         work: Work::Send { .. },
                         ..
                     }

@@ -54,7 +54,7 @@ impl Replay {
     /// The call that asks the checkpoints.
     fn asked(&self) -> Option<(CallId, CheckpointOp)> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Checkpoint(op),
             } => Some((*call, op.clone())),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::program_support::compile_files;
 use dormouse_kernel::program::{
-    EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, Served, Variable,
+    EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, ServedTools, Variable,
 };
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
@@ -515,7 +515,7 @@ fn a_program_of_the_reference_runs_without_the_tools_that_are_not_here() {
         (&*choice.server.name, choice.server.deadline_ms),
         ("everything", 120_000)
     );
-    let Served::Named(tools) = &choice.served else {
+    let ServedTools::Named(tools) = &choice.served else {
         panic!("{:?}", choice.served)
     };
     assert_eq!(

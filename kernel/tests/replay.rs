@@ -95,7 +95,7 @@ impl Replay {
     /// The tool call that the last input led to.
     pub(crate) fn called(&self) -> Option<CallId> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 call,
                 work: Work::Tool { .. },
             } => Some(*call),
@@ -106,7 +106,7 @@ impl Replay {
     /// What the model is asked after the last input.
     pub(crate) fn request(&self) -> Request {
         let request = self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 work: Work::Model { request, media, .. },
                 ..
             } => {

@@ -18,7 +18,7 @@ use dormouse_proto::model::{Reply, StopReason, Usage};
 use dormouse_proto::process::Priority;
 use dormouse_proto::record::codec;
 use dormouse_proto::record::{ContentRef, Lifetime, Phase};
-use dormouse_proto::server::Offer;
+use dormouse_proto::server::OfferedTool;
 use dormouse_proto::tool::{Access, ToolOutput, ToolPolicy, ToolSpec};
 
 const HEAD: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
@@ -35,7 +35,7 @@ fn program(rest: &str) -> Program {
         .program
 }
 
-fn offer(server: &str, name: &str, access: Access) -> Offer {
+fn offer(server: &str, name: &str, access: Access) -> OfferedTool {
     let schema =
         r#"{"type":"object","properties":{"q":{"type":"string","description":"its own"}}}"#;
     let (description, policy) = (
@@ -45,7 +45,7 @@ fn offer(server: &str, name: &str, access: Access) -> Offer {
             ..ToolPolicy::default()
         },
     );
-    Offer {
+    OfferedTool {
         server: server.into(),
         name: name.into(),
         description,
@@ -68,7 +68,7 @@ fn image(program: &Program, around: &HostContext) -> Image {
     initial_image(program, around, birth, 0)
 }
 
-fn given(program: &Program, offers: &[Offer]) -> Image {
+fn given(program: &Program, offers: &[OfferedTool]) -> Image {
     let around = HostContext::new(&TOOL_SET);
     let mut image = image(program, &around);
     add_server_tools(&mut image, program, &around, offers).unwrap();
@@ -92,7 +92,7 @@ fn calling_with(mut state: State, tool: &str, args: &str) -> (State, Vec<Effect>
     };
     let effects = feed(Input::Signal(Signal::Resume));
     let call = effects.iter().find_map(|effect| match effect {
-        Effect::Begin {
+        Effect::StartWork {
             call,
             work: Work::Model { .. },
         } => Some(*call),
@@ -204,7 +204,7 @@ fn a_program_says_of_a_tool_what_it_likes() {
     assert!(
         !effects.iter().any(|effect| matches!(
             effect,
-            Effect::Begin {
+            Effect::StartWork {
                 work: Work::Tool { .. },
                 ..
             }
@@ -294,7 +294,7 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
     for (tool, server) in [("grep", None), ("s__t", Some("s"))] {
         let (state, effects) = calling(again.clone(), tool);
         let called = effects.iter().find_map(|effect| match effect {
-            Effect::Begin {
+            Effect::StartWork {
                 work: Work::Tool { tool, .. },
                 ..
             } => Some(tool.clone()),
@@ -319,7 +319,7 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
                 .iter()
                 .any(|effect| matches!(
                     effect,
-                    Effect::Begin {
+                    Effect::StartWork {
                         work: Work::Model { .. },
                         ..
                     }

@@ -55,8 +55,8 @@ impl BlobReader for Damaged {
 /// is in memory.
 fn table() -> Table {
     let whole = Content::new(LINE.repeat(20_000));
-    whole.unbounded().total_pages(4000).unwrap();
-    let (bytes, reference) = (whole.unbounded().bytes().unwrap(), whole.reference());
+    whole.unlimited_reader().total_pages(4000).unwrap();
+    let (bytes, reference) = (whole.unlimited_reader().bytes().unwrap(), whole.reference());
     let part = Damaged {
         bytes: bytes.clone(),
         index: Some(whole.serialized_index()),
@@ -99,7 +99,7 @@ fn call(name: &str, args: &str) -> Outcome {
     );
     let outcome = syscall::tool(name)
         .expect("it is a tool")
-        .call(&Call::unbounded(&table, &args, &settings, 0));
+        .call(&Call::unlimited(&table, &args, &settings, 0));
     outcome.expect("it is a function of the table")
 }
 
@@ -262,7 +262,7 @@ fn a_search_of_all_names_what_it_could_not_search() {
 #[test]
 fn what_is_handed_on_or_shown_anew_says_that_it_is_lost() {
     let (table, settings) = (table(), DescriptorSettings::default());
-    let error = handle::expand(&Call::unbounded(
+    let error = handle::expand(&Call::unlimited(
         &table,
         r#"{"x": "{{fd:1 page 35}}"}"#,
         &settings,
@@ -273,7 +273,7 @@ fn what_is_handed_on_or_shown_anew_says_that_it_is_lost() {
         (error.kind.word(), error.fd.as_deref()),
         ("content_unreadable", Some("fd:1"))
     );
-    let expanded = handle::expand(&Call::unbounded(
+    let expanded = handle::expand(&Call::unlimited(
         &table,
         r#"{"x": "{{fd:1 lines 1-1}}"}"#,
         &settings,

@@ -55,20 +55,20 @@ pub fn tool(options: TokenStream, function: TokenStream) -> TokenStream {
 /// * `name = "…"`: the key, if it is not the name of the field. `alias = "…"`: a second name.
 /// * `default = …`: the value if the key is not given.
 /// * `range = 1..=10`: the valid numbers, sizes, durations or amounts of money.
-/// * `most = 16`: the maximum number of entries of a list or table.
+/// * `max_items = 16`: the maximum number of entries of a list or table.
 /// * `required`, or `required = "the hint in the error"`: the key must be given.
 /// * `with = Type`: parses the value as `Type`, a tuple struct around the type of the field.
 /// * `flatten`: the keys of another section are keys of this table.
 /// * `last`: the key is parsed and listed after the others.
-/// * `place`: the span of the table. `place = "key"`: the span of the value of that key.
-/// * `rest = function`: the function parses all other keys.
+/// * `span`: the span of the table. `span = "key"`: the span of the value of that key.
+/// * `other_keys = function`: the function parses all other keys.
 /// * `skip`: the field is not a key.
 ///
 /// Options of the struct, `#[section(…)]`:
 ///
 /// * `expected = "…"` and `list = "…"`: the phrases for the table and for a list of such tables in
 ///   errors.
-/// * `or = field`: the file may have the value of that field in place of the table.
+/// * `shorthand = field`: the file may have the value of that field in place of the table.
 /// * `check = function`: checks keys against each other. The table is dropped if the function
 ///   returns `None`.
 /// * `ignored = ["key"]`: keys of the reference implementation, which have no effect.

@@ -12,10 +12,20 @@ use syn::{Attribute, Data, DeriveInput, Error, Field, Ident, Result, Token, Type
 
 use crate::expand::doc_text;
 
-const SECTION_OPTIONS: [&str; 5] = ["check", "expected", "ignored", "list", "or"];
+const SECTION_OPTIONS: [&str; 5] = ["check", "expected", "ignored", "list", "shorthand"];
 const KEY_OPTIONS: [&str; 12] = [
-    "alias", "default", "flatten", "last", "most", "name", "place", "range", "required", "rest",
-    "skip", "with",
+    "alias",
+    "default",
+    "flatten",
+    "last",
+    "max_items",
+    "name",
+    "other_keys",
+    "range",
+    "required",
+    "skip",
+    "span",
+    "with",
 ];
 
 /// The options of an attribute: the name of each, and the tokens after its `=`.
@@ -59,9 +69,9 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let expected = expected.map(|text| quote!(const EXPECTED: &'static str = #text;));
     let list = options.get("list");
     let list = list.map(|text| quote!(const LIST: &'static str = #text;));
-    let or = options
-        .get("or")
-        .map(|field| expand_or(field, &members))
+    let shorthand = options
+        .get("shorthand")
+        .map(|field| expand_shorthand(field, &members))
         .transpose()?;
     let checked = match options.get("check") {
         Some(check) => quote!(#check(section, table)),
@@ -86,7 +96,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 #(#describe)*
                 schema.ignore(&#ignored);
             }
-            #or
+            #shorthand
         }
     })
 }
@@ -104,18 +114,21 @@ fn expand_field(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
             quote!(<#field_type as crate::program::Section>::read(table).unwrap_or_default()),
             quote!(<#field_type as crate::program::Section>::describe(schema);),
         )
-    } else if let Some(key) = options.get("place") {
+    } else if let Some(key) = options.get("span") {
         match key.is_empty() {
             true => (quote!(table.span()), quote!()),
-            false => (quote!(table.place(#key)), quote!()),
+            false => (quote!(table.span_of(#key)), quote!()),
         }
     } else if options.has("skip") {
         (default.clone(), quote!())
     } else if doc.is_empty() {
         let message = "a key needs a doc comment: it is the description in the reference";
         return Err(Error::new_spanned(field, message));
-    } else if let Some(rest) = options.get("rest") {
-        (quote!(table.rest(#rest)), quote!(schema.rest(#doc);))
+    } else if let Some(read_others) = options.get("other_keys") {
+        (
+            quote!(table.other_keys(#read_others)),
+            quote!(schema.other_keys(#doc);),
+        )
     } else {
         let index = keys.len();
         keys.push(options.expand_key(&name.to_string(), &doc));
@@ -133,7 +146,7 @@ fn expand_field(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
 }
 
 /// Generates the function that parses a value in place of the table, as the field of this name.
-fn expand_or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
+fn expand_shorthand(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
     let found = members
         .iter()
         .find(|member| member.name == field.to_string());
@@ -143,10 +156,10 @@ fn expand_or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
     else {
         return Err(Error::new_spanned(field, "no field of this name"));
     };
-    let places = members.iter().filter(|member| member.options.has("place"));
-    let places = places.map(|member| &member.name);
+    let spans = members.iter().filter(|member| member.options.has("span"));
+    let spans = spans.map(|member| &member.name);
     Ok(quote! {
-        fn or(
+        fn read_shorthand(
             table: &mut crate::program::Reader<'_>,
             key: &str,
             node: crate::program::Node<'_>,
@@ -157,11 +170,11 @@ fn expand_or(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
             };
             Some(Self {
                 #name: crate::program::Value::read(table, key, node, &rules)?,
-                #(#places: node.span(),)*
+                #(#spans: node.span(),)*
                 ..Self::default()
             })
         }
-        fn or_schema() -> Option<::serde_json::Value> {
+        fn shorthand_schema() -> Option<::serde_json::Value> {
             Some(<#field_type as crate::program::Value>::schema(&crate::program::Rules::ANY))
         }
     })
@@ -218,8 +231,8 @@ impl Options {
                 quote!(Some(#value))
             }
         };
-        let [alias, help, most] =
-            ["alias", "required", "most"].map(|name| some(&self.get_or(name, &quote!())));
+        let [alias, help, max_items] =
+            ["alias", "required", "max_items"].map(|name| some(&self.get_or(name, &quote!())));
         let is_required = self.has("required");
         let range = self.get_or("range", &quote!(0..=u64::MAX));
         quote! {
@@ -231,7 +244,7 @@ impl Options {
                 rules: crate::program::Rules {
                     is_required: #is_required,
                     range: #range,
-                    most: #most,
+                    max_items: #max_items,
                     expected: None,
                 },
             }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use divan::Bencher;
 use divan::counter::BytesCount;
-use dormouse_proto::descriptor::view::{self, Encoding, Extent, Part, Served};
+use dormouse_proto::descriptor::view::{self, ContentSummary, Encoding, Part, ShownPart};
 use dormouse_proto::id::FdId;
 use dormouse_proto::tool::Answer;
 
@@ -84,7 +84,7 @@ impl Pages {
 }
 
 fn answer(text: &str) -> Answer {
-    let extent = Extent {
+    let extent = ContentSummary {
         pages: 262_144,
         total_lines: 13_421_772,
         total_chars: 1 << 30,
@@ -99,7 +99,7 @@ fn answer(text: &str) -> Answer {
         continued: true,
         truncated: true,
     };
-    view::content(&FdId::Fd(1), extent, &Served::Page(131_072), part, None)
+    view::content(&FdId::Fd(1), extent, &ShownPart::Page(131_072), part, None)
 }
 
 #[divan::bench(args = TEXTS)]

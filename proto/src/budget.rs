@@ -196,7 +196,7 @@ impl Price {
             ("cache_read", &mut self.cache_read),
             ("cache_write", &mut self.cache_write),
         ] {
-            if table.place(key).is_none() {
+            if table.span_of(key).is_none() {
                 *price = self.input;
             }
         }

@@ -123,7 +123,7 @@ impl Receipts {
 
 /// A process as other processes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct ReachableProcess {
     /// Pid of the process.
     pub pid: Pid,
     /// Parent of the process.

@@ -32,7 +32,7 @@ impl Exit {
 
     /// The exit with this usage.
     #[must_use]
-    pub fn after(self, spent: Usage) -> Self {
+    pub fn with_usage(self, spent: Usage) -> Self {
         Self {
             spent: Some(spent),
             ..self
@@ -197,7 +197,7 @@ impl ProcessRow {
     /// Whether its pid is higher than its parent's, so that walking from child to parent
     /// terminates.
     #[must_use]
-    pub fn is_younger_than_its_parent(&self) -> bool {
+    pub fn has_higher_pid_than_parent(&self) -> bool {
         self.parent.is_none_or(|parent| parent < self.pid)
     }
 

@@ -144,7 +144,7 @@ pub struct ProgramFile {
     #[key(name = "env_info")]
     pub environment: EnvironmentChoice,
     /// The programs that the tool `spawn` may start, by name. Each is a path, or a table.
-    #[key(name = "linked_programs", most = 256)]
+    #[key(name = "linked_programs", max_items = 256)]
     pub linked: Vec<Named<Link>>,
     /// What a demonstration of the program asks.
     pub demo: Demo,
@@ -153,7 +153,7 @@ pub struct ProgramFile {
     /// What a process and all processes below it may use. A key that is not given sets no limit.
     pub budget: BudgetSection,
     /// What models cost, by the name of the model at its provider.
-    #[key(most = MOST_PRICES)]
+    #[key(max_items = MOST_PRICES)]
     pub prices: Vec<Named<Price>>,
 }
 
@@ -199,7 +199,7 @@ pub fn parse_prices(text: &str) -> Result<Vec<Named<Price>>, Diagnostics> {
 #[derive(Section)]
 struct PriceFile {
     /// What models cost, by the name of the model at its provider.
-    #[key(most = MOST_PRICES)]
+    #[key(max_items = MOST_PRICES)]
     prices: Vec<Named<Price>>,
 }
 
@@ -239,7 +239,7 @@ pub fn too_large(len_bytes: usize) -> Option<Diagnostic> {
 impl ProgramFile {
     /// Reports a file without `[model]`.
     fn check_model(self, table: &mut Reader<'_>) -> Option<Self> {
-        if table.place("model").is_none() {
+        if table.span_of("model").is_none() {
             let start = table.span().start;
             let words: Vec<_> = Provider::words().collect();
             let words = words.join(", ");

@@ -187,7 +187,7 @@ pub struct Image<C: Clone> {
     /// Limits of the subtree, and reservations and usage below the process.
     pub budget: Ledger,
     /// Characters that tools produced, and how many of them entered the context.
-    pub tally: Tally,
+    pub output_totals: OutputTotals,
     /// Number of restores.
     pub restores: u32,
 }
@@ -195,7 +195,7 @@ pub struct Image<C: Clone> {
 /// Counts of the characters that tools produced and of those that entered the context. Their
 /// difference is what descriptors kept out of the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct OutputTotals {
     /// Characters that tools produced.
     pub produced_chars: u64,
     /// Characters of tool answers that entered the context.
@@ -285,7 +285,7 @@ impl<C: Clone> Image<C> {
             control: self.control,
             usage: self.usage,
             budget: self.budget,
-            tally: self.tally,
+            output_totals: self.output_totals,
             restores: self.restores,
         })
     }

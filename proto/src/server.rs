@@ -140,7 +140,7 @@ impl fmt::Debug for ServerValue {
 
 /// A tool that a server offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct OfferedTool {
     /// Name of the server within the program.
     pub server: Arc<str>,
     /// Name of the tool at the server: any text.

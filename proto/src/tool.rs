@@ -61,7 +61,7 @@ impl OutsideTool {
     /// The name by which the program refers to the tool: the given name for a server tool,
     /// otherwise its own.
     #[must_use]
-    pub fn known_as(&self) -> &Arc<str> {
+    pub fn name_in_program(&self) -> &Arc<str> {
         if self.server.is_some() {
             &self.given
         } else {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 use dormouse_content::Content;
 use dormouse_kernel::process::Completion;
-use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
+use dormouse_kernel::temp_files::{FileParts, TempFileDecision, TempFiles, decide, evolve};
 use dormouse_proto::id::Pid;
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::{
@@ -39,7 +39,7 @@ struct Answered {
     pid: Pid,
     call: dormouse_proto::id::CallId,
     reply: Reply,
-    result: Result<TempFileReply<Pieces<Content>>, TempFileError>,
+    result: Result<TempFileReply<FileParts<Content>>, TempFileError>,
 }
 
 impl World {
@@ -131,7 +131,7 @@ impl World {
             for record in &made {
                 evolve(&mut files, record);
             }
-            let result = decided.map(|Decided { reply, .. }| reply);
+            let result = decided.map(|TempFileDecision { reply, .. }| reply);
             self.tally.count(if made.is_empty() {
                 "temporary files looked at"
             } else {
@@ -259,7 +259,7 @@ impl World {
             call: dormouse_proto::id::CallId { epoch: 0, seq: 0 },
         };
         let newest = match decide(files, origin, TempFileOp::Read { id }, u64::MAX) {
-            Ok(Decided {
+            Ok(TempFileDecision {
                 reply: TempFileReply::Contents { version, .. },
                 ..
             }) => version,
@@ -299,10 +299,10 @@ impl World {
     }
 }
 
-pub(crate) fn joined(pieces: &Pieces<Content>) -> Content {
+pub(crate) fn joined(pieces: &FileParts<Content>) -> Content {
     let mut whole = BytesMut::new();
     pieces.iter().for_each(|piece| {
-        whole.extend_from_slice(&piece.unbounded().bytes().expect("it is in memory"))
+        whole.extend_from_slice(&piece.unlimited_reader().bytes().expect("it is in memory"))
     });
     Content::new(whole.freeze())
 }

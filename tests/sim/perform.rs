@@ -48,7 +48,7 @@ impl World {
     ) -> Result<After, Violation> {
         let pid = running.pid();
         match effect {
-            Effect::Begin { call, work } => self.begin_work(running, call, work)?,
+            Effect::StartWork { call, work } => self.begin_work(running, call, work)?,
             Effect::Abandon { calls } => {
                 for call in &calls {
                     if let Some(task) = running.in_flight.remove(call) {
@@ -419,7 +419,7 @@ impl World {
                     id,
                     version,
                     content,
-                } => ShownPreload::temp_file(id, version, &content.unbounded())
+                } => ShownPreload::temp_file(id, version, &content.unlimited_reader())
                     .map_err(FetchError::Unreadable),
                 TempFileReply::Changed { id, .. } => {
                     Err(FetchError::Internal(format!("{id} was not read")))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use dormouse_kernel::process::{Completion, Input};
 use dormouse_kernel::syscall::PendingMessage;
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Address, Neighbour};
+use dormouse_proto::mail::{Address, ReachableProcess};
 use dormouse_proto::tool::Answer;
 
 use crate::event::{Event, SupervisorMessage};
@@ -216,11 +216,11 @@ impl World {
     }
 
     /// The processes of the tree, and those that have a name.
-    pub(crate) fn neighbours(&self, of: Pid) -> Vec<Neighbour> {
+    pub(crate) fn neighbours(&self, of: Pid) -> Vec<ReachableProcess> {
         let table = &self.supervisor.table;
         let rows = table.living().into_iter().filter_map(|pid| table.row(pid));
         let rows = rows.filter(|row| row.name.is_some() || table.root(row.pid) == table.root(of));
-        let neighbour = |row: &dormouse_proto::process::ProcessRow| Neighbour {
+        let neighbour = |row: &dormouse_proto::process::ProcessRow| ReachableProcess {
             pid: row.pid,
             parent: row.parent,
             program: row.program.clone(),

@@ -472,7 +472,7 @@ fn begun_again(state: &State) -> Vec<Effect> {
     let open = pending_calls.iter().filter(|pending_call| {
         pending_call.called && pending_call.answer.is_none() && &*pending_call.tool == "grep"
     });
-    let begin = open.map(|pending_call| Effect::Begin {
+    let begin = open.map(|pending_call| Effect::StartWork {
         call: pending_call.call,
         work: Work::Tool {
             tool: OutsideTool {

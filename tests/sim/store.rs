@@ -182,7 +182,11 @@ impl Disk {
         let image = image.try_map(&mut |reference| self.content(reference))?;
         let program = programs
             .find(
-                &image.bundle.unbounded().bytes().expect("it is in memory"),
+                &image
+                    .bundle
+                    .unlimited_reader()
+                    .bytes()
+                    .expect("it is in memory"),
                 &image.program,
             )
             .ok_or_else(|| broken("no program".to_owned()))?;
@@ -345,7 +349,7 @@ fn refer(
     entries.push(Entry::Content {
         hash: content.hash(),
         bytes: content
-            .unbounded()
+            .unlimited_reader()
             .bytes()
             .expect("it is in memory")
             .clone(),

@@ -118,7 +118,11 @@ impl World {
         if let Some((id, entry)) = image.table.get_min().cloned() {
             let content = Content::new(format!(
                 "{} changed",
-                entry.content.unbounded().text().expect("it is in memory")
+                entry
+                    .content
+                    .unlimited_reader()
+                    .text()
+                    .expect("it is in memory")
             ));
             image.table.insert(id, Entry { content, ..entry });
             let program = running.state.program().clone();

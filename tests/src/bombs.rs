@@ -206,7 +206,9 @@ async fn end(
         .await?
         .status;
     let processes = kernel.processes().await?.len() - 1;
-    let chars = root.view().map_or(0, |view| view.tally.produced_chars);
+    let chars = root
+        .view()
+        .map_or(0, |view| view.output_totals.produced_chars);
     Ok(End {
         exit,
         processes,

@@ -21,7 +21,7 @@ pub enum Operation {
         /// Of so many entries.
         entries: usize,
         /// Which are to survive this.
-        until: SyncLevel,
+        sync_level: SyncLevel,
     },
     /// [`Store::processes`].
     Processes,
@@ -143,7 +143,7 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(
             Operation::Commit {
                 entries: batch.ops.len(),
-                until: batch.until,
+                sync_level: batch.sync_level,
             },
             |store| store.commit(owner, batch),
         )

@@ -271,7 +271,7 @@ async fn whatever_commit_was_the_last_the_tree_knows_what_it_used() {
         for info in &rows {
             used += kernel.inspect(info.row.pid).await.unwrap().usage;
         }
-        let whole = Exit::new(exit.status, exit.message.clone()).after(used);
+        let whole = Exit::new(exit.status, exit.message.clone()).with_usage(used);
         assert_eq!(
             (exit.status, &exit),
             (ExitStatus::Done, &whole),

@@ -151,7 +151,7 @@ async fn the_output_of_a_command_goes_straight_into_a_descriptor() {
         answers[0].0
     );
     assert!(answers[1].0.contains("199999"), "{}", answers[1].0);
-    let tally = process.view().unwrap().tally;
+    let tally = process.view().unwrap().output_totals;
     assert!(
         tally.produced_chars > 1_200_000 && tally.entered_chars < 5_000,
         "{tally:?}"

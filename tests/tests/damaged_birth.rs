@@ -115,7 +115,7 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
                 Err(_) => tokio::task::yield_now().await,
             }
         };
-        within(child.wait_for(|view| view.tally.produced_chars > 0))
+        within(child.wait_for(|view| view.output_totals.produced_chars > 0))
             .await
             .unwrap();
         drop((parent, child));

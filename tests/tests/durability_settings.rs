@@ -17,8 +17,12 @@ impl Commits {
     fn of(&self, inner: Arc<MemoryStore>) -> Faulty<Arc<MemoryStore>> {
         let commits = self.clone();
         Faulty::new(inner, move |_, operation| {
-            if let Operation::Commit { entries, until } = operation {
-                commits.0.lock().unwrap().push((entries, until));
+            if let Operation::Commit {
+                entries,
+                sync_level,
+            } = operation
+            {
+                commits.0.lock().unwrap().push((entries, sync_level));
             }
             Fate::Pass
         })
@@ -54,7 +58,7 @@ async fn every_setting_asks_for_the_disk_when_it_says() {
         let taken = commits.taken();
         let synced = taken
             .iter()
-            .filter(|(_, until)| *until == SyncLevel::Synced)
+            .filter(|(_, sync_level)| *sync_level == SyncLevel::Synced)
             .count();
         match durability {
             Durability::EveryFact => assert_eq!(synced, taken.len(), "{taken:?}"),
@@ -92,7 +96,9 @@ async fn what_was_only_written_is_synced_a_second_later() {
     run_one(&kernel).await;
     let before = commits.taken();
     assert!(
-        before.iter().all(|(_, until)| *until == SyncLevel::Written),
+        before
+            .iter()
+            .all(|(_, sync_level)| *sync_level == SyncLevel::Written),
         "{before:?}"
     );
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;

@@ -479,7 +479,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
         let store = Arc::new(MemoryStore::new());
         let (inner, left) = (store.clone(), AtomicUsize::new(sweeps));
         let sweeping = Faulty::new(store.clone(), move |_, operation| {
-            let is_birth = matches!(operation, Operation::Commit { until: SyncLevel::Synced, entries } if entries > 1);
+            let is_birth = matches!(operation, Operation::Commit { sync_level: SyncLevel::Synced, entries } if entries > 1);
             if is_birth
                 && left
                     .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {

@@ -114,7 +114,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
         .unwrap();
     assert_eq!(garbage.deletions.processes, [Pid(2), Pid(3)].into());
     assert_eq!(garbage.deletions, foreseen.deletions);
-    assert!(garbage.swept.dropped_contents >= 1, "{garbage:?}");
+    assert!(garbage.swept.freed_contents >= 1, "{garbage:?}");
     assert!(
         garbage.swept.bytes_after + 50_000 < garbage.swept.bytes_before,
         "{garbage:?}"
@@ -202,7 +202,7 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
         .unwrap();
     assert_eq!(garbage.deletions.processes, [Pid(2)].into());
     assert!(
-        garbage.swept.dropped_contents >= 1 && garbage.unreadable.is_empty(),
+        garbage.swept.freed_contents >= 1 && garbage.unreadable.is_empty(),
         "{garbage:?}"
     );
     within(kernel.shutdown()).await.unwrap();
@@ -534,7 +534,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             .await
             .unwrap();
         assert!(
-            garbage.swept.progress == Progress::Done && garbage.swept.dropped_contents == 1,
+            garbage.swept.progress == Progress::Done && garbage.swept.freed_contents == 1,
             "{garbage:?}"
         );
         kernel.resume_all().await.unwrap();
@@ -604,7 +604,7 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
     assert_eq!(all[0].deletions.processes.len(), 6, "{:?}", all[0]);
     for later in &all[1..] {
         assert!(
-            later.deletions.is_empty() && later.swept.damaged_parts.is_empty(),
+            later.deletions.is_empty() && later.swept.damaged_segments.is_empty(),
             "{later:?}"
         );
     }
@@ -646,7 +646,7 @@ async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are(
         .await
         .unwrap();
     assert!(
-        garbage.deletions.is_empty() && garbage.swept.dropped_contents == 0,
+        garbage.deletions.is_empty() && garbage.swept.freed_contents == 0,
         "{garbage:?}"
     );
     assert!(

@@ -79,7 +79,7 @@ async fn round(kernel: &Kernel, number: usize, residents: &[Process]) {
 
 /// Records that were looked at.
 fn work(garbage: &Garbage) -> u64 {
-    garbage.read + garbage.swept.inspected
+    garbage.read + garbage.swept.inspected_records
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
         let came: u64 = nothing.read;
         assert!(nothing.deletions.is_empty(), "{nothing:?}");
         assert!(
-            came <= costs[number] && nothing.swept.inspected <= came,
+            came <= costs[number] && nothing.swept.inspected_records <= came,
             "round {number}: {nothing:?}"
         );
         let nothing = within(kernel.collect_garbage(retention(), Purpose::Free))

@@ -352,19 +352,19 @@ impl Lives {
             self.case
         );
         assert!(
-            garbage.swept.dropped_contents <= foreseen.swept.dropped_contents,
+            garbage.swept.freed_contents <= foreseen.swept.freed_contents,
             "{}: {foreseen:?}",
             self.case
         );
         assert!(
-            garbage.unreadable.is_empty() && garbage.swept.damaged_parts.is_empty(),
+            garbage.unreadable.is_empty() && garbage.swept.damaged_segments.is_empty(),
             "{}: {garbage:?}",
             self.case
         );
         assert_eq!(garbage.swept.progress, Progress::Done);
         for (what, happened) in [
-            ("segments were freed", garbage.swept.freed_parts > 0),
-            ("contents were dropped", garbage.swept.dropped_contents > 0),
+            ("segments were freed", garbage.swept.freed_segments > 0),
+            ("contents were dropped", garbage.swept.freed_contents > 0),
             (
                 "processes were given up",
                 !garbage.deletions.processes.is_empty(),
@@ -522,7 +522,7 @@ fn without_work(garbage: &Garbage) -> Garbage {
     Garbage {
         read: 0,
         swept: SweepReport {
-            inspected: 0,
+            inspected_records: 0,
             ..garbage.swept.clone()
         },
         ..garbage.clone()

@@ -79,7 +79,7 @@ async fn check(path: &Path, needle: &str) {
 
     // What is shown of binary content is its base64; control characters would be shown as pictures.
     let text = Content::new(bytes.clone())
-        .unbounded()
+        .unlimited_reader()
         .text()
         .unwrap()
         .to_string();

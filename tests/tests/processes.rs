@@ -111,7 +111,10 @@ async fn a_tool_loop_goes_on_until_the_model_says_its_last_word() {
             (6, 0, "done")
         );
         assert_eq!(
-            (view.tally.produced_chars, view.tally.entered_chars),
+            (
+                view.output_totals.produced_chars,
+                view.output_totals.entered_chars
+            ),
             (10, 10)
         );
         assert!(view.usage.output_tokens > 0);
@@ -198,9 +201,9 @@ async fn a_large_output_becomes_a_descriptor_that_is_read_and_searched() {
     let view = process.view().unwrap();
     assert_eq!(view.descriptors, 1);
     assert!(
-        view.tally.produced_chars > 7_000 && view.tally.entered_chars < 2_500,
+        view.output_totals.produced_chars > 7_000 && view.output_totals.entered_chars < 2_500,
         "{:?}",
-        view.tally
+        view.output_totals
     );
     assert!(
         asked[0].system.contains("read_fd"),

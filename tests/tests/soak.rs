@@ -243,8 +243,10 @@ async fn collect(soak: Arc<Soak>) {
             .await
             .unwrap();
         assert_eq!(garbage.unreadable, [""; 0], "nothing is damaged");
-        soak.figures
-            .collected(began.elapsed(), garbage.read + garbage.swept.inspected);
+        soak.figures.collected(
+            began.elapsed(),
+            garbage.read + garbage.swept.inspected_records,
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use dormouse::host::{LocalHost, Permissions};
 use dormouse::model::Request;
 use dormouse::ports::{Host, OutputSink, ToolError, ToolServers};
 use dormouse::process::ExitStatus;
-use dormouse::server::{Offer, Server};
+use dormouse::server::{OfferedTool, Server};
 use dormouse::store::LogStore;
 use dormouse::tool::ToolPolicy;
 use dormouse::{Event, Kernel, KernelBuilder, KernelError, StartError};
@@ -22,7 +22,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 /// reached.
 #[derive(Clone, Default)]
 struct Servers {
-    offered: Arc<Mutex<BTreeMap<String, Vec<Offer>>>>,
+    offered: Arc<Mutex<BTreeMap<String, Vec<OfferedTool>>>>,
     calls: Arc<Mutex<Vec<String>>>,
     /// Stands in the way of whoever asks what is offered, or not.
     asked: Option<Gate>,
@@ -31,7 +31,7 @@ struct Servers {
 
 impl Servers {
     fn offer(self, server: &str, tools: &[(&str, &str)]) -> Self {
-        let offer = |(name, description): &(&str, &str)| Offer {
+        let offer = |(name, description): &(&str, &str)| OfferedTool {
             server: server.into(),
             name: (*name).into(),
             description: (*description).into(),
@@ -55,7 +55,7 @@ impl ToolServers for Servers {
         &self,
         _host: &Arc<dyn Host>,
         server: &Arc<Server>,
-    ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>> {
+    ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>> {
         let (servers, name) = (self.clone(), server.name.clone());
         async move {
             if let Some(gate) = &servers.asked {

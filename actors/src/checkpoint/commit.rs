@@ -25,7 +25,7 @@ pub(super) fn commit(
     store: &dyn Store,
     owner: OwnerToken,
     batch: Vec<Append>,
-    until: Option<SyncLevel>,
+    sync_level: Option<SyncLevel>,
 ) -> (Committed, Vec<Content>) {
     let mut encoded_batch = EncodedBatch::default();
     let mut appends = Vec::with_capacity(batch.len());
@@ -56,8 +56,8 @@ pub(super) fn commit(
             contents,
         });
     }
-    let committed = match until {
-        Some(until) => encoded_batch.commit(store, owner, &mut appends, until),
+    let committed = match sync_level {
+        Some(sync_level) => encoded_batch.commit(store, owner, &mut appends, sync_level),
         None => Ok(()),
     };
     let mut contents = encoded_batch.contents;
@@ -108,14 +108,14 @@ impl EncodedBatch {
         store: &dyn Store,
         owner: OwnerToken,
         appends: &mut [EncodedAppend],
-        until: SyncLevel,
+        sync_level: SyncLevel,
     ) -> Result<(), StoreError> {
         match store.commit(
             owner,
             Batch {
                 ops: &self.entries,
                 at_ms: now_ms(),
-                until,
+                sync_level,
             },
         ) {
             Err(error)
@@ -134,7 +134,7 @@ impl EncodedBatch {
                     Batch {
                         ops: &[],
                         at_ms: now_ms(),
-                        until,
+                        sync_level,
                     },
                 )
             }
@@ -154,7 +154,7 @@ impl EncodedBatch {
             let batch = Batch {
                 ops: &entries,
                 at_ms: now_ms(),
-                until: SyncLevel::Written,
+                sync_level: SyncLevel::Written,
             };
             match store.commit(owner, batch) {
                 Ok(()) => self.contents.extend(contents),

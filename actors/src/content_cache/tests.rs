@@ -60,7 +60,7 @@ impl Fixture {
             .0
             .lock()
             .unwrap()
-            .insert(content.hash(), content.unbounded().bytes().unwrap());
+            .insert(content.hash(), content.unlimited_reader().bytes().unwrap());
         self.content_cache.insert_durable(vec![content.clone()]);
         content
     }
@@ -79,8 +79,8 @@ fn a_content_is_counted_once_while_it_has_an_owner() {
     let other = fixture.insert_durable(text(2));
     assert_eq!(fixture.content_cache.bytes(), 2_400);
     assert_eq!(
-        first.unbounded().bytes().unwrap().as_ptr(),
-        second.unbounded().bytes().unwrap().as_ptr(),
+        first.unlimited_reader().bytes().unwrap().as_ptr(),
+        second.unlimited_reader().bytes().unwrap().as_ptr(),
         "the bytes are shared"
     );
     drop((first, clones, other));
@@ -102,12 +102,12 @@ fn the_least_recently_read_contents_are_evicted_and_stay_readable() {
         .map(|number| fixture.insert_durable(text(number)))
         .collect();
     assert_eq!(fixture.content_cache.bytes(), 12_000);
-    contents[0].unbounded().text().unwrap();
+    contents[0].unlimited_reader().text().unwrap();
     contents.extend((10..13).map(|number| fixture.insert_durable(text(number))));
     let resident = |content: &Content| content.is_resident();
     assert!(resident(&contents[0]) && !resident(&contents[1]) && resident(&contents[12]));
     for (number, content) in contents.iter().enumerate() {
-        assert_eq!(content.unbounded().text().unwrap(), text(number));
+        assert_eq!(content.unlimited_reader().text().unwrap(), text(number));
     }
 }
 
@@ -122,10 +122,11 @@ fn contents_of_ten_times_the_limit_stay_within_the_limit() {
         })
         .collect();
     assert!(
-        contents
-            .iter()
-            .enumerate()
-            .all(|(number, content)| content.unbounded().text().unwrap() == text(number))
+        contents.iter().enumerate().all(|(number, content)| content
+            .unlimited_reader()
+            .text()
+            .unwrap()
+            == text(number))
     );
     assert!(fixture.content_cache.bytes() <= 12_000 && fixture.content_cache.bytes() > 9_000);
 }
@@ -134,7 +135,7 @@ fn contents_of_ten_times_the_limit_stay_within_the_limit() {
 fn derived_data_is_counted_and_evicted_with_its_content() {
     let fixture = Fixture::new(Some(20_000));
     let json = fixture.insert_durable(format!("[{}1]", "1,".repeat(2_000)));
-    let pretty = json.unbounded().pretty().unwrap().content().clone();
+    let pretty = json.unlimited_reader().pretty().unwrap().content().clone();
     assert_eq!(
         fixture.content_cache.bytes(),
         json.len_bytes() + pretty.len_bytes()
@@ -147,7 +148,7 @@ fn derived_data_is_counted_and_evicted_with_its_content() {
         "{}",
         fixture.content_cache.bytes()
     );
-    assert_eq!(*json.unbounded().pretty().unwrap().content(), pretty);
+    assert_eq!(*json.unlimited_reader().pretty().unwrap().content(), pretty);
     drop((pretty, others));
     fixture.insert_durable("x");
     assert_eq!(fixture.content_cache.bytes(), json.resident_bytes());
@@ -175,10 +176,10 @@ fn all_contents_of_one_hash_are_evicted_together() {
 fn an_extracted_part_does_not_keep_the_whole_content_in_memory() {
     let fixture = Fixture::new(Some(20_000));
     let whole = fixture.insert_durable(text(1));
-    let part = whole.unbounded().extract(0..12).unwrap();
-    let before = part.unbounded().bytes().unwrap().as_ptr();
+    let part = whole.unlimited_reader().extract(0..12).unwrap();
+    let before = part.unlimited_reader().bytes().unwrap().as_ptr();
     fixture.content_cache.insert_durable(vec![part.clone()]);
-    assert_ne!(part.unbounded().bytes().unwrap().as_ptr(), before);
+    assert_ne!(part.unlimited_reader().bytes().unwrap().as_ptr(), before);
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn reading_back_returns_the_existing_content() {
     assert!(!stored.is_resident() && fixture.content_cache.content(reference).is_same(&stored));
     assert_eq!(
         (
-            &*stored.unbounded().text().unwrap(),
+            &*stored.unlimited_reader().text().unwrap(),
             fixture.content_cache.bytes()
         ),
         (&*text(1), 0)

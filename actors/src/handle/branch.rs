@@ -321,7 +321,7 @@ impl Kernel {
         let requested = processes
             .iter()
             .position(|process| process.row.pid == pid)
-            .unwrap_or(0);
+            .ok_or(NotFound::Process(pid))?;
         // The commit of the new processes drops the checkpoint, if it succeeds.
         let guard = temporary.into_guard();
         let drop_checkpoint = guard.as_ref().map(|guard| guard.id);

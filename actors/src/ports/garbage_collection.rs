@@ -138,25 +138,25 @@ pub struct SweepReport {
     pub bytes_before: u64,
     /// Bytes in the store after.
     pub bytes_after: u64,
-    /// Bytes of live records in these segments.
+    /// Bytes of live records among `bytes_before`.
     pub live_bytes: u64,
     /// Bytes that were moved.
     pub moved_bytes: u64,
     /// Segments that a sweep can free: all except the active one and those that are freed already.
-    pub parts: u64,
+    pub segments: u64,
     /// Records that were inspected to determine which are live. The records of a segment are not
     /// inspected if the inventory determines them.
-    pub inspected: u64,
+    pub inspected_records: u64,
     /// Segments that were freed.
-    pub freed_parts: u64,
+    pub freed_segments: u64,
     /// Bytes of garbage that are not freed, because too much of their segment is live.
-    pub left_bytes: u64,
+    pub kept_garbage_bytes: u64,
     /// Contents that were freed.
-    pub dropped_contents: u64,
+    pub freed_contents: u64,
     /// The bytes of those contents.
-    pub dropped_content_bytes: u64,
+    pub freed_content_bytes: u64,
     /// Segments that were skipped because a record in them cannot be read.
-    pub damaged_parts: Vec<u32>,
+    pub damaged_segments: Vec<u32>,
     /// Whether the sweep is complete.
     pub progress: Progress,
 }

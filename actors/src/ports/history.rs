@@ -10,7 +10,7 @@ pub struct History {
     /// The process.
     pub pid: Pid,
     /// The commits, sorted by fact number. A gap between two of them is a lost record.
-    pub written: Vec<CommittedFacts>,
+    pub commits: Vec<CommittedFacts>,
     /// Facts that may be lost after the last known commit.
     pub lost: Option<LostHistory>,
 }
@@ -30,7 +30,7 @@ impl History {
     pub fn complete(pid: Pid, written: Vec<CommittedFacts>) -> Self {
         Self {
             pid,
-            written,
+            commits: written,
             lost: None,
         }
     }
@@ -38,7 +38,7 @@ impl History {
     /// The last known fact.
     #[must_use]
     pub fn last(&self) -> FactNumber {
-        self.written
+        self.commits
             .last()
             .map(CommittedFacts::last)
             .unwrap_or_default()
@@ -48,15 +48,15 @@ impl History {
     #[must_use]
     pub fn up_to_loss(&self) -> (&[CommittedFacts], Option<StoreError>) {
         let gap = self
-            .written
+            .commits
             .windows(2)
             .position(|pair| pair[0].last().plus(1) < pair[1].first);
         match gap {
             Some(gap) => (
-                &self.written[..=gap],
-                Some(self.gap_error(self.written[gap].last().plus(1))),
+                &self.commits[..=gap],
+                Some(self.gap_error(self.commits[gap].last().plus(1))),
             ),
-            None => (&self.written, self.end_error()),
+            None => (&self.commits, self.end_error()),
         }
     }
 
@@ -78,14 +78,14 @@ impl History {
     pub fn commit_of(&self, fact: FactNumber) -> Result<CommittedFacts, StoreError> {
         let pid = self.pid;
         let requested = fact;
-        if let Some(retained) = self.written.first().filter(|facts| fact < facts.first) {
+        if let Some(retained) = self.commits.first().filter(|facts| fact < facts.first) {
             return Err(StoreError::DeletedFact {
                 pid,
                 requested,
                 since: retained.first,
             });
         }
-        match self.written.iter().find(|written| fact <= written.last()) {
+        match self.commits.iter().find(|written| fact <= written.last()) {
             Some(written) if written.first <= fact => Ok(*written),
             Some(_) => Err(self.gap_error(fact)),
             None => Err(self.end_error().unwrap_or(StoreError::UnknownFact {
@@ -103,12 +103,12 @@ impl History {
     /// [`StoreError::Damaged`] if facts around that commit may be lost.
     pub fn last_fact_by(&self, commit: CommitNumber) -> Result<Option<FactNumber>, StoreError> {
         let count = self
-            .written
+            .commits
             .iter()
             .take_while(|written| written.commit <= commit)
             .count();
-        let last = self.written[..count].last().map(CommittedFacts::last);
-        match self.written.get(count) {
+        let last = self.commits[..count].last().map(CommittedFacts::last);
+        match self.commits.get(count) {
             // The lost facts may have been written before or after the commit.
             Some(next) if last.is_some_and(|last| last.plus(1) < next.first) => {
                 Err(self.gap_error(last.unwrap_or_default().plus(1)))
@@ -176,7 +176,7 @@ mod tests {
         });
         History {
             pid: Pid(1),
-            written: written.to_vec(),
+            commits: written.to_vec(),
             lost,
         }
     }
@@ -204,7 +204,7 @@ mod tests {
             })
         ));
         let mut truncated = history;
-        truncated.written.remove(0);
+        truncated.commits.remove(0);
         assert!(matches!(
             truncated.commit_of(FactNumber(2)),
             Err(StoreError::DeletedFact {
@@ -257,7 +257,7 @@ mod tests {
         assert!(lost.readable().is_err());
         for (end, is_readable) in [(None, true), (Some(4), false)] {
             let mut history = history(end);
-            history.written.truncate(2);
+            history.commits.truncate(2);
             assert_eq!(
                 (history.up_to_loss().0.len(), history.readable().is_ok()),
                 (2, is_readable)

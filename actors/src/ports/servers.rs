@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::server::{Offer, Server};
+use dormouse_proto::server::{OfferedTool, Server};
 use futures_util::future::BoxFuture;
 
 use super::host::Host;
@@ -22,7 +22,7 @@ pub trait ToolServers: Send + Sync + 'static {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
-    ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>>;
+    ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>>;
 
     /// Calls a tool once, by the name that the server uses. `args` is JSON text as the model wrote
     /// it; the output goes into `out`. Dropping the future abandons the call, and the server is

@@ -157,7 +157,7 @@ pub struct Batch<'a> {
     /// The time of the commit: milliseconds since the epoch, UTC.
     pub at_ms: u64,
     /// How durable the commit must be.
-    pub until: SyncLevel,
+    pub sync_level: SyncLevel,
 }
 
 impl<'a> Batch<'a> {
@@ -167,7 +167,7 @@ impl<'a> Batch<'a> {
         Self {
             ops,
             at_ms,
-            until: SyncLevel::Synced,
+            sync_level: SyncLevel::Synced,
         }
     }
 }

@@ -37,7 +37,7 @@ impl RunningProcess {
     pub(super) fn execute(&mut self, effect: Effect) {
         let pid = self.pid();
         match effect {
-            Effect::Begin { call, work } => self.begin_work(call, work),
+            Effect::StartWork { call, work } => self.begin_work(call, work),
             Effect::Abandon { calls } => self.abandon_calls(calls),
             Effect::StartChildren {
                 children,
@@ -113,7 +113,7 @@ impl RunningProcess {
                 let pid = self.pid();
                 self.context.publish(Event::ToolCalled {
                     pid,
-                    tool: tool.known_as().clone(),
+                    tool: tool.name_in_program().clone(),
                     args: written,
                 });
                 self.call_tool(call, &tool, &args);
@@ -244,7 +244,7 @@ impl RunningProcess {
             .map_or(u64::MAX, |settings| settings.max_content_bytes);
         let context = self.context.clone();
         let pid = self.pid;
-        let tool_name = tool.known_as().clone();
+        let tool_name = tool.name_in_program().clone();
         let requester = match self.state.phase() {
             Phase::Acting {
                 caller: Caller::Host,

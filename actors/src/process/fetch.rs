@@ -32,7 +32,7 @@ impl RunningProcess {
                     .map(|path| read_file(&*host, path))
                     .collect::<Result<_, _>>()?;
                 let to_preload = |(id, (version, content)): (TempId, (u64, Content))| {
-                    ShownPreload::temp_file(id, version, &content.unbounded())
+                    ShownPreload::temp_file(id, version, &content.unlimited_reader())
                         .map_err(FetchError::Unreadable)
                 };
                 let temp_files = ids

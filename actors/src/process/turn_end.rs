@@ -57,7 +57,7 @@ impl TurnWaiters {
                 .filter_map(|fact| waiter.progress.apply(fact, || state.last_reply().into()));
             match ends.next() {
                 Some(TurnEnd::Turn(exit)) => {
-                    let end = TurnEnd::Turn(exit.after(state.budget().spent()));
+                    let end = TurnEnd::Turn(exit.with_usage(state.budget().spent()));
                     ended.push((waiter.ended, end));
                 }
                 Some(TurnEnd::Process) => ended.push((waiter.ended, TurnEnd::Process)),

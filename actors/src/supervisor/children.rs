@@ -99,7 +99,7 @@ impl Supervisor {
 
     /// Reports a child that could not be created to its parent, as a child that has ended.
     pub(super) fn report_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
-        let exit = Exit::new(ExitStatus::Faulted, error.to_string()).after(Usage::default());
+        let exit = Exit::new(ExitStatus::Faulted, error.to_string()).with_usage(Usage::default());
         self.report_to_parent(&ProcessRow {
             exit: Some(exit),
             ..process.row.clone()

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use dormouse_kernel::process::Input;
 use dormouse_proto::id::Pid;
-use dormouse_proto::mail::{Neighbour, Sender};
+use dormouse_proto::mail::{ReachableProcess, Sender};
 use dormouse_proto::process::{Origin, ProcessRow};
 
 use super::entry::ProcessEntry;
@@ -99,12 +99,16 @@ impl Supervisor {
 
     /// Replaces the pids of a list entry by the ids that `reader` knows; `None` if `reader` cannot
     /// name the process.
-    pub(super) fn with_local_ids(&self, reader: Pid, neighbour: Neighbour) -> Option<Neighbour> {
+    pub(super) fn with_local_ids(
+        &self,
+        reader: Pid,
+        neighbour: ReachableProcess,
+    ) -> Option<ReachableProcess> {
         let pid = self.local_id_for(reader, neighbour.pid)?;
         let parent = neighbour
             .parent
             .and_then(|parent| self.local_id_for(reader, parent));
-        Some(Neighbour {
+        Some(ReachableProcess {
             pid,
             parent,
             ..neighbour

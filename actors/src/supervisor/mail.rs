@@ -11,7 +11,7 @@ use dormouse_kernel::process::Input;
 use dormouse_kernel::syscall::list_processes::MAX_SHOWN;
 use dormouse_kernel::syscall::{Envelope, Refusal};
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Address, Neighbour, Reach};
+use dormouse_proto::mail::{Address, Reach, ReachableProcess};
 use dormouse_proto::process::Exit;
 use dormouse_proto::tool::Answer;
 use tokio::sync::oneshot;
@@ -45,7 +45,7 @@ pub(crate) struct SendRequest {
 /// listed.
 #[derive(Default)]
 pub(crate) struct ReachableProcesses {
-    pub(crate) listed: Vec<Neighbour>,
+    pub(crate) listed: Vec<ReachableProcess>,
     pub(crate) unlisted: usize,
 }
 
@@ -296,11 +296,11 @@ impl ProcessTable {
         }
     }
 
-    fn neighbour(&self, pid: Pid) -> Option<Neighbour> {
+    fn neighbour(&self, pid: Pid) -> Option<ReachableProcess> {
         let entry = self.get(pid)?;
         let program = entry.program().clone();
         let name = entry.name().cloned();
-        Some(Neighbour {
+        Some(ReachableProcess {
             pid,
             parent: entry.parent(),
             program,

@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use dormouse_content::{Content, Unreadable};
-use dormouse_kernel::temp_files::{Pieces, TempFiles, evolve};
+use dormouse_kernel::temp_files::{FileParts, TempFiles, evolve};
 use dormouse_proto::id::Pid;
 use dormouse_proto::record::ContentRef;
 use dormouse_proto::record::codec::{self, CodecError};
@@ -44,7 +44,7 @@ pub(super) fn load(
 }
 
 /// The content of a file that consists of one piece. It is shared, with its index.
-pub(super) fn single_piece(pieces: &Pieces<Content>) -> Option<Content> {
+pub(super) fn single_piece(pieces: &FileParts<Content>) -> Option<Content> {
     pieces.front().filter(|_| pieces.len() == 1).cloned()
 }
 
@@ -52,10 +52,10 @@ pub(super) fn single_piece(pieces: &Pieces<Content>) -> Option<Content> {
 ///
 /// # Errors
 /// One of the pieces cannot be read.
-pub(super) fn join(pieces: &Pieces<Content>) -> Result<Content, Unreadable> {
+pub(super) fn join(pieces: &FileParts<Content>) -> Result<Content, Unreadable> {
     let parts = pieces
         .iter()
-        .map(|piece| piece.unbounded().bytes())
+        .map(|piece| piece.unlimited_reader().bytes())
         .collect::<Result<Vec<_>, _>>()?;
     let mut whole = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| whole.extend_from_slice(part));

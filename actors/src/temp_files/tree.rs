@@ -3,7 +3,7 @@
 //! that it returns, and sends the replies.
 
 use dormouse_content::Content;
-use dormouse_kernel::temp_files::{Decided, Pieces, TempFiles, decide, evolve};
+use dormouse_kernel::temp_files::{FileParts, TempFileDecision, TempFiles, decide, evolve};
 use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
 
 use super::pieces::LoadFilesError;
@@ -30,7 +30,7 @@ struct Batch {
 /// A reply that is sent once the batch is durable.
 pub(super) struct PreparedReply {
     pub(super) reply: Reply,
-    pub(super) result: Result<TempFileReply<Pieces<Content>>, TempFileError>,
+    pub(super) result: Result<TempFileReply<FileParts<Content>>, TempFileError>,
 }
 
 impl TreeFiles {
@@ -80,7 +80,7 @@ impl TreeFiles {
         } in std::mem::take(&mut self.waiting)
         {
             let decided = decide(&files, origin, op, max_bytes);
-            let result = decided.map(|Decided { record, reply }| {
+            let result = decided.map(|TempFileDecision { record, reply }| {
                 record.iter().for_each(|record| evolve(&mut files, record));
                 records.extend(record);
                 reply

@@ -77,7 +77,7 @@ fn media_block(
     content: &Content,
     media: &Media,
 ) -> Result<ContentBlock, dormouse_content::Unreadable> {
-    let data = STANDARD.encode(content.unbounded().bytes()?);
+    let data = STANDARD.encode(content.unlimited_reader().bytes()?);
     let media_type = &*media.media_type;
     Ok(if media_type.starts_with("image/") {
         ContentBlock::Image(ImageContent::new(data, media_type))

@@ -93,18 +93,18 @@ pub(crate) fn read(
     let unreadable = |Unreadable { message }| {
         ResourceError::Unreadable(requested.to_owned(), message.to_string())
     };
-    if content.unbounded().is_binary().map_err(unreadable)? {
+    if content.unlimited_reader().is_binary().map_err(unreadable)? {
         return read_blob(&content, requested).map_err(unreadable)?;
     }
     match content
-        .unbounded()
+        .unlimited_reader()
         .page(page_chars, page)
         .map_err(unreadable)?
     {
         Some(slice) => Ok(ResourceContents::text(&*slice.text, requested)),
         None => {
             let pages = content
-                .unbounded()
+                .unlimited_reader()
                 .total_pages(page_chars)
                 .map_err(unreadable)?;
             Err(ResourceError::Page {
@@ -125,7 +125,7 @@ fn read_blob(
             content.len_bytes(),
         )));
     }
-    let data = STANDARD.encode(content.unbounded().bytes()?);
+    let data = STANDARD.encode(content.unlimited_reader().bytes()?);
     Ok(Ok(
         ResourceContents::blob(data, requested).with_mime_type("application/octet-stream")
     ))

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use dormouse_actors::ports::{Host, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
-use dormouse_proto::server::{Offer, Server, Transport};
+use dormouse_proto::server::{OfferedTool, Server, Transport};
 use serde_json::{Map, Value, json};
 
 #[tokio::main(flavor = "current_thread")]
@@ -50,7 +50,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// Arguments of the types in the schema of the tool.
-fn example_arguments(offer: &Offer) -> anyhow::Result<Value> {
+fn example_arguments(offer: &OfferedTool) -> anyhow::Result<Value> {
     let schema: Value = serde_json::from_str(&offer.schema)?;
     let properties = schema["properties"]
         .as_object()

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_actors::ports::{Host, OutputSink, ToolError, ToolServers};
-use dormouse_proto::server::{Offer, Server};
+use dormouse_proto::server::{OfferedTool, Server};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use self::connection::Connection;
@@ -87,7 +87,7 @@ impl ToolServers for McpClient {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
-    ) -> BoxFuture<'static, Result<Vec<Offer>, ToolError>> {
+    ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>> {
         let (connection, host) = (self.connection(server), host.clone());
         async move { listing::offers(&connection, &host).await }.boxed()
     }

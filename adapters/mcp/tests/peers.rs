@@ -16,7 +16,7 @@ use dormouse_actors::ports::{Host, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::command::CommandLimits;
-use dormouse_proto::server::{Offer, Server, ServerCommand, ServerValue, Transport};
+use dormouse_proto::server::{OfferedTool, Server, ServerCommand, ServerValue, Transport};
 use dormouse_tests::{FnModel, asks, results, says};
 
 fn peers() -> PathBuf {
@@ -82,7 +82,7 @@ impl Fixture {
         )
     }
 
-    async fn offers(&self) -> Vec<Offer> {
+    async fn offers(&self) -> Vec<OfferedTool> {
         within_a_minute(self.client.offers(&self.host, &self.server))
             .await
             .unwrap()

@@ -101,9 +101,9 @@ async fn led_to_its_answer<C: Codec>() {
     // round only.
     assert_eq!((view.descriptors, view.messages), (2, 6));
     assert!(
-        view.tally.produced_chars > 7_800 && view.tally.entered_chars < 2_000,
+        view.output_totals.produced_chars > 7_800 && view.output_totals.entered_chars < 2_000,
         "{:?}",
-        view.tally
+        view.output_totals
     );
     let streamed: String = events
         .iter()

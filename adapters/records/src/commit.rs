@@ -90,7 +90,7 @@ impl<L: RecordLog> RecordStore<L> {
                 contents: &changes.contents,
                 ops: &changes.ops,
                 at_ms: batch.at_ms,
-                until: batch.until,
+                sync_level: batch.sync_level,
             },
         )?;
         if !changes.is_empty() {
@@ -228,13 +228,13 @@ impl<L: RecordLog> RecordStore<L> {
         for op in ops {
             match op {
                 WriteOp::Content { hash, bytes, index } => {
-                    self.pins().pin(codec.name(*hash).0);
+                    self.pins().pin(codec.content_name(*hash).0);
                     if added.insert(*hash) && !self.contains_content(codec, *hash)? {
                         let content = content::encode_content(codec, *hash, bytes, index)?;
                         changes.contents.push(content);
                     }
                 }
-                WriteOp::ContentReferenced { hash } => self.pins().pin(codec.name(*hash).0),
+                WriteOp::ContentReferenced { hash } => self.pins().pin(codec.content_name(*hash).0),
                 WriteOp::CheckpointDropped { id } => {
                     changes.delete(checkpoint_stream(*id), u64::MAX)
                 }
@@ -257,7 +257,7 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// Whether the log contains a content.
     fn contains_content(&self, codec: &Codec, hash: ContentHash) -> Result<bool, StoreError> {
-        Ok(self.log().content(codec.name(hash))?.is_some())
+        Ok(self.log().content(codec.content_name(hash))?.is_some())
     }
 
     /// Adds the record operations of an op about one process to `changes`.

@@ -64,7 +64,7 @@ pub(crate) fn encode_content(
 ) -> Result<NewContent, StoreError> {
     let chunks = Chunks::of(bytes);
     check_name(hash, &chunks)?;
-    encode(codec, codec.name(hash), &chunks, bytes, index).map_err(cannot_encode)
+    encode(codec, codec.content_name(hash), &chunks, bytes, index).map_err(cannot_encode)
 }
 
 fn encode(
@@ -139,7 +139,10 @@ enum Form {
 impl Directory {
     /// Decodes a directory; `None` if it is damaged.
     fn read(codec: &Codec, hash: ContentHash, stored: &Bytes) -> Option<Self> {
-        let stored = codec.decode(stored, &binding(codec.name(hash), Part::Directory, 0))?;
+        let stored = codec.decode(
+            stored,
+            &binding(codec.content_name(hash), Part::Directory, 0),
+        )?;
         let (is_compressed, rest) = stored.split_first()?;
         let (length, rest) = rest.split_first_chunk()?;
         let length = u64::from_le_bytes(*length);
@@ -277,7 +280,7 @@ impl StoredContent {
     fn unpack(&self, chunk: u64, stored: &[u8]) -> Option<Vec<u8>> {
         let keys = &self.codec.keys;
         let packed = if keys.is_encrypting() {
-            let name = self.codec.name(self.hash);
+            let name = self.codec.content_name(self.hash);
             keys.decrypt(stored, &binding(name, Part::Chunk, chunk))?
         } else {
             stored.to_vec()
@@ -358,7 +361,7 @@ impl BlobReader for StoredContent {
     }
 
     fn index(&self) -> Option<Bytes> {
-        let name = self.codec.name(self.hash);
+        let name = self.codec.content_name(self.hash);
         self.codec
             .decode(&self.text_index, &binding(name, Part::TextIndex, 0))
     }

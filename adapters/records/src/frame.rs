@@ -45,8 +45,8 @@ pub(crate) struct Codec {
 
 impl Codec {
     /// The log's name of a content.
-    pub(crate) fn name(&self, hash: ContentHash) -> ContentHash {
-        ContentHash(self.keys.name(hash))
+    pub(crate) fn content_name(&self, hash: ContentHash) -> ContentHash {
+        ContentHash(self.keys.content_name(hash))
     }
 
     /// Encodes a payload, as the operation that writes it.

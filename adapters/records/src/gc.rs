@@ -145,7 +145,7 @@ impl<L: RecordLog> RecordStore<L> {
             sweep.contents == KeptContents::All || sweep.inventory.is_referred_to(name, &losses)
         };
         let mut swept = SweepReport {
-            parts: 1,
+            segments: 1,
             ..SweepReport::default()
         };
         let mut unreferenced = Vec::new();
@@ -168,7 +168,7 @@ impl<L: RecordLog> RecordStore<L> {
                     .for_each(|content| count_deleted(&mut swept, content));
             }
         }
-        swept.live_bytes = swept.bytes_before - swept.dropped_content_bytes;
+        swept.live_bytes = swept.bytes_before - swept.freed_content_bytes;
         swept.bytes_after = swept.live_bytes;
         if sweep.purpose == Purpose::Free {
             self.pins().end(sweep.mark);
@@ -200,8 +200,8 @@ impl<L: RecordLog> RecordStore<L> {
 }
 
 fn count_deleted(swept: &mut SweepReport, (_, bytes): &(ContentHash, u64)) {
-    swept.dropped_contents += 1;
-    swept.dropped_content_bytes += bytes;
+    swept.freed_contents += 1;
+    swept.freed_content_bytes += bytes;
 }
 
 /// Adds the references of a record to the inventory, by the names that the log has for the
@@ -234,7 +234,7 @@ fn add_references(
         Ok(contents) => {
             let names = contents
                 .iter()
-                .map(|hash| ShortName::of(&codec.name(*hash).0));
+                .map(|hash| ShortName::of(&codec.content_name(*hash).0));
             update.inventory.add_references(pid, need, names);
         }
         Err(error) => update

@@ -157,7 +157,7 @@ pub struct RecordBatch<'a> {
     /// The time: milliseconds since the epoch, UTC.
     pub at_ms: u64,
     /// How durable the batch must be.
-    pub until: SyncLevel,
+    pub sync_level: SyncLevel,
 }
 
 impl RecordBatch<'_> {

@@ -51,7 +51,7 @@ impl StoredRow {
         let stored = codec.value(stream(pid), record)?;
         match &stored {
             // A parent has a lower pid than its children, so that a walk up the tree terminates.
-            Self::Kept(kept) if !kept.row.is_younger_than_its_parent() => Err(damaged(format!(
+            Self::Kept(kept) if !kept.row.has_higher_pid_than_parent() => Err(damaged(format!(
                 "process {pid} claims to be older than its parent"
             ))),
             _ => Ok(stored),

@@ -195,7 +195,7 @@ impl Keys {
 
     /// The name of a content in the log and the index. In an encrypted store it does not reveal the
     /// content's hash, which would show whether the store contains a known content.
-    pub fn name(&self, content: ContentHash) -> Hash {
+    pub fn content_name(&self, content: ContentHash) -> Hash {
         match &self.cipher {
             None => content.0,
             Some(cipher) => *blake3::keyed_hash(&cipher.names, &content.0).as_bytes(),

@@ -203,7 +203,7 @@ impl<L: RecordLog> RecordStore<L> {
             contents: &[],
             ops: &[],
             at_ms: 0,
-            until: SyncLevel::Written,
+            sync_level: SyncLevel::Written,
         };
         self.log.append(owner, &empty)
     }
@@ -485,7 +485,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         // Only the codec can compute the log's name of the content, so the codec is loaded before
         // the content is read. That is safe: an empty log contains no content.
         let codec = self.codec()?;
-        let stored = self.log.content(codec.name(hash))?;
+        let stored = self.log.content(codec.content_name(hash))?;
         let stored = stored.ok_or(StoreError::UnknownContent(hash))?;
         Ok(Arc::new(StoredContent::open(codec, hash, stored)?))
     }

@@ -516,7 +516,7 @@ fn a_collection_frees_unreferenced_contents_of_an_encrypted_log() {
             &[created(1), content(&kept), content(&dropped)],
         );
         let swept = sweep(&store, owner, &keep_only(&[&kept]));
-        assert_eq!(swept.dropped_contents, 1);
+        assert_eq!(swept.freed_contents, 1);
         assert_eq!(read(&store, hash(&kept)).unwrap(), kept);
         let unknown = store.content(hash(&dropped)).err().unwrap();
         assert!(
@@ -532,7 +532,7 @@ fn append(log: &MemoryLog, owner: OwnerToken, contents: &[NewContent], ops: &[Re
         contents,
         ops,
         at_ms: NOW_MS,
-        until: dormouse_actors::ports::SyncLevel::Synced,
+        sync_level: dormouse_actors::ports::SyncLevel::Synced,
     };
     log.append(owner, &batch).unwrap();
 }

@@ -127,7 +127,7 @@ fn from_text(text: &str) -> MemoryLog {
         contents: &contents,
         ops: &ops,
         at_ms: NOW_MS,
-        until: SyncLevel::Synced,
+        sync_level: SyncLevel::Synced,
     };
     log.append(log.claim().unwrap(), &batch).unwrap();
     log

@@ -35,7 +35,7 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         .map(|found| (found.id.0, members(found)))
         .collect();
     assert_eq!(seen, [(1, vec![(1, 2), (2, 1)]), (5, vec![(2, 2)])]);
-    let history = query(subject, |store| store.history(Pid(1)).unwrap().written);
+    let history = query(subject, |store| store.history(Pid(1)).unwrap().commits);
     assert_eq!(
         found[0].commit,
         history.last().unwrap().commit,

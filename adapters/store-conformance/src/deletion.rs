@@ -100,7 +100,7 @@ pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {
             "{gone:?}"
         );
     }
-    let history = query(subject, |store| store.history(Pid(1)).unwrap().written);
+    let history = query(subject, |store| store.history(Pid(1)).unwrap().commits);
     let seen: Vec<_> = history
         .iter()
         .map(|written| (written.first.0, written.count))

@@ -187,7 +187,7 @@ pub(crate) fn unsynced_commits_are_readable(subject: &mut Subject) {
                     Batch {
                         ops: &entries,
                         at_ms: NOW_MS,
-                        until: SyncLevel::Written,
+                        sync_level: SyncLevel::Written,
                     },
                 )
                 .unwrap();
@@ -219,7 +219,7 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
                     Batch {
                         ops: &entries,
                         at_ms,
-                        until: SyncLevel::Synced,
+                        sync_level: SyncLevel::Synced,
                     },
                 )
                 .unwrap();
@@ -232,13 +232,13 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
         subject,
         at(25, &[facts(1, 4..=4), facts(1, 5..=6), temp_file(1, 1)]),
     );
-    let history = query(subject, |store| store.history(Pid(1)).unwrap().written);
+    let history = query(subject, |store| store.history(Pid(1)).unwrap().commits);
     let seen: Vec<_> = by_commit(&history)
         .iter()
         .map(|written| (written.at_ms, written.first.0, written.count))
         .collect();
     assert_eq!(seen, [(10, 0, 1), (20, 1, 3), (25, 4, 3)]);
-    let other = query(subject, |store| store.history(Pid(2)).unwrap().written);
+    let other = query(subject, |store| store.history(Pid(2)).unwrap().commits);
     let change = query(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
     let commits = [
         history[0].commit,

@@ -24,7 +24,10 @@ impl LogStore {
     /// lost keys, so it is rebuilt before a reference is refused.
     pub(crate) fn prepare_index(&self, writer: &Writer, ops: &[WriteOp]) -> Result<(), StoreError> {
         let may_be_unknown = |hash: &ContentHash| {
-            !self.index().knows_content(self.log.keys().name(*hash)) && !adds_content(ops, *hash)
+            !self
+                .index()
+                .has_content_entry(self.log.keys().content_name(*hash))
+                && !adds_content(ops, *hash)
         };
         let depends_on_index = ops.iter().any(|op| match op {
             WriteOp::HistoryTruncated { .. } => true,
@@ -39,7 +42,7 @@ impl LogStore {
             // The index answers with an error if it is not authoritative about an absent content.
             must_rebuild = ops.iter().any(|op| match op {
                 WriteOp::ContentReferenced { hash } => {
-                    let name = self.log.keys().name(*hash);
+                    let name = self.log.keys().content_name(*hash);
                     may_be_unknown(hash) && self.index().content(name).is_err()
                 }
                 _ => false,
@@ -121,13 +124,13 @@ impl LogStore {
         hash: ContentHash,
         new_contents: &HashSet<ContentHash>,
     ) -> Result<(), StoreError> {
-        let name = self.log.keys().name(hash);
+        let name = self.log.keys().content_name(hash);
         self.gc_pins.pin(name);
         let index = self.index();
         // After damage, a missing content may be one that was lost. Refusing the reference would
         // block the process for good.
         let exists = new_contents.contains(&hash)
-            || index.knows_content(name)
+            || index.has_content_entry(name)
             || !index.processes().lost_ranges().is_empty();
         if exists {
             Ok(())
@@ -168,10 +171,10 @@ impl LogStore {
         index: &Bytes,
         new_contents: &mut HashSet<ContentHash>,
     ) -> Result<Option<RecordBuilder>, StoreError> {
-        let name = self.log.keys().name(hash);
+        let name = self.log.keys().content_name(hash);
         self.gc_pins.pin(name);
-        let exists =
-            self.index().holds_content(name) && !self.corrupt_contents.lock().contains(&name);
+        let exists = self.index().has_readable_content(name)
+            && !self.corrupt_contents.lock().contains(&name);
         if exists || new_contents.contains(&hash) {
             return Ok(None);
         }

@@ -139,7 +139,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         for number in candidates.collect::<Vec<_>>() {
             match self.compact_segment(number) {
                 Ok(()) => {}
-                Err(Abort::Damaged) => self.report.damaged_parts.push(number),
+                Err(Abort::Damaged) => self.report.damaged_segments.push(number),
                 Err(Abort::Error(error)) => return Err(error),
                 Err(Abort::Interrupted) => {
                     self.report.progress = Progress::Interrupted;
@@ -198,14 +198,14 @@ impl<'s, 'a> Compaction<'s, 'a> {
         if let Some(usage) = self.usage_from_inventory(number, end)
             && !self.should_close(usage)
         {
-            self.report.left_bytes += garbage_bytes(usage);
+            self.report.kept_garbage_bytes += garbage_bytes(usage);
             return Ok(None);
         }
         self.report_step(Step::Inspect(number))?;
         let contents = self.inspect(number)?;
         self.update_inventory(number, &contents);
         if !self.should_close(contents.usage()) {
-            self.report.left_bytes += garbage_bytes(contents.usage());
+            self.report.kept_garbage_bytes += garbage_bytes(contents.usage());
             return Ok(None);
         }
         Ok(contents.stub.map(|stub| stub.at_ms))
@@ -282,7 +282,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             self.count_uncompacted(contents.usage());
             return Ok(());
         }
-        self.report.parts += 1;
+        self.report.segments += 1;
         self.report.live_bytes += contents.live_bytes;
         if self.request.purpose == Purpose::Free {
             // An interruption from here on leaves copies of records that were moved already.
@@ -302,9 +302,9 @@ impl<'s, 'a> Compaction<'s, 'a> {
             self.report.bytes_after = self.report.bytes_after.saturating_sub(freed);
             self.report.moved_bytes += contents.live_bytes;
         }
-        self.report.freed_parts += 1;
-        self.report.dropped_contents += contents.unreferenced.len() as u64;
-        self.report.dropped_content_bytes += contents
+        self.report.freed_segments += 1;
+        self.report.freed_contents += contents.unreferenced.len() as u64;
+        self.report.freed_content_bytes += contents
             .unreferenced
             .values()
             .map(|(_, bytes)| bytes)
@@ -318,9 +318,9 @@ impl<'s, 'a> Compaction<'s, 'a> {
 
     /// Counts a segment that is left as it is.
     fn count_uncompacted(&mut self, usage: PartUsage) {
-        self.report.parts += 1;
+        self.report.segments += 1;
         self.report.live_bytes += usage.live;
-        self.report.left_bytes += garbage_bytes(usage);
+        self.report.kept_garbage_bytes += garbage_bytes(usage);
     }
 
     /// Reports a step to the caller, who may interrupt the compaction.

@@ -357,7 +357,7 @@ impl Index {
 
     /// Whether the log is known to contain a content. `false` may be wrong, which costs the space
     /// of a second copy.
-    pub(crate) fn holds_content(&self, hash: Hash) -> bool {
+    pub(crate) fn has_readable_content(&self, hash: Hash) -> bool {
         if self.pending.adds_content(hash) {
             return true;
         }
@@ -367,7 +367,7 @@ impl Index {
 
     /// Whether the log is known to contain a content, or to have contained it before it was lost. A
     /// `false` may be wrong.
-    pub(crate) fn knows_content(&self, hash: Hash) -> bool {
+    pub(crate) fn has_content_entry(&self, hash: Hash) -> bool {
         self.pending.adds_content(hash) || matches!(self.content_entry(hash), Ok(Some(_)))
     }
 

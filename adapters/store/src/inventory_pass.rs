@@ -329,7 +329,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             Ok(contents) => {
                 let names = contents
                     .into_iter()
-                    .map(|hash| ShortName::of(&keys.name(hash)));
+                    .map(|hash| ShortName::of(&keys.content_name(hash)));
                 self.update.inventory.add_references(pid, need, names);
             }
             Err(error) => self

@@ -211,7 +211,7 @@ impl Store for LogStore {
         self.prepare_index(&writer, batch.ops)?;
         let builders = self.build_records(batch)?;
         if builders.is_empty() {
-            return if batch.until == SyncLevel::Synced {
+            return if batch.sync_level == SyncLevel::Synced {
                 writer.sync()
             } else {
                 Ok(())
@@ -220,7 +220,7 @@ impl Store for LogStore {
         let encoded = writer.encode(builders, batch.at_ms)?;
         self.quota
             .check(self.log.bytes(), encoded.length(), batch.ops)?;
-        let written = writer.append(encoded, batch.until)?;
+        let written = writer.append(encoded, batch.sync_level)?;
         self.apply_commit(&writer, &written);
         Ok(())
     }
@@ -259,7 +259,7 @@ impl Store for LogStore {
         if matches!(opened, Err(StoreError::Damaged { .. })) {
             self.corrupt_contents
                 .lock()
-                .insert(self.log.keys().name(hash));
+                .insert(self.log.keys().content_name(hash));
         }
         Ok(Arc::new(opened?))
     }

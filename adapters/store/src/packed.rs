@@ -158,7 +158,7 @@ impl Packed {
         let hash = ContentHash(*hash);
         let list = Chunks::from_list(list, header.count);
         let is_consistent =
-            next == start + header.length && log.keys().name(hash) == header.payload;
+            next == start + header.length && log.keys().content_name(hash) == header.payload;
         if !is_consistent || (!list.is_empty() && list.name() != hash.0) {
             return Err(hash_mismatch(at));
         }

@@ -50,7 +50,7 @@ pub(crate) fn decode_truncated(payload: &[u8]) -> Result<ProcessRow, StoreError>
 /// terminate.
 fn decode_row(bytes: &[u8]) -> Result<ProcessRow, StoreError> {
     let row: ProcessRow = decode(bytes)?;
-    if !row.is_younger_than_its_parent() {
+    if !row.has_higher_pid_than_parent() {
         return Err(damaged(format!(
             "process {} claims to be older than its parent",
             row.pid

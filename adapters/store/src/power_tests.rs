@@ -164,7 +164,7 @@ fn check(store: &LogStore, case: &str) -> u64 {
     );
     // Compaction takes commit numbers as well, so commits are recognised by their times.
     let times = |store: &dyn Store, pid| -> Vec<_> {
-        let history = store.history(pid).unwrap().written;
+        let history = store.history(pid).unwrap().commits;
         assert!(
             history.is_sorted_by(|one, other| one.commit <= other.commit),
             "{case}: {history:?}"
@@ -266,7 +266,7 @@ fn make_commits(
 ) -> (u64, Result<(), StoreError>) {
     let mut synced = from - 1;
     for number in from..=COMMITS {
-        let until = if rng.below(3) == 0 {
+        let sync_level = if rng.below(3) == 0 {
             SyncLevel::Synced
         } else {
             SyncLevel::Written
@@ -274,7 +274,7 @@ fn make_commits(
         let batch = Batch {
             ops: &entries(number),
             at_ms: number,
-            until,
+            sync_level,
         };
         if let Err(error) = store.commit(owner, batch) {
             return (synced, Err(error));
@@ -283,13 +283,13 @@ fn make_commits(
             let close_bytes = if rng.below(4) == 0 { 0 } else { u64::MAX };
             match compact(store, owner, close_bytes) {
                 Ok(report) => assert!(
-                    report.damaged_parts.is_empty(),
+                    report.damaged_segments.is_empty(),
                     "commit {number}: {report:?}"
                 ),
                 Err(error) => return (synced, Err(error)),
             }
         }
-        if until == SyncLevel::Synced {
+        if sync_level == SyncLevel::Synced {
             synced = number;
         }
     }

@@ -124,16 +124,18 @@ impl LogStore {
             .filter(|known| *known < last)
         {
             // A snapshot or an end names a fact whose record is lost.
-            let since = written
-                .last()
-                .map_or(CommitNumber(0), |written| written.commit);
+            let since = written.last().map_or(CommitNumber(0), |last| last.commit);
             let what = format!(
                 "facts {} to {last} of process {pid} are lost",
                 known.plus(1)
             );
             lost = Some(LostHistory { since, what });
         }
-        Ok(History { pid, written, lost })
+        Ok(History {
+            pid,
+            commits: written,
+            lost,
+        })
     }
 
     /// Returns damage as [`StoreError::Lost`] if the loss is acknowledged.
@@ -169,7 +171,7 @@ impl LogStore {
 
     /// Opens a content for reading.
     pub(crate) fn open_content(&self, hash: ContentHash) -> Result<StoredContent, StoreError> {
-        let name = self.log.keys().name(hash);
+        let name = self.log.keys().content_name(hash);
         let Some(entry) = self.query_index(|index| index.content(name))? else {
             return Err(match self.index().processes().lost_ranges() {
                 [] => StoreError::UnknownContent(hash),

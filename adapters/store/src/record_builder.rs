@@ -380,7 +380,7 @@ impl Body {
                     Encoding::PLAIN
                 };
                 let encoding = compression.and(encryption);
-                let hash = keys.name(content.hash);
+                let hash = keys.content_name(content.hash);
                 if encoding == Encoding::PLAIN {
                     return Ok(EncodedPayload {
                         encoding,

@@ -213,7 +213,7 @@ impl Writer {
     pub(crate) fn append(
         &mut self,
         encoded: EncodedBatch,
-        until: SyncLevel,
+        sync_level: SyncLevel,
     ) -> Result<Vec<WrittenRecord>, StoreError> {
         self.check_writable()?;
         self.start_segment_if_full(encoded.length())?;
@@ -236,7 +236,7 @@ impl Writer {
             "append a commit to the log; nothing of it was written",
             |segment| append(segment, end, &parts),
         )?;
-        if until == SyncLevel::Synced {
+        if sync_level == SyncLevel::Synced {
             self.attempt("sync a commit; nothing of it counts", |segment| {
                 sync(segment, end)
             })?;

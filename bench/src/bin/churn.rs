@@ -128,7 +128,7 @@ async fn main() -> Outcome {
             kernel.resident_bytes() >> 10,
             kernel.processes().await?.len(),
             garbage.swept.bytes_after >> 20,
-            garbage.read + garbage.swept.inspected,
+            garbage.read + garbage.swept.inspected_records,
             elapsed.as_millis()
         )?;
     }

@@ -41,22 +41,22 @@ fn measure(chars: usize) -> String {
     let (lines, pages) = (
         entry
             .content
-            .unbounded()
+            .unlimited_reader()
             .total_lines()
             .expect("it is in memory"),
         entry
             .content
-            .unbounded()
+            .unlimited_reader()
             .total_pages(entry.page_chars)
             .expect("it is in memory"),
     );
     table.insert(table.next_id(), entry);
     let args = format!(r#"{{"fd": "fd:1", "page": {pages}}}"#);
     assert!(
-        matches!(read_fd(&Call::unbounded(&table, &args, &settings, 0)), Outcome::Answer(answer) if !answer.is_error)
+        matches!(read_fd(&Call::unlimited(&table, &args, &settings, 0)), Outcome::Answer(answer) if !answer.is_error)
     );
     let read = median(READS, || {
-        read_fd(&Call::unbounded(black_box(&table), &args, &settings, 0))
+        read_fd(&Call::unlimited(black_box(&table), &args, &settings, 0))
     });
     let (create, read) = (create.as_nanos(), read.as_nanos());
     format!(

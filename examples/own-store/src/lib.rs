@@ -52,11 +52,11 @@ impl SqliteLog {
     fn write<T>(
         &self,
         owner: OwnerToken,
-        until: SyncLevel,
+        sync_level: SyncLevel,
         change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let mut connection = lock(&self.0);
-        let synchronous = match until {
+        let synchronous = match sync_level {
             SyncLevel::Written => "NORMAL",
             SyncLevel::Synced => "FULL",
         };
@@ -102,7 +102,7 @@ impl RecordLog for SqliteLog {
         owner: OwnerToken,
         batch: &RecordBatch<'_>,
     ) -> Result<CommitNumber, StoreError> {
-        let commit = self.write(owner, batch.until, |transaction| {
+        let commit = self.write(owner, batch.sync_level, |transaction| {
             let step = i64::from(!batch.is_empty());
             let sql = "UPDATE log SET commits = commits + ?1 RETURNING commits";
             let commit: i64 = transaction.query_row(sql, [step], |row| row.get(0))?;
@@ -116,7 +116,7 @@ impl RecordLog for SqliteLog {
             }
             Ok(commit)
         })?;
-        if batch.is_empty() && batch.until == SyncLevel::Synced {
+        if batch.is_empty() && batch.sync_level == SyncLevel::Synced {
             self.query("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))?;
         }
         Ok(CommitNumber(commit as u64))

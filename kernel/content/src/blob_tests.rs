@@ -80,9 +80,9 @@ fn resident_and_stored(
     damaged: Vec<u64>,
 ) -> (Content, Content, Arc<Disk>) {
     let resident = Content::new(bytes);
-    resident.unbounded().total_pages(page_chars).unwrap();
+    resident.unlimited_reader().total_pages(page_chars).unwrap();
     let disk = Arc::new(Disk {
-        bytes: resident.unbounded().bytes().unwrap(),
+        bytes: resident.unlimited_reader().bytes().unwrap(),
         index: resident.serialized_index(),
         damaged,
         ..Disk::default()
@@ -110,15 +110,15 @@ fn a_page_of_a_large_content_reads_only_its_chunks() {
         "no line feed at all, ",
     ] {
         let (resident, stored, disk) = resident_and_stored(line.repeat(100_000), 4000, Vec::new());
-        let pages = stored.unbounded().total_pages(4000).unwrap();
+        let pages = stored.unlimited_reader().total_pages(4000).unwrap();
         assert_eq!(
             (
-                stored.unbounded().total_lines(),
-                stored.unbounded().total_chars()
+                stored.unlimited_reader().total_lines(),
+                stored.unlimited_reader().total_chars()
             ),
             (
-                resident.unbounded().total_lines(),
-                resident.unbounded().total_chars()
+                resident.unlimited_reader().total_lines(),
+                resident.unlimited_reader().total_chars()
             )
         );
         assert_eq!(
@@ -127,10 +127,14 @@ fn a_page_of_a_large_content_reads_only_its_chunks() {
             "the totals come from the index"
         );
         for page in [1, 2, pages / 2, pages - 1, pages] {
-            let slice = stored.unbounded().page(4000, page).unwrap().unwrap();
+            let slice = stored.unlimited_reader().page(4000, page).unwrap().unwrap();
             assert_eq!(
                 Some(&slice),
-                resident.unbounded().page(4000, page).unwrap().as_ref()
+                resident
+                    .unlimited_reader()
+                    .page(4000, page)
+                    .unwrap()
+                    .as_ref()
             );
             let chunks = drain_touched(&disk);
             let bytes = slice.bytes();
@@ -145,8 +149,8 @@ fn a_page_of_a_large_content_reads_only_its_chunks() {
         }
         assert_eq!(
             stored
-                .unbounded()
-                .extract(0..resident.unbounded().shown_bytes().unwrap())
+                .unlimited_reader()
+                .extract(0..resident.unlimited_reader().shown_bytes().unwrap())
                 .unwrap(),
             resident
         );
@@ -159,7 +163,7 @@ fn a_page_of_a_large_content_reads_only_its_chunks() {
     let (_, stored, disk) = resident_and_stored([0xff, 0, 7].repeat(100_000), 4000, Vec::new());
     assert_eq!(
         stored
-            .unbounded()
+            .unlimited_reader()
             .page(4000, 70)
             .unwrap()
             .unwrap()
@@ -184,7 +188,7 @@ fn a_stored_content_is_not_read_before_its_first_use() {
     assert!(
         stored.clone() == resident && stored.serialized_index().is_empty() && !stored.is_resident()
     );
-    stored.unbounded().prepare(100);
+    stored.unlimited_reader().prepare(100);
     assert_eq!(
         (drain_touched(&disk).len(), *disk.opened.lock().unwrap()),
         (0, 0),
@@ -196,33 +200,33 @@ fn a_stored_content_is_not_read_before_its_first_use() {
 fn a_damaged_chunk_fails_only_the_reads_that_need_it() {
     let (resident, stored, _) =
         resident_and_stored("0123456789abcde\n".repeat(20_000), 4000, vec![2]);
-    let pages = resident.unbounded().total_pages(4000).unwrap();
+    let pages = resident.unlimited_reader().total_pages(4000).unwrap();
     let results: Vec<_> = (1..=pages)
-        .map(|page| stored.unbounded().page(4000, page))
+        .map(|page| stored.unlimited_reader().page(4000, page))
         .collect();
     let (lost, readable): (Vec<_>, Vec<_>) =
         (1..).zip(results).partition(|(_, slice)| slice.is_err());
     for (page, slice) in readable {
-        assert_eq!(slice, resident.unbounded().page(4000, page));
+        assert_eq!(slice, resident.unlimited_reader().page(4000, page));
     }
     let lost: Vec<u64> = lost.into_iter().map(|(page, _)| page).collect();
     assert!(!lost.is_empty() && lost.len() < 22, "{lost:?}");
     assert!(
-        stored.unbounded().text().is_err()
-            && stored.unbounded().bytes().is_err()
-            && stored.unbounded().loaded().is_err()
-            && stored.unbounded().pretty().is_err()
+        stored.unlimited_reader().text().is_err()
+            && stored.unlimited_reader().bytes().is_err()
+            && stored.unlimited_reader().loaded().is_err()
+            && stored.unlimited_reader().pretty().is_err()
     );
     assert!(matches!(
-        stored.unbounded().units(Unit::Paragraph, ""),
+        stored.unlimited_reader().units(Unit::Paragraph, ""),
         Err(units::UnitError::Unreadable(_))
     ));
     assert_eq!(
         (
-            stored.unbounded().total_lines(),
-            stored.unbounded().total_pages(4000)
+            stored.unlimited_reader().total_lines(),
+            stored.unlimited_reader().total_pages(4000)
         ),
-        (resident.unbounded().total_lines(), Ok(pages))
+        (resident.unlimited_reader().total_lines(), Ok(pages))
     );
 }
 
@@ -241,13 +245,13 @@ fn without_an_index_a_content_is_read_once_and_indexed_anew() {
         });
         let stored = Content::stored(resident.reference(), disk.clone());
         assert_eq!(
-            stored.unbounded().total_pages(4000),
-            resident.unbounded().total_pages(4000)
+            stored.unlimited_reader().total_pages(4000),
+            resident.unlimited_reader().total_pages(4000)
         );
         assert_eq!(drain_touched(&disk).len(), 7);
         assert_eq!(
-            stored.unbounded().page(4000, 80),
-            resident.unbounded().page(4000, 80)
+            stored.unlimited_reader().page(4000, 80),
+            resident.unlimited_reader().page(4000, 80)
         );
         assert!(drain_touched(&disk).len() <= 2);
     }
@@ -263,14 +267,14 @@ fn bytes_that_contradict_the_reference_are_refused() {
     });
     let stored = Content::stored(resident.reference(), other);
     assert!(
-        stored.unbounded().page(4000, 3).is_err()
-            && stored.unbounded().text().is_err()
-            && stored.unbounded().extract(0..2).is_err()
+        stored.unlimited_reader().page(4000, 3).is_err()
+            && stored.unlimited_reader().text().is_err()
+            && stored.unlimited_reader().extract(0..2).is_err()
     );
     let reversed = std::ops::Range { start: 5, end: 2 };
     assert!(
-        stored.unbounded().slice(reversed).is_err()
-            && stored.unbounded().slice(0..1_000_000).is_err()
+        stored.unlimited_reader().slice(reversed).is_err()
+            && stored.unlimited_reader().slice(0..1_000_000).is_err()
     );
     let shorter = Content::stored(
         resident.reference(),
@@ -279,66 +283,69 @@ fn bytes_that_contradict_the_reference_are_refused() {
             ..Disk::default()
         }),
     );
-    assert!(shorter.unbounded().page(4000, 1).is_err() && shorter.unbounded().text().is_err());
+    assert!(
+        shorter.unlimited_reader().page(4000, 1).is_err()
+            && shorter.unlimited_reader().text().is_err()
+    );
 }
 
 /// Formats the results of all read methods for these arguments.
 fn format_reads(content: &Content, page_chars: u32, first: u64, count: u64) -> String {
     let read = |slice: Result<Option<Slice>, Unreadable>| format!("{:?}\n", slice.unwrap());
-    let at = content.unbounded().byte_at(first).unwrap();
+    let at = content.unlimited_reader().byte_at(first).unwrap();
     [
-        read(content.unbounded().pages(page_chars, first, count)),
-        read(content.unbounded().lines(first, count)),
-        read(content.unbounded().chars(first, count)),
-        read(content.unbounded().all().map(Some)),
+        read(content.unlimited_reader().pages(page_chars, first, count)),
+        read(content.unlimited_reader().lines(first, count)),
+        read(content.unlimited_reader().chars(first, count)),
+        read(content.unlimited_reader().all().map(Some)),
         format!(
             "{:?}",
             (
-                content.unbounded().total_pages(page_chars),
-                content.unbounded().total_lines(),
-                content.unbounded().total_chars()
+                content.unlimited_reader().total_pages(page_chars),
+                content.unlimited_reader().total_lines(),
+                content.unlimited_reader().total_chars()
             )
         ),
         format!(
             "{:?}",
             (
-                content.unbounded().char_at(at),
-                content.unbounded().line_at(at),
-                content.unbounded().page_at(page_chars, at)
+                content.unlimited_reader().char_at(at),
+                content.unlimited_reader().line_at(at),
+                content.unlimited_reader().page_at(page_chars, at)
             )
         ),
         format!(
             "{:?}",
             (
-                content.unbounded().line_start(first),
-                content.unbounded().is_binary(),
-                content.unbounded().text(),
-                content.unbounded().bytes()
+                content.unlimited_reader().line_start(first),
+                content.unlimited_reader().is_binary(),
+                content.unlimited_reader().text(),
+                content.unlimited_reader().bytes()
             )
         ),
         format!(
             "{:?}",
             (
                 content
-                    .unbounded()
+                    .unlimited_reader()
                     .pretty()
                     .map(|pretty| pretty.text())
                     .ok(),
-                content.unbounded().may_be_json_line()
+                content.unlimited_reader().may_be_json_line()
             )
         ),
         format!(
             "{:?}",
-            Unit::ALL.map(|unit| content.unbounded().units(unit, "file:a.rs"))
+            Unit::ALL.map(|unit| content.unlimited_reader().units(unit, "file:a.rs"))
         ),
         format!(
             "{:?}",
             (
                 content.reference(),
                 content
-                    .unbounded()
+                    .unlimited_reader()
                     .extract(0..at)
-                    .map(|part| part.unbounded().text())
+                    .map(|part| part.unlimited_reader().text())
             )
         ),
     ]
@@ -366,9 +373,9 @@ proptest! {
         let expected = format_reads(&resident, page_chars, first, count);
         let (evicted, _, disk) = resident_and_stored(bytes, page_chars, Vec::new());
         let holder = evicted.clone();
-        let early = evicted.unbounded().page(page_chars, 1).unwrap();
+        let early = evicted.unlimited_reader().page(page_chars, 1).unwrap();
         if has_derived_data {
-            let _ = (evicted.unbounded().pretty(), evicted.unbounded().units(Unit::Paragraph, ""));
+            let _ = (evicted.unlimited_reader().pretty(), evicted.unlimited_reader().units(Unit::Paragraph, ""));
         }
         let source: Arc<dyn BlobStore> = disk.clone();
         evicted.evict(&source);
@@ -376,8 +383,8 @@ proptest! {
         prop_assert_eq!(&format_reads(&holder, page_chars, first, count), &expected);
         let stored = Content::stored(resident.reference(), source);
         prop_assert_eq!(&format_reads(&stored, page_chars, first, count), &expected);
-        prop_assert_eq!(&format_reads(stored.unbounded().loaded().unwrap().content(), page_chars, first, count), &expected);
-        prop_assert_eq!(early, resident.unbounded().page(page_chars, 1).unwrap());
+        prop_assert_eq!(&format_reads(stored.unlimited_reader().loaded().unwrap().content(), page_chars, first, count), &expected);
+        prop_assert_eq!(early, resident.unlimited_reader().page(page_chars, 1).unwrap());
         prop_assert!(holder == resident && stored == holder);
     }
 }
@@ -388,7 +395,7 @@ fn equal_contents_can_share_their_bytes() {
         Content::new("the same"),
         Content::new("the same".to_owned()),
     );
-    let address = |content: &Content| content.unbounded().bytes().unwrap().as_ptr();
+    let address = |content: &Content| content.unlimited_reader().bytes().unwrap().as_ptr();
     assert_ne!(address(&first), address(&second));
     second.share(&first);
     assert_eq!(address(&first), address(&second));
@@ -400,11 +407,11 @@ fn equal_contents_can_share_their_bytes() {
 #[test]
 fn a_detached_part_copies_its_bytes_once() {
     let whole = Content::new("0123456789".repeat(1000));
-    let part = whole.unbounded().extract(10..20).unwrap();
-    let address = |content: &Content| content.unbounded().bytes().unwrap().as_ptr();
+    let part = whole.unlimited_reader().extract(10..20).unwrap();
+    let address = |content: &Content| content.unlimited_reader().bytes().unwrap().as_ptr();
     let shared = address(&part);
     part.detach();
-    assert!(address(&part) != shared && part.unbounded().text().unwrap() == "0123456789");
+    assert!(address(&part) != shared && part.unlimited_reader().text().unwrap() == "0123456789");
     let detached = address(&part);
     part.detach();
     assert_eq!(address(&part), detached, "it is copied once");
@@ -419,10 +426,10 @@ fn the_access_clock_orders_reads_and_sums_derived_bytes() {
         .into_iter()
         .for_each(|content| content.use_clock(&reads));
     assert!(old.last_read() < new.last_read());
-    old.unbounded().text().unwrap();
+    old.unlimited_reader().text().unwrap();
     assert!(old.last_read() > new.last_read());
     let before = old.resident_bytes();
-    let pretty = old.unbounded().pretty().unwrap();
+    let pretty = old.unlimited_reader().pretty().unwrap();
     assert_eq!(
         (reads.grown_bytes(), old.resident_bytes()),
         (
@@ -430,6 +437,6 @@ fn the_access_clock_orders_reads_and_sums_derived_bytes() {
             before + pretty.content().len_bytes()
         )
     );
-    new.unbounded().units(Unit::Section, "").unwrap();
+    new.unlimited_reader().units(Unit::Section, "").unwrap();
     assert!(reads.grown_bytes() > pretty.content().len_bytes() && new.resident_bytes() > 4);
 }

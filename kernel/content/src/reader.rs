@@ -36,7 +36,7 @@ impl Content {
 
     /// A reader without a limit, for hosts and tests; a decision never reads.
     #[must_use]
-    pub fn unbounded(&self) -> Reader<'static> {
+    pub fn unlimited_reader(&self) -> Reader<'static> {
         self.reader(ReadQuota::unlimited())
     }
 }

@@ -72,18 +72,24 @@ fn check(text: &str, page_chars: u32) {
     let content = Content::new(text.to_owned());
     let model = Model(text.chars().collect());
     let len = model.0.len();
-    assert_eq!(content.unbounded().total_chars().unwrap(), len as u64);
-    assert_eq!(content.unbounded().total_lines().unwrap(), model.lines());
+    assert_eq!(
+        content.unlimited_reader().total_chars().unwrap(),
+        len as u64
+    );
+    assert_eq!(
+        content.unlimited_reader().total_lines().unwrap(),
+        model.lines()
+    );
     let starts = model.page_starts(page_chars as usize);
     assert_eq!(
-        content.unbounded().total_pages(page_chars).unwrap(),
+        content.unlimited_reader().total_pages(page_chars).unwrap(),
         starts.len() as u64
     );
     let mut joined = String::new();
     for (number, start) in starts.iter().enumerate() {
         let end = starts.get(number + 1).copied().unwrap_or(len);
         let page = content
-            .unbounded()
+            .unlimited_reader()
             .page(page_chars, number as u64 + 1)
             .unwrap()
             .expect("it is within the number of pages");
@@ -93,7 +99,7 @@ fn check(text: &str, page_chars: u32) {
         assert!(!page.truncated || chars == page_chars as usize, "PAGE-3");
         assert_eq!(
             content
-                .unbounded()
+                .unlimited_reader()
                 .page_at(page_chars, page.start_byte)
                 .unwrap(),
             number as u64 + 1
@@ -101,10 +107,13 @@ fn check(text: &str, page_chars: u32) {
         assert_eq!(as_tuple(Some(page)), Some(model.range(*start, end)));
     }
     assert_eq!(joined, text, "PAGE-1");
-    assert_eq!(content.unbounded().page(page_chars, 0).unwrap(), None);
+    assert_eq!(
+        content.unlimited_reader().page(page_chars, 0).unwrap(),
+        None
+    );
     assert_eq!(
         content
-            .unbounded()
+            .unlimited_reader()
             .page(page_chars, starts.len() as u64 + 1)
             .unwrap(),
         None
@@ -122,7 +131,7 @@ fn check_ranges(text: &str, first: u64, count: u64) {
         )
     });
     assert_eq!(
-        as_tuple(content.unbounded().lines(first, count).unwrap()),
+        as_tuple(content.unlimited_reader().lines(first, count).unwrap()),
         lines,
         "lines {first} {count} of {text:?}"
     );
@@ -130,13 +139,19 @@ fn check_ranges(text: &str, first: u64, count: u64) {
     let end = first.saturating_add(count).min(len as u64) as usize;
     let chars = (in_range && count > 0).then(|| model.range(first as usize, end));
     assert_eq!(
-        as_tuple(content.unbounded().chars(first, count).unwrap()),
+        as_tuple(content.unlimited_reader().chars(first, count).unwrap()),
         chars,
         "chars {first} {count} of {text:?}"
     );
     for (char, (byte, _)) in text.char_indices().enumerate() {
-        assert_eq!(content.unbounded().char_at(byte).unwrap(), char as u64);
-        assert_eq!(content.unbounded().byte_at(char as u64).unwrap(), byte);
+        assert_eq!(
+            content.unlimited_reader().char_at(byte).unwrap(),
+            char as u64
+        );
+        assert_eq!(
+            content.unlimited_reader().byte_at(char as u64).unwrap(),
+            byte
+        );
     }
 }
 
@@ -167,9 +182,9 @@ proptest! {
     #[test]
     fn an_extracted_part_equals_a_content_of_its_text(text in any_text(), first in 0_u64..90, count in 1_u64..90) {
         let content = Content::new(text);
-        if let Some(slice) = content.unbounded().chars(first, count).unwrap() {
-            let part = content.unbounded().extract(slice.bytes()).unwrap();
-            prop_assert_eq!(part.unbounded().text().unwrap(), &slice.text);
+        if let Some(slice) = content.unlimited_reader().chars(first, count).unwrap() {
+            let part = content.unlimited_reader().extract(slice.bytes()).unwrap();
+            prop_assert_eq!(part.unlimited_reader().text().unwrap(), &slice.text);
             prop_assert_eq!(part, Content::new(slice.text.to_string()));
         }
     }
@@ -183,7 +198,7 @@ fn long_texts_are_indexed_across_blocks() {
         let chars: Vec<_> = text.char_indices().collect();
         for char in [0, 1, 4095, 4096, 4097, 8191, 12_000, chars.len() - 1] {
             let slice = content
-                .unbounded()
+                .unlimited_reader()
                 .chars(char as u64, 3)
                 .unwrap()
                 .expect("it is within the text");
@@ -196,7 +211,7 @@ fn long_texts_are_indexed_across_blocks() {
                     .collect::<String>()
             );
             assert_eq!(
-                content.unbounded().char_at(chars[char].0).unwrap(),
+                content.unlimited_reader().char_at(chars[char].0).unwrap(),
                 char as u64
             );
         }
@@ -206,7 +221,7 @@ fn long_texts_are_indexed_across_blocks() {
         {
             assert_eq!(
                 content
-                    .unbounded()
+                    .unlimited_reader()
                     .lines(number, 1)
                     .unwrap()
                     .expect("there are 2,500")
@@ -215,8 +230,8 @@ fn long_texts_are_indexed_across_blocks() {
             );
         }
         for page_chars in [1, 63, 64, 65, 4000, 1_000_000] {
-            let pages: String = (1..=content.unbounded().total_pages(page_chars).unwrap())
-                .filter_map(|n| content.unbounded().page(page_chars, n).unwrap())
+            let pages: String = (1..=content.unlimited_reader().total_pages(page_chars).unwrap())
+                .filter_map(|n| content.unlimited_reader().page(page_chars, n).unwrap())
                 .map(|s| s.text.to_string())
                 .collect();
             assert!(pages == text, "PAGE-1");
@@ -228,37 +243,40 @@ fn long_texts_are_indexed_across_blocks() {
 fn bytes_are_kept_and_binary_is_shown_as_base64() {
     let bytes = [0x00, 0xff].repeat(40);
     let content = Content::new(bytes.clone());
-    assert!(content.unbounded().is_binary().unwrap());
-    assert_eq!(content.unbounded().bytes().unwrap(), &bytes);
-    assert_eq!(content.unbounded().text().unwrap(), STANDARD.encode(&bytes));
+    assert!(content.unlimited_reader().is_binary().unwrap());
+    assert_eq!(content.unlimited_reader().bytes().unwrap(), &bytes);
+    assert_eq!(
+        content.unlimited_reader().text().unwrap(),
+        STANDARD.encode(&bytes)
+    );
     assert_eq!(
         (
-            content.unbounded().total_chars().unwrap(),
-            content.unbounded().total_lines().unwrap()
+            content.unlimited_reader().total_chars().unwrap(),
+            content.unlimited_reader().total_lines().unwrap()
         ),
         (108, 1)
     );
     assert!(
         content
-            .unbounded()
-            .extract(content.unbounded().all().unwrap().bytes())
+            .unlimited_reader()
+            .extract(content.unlimited_reader().all().unwrap().bytes())
             .unwrap()
-            .unbounded()
+            .unlimited_reader()
             .is_binary()
             .unwrap(),
         "extracting the whole range returns the binary content"
     );
     let part = content
-        .unbounded()
+        .unlimited_reader()
         .page(8, 2)
         .unwrap()
         .expect("108 characters are more than 8");
     assert_eq!(
         content
-            .unbounded()
+            .unlimited_reader()
             .extract(part.bytes())
             .unwrap()
-            .unbounded()
+            .unlimited_reader()
             .bytes()
             .unwrap(),
         part.text.as_bytes()
@@ -269,16 +287,16 @@ fn bytes_are_kept_and_binary_is_shown_as_base64() {
 fn an_extracted_part_shares_the_bytes() {
     let content = Content::new("0123456789".repeat(1000));
     let slice = content
-        .unbounded()
+        .unlimited_reader()
         .chars(5000, 10)
         .unwrap()
         .expect("there are 10,000");
     assert!(std::ptr::eq(
         content
-            .unbounded()
+            .unlimited_reader()
             .extract(slice.bytes())
             .unwrap()
-            .unbounded()
+            .unlimited_reader()
             .text()
             .unwrap()
             .as_ptr(),
@@ -299,7 +317,7 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
     for character in ["a", "é", "一", "😀"] {
         let line = character.repeat(79) + "\n";
         let content = Content::new(line.repeat(10_000_000 / line.len()));
-        let lines = content.unbounded().total_lines().unwrap() as usize;
+        let lines = content.unlimited_reader().total_lines().unwrap() as usize;
         assert!(
             content.index_bytes() < lines,
             "{} bytes for {lines} lines of {character}",
@@ -307,7 +325,7 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
         );
         for page_chars in [4000, 8000] {
             let before = content.index_bytes();
-            let pages = content.unbounded().total_pages(page_chars).unwrap() as usize;
+            let pages = content.unlimited_reader().total_pages(page_chars).unwrap() as usize;
             let table = content.index_bytes() - before;
             assert!(
                 (8 * pages..=16 * pages).contains(&table),
@@ -318,7 +336,7 @@ fn the_index_takes_less_than_a_byte_a_line_and_16_bytes_a_page() {
     let binary = Content::new(vec![0xff; 10_000]);
     assert_eq!(
         (
-            binary.unbounded().total_pages(10).unwrap(),
+            binary.unlimited_reader().total_pages(10).unwrap(),
             binary.index_bytes()
         ),
         (1334, 0),
@@ -331,7 +349,7 @@ fn a_page_of_base64_tells_whether_pages_precede_or_follow_it() {
     let content = Content::new(vec![0xff; 30]);
     let sides = |page| {
         content
-            .unbounded()
+            .unlimited_reader()
             .page(16, page)
             .unwrap()
             .map(|slice| (slice.text.len(), slice.continued, slice.truncated))

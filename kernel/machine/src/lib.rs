@@ -62,7 +62,7 @@
 //! let state = State::from_image(Pid(1), program, Arc::new(host), image)?;
 //!
 //! let decision = decide(&state, Input::Signal(Signal::Resume), 0);
-//! let is_model_call = |effect: &Effect| matches!(effect, Effect::Begin { work: Work::Model { .. }, .. });
+//! let is_model_call = |effect: &Effect| matches!(effect, Effect::StartWork { work: Work::Model { .. }, .. });
 //! assert!(decision.effects.iter().any(is_model_call));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -87,7 +87,7 @@ pub use server_tools::{MissingServerTool, add_server_tools};
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
 pub use turn_end::{InputProgress, TurnEnd, TurnSearch};
-pub use waiting::Wait;
+pub use waiting::WaitArguments;
 
 use dormouse_content::Content;
 

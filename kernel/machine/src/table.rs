@@ -27,7 +27,7 @@ pub(crate) use new_descriptor::unreadable_answer;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use dormouse_proto::descriptor::view::{Encoding, Extent};
+use dormouse_proto::descriptor::view::{ContentSummary, Encoding};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
@@ -279,8 +279,12 @@ impl Table {
 ///
 /// # Errors
 /// [`Unreadable`] if the page table does not exist and the content cannot be read.
-pub fn extent(content: &Reader<'_>, page_chars: u32, cut_bytes: u64) -> Result<Extent, Unreadable> {
-    Ok(Extent {
+pub fn extent(
+    content: &Reader<'_>,
+    page_chars: u32,
+    cut_bytes: u64,
+) -> Result<ContentSummary, Unreadable> {
+    Ok(ContentSummary {
         pages: content.total_pages(page_chars)?,
         total_lines: content.total_lines()?,
         total_chars: content.total_chars()?,
@@ -322,7 +326,7 @@ mod tests {
         table.insert(FdId::Ref("plan".into()), entry("plan"));
         for (fd, text) in [("fd:1", "one"), ("fd-1", "one"), ("ref:plan", "plan")] {
             let (_, found) = table.resolve(fd).unwrap();
-            assert_eq!(found.content.unbounded().text().unwrap(), text);
+            assert_eq!(found.content.unlimited_reader().text().unwrap(), text);
         }
         for fd in [
             "1",

@@ -27,19 +27,19 @@ const MAX_LISTED: usize = 5;
 
 /// A part of a file's content. The trait is generic over the representation of the bytes: a machine
 /// holds contents, a store references to contents.
-pub trait Piece: Clone {
+pub trait FilePart: Clone {
     /// Length in bytes. O(1).
     fn len_bytes(&self) -> u64;
 }
 
-impl Piece for Content {
+impl FilePart for Content {
     fn len_bytes(&self) -> u64 {
         Self::len_bytes(self)
     }
 }
 
 /// The content of a file as a sequence of pieces: the first write, then each appended content.
-pub type Pieces<C> = Vector<C>;
+pub type FileParts<C> = Vector<C>;
 
 /// The temporary files of a tree. Cloning costs O(1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct TempFiles<C: Clone> {
 struct File<C: Clone> {
     version: u64,
     total_bytes: u64,
-    pieces: Pieces<C>,
+    pieces: FileParts<C>,
 }
 
 /// The reply to a change.
@@ -71,11 +71,11 @@ struct Receipt {
 /// The result of an operation: its reply, and the change to make durable first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the record must be made durable before the reply is given"]
-pub struct Decided<C: Clone> {
+pub struct TempFileDecision<C: Clone> {
     /// The change; `None` for reads and repeated operations.
     pub record: Option<TempFileRecord<C>>,
     /// The reply, to be given once the change is durable.
-    pub reply: TempFileReply<Pieces<C>>,
+    pub reply: TempFileReply<FileParts<C>>,
 }
 
 impl<C: Clone> Default for TempFiles<C> {
@@ -120,14 +120,14 @@ impl<C: Clone> TempFiles<C> {
 ///
 /// # Errors
 /// Every [`TempFileError`] except `Unavailable`; then nothing changes.
-pub fn decide<C: Piece>(
+pub fn decide<C: FilePart>(
     files: &TempFiles<C>,
     origin: TempFileOrigin,
     op: TempFileOp<C>,
     max_bytes: u64,
-) -> Result<Decided<C>, TempFileError> {
+) -> Result<TempFileDecision<C>, TempFileError> {
     if let Some(receipt) = files.receipts.get(&origin) {
-        return Ok(Decided {
+        return Ok(TempFileDecision {
             record: None,
             reply: receipt.reply(),
         });
@@ -174,14 +174,14 @@ pub fn decide<C: Piece>(
         total_bytes,
         change,
     };
-    Ok(Decided {
+    Ok(TempFileDecision {
         record: Some(record),
         reply: receipt.reply(),
     })
 }
 
 /// Applies a durable change. Never fails. O(log n).
-pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
+pub fn evolve<C: FilePart>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
     let TempFileRecord {
         number,
         origin,
@@ -195,7 +195,7 @@ pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
     let new_file = |content: &C| File {
         version,
         total_bytes,
-        pieces: Pieces::unit(content.clone()),
+        pieces: FileParts::unit(content.clone()),
     };
     match change {
         TempFileChange::Created(content) | TempFileChange::Written(content) => {
@@ -203,7 +203,7 @@ pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
         }
         TempFileChange::Appended(content) => {
             let mut file = files.files.get(id).cloned().unwrap_or_else(|| File {
-                pieces: Pieces::new(),
+                pieces: FileParts::new(),
                 ..new_file(content)
             });
             file.pieces.push_back(content.clone());
@@ -232,7 +232,7 @@ pub fn evolve<C: Piece>(files: &mut TempFiles<C>, record: &TempFileRecord<C>) {
     files.last_change = *number;
 }
 
-fn create<C: Piece>(
+fn create<C: FilePart>(
     files: &TempFiles<C>,
     content: C,
 ) -> Result<(Receipt, TempFileChange<C>), TempFileError> {
@@ -249,13 +249,13 @@ fn create<C: Piece>(
     Ok((receipt, TempFileChange::Created(content)))
 }
 
-fn read<C: Clone>(id: TempId, file: &File<C>) -> Decided<C> {
+fn read<C: Clone>(id: TempId, file: &File<C>) -> TempFileDecision<C> {
     let reply = TempFileReply::Contents {
         id,
         version: file.version,
         content: file.pieces.clone(),
     };
-    Decided {
+    TempFileDecision {
         record: None,
         reply,
     }

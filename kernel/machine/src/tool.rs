@@ -33,7 +33,7 @@ pub use self::parameter::Parameter;
 
 use self::parameter::OfferedParameters;
 use crate::process::{
-    CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, Wait,
+    CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, WaitArguments,
 };
 use crate::table::{Table, View, default_view};
 use dormouse_content::{Content, ReadQuota, Unreadable};
@@ -57,7 +57,7 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// Creates a call without a read limit, for hosts and tests.
     #[must_use]
-    pub fn unbounded(
+    pub fn unlimited(
         table: &'a Table,
         args: &'a str,
         settings: &'a DescriptorSettings,
@@ -174,7 +174,7 @@ pub enum ProcessHandler {
     /// timeout in milliseconds.
     ReceiveMessages(fn(&str) -> Result<u64, Refusal>),
     /// Wait for background children.
-    Wait(fn(&str) -> Result<Wait, Refusal>),
+    Wait(fn(&str) -> Result<WaitArguments, Refusal>),
     /// List the processes to which the caller can send messages.
     ListProcesses(fn(&str) -> Result<(), Refusal>),
 }

@@ -26,14 +26,14 @@ pub struct ServerChoice {
     /// The server.
     pub server: Arc<Server>,
     /// Its tools.
-    pub served: Served,
+    pub served: ServedTools,
     /// The prefix of its tools' names, unless the program renames a tool; may be empty.
     pub prefix: String,
 }
 
 /// The tools of a server that a process is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ServedTools {
     /// All that the server offers when the process is created.
     All,
     /// These, by their names at the server.
@@ -49,7 +49,7 @@ impl ServerChoice {
                 .any(|choice| choice.alias.as_deref() == Some(name))
         };
         name.starts_with(&self.prefix)
-            || matches!(&self.served, Served::Named(choices) if is_alias(choices))
+            || matches!(&self.served, ServedTools::Named(choices) if is_alias(choices))
     }
 }
 
@@ -72,9 +72,9 @@ pub(super) fn check(
             None => format!("{}__", name.value),
         };
         let served = match &tools.selection {
-            ServerSelection::All => Served::All,
+            ServerSelection::All => ServedTools::All,
             ServerSelection::Named(entries) => {
-                Served::Named(checked_tools(entries, &mut aliases, kernel, diagnostics))
+                ServedTools::Named(checked_tools(entries, &mut aliases, kernel, diagnostics))
             }
         };
         match declared.iter().find(|server| *server.name == *name.value) {

@@ -10,7 +10,7 @@ use dormouse_proto::process::{ExportId, Origin};
 use dormouse_proto::record::{ContentRef, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
-use super::{ExportError, Keep, Piece, Scanner};
+use super::{ExportError, Keep, ScannedPart, Scanner};
 use crate::program::MAX_PROGRAM_BYTES;
 
 /// Upper limit for numbers in a file, so that higher numbers remain for later records.
@@ -175,24 +175,24 @@ impl Checker {
 impl CheckState {
     fn handle_piece(
         &mut self,
-        piece: Piece<'_>,
+        piece: ScannedPart<'_>,
         visitor: &mut dyn ExportVisitor,
     ) -> Result<(), ExportError> {
         match piece {
-            Piece::Record(record) => return self.handle_record(record, visitor),
-            Piece::Content(len) => {
+            ScannedPart::Record(record) => return self.handle_record(record, visitor),
+            ScannedPart::Content(len) => {
                 self.has_contents = true;
                 let may_be_program = len <= MAX_PROGRAM_BYTES && self.bundle_lens.contains(&len);
                 self.current = (len, may_be_program.then(Vec::new));
                 visitor.content(len);
             }
-            Piece::Part(bytes) => {
+            ScannedPart::Part(bytes) => {
                 if let Some(held) = &mut self.current.1 {
                     held.extend_from_slice(bytes);
                 }
                 visitor.part(bytes);
             }
-            Piece::Closed(hash) => {
+            ScannedPart::Closed(hash) => {
                 let (len, held) = std::mem::take(&mut self.current);
                 match self.contents.get_mut(&hash) {
                     Some((named, has_arrived @ false)) if *named == len => *has_arrived = true,

@@ -18,7 +18,7 @@ use super::frame::{
 
 /// A part of an export, as the scanner reports it.
 #[derive(Debug)]
-pub enum Piece<'a> {
+pub enum ScannedPart<'a> {
     /// A complete and verified record.
     Record(Record),
     /// Start of a content of this length.
@@ -106,7 +106,7 @@ impl Scanner {
     pub fn feed<E: From<ExportError>>(
         &mut self,
         mut bytes: &[u8],
-        each: &mut dyn FnMut(Piece<'_>) -> Result<(), E>,
+        each: &mut dyn FnMut(ScannedPart<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         loop {
             self.stage = match std::mem::replace(&mut self.stage, Stage::Done { is_whole: false }) {
@@ -125,7 +125,7 @@ impl Scanner {
                     }
                     let (kind, left) = self.read_header()?;
                     if kind == RecordKind::Content {
-                        each(Piece::Content(left))?;
+                        each(ScannedPart::Content(left))?;
                     }
                     Stage::Payload {
                         kind,
@@ -143,7 +143,7 @@ impl Scanner {
                     hasher.update(part);
                     match kind {
                         RecordKind::Content if part.is_empty() => {}
-                        RecordKind::Content => each(Piece::Part(part))?,
+                        RecordKind::Content => each(ScannedPart::Part(part))?,
                         RecordKind::Head
                         | RecordKind::Member
                         | RecordKind::Facts
@@ -270,10 +270,12 @@ impl Scanner {
         kind: RecordKind,
         hash: Hash,
         payload: &[u8],
-    ) -> Result<Option<Piece<'static>>, ExportError> {
+    ) -> Result<Option<ScannedPart<'static>>, ExportError> {
         let before = self.allowance;
         let record = match kind {
-            RecordKind::Content => return Ok(Some(Piece::Closed(ContentHash(*hash.as_bytes())))),
+            RecordKind::Content => {
+                return Ok(Some(ScannedPart::Closed(ContentHash(*hash.as_bytes()))));
+            }
             RecordKind::End => return self.check_end(payload).map(|()| None),
             RecordKind::Head => Record::Head(self.decode::<Head>(payload)?),
             RecordKind::Member => Record::Member(Box::new(self.decode::<Member>(payload)?)),
@@ -286,7 +288,7 @@ impl Scanner {
         ) {
             self.allowance.refund_since(&before);
         }
-        Ok(Some(Piece::Record(record)))
+        Ok(Some(ScannedPart::Record(record)))
     }
 
     /// Decodes a record and charges its memory to the allowance.

@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(created(r#"{"content": ""}"#), Content::new(""));
         let from_descriptor = created(r#"{"fd": "fd-1"}"#);
         assert_eq!(
-            from_descriptor.unbounded().bytes().unwrap().as_ptr(),
-            content_of_fd().unbounded().bytes().unwrap().as_ptr(),
+            from_descriptor.unlimited_reader().bytes().unwrap().as_ptr(),
+            content_of_fd().unlimited_reader().bytes().unwrap().as_ptr(),
             "not a copy"
         );
     }

@@ -60,7 +60,7 @@ mod tests {
 
     fn call(table: &Table, ref_id: &str) -> Outcome {
         let args = serde_json::json!({ "fd": "fd:1", "ref_id": ref_id });
-        delete_fd_section(&Call::unbounded(
+        delete_fd_section(&Call::unlimited(
             table,
             &args.to_string(),
             &DescriptorSettings::default(),

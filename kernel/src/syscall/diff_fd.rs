@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn outcome(contents: &[&[u8]], args: &str, settings: &DescriptorSettings) -> Outcome {
-        diff_fd(&Call::unbounded(
+        diff_fd(&Call::unlimited(
             &table(contents),
             &args.replace('\'', "\""),
             settings,

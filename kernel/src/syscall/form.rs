@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn read(more: &str, settings: &DescriptorSettings) -> Outcome {
-        read_fd(&Call::unbounded(
+        read_fd(&Call::unlimited(
             &table(JSON.as_bytes()),
             &args(more),
             settings,
@@ -83,7 +83,7 @@ mod tests {
 
     fn written(more: &str, settings: &DescriptorSettings) -> (String, Answer) {
         let args = args(&format!(",'file_path':'o'{more}"));
-        let Outcome::Write(pending) = fd_to_file(&Call::unbounded(
+        let Outcome::Write(pending) = fd_to_file(&Call::unlimited(
             &table(JSON.as_bytes()),
             &args,
             settings,
@@ -157,7 +157,7 @@ mod tests {
             let answer = extracted.answer(&FdId::Fd(2));
             assert_eq!(shown(&Outcome::Answer(answer)).1, expected.1, "{more}");
             assert_eq!(
-                extracted.entry.content.unbounded().bytes().unwrap(),
+                extracted.entry.content.unlimited_reader().bytes().unwrap(),
                 text,
                 "{more}"
             );
@@ -194,7 +194,7 @@ mod tests {
         ];
         for (is_on, more, place) in cases {
             let args = args(&format!(",'query':'20'{more}"));
-            let outcome = search_fd(&Call::unbounded(
+            let outcome = search_fd(&Call::unlimited(
                 &table(JSON.as_bytes()),
                 &args,
                 &settings(is_on),
@@ -224,7 +224,7 @@ mod tests {
             (true, ",'pretty':false", "1", Some("false")),
         ] {
             let args = format!("{{'fd':'*','query':'20'{more}}}").replace('\'', "\"");
-            let xml = search_fd(&Call::unbounded(&table, &args, &settings(is_on), 0))
+            let xml = search_fd(&Call::unlimited(&table, &args, &settings(is_on), 0))
                 .answer()
                 .unwrap()
                 .text
@@ -263,7 +263,7 @@ mod tests {
             ),
         ] {
             for is_on in [false, true] {
-                let xml = call(&Call::unbounded(&table, &more, &settings(is_on), 0))
+                let xml = call(&Call::unlimited(&table, &more, &settings(is_on), 0))
                     .answer()
                     .unwrap()
                     .text
@@ -317,7 +317,7 @@ mod tests {
                 (search_fd, ",'query':'x'"),
                 (fd_to_file, ",'file_path':'o'"),
             ] {
-                let refused = call(&Call::unbounded(
+                let refused = call(&Call::unlimited(
                     &table,
                     &args(&format!(",'pretty':true{more}")),
                     &on,
@@ -330,7 +330,7 @@ mod tests {
                     answer.text
                 );
                 assert!(answer.text.contains(message), "{}", answer.text);
-                let served = call(&Call::unbounded(&table, &args(more), &on, 0));
+                let served = call(&Call::unlimited(&table, &args(more), &on, 0));
                 assert!(
                     !served.answer().is_some_and(|answer| answer.is_error),
                     "{served:?}"

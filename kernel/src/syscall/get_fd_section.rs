@@ -164,7 +164,7 @@ mod tests {
             max_read_chars,
             ..DescriptorSettings::default()
         };
-        get_fd_section(&Call::unbounded(
+        get_fd_section(&Call::unlimited(
             table,
             &args.replace('\'', "\""),
             &settings,
@@ -212,7 +212,10 @@ mod tests {
         };
         let (entry, answer) = (&extracted.entry, extracted.answer(&FdId::Fd(2)));
         assert_eq!(
-            (&*entry.content.unbounded().text().unwrap(), &*entry.source),
+            (
+                &*entry.content.unlimited_reader().text().unwrap(),
+                &*entry.source
+            ),
             ("two\nthree\n", "extract:fd:1")
         );
         assert!(

@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn expanded(table: &Table, args: &str) -> Result<Option<String>, FdError> {
-        expand(&Call::unbounded(
+        expand(&Call::unlimited(
             table,
             args,
             &DescriptorSettings::default(),
@@ -161,7 +161,7 @@ mod tests {
         for (handle, text) in [("{{fd:1}}", "[1,2]"), ("{{fd:1 line 2}}", "  1,\n")] {
             let expected = json!({ "x": text }).to_string();
             assert_eq!(
-                expand(&Call::unbounded(
+                expand(&Call::unlimited(
                     &table,
                     &json!({ "x": handle }).to_string(),
                     &settings,

@@ -130,7 +130,7 @@ mod tests {
             max_read_chars,
             ..DescriptorSettings::default()
         };
-        let outcome = list_fd_sections(&Call::unbounded(
+        let outcome = list_fd_sections(&Call::unlimited(
             table,
             &args.replace('\'', "\""),
             &settings,

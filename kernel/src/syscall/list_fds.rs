@@ -179,7 +179,7 @@ mod tests {
             max_read_chars,
             ..DescriptorSettings::default()
         };
-        let outcome = list_fds(&Call::unbounded(
+        let outcome = list_fds(&Call::unlimited(
             table,
             &args.replace('\'', "\""),
             &settings,

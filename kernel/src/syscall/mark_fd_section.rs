@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn call(table: &Table, args: &str) -> Outcome {
-        mark_fd_section(&Call::unbounded(
+        mark_fd_section(&Call::unlimited(
             table,
             &args.replace('\'', "\""),
             &DescriptorSettings::default(),

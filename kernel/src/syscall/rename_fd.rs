@@ -135,7 +135,7 @@ mod tests {
 
     fn call(table: &Table, fd: &str, name: &str) -> Outcome {
         let args = serde_json::json!({ "fd": fd, "name": name });
-        rename_fd(&Call::unbounded(
+        rename_fd(&Call::unlimited(
             table,
             &args.to_string(),
             &DescriptorSettings::default(),
@@ -241,7 +241,7 @@ mod tests {
                 "{text}"
             );
         }
-        let missing = rename_fd(&Call::unbounded(
+        let missing = rename_fd(&Call::unlimited(
             &table(),
             r#"{"fd": "fd:1"}"#,
             &DescriptorSettings::default(),
@@ -273,7 +273,7 @@ mod tests {
             r#"{"name": "second"}"#,
             r#"{"name": "second", "page": 1}"#,
         ] {
-            let outcome = read_fd(&Call::unbounded(
+            let outcome = read_fd(&Call::unlimited(
                 &table(),
                 args,
                 &DescriptorSettings::default(),
@@ -293,7 +293,7 @@ mod tests {
                 "'fd' is missing",
             ),
         ] {
-            let outcome = read_fd(&Call::unbounded(
+            let outcome = read_fd(&Call::unlimited(
                 &table(),
                 args,
                 &DescriptorSettings::default(),

@@ -9,7 +9,7 @@ pub(super) mod unit;
 
 use std::ops::Range;
 
-use dormouse_proto::descriptor::view::Served;
+use dormouse_proto::descriptor::view::ShownPart;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::args::Args;
@@ -113,12 +113,12 @@ impl Selection {
         let content = &view.content;
         let unreadable = |error| args.unreadable(error);
         let served = match self {
-            Self::All => Served::All,
-            Self::Page(page) => Served::Page(check_page(args, page, view)?),
+            Self::All => ShownPart::All,
+            Self::Page(page) => ShownPart::Page(check_page(args, page, view)?),
             Self::Pages { start, count } => {
                 let total = content.total_pages(view.page_chars()).map_err(unreadable)?;
                 let start = check_page(args, start, view)?;
-                Served::Pages {
+                ShownPart::Pages {
                     start,
                     count: check_count(args, count)?.min(total - start + 1),
                 }
@@ -127,7 +127,7 @@ impl Selection {
                 let total = content.total_lines().map_err(unreadable)?;
                 let start =
                     check_range(args, FdErrorKind::InvalidRange, "line", start, (1, total))?;
-                Served::Lines {
+                ShownPart::Lines {
                     start,
                     count: check_count(args, count)?.min(total - start + 1),
                 }
@@ -148,7 +148,7 @@ impl Selection {
                     start,
                     range,
                 )?;
-                Served::Chars {
+                ShownPart::Chars {
                     start,
                     count: check_count(args, count)?.min(total - start),
                 }
@@ -180,7 +180,12 @@ fn check_page(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
     )
 }
 
-fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<Served, FdError> {
+fn line_range(
+    args: &Args,
+    first: i64,
+    last: Option<i64>,
+    total: u64,
+) -> Result<ShownPart, FdError> {
     let start = check_range(args, FdErrorKind::InvalidRange, "line", first, (1, total))?;
     let end = last.map_or(Ok(total), |last| {
         u64::try_from(last)
@@ -193,7 +198,7 @@ fn line_range(args: &Args, first: i64, last: Option<i64>, total: u64) -> Result<
                 args.error(FdErrorKind::InvalidRange, message)
             })
     })?;
-    Ok(Served::Lines {
+    Ok(ShownPart::Lines {
         start,
         count: end.min(total) - start + 1,
     })
@@ -228,17 +233,17 @@ fn check_count(args: &Args, count: i64) -> Result<u64, FdError> {
 }
 
 /// Byte range of a part in the shown text.
-fn byte_range(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadable> {
+fn byte_range(view: &View<'_>, served: &ShownPart) -> Result<Range<usize>, Unreadable> {
     let content = &view.content;
     let bytes = match *served {
-        Served::All => Some(0..content.shown_bytes()?),
-        Served::Page(page) => content.pages_at(view.page_chars(), page, 1)?,
-        Served::Pages { start, count } => content.pages_at(view.page_chars(), start, count)?,
-        Served::Lines { start, count } | Served::Unit { start, count, .. } => {
+        ShownPart::All => Some(0..content.shown_bytes()?),
+        ShownPart::Page(page) => content.pages_at(view.page_chars(), page, 1)?,
+        ShownPart::Pages { start, count } => content.pages_at(view.page_chars(), start, count)?,
+        ShownPart::Lines { start, count } | ShownPart::Unit { start, count, .. } => {
             content.lines_at(start, count)?
         }
         // Empty content has an empty part at the position of its first character.
-        Served::Chars { start, count } => content.chars_at(start, count.max(1))?,
+        ShownPart::Chars { start, count } => content.chars_at(start, count.max(1))?,
     };
     Ok(bytes.expect("the part was checked against the content"))
 }
@@ -248,15 +253,15 @@ fn byte_range(view: &View<'_>, served: &Served) -> Result<Range<usize>, Unreadab
 pub(super) struct ResolvedSelection {
     /// Byte range in the shown text.
     pub(super) bytes: Range<usize>,
-    pub(super) served: Served,
+    pub(super) served: ShownPart,
 }
 
 /// The portion of a part that one answer shows.
 pub(super) struct BoundedPart {
     pub(super) slice: Slice,
-    pub(super) served: Served,
+    pub(super) served: ShownPart,
     /// The remaining part, which the next call can request. `None` if the part is complete.
-    pub(super) rest: Option<Served>,
+    pub(super) rest: Option<ShownPart>,
 }
 
 impl ResolvedSelection {
@@ -277,7 +282,7 @@ impl ResolvedSelection {
         self,
         view: &View<'_>,
         max_chars: u64,
-    ) -> Result<(Range<usize>, Served, Option<Served>), Unreadable> {
+    ) -> Result<(Range<usize>, ShownPart, Option<ShownPart>), Unreadable> {
         let Self { bytes, served } = self;
         let content = &view.content;
         // A character has at least one byte, so this part fits.
@@ -293,19 +298,19 @@ impl ResolvedSelection {
         let page = content.page_at(view.page_chars(), limit)?;
         let line = content.line_at(limit)?;
         let (served, rest) = match served {
-            Served::Pages { start, count } if page > start => {
+            ShownPart::Pages { start, count } if page > start => {
                 let fit = page - start;
                 (
-                    Served::Pages { start, count: fit },
-                    Served::Pages {
+                    ShownPart::Pages { start, count: fit },
+                    ShownPart::Pages {
                         start: start + fit,
                         count: count - fit,
                     },
                 )
             }
-            Served::All if line > 1 => split_lines(1, line, content.total_lines()?),
-            Served::Lines { start, count } if line > start => split_lines(start, line, count),
-            Served::Unit {
+            ShownPart::All if line > 1 => split_lines(1, line, content.total_lines()?),
+            ShownPart::Lines { start, count } if line > start => split_lines(start, line, count),
+            ShownPart::Unit {
                 unit,
                 index,
                 name,
@@ -313,7 +318,7 @@ impl ResolvedSelection {
                 count,
             } if line > start => {
                 let fit = line - start;
-                let shown = Served::Unit {
+                let shown = ShownPart::Unit {
                     unit,
                     index,
                     name,
@@ -322,7 +327,7 @@ impl ResolvedSelection {
                 };
                 (
                     shown,
-                    Served::Lines {
+                    ShownPart::Lines {
                         start: start + fit,
                         count: count - fit,
                     },
@@ -332,8 +337,8 @@ impl ResolvedSelection {
                 let start = first;
                 let count = max_chars;
                 (
-                    Served::Chars { start, count },
-                    Served::Chars {
+                    ShownPart::Chars { start, count },
+                    ShownPart::Chars {
                         start: first + count,
                         count: requested - count,
                     },
@@ -345,11 +350,11 @@ impl ResolvedSelection {
 }
 
 /// Splits `count` lines from `start` on into those before line `next` and the rest.
-fn split_lines(start: u64, next: u64, count: u64) -> (Served, Served) {
+fn split_lines(start: u64, next: u64, count: u64) -> (ShownPart, ShownPart) {
     let fit = next - start;
     (
-        Served::Lines { start, count: fit },
-        Served::Lines {
+        ShownPart::Lines { start, count: fit },
+        ShownPart::Lines {
             start: next,
             count: count - fit,
         },

@@ -125,7 +125,7 @@ mod tests {
 
     fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingMessage, Refusal> {
         let settings = program.descriptors().copied().unwrap_or_default();
-        pending(program, &Call::unbounded(table, args, &settings, 0))
+        pending(program, &Call::unlimited(table, args, &settings, 0))
     }
 
     #[test]
@@ -155,7 +155,12 @@ mod tests {
         let seen = envelope.descriptors.iter().map(|d| {
             (
                 d.part.as_deref(),
-                d.entry.content.unbounded().text().unwrap().to_string(),
+                d.entry
+                    .content
+                    .unlimited_reader()
+                    .text()
+                    .unwrap()
+                    .to_string(),
             )
         });
         let expected = [

@@ -6,7 +6,7 @@
 //! to the last, and the answer states the number of these pages.
 
 use dormouse_proto::descriptor::FdError;
-use dormouse_proto::descriptor::view::{self, Extent, Served, Summary};
+use dormouse_proto::descriptor::view::{self, ContentSummary, ShownPart, Summary};
 use dormouse_proto::id::FdId;
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::Access;
@@ -83,7 +83,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 
 /// Selects the pages that the model sees, counted from 1: all pages, or as many as fit, evenly
 /// spread from the first to the last.
-fn select_pages(page_chars: u32, extent: Extent, max_chars: u64) -> Vec<u64> {
+fn select_pages(page_chars: u32, extent: ContentSummary, max_chars: u64) -> Vec<u64> {
     let total = extent.pages;
     let max_pages = (max_chars / u64::from(page_chars.max(1))).max(1);
     if extent.total_chars <= max_chars || total <= max_pages {
@@ -96,7 +96,7 @@ fn select_pages(page_chars: u32, extent: Extent, max_chars: u64) -> Vec<u64> {
 fn build_prompt(
     fd: &FdId,
     view: &View<'_>,
-    extent: Extent,
+    extent: ContentSummary,
     pages: &[u64],
     focus: Option<&str>,
 ) -> Result<String, Unreadable> {
@@ -112,7 +112,7 @@ fn build_prompt(
     for page in pages {
         if let Some(slice) = view.content.page(view.page_chars(), *page)? {
             shown.push(
-                view::content(fd, extent, &Served::Page(*page), slice.part(), None)
+                view::content(fd, extent, &ShownPart::Page(*page), slice.part(), None)
                     .text
                     .to_string(),
             );
@@ -149,7 +149,7 @@ mod tests {
             max_read_chars,
             ..DescriptorSettings::default()
         };
-        summarize_fd(&Call::unbounded(
+        summarize_fd(&Call::unlimited(
             table,
             &args.replace('\'', "\""),
             &settings,

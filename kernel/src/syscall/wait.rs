@@ -10,7 +10,7 @@ use super::parameter::ItemType;
 use super::receive_messages::{MAX_TIMEOUT_MS, parse_timeout};
 use super::transferred::check_list_length;
 use super::{Group, Handler, Parameter, ProcessHandler, Refusal, Tool};
-use crate::process::Wait;
+use crate::process::WaitArguments;
 
 /// `wait` as a tool.
 pub const TOOL: Tool = Tool {
@@ -48,13 +48,13 @@ const DESCRIPTION: &str =
 ///
 /// # Errors
 /// The arguments are invalid.
-pub fn arguments(args: &str) -> Result<Wait, Refusal> {
+pub fn arguments(args: &str) -> Result<WaitArguments, Refusal> {
     let args = Args::parse(&TOOL, args)?;
     let pids = check_list_length(PIDS, args.list(PIDS))?
         .iter()
         .map(parse_pid)
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Wait {
+    Ok(WaitArguments {
         pids: (!pids.is_empty()).then_some(pids),
         timeout_ms: parse_timeout(&args, TIMEOUT)?,
     })
@@ -90,7 +90,11 @@ mod tests {
             ),
         ];
         for (args, pids, timeout_ms) in cases {
-            assert_eq!(arguments(args), Ok(Wait { pids, timeout_ms }), "{args}");
+            assert_eq!(
+                arguments(args),
+                Ok(WaitArguments { pids, timeout_ms }),
+                "{args}"
+            );
         }
         for args in [
             r#"{"pids": [0]}"#,

@@ -161,7 +161,7 @@ pub(crate) fn call(tool: Syscall, table: &Table, args: &Value, max_read_chars: u
         max_read_chars,
         ..DescriptorSettings::default()
     };
-    tool(&Call::unbounded(table, &args.to_string(), &settings, 0))
+    tool(&Call::unlimited(table, &args.to_string(), &settings, 0))
 }
 
 /// The XML of what is no more than an answer.

@@ -154,7 +154,11 @@ fn check_extraction(text: &str, page_chars: u32, selection: Selection) {
             let (entry, answer) = (&extracted.entry, extracted.answer(&table.next_id()));
             assert_eq!(entry.page_chars, page_chars);
             assert_eq!(
-                *entry.content.unbounded().text().expect("it is in memory"),
+                *entry
+                    .content
+                    .unlimited_reader()
+                    .text()
+                    .expect("it is in memory"),
                 *expected,
                 "{args}"
             );

@@ -22,7 +22,7 @@ use crate::xml::Element;
 
 /// The size and encoding of a content, which every answer about the content states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct ContentSummary {
     /// Number of pages, by the page size of the descriptor.
     pub pages: u64,
     /// Number of lines.
@@ -38,7 +38,7 @@ pub struct Extent {
     pub pretty: Option<bool>,
 }
 
-impl Extent {
+impl ContentSummary {
     fn cut_attribute(self) -> Option<u64> {
         (self.cut_bytes > 0).then_some(self.cut_bytes)
     }
@@ -87,7 +87,7 @@ impl Part<'_> {
 
 /// The part of a content that an answer contains, in the units of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ShownPart {
     /// The whole content.
     All,
     /// One page, from 1, requested without a count.
@@ -128,7 +128,7 @@ pub enum Served {
     },
 }
 
-impl Served {
+impl ShownPart {
     /// The `mode`, `start` and `count` that request this part.
     #[must_use]
     pub fn units(&self) -> Option<(&'static str, u64, u64)> {
@@ -238,7 +238,7 @@ impl Tail<'_> {
 pub fn result(
     fd: &FdId,
     source: &str,
-    extent: Extent,
+    extent: ContentSummary,
     message: &str,
     preview: Previewed<'_>,
 ) -> Answer {
@@ -274,10 +274,10 @@ pub fn result(
 #[must_use]
 pub fn content(
     fd: &FdId,
-    extent: Extent,
-    served: &Served,
+    extent: ContentSummary,
+    served: &ShownPart,
     part: Part<'_>,
-    rest: Option<&Served>,
+    rest: Option<&ShownPart>,
 ) -> Answer {
     content_of(
         Element::new("fd_content").attribute("fd", fd),
@@ -291,10 +291,10 @@ pub fn content(
 /// Completes an `fd_content` element: adds the attributes of its part, and the text.
 fn content_of(
     element: Element,
-    extent: Extent,
-    served: &Served,
+    extent: ContentSummary,
+    served: &ShownPart,
     part: Part<'_>,
-    rest: Option<&Served>,
+    rest: Option<&ShownPart>,
 ) -> Answer {
     let element = served
         .add_attributes(element)
@@ -309,8 +309,8 @@ fn content_of(
     Answer::shown(with_continuation(element, rest, extent.pretty).text(part.text))
 }
 
-fn with_continuation(element: Element, rest: Option<&Served>, pretty: Option<bool>) -> Element {
-    let Some((mode, start, count)) = rest.and_then(Served::units) else {
+fn with_continuation(element: Element, rest: Option<&ShownPart>, pretty: Option<bool>) -> Element {
+    let Some((mode, start, count)) = rest.and_then(ShownPart::units) else {
         return element;
     };
     let form = pretty
@@ -335,9 +335,9 @@ fn with_continuation(element: Element, rest: Option<&Served>, pretty: Option<boo
 pub fn extraction(
     source: &FdId,
     new: &FdId,
-    served: &Served,
+    served: &ShownPart,
     lines: (u64, u64),
-    extent: Extent,
+    extent: ContentSummary,
 ) -> Answer {
     let element = served
         .add_attributes(
@@ -409,7 +409,7 @@ pub struct Listed {
 
 /// `fd_units`: a list of units, numbered from 1.
 #[must_use]
-pub fn units(fd: &FdId, extent: Extent, units: &Units) -> Answer {
+pub fn units(fd: &FdId, extent: ContentSummary, units: &Units) -> Answer {
     let Units {
         unit,
         plural,
@@ -456,7 +456,7 @@ pub struct Written<'a> {
     pub bytes: u64,
     /// Number of written lines.
     pub lines: u64,
-    /// Whether JSON was reformatted, as in [`Extent`].
+    /// Whether JSON was reformatted, as in [`ContentSummary`].
     pub pretty: Option<bool>,
 }
 
@@ -512,7 +512,7 @@ pub struct Excerpt<'a> {
 /// `fd_search`: the matches, with one `match` for each line or, on a long line, for each
 /// occurrence.
 #[must_use]
-pub fn search(fd: &FdId, extent: Extent, found: &Found<'_>) -> Answer {
+pub fn search(fd: &FdId, extent: ContentSummary, found: &Found<'_>) -> Answer {
     let Found {
         query,
         shown,
@@ -575,7 +575,7 @@ pub struct Summary<'a> {
 
 /// `fd_summary`: the summary of a content.
 #[must_use]
-pub fn summary(fd: &FdId, extent: Extent, summary: Summary<'_>) -> Answer {
+pub fn summary(fd: &FdId, extent: ContentSummary, summary: Summary<'_>) -> Answer {
     let element = Element::new("fd_summary")
         .attribute("fd", fd)
         .attribute("pages", extent.pages)

@@ -10,6 +10,6 @@ pub struct BudgetSection {
     #[key(flatten)]
     pub limits: Budget,
     /// The span of `cost`, if it is given.
-    #[key(place = "cost")]
+    #[key(span = "cost")]
     pub cost_at: Option<Span>,
 }

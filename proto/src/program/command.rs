@@ -27,7 +27,7 @@ pub struct CommandSection {
     #[key(required)]
     pub argv: Option<Vec<At<String>>>,
     /// The parameters that the model may give, by name. Each must be used in `argv`.
-    #[key(most = 64)]
+    #[key(max_items = 64)]
     pub parameters: Vec<Named<Parameter>>,
     /// Names of environment variables that are handed on, beyond the few that every command gets.
     /// The user has to permit each.
@@ -36,7 +36,7 @@ pub struct CommandSection {
     #[key(flatten)]
     pub policy: ToolPolicy,
     /// The place of the whole declaration.
-    #[key(place)]
+    #[key(span)]
     pub span: Span,
 }
 
@@ -48,8 +48,8 @@ impl Parameter {
             && !self.choices.contains(default)
         {
             let message = format!("`{}` is none of the choices", table.path_of("default"));
-            let place = table.place("default").unwrap_or_default();
-            let wrong = Diagnostic::error(place, message, "not a choice");
+            let span = table.span_of("default").unwrap_or_default();
+            let wrong = Diagnostic::error(span, message, "not a choice");
             table.report(wrong.help(format!("choices: {}", self.choices.join(", "))));
         }
         if let Some(node) = table.node("choices")

@@ -11,7 +11,7 @@ use crate::descriptor::DescriptorSettings;
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct DescriptorSection {
     /// The span of the section.
-    #[key(place)]
+    #[key(span)]
     pub span: Span,
     /// `true` makes it an error if no descriptor tool is enabled. The key switches nothing: the
     /// descriptor system is on if `[tools]` enables a descriptor tool.
@@ -20,13 +20,13 @@ pub struct DescriptorSection {
     #[key(flatten)]
     pub settings: DescriptorSettings,
     /// The span of `default_page_size`, if it is given.
-    #[key(place = "default_page_size")]
+    #[key(span = "default_page_size")]
     pub page_size_at: Option<Span>,
     /// The span of `max_direct_output_chars`, if it is given.
-    #[key(place = "max_direct_output_chars")]
+    #[key(span = "max_direct_output_chars")]
     pub max_direct_output_at: Option<Span>,
     /// The span of `max_read_chars`, if it is given.
-    #[key(place = "max_read_chars")]
+    #[key(span = "max_read_chars")]
     pub max_read_at: Option<Span>,
     /// Whether parts of replies that the model marks (`<fd_ref id="…">`) become descriptors.
     #[key(name = "enable_references")]

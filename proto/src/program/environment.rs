@@ -47,15 +47,15 @@ pub struct EnvironmentChoice {
     pub variables: Vec<Variable>,
     /// Environment variables of the host: a list of names, or a table of labels and names. The user
     /// has to permit each.
-    #[key(with = EnvVars, most = 64)]
+    #[key(with = EnvVars, max_items = 64)]
     pub env_vars: Vec<EnvVar>,
     /// Commands whose output the model is told. Each is a text that needs no shell, or a list of
     /// the program and its arguments. The user has to permit each program.
     // Each is a program that runs before the model is asked for the first time.
-    #[key(most = 16)]
+    #[key(max_items = 16)]
     pub commands: Vec<EnvCommand>,
     /// A label of your own: the model is told its text as it is written.
-    #[key(rest = read_custom_labels)]
+    #[key(other_keys = read_custom_labels)]
     pub custom: Vec<(String, String)>,
 }
 

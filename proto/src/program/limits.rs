@@ -44,7 +44,7 @@ pub enum ForkRelease {
 /// Raises `max_children` to `max_fork_children` if only the latter is given. Otherwise a fork that
 /// the program allows could fail by a limit that the program does not mention.
 fn raise_max_children(mut limits: Limits, table: &mut Reader<'_>) -> Option<Limits> {
-    if table.place("max_children").is_none() {
+    if table.span_of("max_children").is_none() {
         limits.max_children = limits.max_children.max(limits.max_fork_children);
     }
     Some(limits)

@@ -4,7 +4,7 @@ use super::{At, Section};
 
 /// A linked program as written; its name is the key.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(or = path, expected = "a path, or a table of `path` and `description`")]
+#[section(shorthand = path, expected = "a path, or a table of `path` and `description`")]
 pub struct Link {
     /// The program file. A relative path starts in the folder of the file that links it.
     #[key(required)]

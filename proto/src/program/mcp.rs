@@ -30,7 +30,7 @@ pub struct McpSection {
     pub config_path: Option<At<String>>,
     /// The servers, by the name that `[tools.mcp]` calls them by: programs that are started
     /// (`command`), or machines (`url`).
-    #[key(with = Servers, most = 64)]
+    #[key(with = Servers, max_items = 64)]
     pub servers: Vec<Named<Server>>,
 }
 
@@ -49,10 +49,10 @@ pub(super) struct ServerSection {
     pub(super) args: Vec<String>,
     /// Variables of the program's environment, beyond the few that every command gets. `${NAME}` in
     /// a value stands for a variable of the host, `${NAME:-other}` for `other` where it is not set.
-    #[key(most = MOST_VALUES)]
+    #[key(max_items = MOST_VALUES)]
     pub(super) env: Vec<Named<String>>,
     /// Headers that every request carries. Variables of the host stand in them as in `env`.
-    #[key(most = MOST_VALUES)]
+    #[key(max_items = MOST_VALUES)]
     pub(super) headers: Vec<Named<String>>,
     /// The working directory of the program, if not the kernel's.
     pub(super) cwd: Option<String>,
@@ -150,7 +150,7 @@ impl Value for Servers {
 
 /// The tools of one server that a program uses: an entry of `[tools.mcp]`.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(or = selection, check = ServerTools::drop_invalid)]
+#[section(shorthand = selection, check = ServerTools::drop_invalid)]
 pub struct ServerTools {
     /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
     /// not given, it is the name of the server and `__`.
@@ -207,7 +207,7 @@ impl Value for ServerSelection {
 impl ServerSelection {
     fn entry_rules() -> Rules {
         Rules {
-            most: Some(MOST_TOOLS),
+            max_items: Some(MOST_TOOLS),
             ..Rules::ANY
         }
     }

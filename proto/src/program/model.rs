@@ -123,7 +123,7 @@ pub struct ModelSection {
     /// The name of the program in listings, if `[demo]` gives none.
     pub display_name: Option<String>,
     /// Models that are asked, in order, when the one before fails.
-    #[key(name = "fallback", most = 16)]
+    #[key(name = "fallback", max_items = 16)]
     pub fallbacks: Vec<FallbackSection>,
 }
 
@@ -178,7 +178,7 @@ impl ModelEntry {
     }
 
     fn check_name(&self, table: &mut Reader<'_>) {
-        match table.place("name") {
+        match table.span_of("name") {
             None => table.missing("name", None),
             Some(place) if self.name.trim().is_empty() => table.empty("name", place),
             Some(_) => {}
@@ -188,10 +188,10 @@ impl ModelEntry {
 
 /// Reports a key that configures a server, for a provider without a server.
 fn refuse_server_key(key: &str, table: &mut Reader<'_>) {
-    if let Some(place) = table.place(key) {
+    if let Some(span) = table.span_of(key) {
         let message = format!("`model.{key}` is for models behind a server");
         let label = "has no meaning for \"scripted\"";
-        table.report(Diagnostic::error(place, message, label));
+        table.report(Diagnostic::error(span, message, label));
     }
 }
 

@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The span of the value of a key, if it is given.
-    pub(crate) fn place(&self, key: &str) -> Option<Span> {
+    pub(crate) fn span_of(&self, key: &str) -> Option<Span> {
         self.node(key).map(Spanned::span)
     }
 
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
 
     /// Passes the reader to `read`, for all keys that were not requested. No key is unknown
     /// afterwards.
-    pub(crate) fn rest<T>(&mut self, read: fn(&mut Self) -> T) -> T {
+    pub(crate) fn other_keys<T>(&mut self, read: fn(&mut Self) -> T) -> T {
         self.is_open = true;
         read(self)
     }

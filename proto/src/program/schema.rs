@@ -76,7 +76,7 @@ impl TableSchema {
     }
 
     /// All other keys: texts.
-    pub(crate) fn rest(&mut self, doc: &str) {
+    pub(crate) fn other_keys(&mut self, doc: &str) {
         self.rest = json!({ "type": "string", "description": doc });
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Rules {
     /// The range of numbers and amounts, in the unit in which they are stored.
     pub(crate) range: RangeInclusive<u64>,
     /// The maximum number of entries of a list or table, if it differs from that of the type.
-    pub(crate) most: Option<usize>,
+    pub(crate) max_items: Option<usize>,
     /// Whether the key must be given; a required text must not be blank.
     pub(crate) is_required: bool,
     /// The phrase for a valid value in errors, if it differs from that of the type.
@@ -40,7 +40,7 @@ impl Rules {
     /// No rules: every value of the type is valid.
     pub(crate) const ANY: Self = Self {
         range: 0..=u64::MAX,
-        most: None,
+        max_items: None,
         is_required: false,
         expected: None,
     };
@@ -71,13 +71,13 @@ pub(crate) trait Section: Default {
     fn describe(schema: &mut TableSchema);
 
     /// Reads a value that the file has in place of the table, such as a name.
-    fn or(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
+    fn read_shorthand(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
         table.wrong_type(key, node, Self::EXPECTED);
         None
     }
 
     /// The schema of such a value.
-    fn or_schema() -> Option<Json> {
+    fn shorthand_schema() -> Option<Json> {
         None
     }
 }
@@ -88,7 +88,7 @@ impl<S: Section> Value for S {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
         let DeValue::Table(inner) = node.get_ref() else {
-            return S::or(table, key, node);
+            return S::read_shorthand(table, key, node);
         };
         let mut inner = table.inner(key, inner, node.span());
         let section = S::read(&mut inner);
@@ -98,7 +98,7 @@ impl<S: Section> Value for S {
 
     fn schema(_rules: &Rules) -> Json {
         let table = TableSchema::of::<S>();
-        match S::or_schema() {
+        match S::shorthand_schema() {
             Some(other) => serde_json::json!({ "anyOf": [other, table] }),
             None => table,
         }

@@ -12,11 +12,11 @@ pub struct ToolsSection {
     /// The built-in tools, tools of the host and commands of this program that the model may call.
     /// Each is a name, or a table that changes how the tool is presented. A declared command need
     /// not be listed.
-    #[key(alias = "builtin", most = MOST_TOOLS)]
+    #[key(alias = "builtin", max_items = MOST_TOOLS)]
     pub enabled: Vec<ToolEntry>,
     /// Programs of the host as tools. They are started without a shell, and the user has to permit
     /// each program.
-    #[key(name = "command", most = MOST_TOOLS)]
+    #[key(name = "command", max_items = MOST_TOOLS)]
     pub commands: Vec<CommandSection>,
     /// The tools of servers, by the name of the server: `"all"`, a list of tools, or a table of
     /// `tools` and `prefix`.
@@ -27,7 +27,7 @@ pub struct ToolsSection {
 /// An entry of `enabled`: a name, or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(
-    or = name,
+    shorthand = name,
     check = ToolEntry::drop_unnamed,
     expected = "a tool's name, or a table with `name`",
     list = "a list of tools"
@@ -47,7 +47,7 @@ pub struct ToolEntry {
     #[key(name = "param_descriptions")]
     pub parameters: Vec<Named<String>>,
     /// The place of the whole entry.
-    #[key(place)]
+    #[key(span)]
     pub span: Span,
 }
 

@@ -164,7 +164,7 @@ impl<T: Value> Value for Vec<T> {
             table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
             return None;
         };
-        let (most, rules) = (rules.most.unwrap_or(T::MOST), rules.of_entries());
+        let (most, rules) = (rules.max_items.unwrap_or(T::MOST), rules.of_entries());
         let entries = table
             .is_within(key, node, list.len(), most)
             .then(|| list.iter());
@@ -177,7 +177,7 @@ impl<T: Value> Value for Vec<T> {
 
     fn schema(rules: &Rules) -> Json {
         let mut list = json!({ "type": "array", "items": T::schema(&rules.of_entries()) });
-        set_bound(&mut list, "maxItems", rules.most.unwrap_or(T::MOST));
+        set_bound(&mut list, "maxItems", rules.max_items.unwrap_or(T::MOST));
         list
     }
 }
@@ -191,7 +191,12 @@ impl<T: Value> Value for Vec<Named<T>> {
             table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
             return None;
         };
-        if !table.is_within(key, node, inner.len(), rules.most.unwrap_or(usize::MAX)) {
+        if !table.is_within(
+            key,
+            node,
+            inner.len(),
+            rules.max_items.unwrap_or(usize::MAX),
+        ) {
             return None;
         }
         let (mut inner, rules) = (table.inner(key, inner, node.span()), rules.of_entries());
@@ -209,7 +214,7 @@ impl<T: Value> Value for Vec<Named<T>> {
         set_bound(
             &mut table,
             "maxProperties",
-            rules.most.unwrap_or(usize::MAX),
+            rules.max_items.unwrap_or(usize::MAX),
         );
         table
     }

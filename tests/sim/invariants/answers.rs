@@ -83,20 +83,20 @@ impl World {
         let shown: String = root.children().filter_map(|node| node.text()).collect();
         let is_part = entry
             .content
-            .unbounded()
+            .unlimited_reader()
             .text()
             .expect("it is in memory")
             .contains(&shown)
             || entry
                 .content
-                .unbounded()
+                .unlimited_reader()
                 .pretty()
                 .is_ok_and(|pretty| pretty.text().expect("it is in memory").contains(&shown));
         self.tally.count("texts given back");
         ensure(is_part, "XML-1", || {
             format!(
                 "{shown:?} is shown of {:?}",
-                entry.content.unbounded().text()
+                entry.content.unlimited_reader().text()
             )
         })
     }

@@ -55,7 +55,7 @@ impl World {
 /// The intent of a call is a fact before the call is begun.
 pub(super) fn intents(state: &State, effects: &[Effect]) -> Held {
     for effect in effects {
-        let Effect::Begin {
+        let Effect::StartWork {
             call,
             work: Work::Tool { .. } | Work::WriteFile(_) | Work::TempFile(_),
         } = effect

@@ -64,7 +64,7 @@ impl World {
             let is_true = !self.steps.is_multiple_of(16)
                 || Content::new(
                     content
-                        .unbounded()
+                        .unlimited_reader()
                         .bytes()
                         .expect("it is in memory")
                         .clone(),

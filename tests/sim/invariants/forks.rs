@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dormouse_kernel::process::State;
 use dormouse_proto::message::Block;
 use dormouse_proto::model::Usage;
-use dormouse_proto::record::{Phase, Tally};
+use dormouse_proto::record::{OutputTotals, Phase};
 
 use super::{Held, ensure};
 use crate::process::Running;
@@ -26,7 +26,7 @@ pub(crate) struct Digest {
     descriptors: usize,
     next_fd: u32,
     usage: Usage,
-    tally: Tally,
+    output_totals: OutputTotals,
 }
 
 impl Digest {
@@ -44,7 +44,7 @@ impl Digest {
             descriptors: state.table().len(),
             next_fd: state.table().next_fd(),
             usage: state.usage(),
-            tally: state.tally(),
+            output_totals: state.output_totals(),
         }
     }
 }
@@ -55,7 +55,11 @@ fn deep(state: &State) -> u64 {
     for (id, entry) in state.table().iter() {
         (
             id,
-            entry.content.unbounded().bytes().expect("it is in memory"),
+            entry
+                .content
+                .unlimited_reader()
+                .bytes()
+                .expect("it is in memory"),
             &entry.notes.name,
             &entry.notes.summary,
         )

@@ -15,12 +15,12 @@ impl World {
         let (content, size) = (&entry.content, entry.page_chars);
         let mut joined = String::new();
         for page in 1..=content
-            .unbounded()
+            .unlimited_reader()
             .total_pages(size)
             .expect("it is in memory")
         {
             let Some(slice) = content
-                .unbounded()
+                .unlimited_reader()
                 .page(size, page)
                 .expect("it is in memory")
             else {
@@ -34,7 +34,7 @@ impl World {
             let is_cut = slice.truncated
                 && page
                     < content
-                        .unbounded()
+                        .unlimited_reader()
                         .total_pages(entry.page_chars)
                         .expect("it is in memory");
             ensure(!is_cut || chars == size, "PAGE-3", || {
@@ -49,7 +49,7 @@ impl World {
             self.tally.count("pages read");
         }
         ensure(
-            joined == *content.unbounded().text().expect("it is in memory"),
+            joined == *content.unlimited_reader().text().expect("it is in memory"),
             "PAGE-1",
             || format!("the pages of {id} are not its content"),
         )

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_content::Content;
-use dormouse_kernel::temp_files::Pieces;
+use dormouse_kernel::temp_files::FileParts;
 use dormouse_proto::temp_file::{
     TempFileChange, TempFileError, TempFileOp, TempFileOrigin, TempFileRecord, TempFileReply,
     TempId,
@@ -21,7 +21,7 @@ pub(crate) struct PlainFiles {
     last: u32,
 }
 
-type Result = std::result::Result<TempFileReply<Pieces<Content>>, TempFileError>;
+type Result = std::result::Result<TempFileReply<FileParts<Content>>, TempFileError>;
 
 impl PlainFiles {
     pub(crate) fn apply(&mut self, record: &TempFileRecord<Content>) {
@@ -39,7 +39,7 @@ impl PlainFiles {
                     (
                         *version,
                         content
-                            .unbounded()
+                            .unlimited_reader()
                             .bytes()
                             .expect("it is in memory")
                             .to_vec(),
@@ -49,7 +49,9 @@ impl PlainFiles {
             TempFileChange::Appended(content) => {
                 let (at, bytes) = self.files.entry(*id).or_default();
                 *at = *version;
-                bytes.extend_from_slice(&content.unbounded().bytes().expect("it is in memory"));
+                bytes.extend_from_slice(
+                    &content.unlimited_reader().bytes().expect("it is in memory"),
+                );
             }
             TempFileChange::Deleted => drop(self.files.remove(id)),
         }
@@ -113,7 +115,7 @@ impl PlainFiles {
                 let bytes = match result {
                     Ok(TempFileReply::Contents { content, .. }) => Some(
                         joined(content)
-                            .unbounded()
+                            .unlimited_reader()
                             .bytes()
                             .expect("it is in memory")
                             .to_vec(),

@@ -65,7 +65,11 @@ impl World {
         match fact {
             Fact::Descriptor(DescriptorFact::Opened { id, entry }) => self.check_told(
                 pid,
-                &entry.content.unbounded().text().expect("it is in memory"),
+                &entry
+                    .content
+                    .unlimited_reader()
+                    .text()
+                    .expect("it is in memory"),
                 &id.to_string(),
             ),
             Fact::Call(CallFact::ToolReturned { answer, .. }) => {
@@ -244,7 +248,7 @@ fn of_entry(entry: &Entry<Content>, mut found: ReadResult<'_>) {
 
 fn of_content(content: &Content, found: ReadResult<'_>) {
     of_bytes(
-        &content.unbounded().bytes().expect("it is in memory"),
+        &content.unlimited_reader().bytes().expect("it is in memory"),
         found,
     );
 }

@@ -247,7 +247,7 @@ fn facts(store: &dyn Store, pid: Pid) -> Vec<(FactNumber, Fact)> {
     let Ok(history) = store.history(pid) else {
         return Vec::new();
     };
-    let Some(first) = history.written.first() else {
+    let Some(first) = history.commits.first() else {
         return Vec::new();
     };
     let first = first.first.max(FactNumber(1));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_actors::ports::{Host, ToolError};
-use dormouse_proto::server::{Offer, Server};
+use dormouse_proto::server::{OfferedTool, Server};
 use dormouse_proto::tool::{Access, ToolPolicy};
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
 
@@ -37,14 +37,14 @@ const OUTPUT_CAP_BYTES: u64 = 64 << 20;
 pub(super) async fn offers(
     connection: &Arc<Connection>,
     host: &Arc<dyn Host>,
-) -> Result<Vec<Offer>, ToolError> {
+) -> Result<Vec<OfferedTool>, ToolError> {
     let session = connection.session(host).await?;
     let tools = list_tools(&session)
         .await
         .map_err(|fault| format!("its tools cannot be listed: {fault}."))?;
     let server = session.server();
     let mut bytes_left = MAX_LISTING_BYTES;
-    let mut offers: Vec<Offer> = Vec::new();
+    let mut offers: Vec<OfferedTool> = Vec::new();
     for offer in tools.iter().filter_map(|tool| to_offer(server, tool)) {
         match bytes_left
             .checked_sub(offer.name.len() + offer.description.len() + offer.schema.len())
@@ -110,7 +110,7 @@ pub(super) async fn list_tools(session: &Session) -> Result<Vec<Tool>, RequestEr
 }
 
 /// Describes a tool as an offer; `None` if its name or schema is not usable.
-fn to_offer(server: &Server, tool: &Tool) -> Option<Offer> {
+fn to_offer(server: &Server, tool: &Tool) -> Option<OfferedTool> {
     let schema =
         serde_json::to_string(&*tool.input_schema).expect("what was read from JSON is JSON");
     let is_named =
@@ -140,7 +140,7 @@ fn to_offer(server: &Server, tool: &Tool) -> Option<Offer> {
     } else {
         Access::Write
     };
-    Some(Offer {
+    Some(OfferedTool {
         server: server.name.clone(),
         name: tool.name.as_ref().into(),
         description: description

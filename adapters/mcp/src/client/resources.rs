@@ -2,7 +2,7 @@
 //! a resource. With them a model can follow a link in a result.
 
 use dormouse_actors::ports::{OutputSink, ToolError};
-use dormouse_proto::server::{Offer, Server};
+use dormouse_proto::server::{OfferedTool, Server};
 use rmcp::model::{
     ClientRequest, ListResourcesRequest, PaginatedRequestParams, ReadResourceRequest,
     ReadResourceRequestParams, ServerResult,
@@ -24,8 +24,8 @@ const LIST_SCHEMA: &str = r#"{"type":"object","properties":{"cursor":{"type":"st
 const READ_SCHEMA: &str = r#"{"type":"object","properties":{"uri":{"type":"string","description":"The address of the resource, as a list or a result shows it."}},"required":["uri"]}"#;
 
 /// The descriptions of the tools.
-pub(super) fn offers(server: &Server) -> Vec<Offer> {
-    let offer = |tool: ResourceTool, description: &str, schema: &str| Offer {
+pub(super) fn offers(server: &Server) -> Vec<OfferedTool> {
+    let offer = |tool: ResourceTool, description: &str, schema: &str| OfferedTool {
         server: server.name.clone(),
         name: tool.name().into(),
         description: description.into(),

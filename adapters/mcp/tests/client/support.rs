@@ -7,7 +7,7 @@ use dormouse_actors::ports::{Host, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::command::CommandLimits;
-use dormouse_proto::server::{Offer, Server, ServerCommand, ServerValue, Transport};
+use dormouse_proto::server::{OfferedTool, Server, ServerCommand, ServerValue, Transport};
 use dormouse_tests::within;
 
 /// The path of `server.py`.
@@ -73,7 +73,7 @@ impl Fixture {
         }
     }
 
-    pub(crate) async fn offers(&self) -> Result<Vec<Offer>, String> {
+    pub(crate) async fn offers(&self) -> Result<Vec<OfferedTool>, String> {
         Ok(within(self.client.offers(&self.host, &self.server)).await?)
     }
 

@@ -72,7 +72,7 @@ impl Compaction<'_, '_> {
                 at = record_end(at, &checked.header);
                 last = Some(checked);
             }
-            self.report.inspected += records.len() as u64;
+            self.report.inspected_records += records.len() as u64;
             self.classify(&records, &mut contents)?;
         }
         contents.stub = first.zip(last).map(|(first, last)| RecordHeader {

@@ -72,7 +72,7 @@ fn the_records_that_are_not_yet_indexed_are_bounded() {
             .commit(
                 owner,
                 Batch {
-                    until: SyncLevel::Written,
+                    sync_level: SyncLevel::Written,
                     ..Batch::durable(&entries, 0)
                 },
             )

@@ -335,7 +335,7 @@ fn compaction_removes_the_keys_of_a_truncated_history_from_the_index() {
         bounds,
         watch,
     };
-    assert!(store.sweep(owner, order).unwrap().freed_parts > 0);
+    assert!(store.sweep(owner, order).unwrap().freed_segments > 0);
     let names = [
         RecordKey::Image(Pid(1), FactNumber(0)),
         RecordKey::Facts(Pid(1), FactNumber(1)),

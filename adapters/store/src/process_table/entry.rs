@@ -188,7 +188,7 @@ impl ProcessEntry {
             parts.1;
         if creation_row
             .as_ref()
-            .is_some_and(|row: &ProcessRow| !row.is_younger_than_its_parent())
+            .is_some_and(|row: &ProcessRow| !row.has_higher_pid_than_parent())
         {
             return None;
         }

@@ -48,13 +48,13 @@ fn the_active_segment_is_closed_and_compacted() {
         let foreseen = ask(MarkToken::default(), Purpose::Count);
         let swept = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
         assert_eq!(
-            (swept.freed_parts, swept.dropped_contents),
+            (swept.freed_segments, swept.freed_contents),
             (1, 12),
             "ten of the first, and two behind them"
         );
         assert_eq!(
-            (foreseen.freed_parts, foreseen.dropped_contents),
-            (swept.freed_parts, swept.dropped_contents)
+            (foreseen.freed_segments, foreseen.freed_contents),
+            (swept.freed_segments, swept.freed_contents)
         );
         assert!(
             foreseen.bytes_after.abs_diff(swept.bytes_after) < 1_000,
@@ -62,7 +62,7 @@ fn the_active_segment_is_closed_and_compacted() {
         );
         let again = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
         assert_eq!(
-            (again.freed_parts, again.bytes_after),
+            (again.freed_segments, again.bytes_after),
             (0, swept.bytes_after),
             "so little is not worth it"
         );

@@ -88,13 +88,13 @@ fn a_sweep_frees_unreferenced_contents_and_changes_no_other_answer() {
     assert_eq!(held(&store, &contents).len(), 12, "to count frees nothing");
     let swept = sweep(&store, owner, &live);
     assert_eq!(
-        (swept.dropped_contents, swept.dropped_content_bytes),
+        (swept.freed_contents, swept.freed_content_bytes),
         (10, 10 * (600 + 168))
     );
-    assert_eq!(foreseen.dropped_contents, swept.dropped_contents);
+    assert_eq!(foreseen.freed_contents, swept.freed_contents);
     assert_eq!(
-        (foreseen.live_bytes, foreseen.freed_parts),
-        (swept.live_bytes, swept.freed_parts)
+        (foreseen.live_bytes, foreseen.freed_segments),
+        (swept.live_bytes, swept.freed_segments)
     );
     assert!(swept.bytes_after + 5_000 < swept.bytes_before, "{swept:?}");
     assert_eq!(answers(&store), before);
@@ -162,7 +162,7 @@ fn the_file_of_a_compacted_segment_is_closed() {
     let before = open_files();
     assert_eq!(before, lengths().count());
     let swept = sweep(&store, owner, &keep_only(&[]));
-    assert!(swept.freed_parts > 3, "{swept:?}");
+    assert!(swept.freed_segments > 3, "{swept:?}");
     let live = lengths().filter(|length| *length > 168).count();
     assert_eq!(open_files(), live, "beside those that hold something");
     let answers_before = answers(&store);
@@ -503,8 +503,8 @@ fn a_damaged_segment_is_not_compacted() {
     let store = open(folder.path());
     let owner = store.claim().unwrap();
     let swept = sweep(&store, owner, &keep_only(&[&contents[2]]));
-    assert_eq!(swept.damaged_parts, [number]);
-    assert!(swept.freed_parts > 1, "{swept:?}");
+    assert_eq!(swept.damaged_segments, [number]);
+    assert!(swept.freed_segments > 1, "{swept:?}");
     assert_eq!(fs::read(path(number)).unwrap(), damaged);
     drop(store);
     fs::write(path(number), &whole).unwrap();
@@ -682,7 +682,7 @@ fn random_operations_have_the_same_answers_with_and_without_sweeps() {
         for step in 0..160 {
             let case = format!("seed {seed}, step {step}");
             let batch = entries(&mut rng, &expected_store, &contents);
-            let until = if rng.below(2) == 0 {
+            let sync_level = if rng.below(2) == 0 {
                 SyncLevel::Written
             } else {
                 SyncLevel::Synced
@@ -693,7 +693,7 @@ fn random_operations_have_the_same_answers_with_and_without_sweeps() {
                     Batch {
                         ops: &batch,
                         at_ms: NOW_MS + step,
-                        until,
+                        sync_level,
                     },
                 );
                 taken.map_err(|error| error.to_string())
@@ -724,7 +724,7 @@ fn random_operations_have_the_same_answers_with_and_without_sweeps() {
                         ControlFlow::Continue(())
                     }
                 });
-                freed += swept.unwrap().freed_parts;
+                freed += swept.unwrap().freed_segments;
                 // From here on the expected store has the same contents, whatever a segment still
                 // contains. Without a process nothing references any.
                 let is_referred_to = |hash| {

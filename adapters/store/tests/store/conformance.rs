@@ -103,7 +103,7 @@ fn the_log_store_conforms_if_it_is_swept_between_operations() {
                 operation(&held);
                 if let Some(owner) = latest_owner(&held) {
                     let swept = sweep(&held, owner, &LiveContents::default());
-                    assert!(swept.damaged_parts.is_empty(), "{swept:?}");
+                    assert!(swept.damaged_segments.is_empty(), "{swept:?}");
                 }
                 if reopened {
                     drop(held);

@@ -150,7 +150,7 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
             );
             assert_eq!(found.bytes_before, before, "{case}");
             assert_eq!(
-                (found.parts, found.freed_parts),
+                (found.segments, found.freed_segments),
                 (looked_at.len() as u64, freed.len() as u64),
                 "{case}"
             );
@@ -168,22 +168,22 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
                 "{case}"
             );
             assert_eq!(
-                found.left_bytes,
+                found.kept_garbage_bytes,
                 left.iter()
                     .map(|(total, live, _)| total - live)
                     .sum::<u64>(),
                 "{case}"
             );
-            assert_eq!(found.dropped_contents, dropped.len() as u64, "{case}");
+            assert_eq!(found.freed_contents, dropped.len() as u64, "{case}");
             assert_eq!(
-                found.dropped_content_bytes,
+                found.freed_content_bytes,
                 dropped.iter().sum::<u64>(),
                 "{case}"
             );
-            assert_eq!(found.damaged_parts, Vec::<u32>::new(), "{case}");
+            assert_eq!(found.damaged_segments, Vec::<u32>::new(), "{case}");
             let records: usize = freed.iter().map(|(_, _, entries)| 1 + entries.len()).sum();
             assert_eq!(
-                found.inspected, records as u64,
+                found.inspected_records, records as u64,
                 "{case}: a look at what is freed, and at nothing else"
             );
         }

@@ -293,7 +293,7 @@ fn a_damaged_checkpoint_is_reported_and_its_number_is_never_reused() {
         );
         let owner = store.claim().unwrap();
         let swept = sweep(&store, owner, &LiveContents::default());
-        assert_eq!(swept.damaged_parts.len(), 1, "{swept:?}");
+        assert_eq!(swept.damaged_segments.len(), 1, "{swept:?}");
         assert_eq!(
             fs::read(&path).unwrap(),
             bytes,

@@ -139,7 +139,7 @@ fn write_golden_store(name: &str, options: &Options) {
         // Moved records are appended at the end, and each earlier segment becomes one record.
         let swept = sweep(&store, store.claim().unwrap(), &LiveContents::default());
         assert!(
-            swept.freed_parts > 0 && swept.moved_bytes > 0,
+            swept.freed_segments > 0 && swept.moved_bytes > 0,
             "{name}: {swept:?}"
         );
     }

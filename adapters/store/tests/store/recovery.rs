@@ -607,7 +607,7 @@ fn an_index_after_a_gap_from_a_power_loss_is_rebuilt() {
                 Batch {
                     ops: &[created(pid)],
                     at_ms: NOW_MS,
-                    until: SyncLevel::Written,
+                    sync_level: SyncLevel::Written,
                 },
             )
             .unwrap();

@@ -44,7 +44,7 @@ pub(crate) fn rebuild_index(folder: &Path) -> Outcome {
             Batch {
                 ops: &entries,
                 at_ms: 0,
-                until: SyncLevel::Written,
+                sync_level: SyncLevel::Written,
             },
         )?;
     }

@@ -98,7 +98,7 @@ fn each_refusal_gives_its_reason() {
         assert!(error.contains(message), "{error}");
     }
     assert!(matches!(
-        Content::new(vec![0xff]).unbounded().pretty(),
+        Content::new(vec![0xff]).unlimited_reader().pretty(),
         Err(PrettyError::Binary)
     ));
 }
@@ -106,11 +106,11 @@ fn each_refusal_gives_its_reason() {
 #[test]
 fn reformatted_json_is_cached_and_shared_by_all_holders() {
     let content = Content::new("[1,2]");
-    let pretty = content.unbounded().pretty().unwrap();
+    let pretty = content.unlimited_reader().pretty().unwrap();
     let text = pretty.text().unwrap();
     let same = content
         .clone()
-        .unbounded()
+        .unlimited_reader()
         .pretty()
         .unwrap()
         .text()
@@ -123,7 +123,7 @@ fn reformatted_json_is_cached_and_shared_by_all_holders() {
         (
             &*text,
             pretty.total_lines(),
-            content.unbounded().total_lines()
+            content.unlimited_reader().total_lines()
         ),
         ("[\n  1,\n  2\n]", Ok(4), Ok(1))
     );
@@ -144,14 +144,16 @@ fn single_line_json_is_recognised_by_its_beginning() {
     ];
     for (text, expected) in cases {
         assert_eq!(
-            Content::new(text.to_owned()).unbounded().may_be_json_line(),
+            Content::new(text.to_owned())
+                .unlimited_reader()
+                .may_be_json_line(),
             Ok(expected),
             "{text:?}"
         );
     }
     assert_eq!(
         Content::new(vec![b'{', 0xff])
-            .unbounded()
+            .unlimited_reader()
             .may_be_json_line(),
         Ok(false)
     );

@@ -8,7 +8,7 @@ use crate::Content;
 fn list_units(text: &str, unit: Unit) -> Vec<(String, u64, u64)> {
     let content = Content::new(text.to_owned());
     let units = content
-        .unbounded()
+        .unlimited_reader()
         .units(unit, "tool:cat")
         .unwrap_or_default();
     units
@@ -46,7 +46,9 @@ fn paragraphs_end_at_blank_lines() {
         &[("", 1, 2), ("", 4, 4)],
     );
     assert_eq!(
-        Content::new(" \n").unbounded().units(Unit::Paragraph, ""),
+        Content::new(" \n")
+            .unlimited_reader()
+            .units(Unit::Paragraph, ""),
         Err(OutlineError::None(Unit::Paragraph).into())
     );
 }
@@ -81,7 +83,7 @@ fn sections_run_to_the_next_heading_of_their_level() {
     check("#\n", Unit::Section, &[("", 1, 1)]);
     assert_eq!(
         Content::new("no\nheading\n")
-            .unbounded()
+            .unlimited_reader()
             .units(Unit::Section, ""),
         Err(OutlineError::None(Unit::Section).into())
     );
@@ -94,7 +96,7 @@ fn hostile_markdown_is_read_in_one_pass() {
         "\\", "|",
     ] {
         let _outline = Content::new(piece.repeat(50_000))
-            .unbounded()
+            .unlimited_reader()
             .units(Unit::Section, "")
             .map(|units| units.len());
     }
@@ -105,14 +107,14 @@ fn binary_and_too_large_contents_are_refused() {
     let binary = Content::new(vec![0xff, 0]);
     for unit in Unit::ALL {
         assert_eq!(
-            binary.unbounded().units(unit, "a.rs"),
+            binary.unlimited_reader().units(unit, "a.rs"),
             Err(OutlineError::Binary(unit).into())
         );
     }
     let len = MAX_PARSED_BYTES + 1;
     let large = Content::new("a\n".repeat(len)[..len].to_owned());
     assert_eq!(
-        large.unbounded().units(Unit::Section, ""),
+        large.unlimited_reader().units(Unit::Section, ""),
         Err(OutlineError::TooLarge {
             unit: Unit::Section,
             len
@@ -121,20 +123,20 @@ fn binary_and_too_large_contents_are_refused() {
     );
     assert_eq!(
         large
-            .unbounded()
+            .unlimited_reader()
             .units(Unit::Paragraph, "")
             .map(|units| units.len()),
         Ok(1)
     );
     let many = Content::new("a\n\n".repeat(MAX_UNITS + 1));
     assert_eq!(
-        many.unbounded().units(Unit::Paragraph, ""),
+        many.unlimited_reader().units(Unit::Paragraph, ""),
         Err(OutlineError::TooMany(Unit::Paragraph).into())
     );
     #[cfg(not(feature = "grammars"))]
     assert_eq!(
         Content::new("fn f() {}")
-            .unbounded()
+            .unlimited_reader()
             .units(Unit::Function, "a.rs"),
         Err(OutlineError::NoGrammars(Unit::Function).into())
     );
@@ -220,10 +222,10 @@ proptest! {
         let content = Content::new(pieces.concat());
         for (unit, source) in Unit::ALL.into_iter().flat_map(|unit| ["a.rs", "a.py", "a.cpp", "a.tsx", "a.java"].map(|source| (unit, source))) {
             let mut before = 1;
-            for found in &*content.unbounded().units(unit, source).unwrap_or_default() {
+            for found in &*content.unlimited_reader().units(unit, source).unwrap_or_default() {
                 let Outlined { first_line, last_line, .. } = *found;
-                prop_assert!(first_line >= before && last_line >= first_line && last_line <= content.unbounded().total_lines().unwrap(), "{found:?}");
-                let slice = content.unbounded().lines(first_line, found.lines()).unwrap().expect("it \
+                prop_assert!(first_line >= before && last_line >= first_line && last_line <= content.unlimited_reader().total_lines().unwrap(), "{found:?}");
+                let slice = content.unlimited_reader().lines(first_line, found.lines()).unwrap().expect("it \
                      is there");
                 prop_assert!(!slice.continued && !slice.truncated && !slice.text.is_empty(), "{found:?}");
                 prop_assert_eq!((slice.first_line, slice.last_line), (first_line, last_line));

@@ -8,7 +8,7 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
-use dormouse_proto::record::{Control, Lifetime, Phase, Tally};
+use dormouse_proto::record::{Control, Lifetime, OutputTotals, Phase};
 use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
@@ -129,7 +129,7 @@ pub fn initial_image(
             held_bytes,
             ..Ledger::default()
         },
-        tally: Tally::default(),
+        output_totals: OutputTotals::default(),
         restores: 0,
     };
     if !program.environment().is_gathered() {

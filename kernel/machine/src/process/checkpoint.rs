@@ -82,7 +82,7 @@ impl Draft {
             Err(error) => self.answer_in_full(call, error.answer()),
             Ok(op) => {
                 self.record_intent(call);
-                self.schedule(Effect::Begin {
+                self.schedule(Effect::StartWork {
                     call,
                     work: Work::Checkpoint(op),
                 });

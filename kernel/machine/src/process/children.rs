@@ -11,7 +11,9 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
-use dormouse_proto::record::{Caller, ChildFact, Control, Lifetime, PendingCall, Phase, Tally};
+use dormouse_proto::record::{
+    Caller, ChildFact, Control, Lifetime, OutputTotals, PendingCall, Phase,
+};
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
@@ -329,7 +331,7 @@ fn fork_image(state: &State) -> Image {
         // Each child gets its own. The parent's has an entry for each child, and is not copied for
         // each of them.
         budget: Ledger::default(),
-        tally: Tally::default(),
+        output_totals: OutputTotals::default(),
         restores: 0,
         ..state.image()
     }

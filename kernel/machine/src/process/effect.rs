@@ -17,11 +17,11 @@ use dormouse_program::{ModelChoice, Program};
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "most decisions have one effect, and it is the large variant `Begin`"
+    reason = "most decisions have one effect, and it is the large variant `StartWork`"
 )]
 pub enum Effect {
     /// Start work for a call. Its outcome is [`Input::Completed`](super::Input::Completed).
-    Begin {
+    StartWork {
         /// Id of the call.
         call: CallId,
         /// The work.
@@ -167,7 +167,7 @@ impl Effect {
     #[must_use]
     pub fn begins(&self, calls: &[CallId]) -> bool {
         match self {
-            Self::Begin { call, .. } | Self::FindChild { call, .. } => calls.contains(call),
+            Self::StartWork { call, .. } | Self::FindChild { call, .. } => calls.contains(call),
             Self::StartChildren { children, .. } => {
                 children.iter().any(|child| match child.origin {
                     Origin::Forked { call, .. } | Origin::Spawned { call } => calls.contains(&call),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::descriptor::view::Extent;
+use dormouse_proto::descriptor::view::ContentSummary;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::mail::Address;
 use dormouse_proto::record::Entry;
@@ -61,7 +61,7 @@ pub struct PlacedDescriptor {
     /// The entry. Its source names the sender and the sender's descriptor.
     pub entry: Entry<Content>,
     /// Size of the content (pages, lines, characters), or why it cannot be read.
-    pub extent: Result<Extent, Arc<str>>,
+    pub extent: Result<ContentSummary, Arc<str>>,
 }
 
 impl PlacedEnvelope {

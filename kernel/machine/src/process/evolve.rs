@@ -142,7 +142,10 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             answer,
             produced_chars,
         } => {
-            state.tally.produced_chars = state.tally.produced_chars.saturating_add(*produced_chars);
+            state.output_totals.produced_chars = state
+                .output_totals
+                .produced_chars
+                .saturating_add(*produced_chars);
             update_pending_call(state, *call, |pending_call| {
                 pending_call.answer = Some(answer.clone())
             });
@@ -367,7 +370,10 @@ fn finish_calls(state: &mut State) {
         .iter()
         .map(|answer| answer.text.chars().count() as u64)
         .sum();
-    state.tally.entered_chars = state.tally.entered_chars.saturating_add(entered_chars);
+    state.output_totals.entered_chars = state
+        .output_totals
+        .entered_chars
+        .saturating_add(entered_chars);
     push_message(state, Role::User, results);
     state.phase = Phase::Ready { stopped: None };
 }

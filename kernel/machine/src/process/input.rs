@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Neighbour, Sender};
+use dormouse_proto::mail::{ReachableProcess, Sender};
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::process::Exit;
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
@@ -151,7 +151,7 @@ pub enum Completion {
     /// The processes that this process can write to.
     Listed {
         /// Reachable processes, including this one.
-        known: Vec<Neighbour>,
+        known: Vec<ReachableProcess>,
         /// Number of reachable processes that are not in the list.
         hidden: usize,
     },

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use dormouse_proto::budget::Amount;
 use dormouse_proto::id::{CallId, Pid};
-use dormouse_proto::mail::{Address, Neighbour};
+use dormouse_proto::mail::{Address, ReachableProcess};
 use dormouse_proto::message::Message;
 use dormouse_proto::record::{MailFact, Phase};
 use dormouse_proto::tool::Answer;
@@ -70,7 +70,7 @@ impl Draft {
                     .first()
                     .map_or(call.seq, |pending_call| pending_call.call.seq);
                 self.record_intent(call);
-                self.schedule(Effect::Begin {
+                self.schedule(Effect::StartWork {
                     call,
                     work: Work::Send {
                         acked_below,
@@ -202,7 +202,7 @@ impl Draft {
             Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(()) => {
                 self.record_intent(call);
-                self.schedule(Effect::Begin {
+                self.schedule(Effect::StartWork {
                     call,
                     work: Work::ListProcesses,
                 });
@@ -213,7 +213,7 @@ impl Draft {
     pub(super) fn handle_process_list(
         &mut self,
         call: CallId,
-        known: Vec<Neighbour>,
+        known: Vec<ReachableProcess>,
         hidden: usize,
     ) {
         let own_pid = self.state.pid;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::server::Offer;
+use dormouse_proto::server::OfferedTool;
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::xml::imitation::imitates;
 use serde_json::Value;
@@ -23,7 +23,10 @@ struct Imitation;
 
 /// Escapes the description and the schema of a tool. `kernel_note` is a sentence of the kernel that
 /// is appended to the description. O(n).
-pub(super) fn escape_tool(offer: &Offer, kernel_note: Option<String>) -> (Arc<str>, Arc<str>) {
+pub(super) fn escape_tool(
+    offer: &OfferedTool,
+    kernel_note: Option<String>,
+) -> (Arc<str>, Arc<str>) {
     let source = format!("server:{}", offer.server);
     let original = if kernel_note.is_some() {
         offer.description.trim_start().into()
@@ -91,8 +94,8 @@ mod tests {
 
     use super::*;
 
-    fn offer(description: &str, schema: &str) -> Offer {
-        Offer {
+    fn offer(description: &str, schema: &str) -> OfferedTool {
+        OfferedTool {
             server: "s".into(),
             name: "n".into(),
             description: description.into(),

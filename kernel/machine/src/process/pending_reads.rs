@@ -263,7 +263,7 @@ impl Draft {
     pub(super) fn begin_external_call(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
         let written = self.pending_call(call).args.clone();
         self.record_intent(call);
-        self.schedule(Effect::Begin {
+        self.schedule(Effect::StartWork {
             call,
             work: Work::Tool {
                 tool,
@@ -286,7 +286,7 @@ impl Draft {
             }
             Outcome::Write(pending) => {
                 self.record_intent(call);
-                self.schedule(Effect::Begin {
+                self.schedule(Effect::StartWork {
                     call,
                     work: Work::WriteFile(pending),
                 });
@@ -298,7 +298,7 @@ impl Draft {
                 let model = self.state.summarizer();
                 let request = self.state.summary_request(&model, &pending);
                 self.record_intent(call);
-                self.schedule(Effect::Begin {
+                self.schedule(Effect::StartWork {
                     call,
                     work: Work::Summarize {
                         pending,
@@ -309,7 +309,7 @@ impl Draft {
             }
             Outcome::TempFile(pending) => {
                 self.record_intent(call);
-                self.schedule(Effect::Begin {
+                self.schedule(Effect::StartWork {
                     call,
                     work: Work::TempFile(pending),
                 });

@@ -89,7 +89,7 @@ impl ShownPreload {
     #[must_use]
     pub fn bytes(path: &str, bytes: Bytes) -> Self {
         let content = Content::new(bytes);
-        Self::file(path, &content.unbounded()).expect("a content in memory can be read")
+        Self::file(path, &content.unlimited_reader()).expect("a content in memory can be read")
     }
 
     /// The element as XML.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use dormouse_proto::id::Pid;
-use dormouse_proto::mail::Neighbour;
+use dormouse_proto::mail::ReachableProcess;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
 
@@ -35,12 +35,16 @@ impl Relation {
 /// The answer of `list_processes` for process `own_pid`: the nearest relations come first, and the
 /// newest processes first within each relation. `hidden` is the number of reachable processes that
 /// are not in `processes`.
-pub(super) fn list_answer(own_pid: Pid, mut processes: Vec<Neighbour>, hidden: usize) -> Answer {
+pub(super) fn list_answer(
+    own_pid: Pid,
+    mut processes: Vec<ReachableProcess>,
+    hidden: usize,
+) -> Answer {
     let parent = processes
         .iter()
         .find(|process| process.pid == own_pid)
         .and_then(|process| process.parent);
-    let relation = |process: &Neighbour| match process {
+    let relation = |process: &ReachableProcess| match process {
         process if process.pid == own_pid => Relation::Oneself,
         process if Some(process.pid) == parent => Relation::Parent,
         process if process.parent == Some(own_pid) => Relation::Child,
@@ -53,7 +57,7 @@ pub(super) fn list_answer(own_pid: Pid, mut processes: Vec<Neighbour>, hidden: u
     let list = Element::new("process_list")
         .attribute("count", processes.len())
         .attribute_if("not_shown", (more > 0).then_some(more));
-    let element = |process: &Neighbour| {
+    let element = |process: &ReachableProcess| {
         Element::new("process")
             .attribute("pid", process.pid)
             .attribute("relation", relation(process).word())
@@ -73,8 +77,8 @@ pub(super) fn list_answer(own_pid: Pid, mut processes: Vec<Neighbour>, hidden: u
 mod tests {
     use super::*;
 
-    fn row(pid: u64, parent: Option<u64>) -> Neighbour {
-        Neighbour {
+    fn row(pid: u64, parent: Option<u64>) -> ReachableProcess {
+        ReachableProcess {
             pid: Pid(pid),
             parent: parent.map(Pid),
             program: "p".into(),
@@ -95,7 +99,7 @@ mod tests {
         ];
         let rows = [
             rows,
-            vec![Neighbour {
+            vec![ReachableProcess {
                 name: Some("planner".into()),
                 ..row(9, None)
             }],

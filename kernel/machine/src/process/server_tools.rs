@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_proto::server::Offer;
+use dormouse_proto::server::OfferedTool;
 use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
 use super::toolbox::{HostContext, apply_choice};
 use super::{Image, offered_tool};
-use dormouse_program::{Program, Served, ServerChoice, ToolChoice, is_tool_name};
+use dormouse_program::{Program, ServedTools, ServerChoice, ToolChoice, is_tool_name};
 
 /// Maximum length of a tool name that providers accept, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -39,7 +39,7 @@ pub fn add_server_tools(
     image: &mut Image,
     program: &Program,
     host: &HostContext,
-    offers: &[Offer],
+    offers: &[OfferedTool],
 ) -> Result<(), MissingServerTool> {
     let mut tool_list = ToolList {
         // Kernel tool names are reserved even if the program does not use them.
@@ -54,15 +54,15 @@ pub fn add_server_tools(
         outside: image.outside.to_vec(),
     };
     for choice in program.servers() {
-        let offered: Vec<&Offer> = offers
+        let offered: Vec<&OfferedTool> = offers
             .iter()
             .filter(|offer| offer.server == choice.server.name)
             .collect();
         match &choice.served {
-            Served::All => offered.iter().for_each(|offer| {
+            ServedTools::All => offered.iter().for_each(|offer| {
                 tool_list.add_tool(choice, offer, &ToolChoice::plain(offer.name.to_string()))
             }),
-            Served::Named(tools) => {
+            ServedTools::Named(tools) => {
                 for tool in tools {
                     match offered.iter().find(|offer| *offer.name == *tool.name) {
                         Some(offer) => tool_list.add_tool(choice, offer, tool),
@@ -83,8 +83,8 @@ fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
         .servers()
         .iter()
         .filter_map(|choice| match &choice.served {
-            Served::All => None,
-            Served::Named(tools) => Some(tools),
+            ServedTools::All => None,
+            ServedTools::Named(tools) => Some(tools),
         });
     tool_lists
         .flatten()
@@ -100,7 +100,7 @@ struct ToolList {
 }
 
 impl ToolList {
-    fn add_tool(&mut self, choice: &ServerChoice, offer: &Offer, tool: &ToolChoice) {
+    fn add_tool(&mut self, choice: &ServerChoice, offer: &OfferedTool, tool: &ToolChoice) {
         let name = match &tool.alias {
             Some(alias) => alias.as_str().into(),
             None => self.reserve_unused_name(choice, &offer.name),
@@ -169,7 +169,7 @@ fn with_suffix(name: &str, suffix: &str) -> String {
 fn missing_tool_error(
     choice: &ServerChoice,
     tool: &ToolChoice,
-    offered: &[&Offer],
+    offered: &[&OfferedTool],
 ) -> MissingServerTool {
     let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
     let offered = if names.is_empty() {

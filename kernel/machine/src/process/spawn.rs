@@ -46,7 +46,7 @@ impl Draft {
         if pending.is_complete() {
             self.start_child(call, &pending, Ok(Fetched::default()));
         } else {
-            self.schedule(Effect::Begin {
+            self.schedule(Effect::StartWork {
                 call,
                 work: Work::Fetch(pending),
             });

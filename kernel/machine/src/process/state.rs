@@ -13,7 +13,9 @@ use dormouse_proto::mail::{Mail, Receipts};
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
-use dormouse_proto::record::{CallFact, Control, Entry, Lifetime, PendingCall, Phase, Tally};
+use dormouse_proto::record::{
+    CallFact, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
+};
 use dormouse_proto::tool::{Access, Answer};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
@@ -79,7 +81,7 @@ pub struct State {
     pub(super) control: Control,
     pub(super) budget: Account,
     /// Characters that tools produced, and how many of them entered the context.
-    pub(super) tally: Tally,
+    pub(super) output_totals: OutputTotals,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
     pub(super) pending_reads: PendingReads,
@@ -175,7 +177,7 @@ impl State {
             phase: image.phase,
             control: image.control,
             budget: Account::new(image.budget, image.usage),
-            tally: image.tally,
+            output_totals: image.output_totals,
             restores: image.restores,
             pending_reads: PendingReads::default(),
         };
@@ -250,7 +252,7 @@ impl State {
             control: self.control,
             usage: self.budget.own(),
             budget: self.budget.ledger(),
-            tally: self.tally,
+            output_totals: self.output_totals,
             restores: self.restores,
         }
     }
@@ -484,8 +486,8 @@ impl State {
 
     /// Characters that tools produced, and how many of them entered the context.
     #[must_use]
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn output_totals(&self) -> OutputTotals {
+        self.output_totals
     }
 
     pub(super) fn settings(&self) -> Option<&DescriptorSettings> {

@@ -128,7 +128,7 @@ impl Draft {
 
     fn call_external_tool(&mut self, call: CallId, tool: &OutsideTool) {
         let args = self.pending_call(call).args.clone();
-        if self.state.program.expands(tool.known_as()) && may_hold_handle(&args) {
+        if self.state.program.expands(tool.name_in_program()) && may_hold_handle(&args) {
             let expand = self.state.host.kernel_tools.expand_handles;
             return self.read_for_call(call, ReadPurpose::Arguments(expand));
         }

@@ -59,7 +59,7 @@ impl Draft {
         let request = self.state.request();
         let media = self.state.media();
         let model = self.state.model().clone();
-        self.schedule(Effect::Begin {
+        self.schedule(Effect::StartWork {
             call,
             work: Work::Model {
                 request,
@@ -135,7 +135,7 @@ impl Draft {
         let text = std::str::from_utf8(&reply).expect("a reply is text");
         for (id, range) in references(text) {
             let content = Content::new(reply.slice(range));
-            content.unbounded().prepare(settings.page_chars);
+            content.unlimited_reader().prepare(settings.page_chars);
             let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
             self.open_under_id(FdId::Ref(id.to_owned()), entry);
         }
@@ -181,7 +181,7 @@ impl Draft {
     /// begins another turn if messages are waiting, and waits for its background children if it has
     /// some. A task that failed ends at once, and its children end with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
-        let exit = Exit::new(status, message).after(self.state.budget.spent());
+        let exit = Exit::new(status, message).with_usage(self.state.budget.spent());
         let has_mail = !self.state.mailbox.is_empty();
         match self.state.lifetime {
             Lifetime::Task if has_mail && status == ExitStatus::Done => self.begin_turn(),
@@ -203,7 +203,7 @@ impl Draft {
     /// Ends the process. The whole shares of children that are still running count as used, since
     /// their actual usage is not reported after this.
     pub(super) fn end(&mut self, exit: Exit) {
-        let exit = exit.after(self.state.budget.spent_at_most());
+        let exit = exit.with_usage(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });
         self.schedule(Effect::Report(Report::Exit { exit }));
     }

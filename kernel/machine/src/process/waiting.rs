@@ -16,7 +16,7 @@ use crate::tool::{ProcessHandler, Refusal};
 
 /// The checked arguments of the tool `wait`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub struct WaitArguments {
     /// The background children to wait for; `None` for all of them.
     pub pids: Option<Vec<Pid>>,
     /// Timeout in milliseconds.
@@ -61,7 +61,7 @@ impl Draft {
             Ok(0) => self.answer_in_full(call, messages_answer(&ShownMail::default())),
             Ok(timeout_ms) => {
                 self.record_intent(call);
-                self.schedule(Effect::Begin {
+                self.schedule(Effect::StartWork {
                     call,
                     work: Work::Wait { timeout_ms },
                 });
@@ -80,7 +80,11 @@ impl Draft {
         has_messages
     }
 
-    pub(super) fn wait(&mut self, call: CallId, arguments: fn(&str) -> Result<Wait, Refusal>) {
+    pub(super) fn wait(
+        &mut self,
+        call: CallId,
+        arguments: fn(&str) -> Result<WaitArguments, Refusal>,
+    ) {
         // A repeated call was checked when it was first made, and its children may have been
         // reported since.
         let is_repeated = self.pending_call(call).called;
@@ -99,7 +103,7 @@ impl Draft {
         }
         self.record_intent(call);
         if let Some(timeout_ms) = arguments.timeout_ms {
-            self.schedule(Effect::Begin {
+            self.schedule(Effect::StartWork {
                 call,
                 work: Work::Wait { timeout_ms },
             });
@@ -108,7 +112,7 @@ impl Draft {
 
     /// Checks that each named child runs in the background, or has ended and is still in the
     /// mailbox.
-    fn check_wait(&self, Wait { pids, .. }: &Wait) -> Result<(), Refusal> {
+    fn check_wait(&self, WaitArguments { pids, .. }: &WaitArguments) -> Result<(), Refusal> {
         let is_in_mailbox = |pid: &Pid| {
             self.state
                 .mailbox
@@ -135,7 +139,7 @@ impl Draft {
     }
 
     /// Answers `wait` if none of the awaited children is running. Returns whether it answered.
-    fn answer_if_wait_is_over(&mut self, call: CallId, arguments: &Wait) -> bool {
+    fn answer_if_wait_is_over(&mut self, call: CallId, arguments: &WaitArguments) -> bool {
         let is_over = self.running_awaited_children(arguments).is_empty()
             && (arguments.pids.is_some() || !self.is_spawning());
         if is_over {
@@ -145,7 +149,7 @@ impl Draft {
     }
 
     /// The awaited children that are still running.
-    fn running_awaited_children(&self, Wait { pids, .. }: &Wait) -> Vec<Pid> {
+    fn running_awaited_children(&self, WaitArguments { pids, .. }: &WaitArguments) -> Vec<Pid> {
         let is_selected = |pid: &&Pid| pids.as_ref().is_none_or(|pids| pids.contains(pid));
         self.state
             .background
@@ -168,7 +172,12 @@ impl Draft {
         })
     }
 
-    fn answer_wait(&mut self, call: CallId, Wait { pids, .. }: &Wait, element: Element) {
+    fn answer_wait(
+        &mut self,
+        call: CallId,
+        WaitArguments { pids, .. }: &WaitArguments,
+        element: Element,
+    ) {
         let shown = self.remove_mail(|pid| pids.as_ref().is_none_or(|pids| pids.contains(&pid)));
         self.answer_in_full(call, Answer::shown(shown.in_element(element)));
     }
@@ -213,7 +222,7 @@ impl Draft {
             let Some(ProcessHandler::Wait(arguments)) = draft.process_handler(call) else {
                 return draft.answer_in_full(call, messages_answer(&ShownMail::default()));
             };
-            let arguments = arguments(&draft.pending_call(call).args).unwrap_or(Wait {
+            let arguments = arguments(&draft.pending_call(call).args).unwrap_or(WaitArguments {
                 pids: None,
                 timeout_ms: None,
             });

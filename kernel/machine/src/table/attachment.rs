@@ -271,7 +271,7 @@ mod tests {
         for (media_type, bytes, is_shown) in cases {
             let new = placed(media_type, bytes, None);
             assert_eq!(new.media(&ID).is_some(), is_shown, "{media_type}");
-            assert_eq!(new.entry.content.unbounded().bytes().unwrap(), bytes);
+            assert_eq!(new.entry.content.unlimited_reader().bytes().unwrap(), bytes);
             let bytes = format!("bytes=\"{}\"", bytes.len());
             let xml = new.element(&ID).to_xml();
             assert!(

@@ -191,9 +191,12 @@ mod tests {
         ];
         for (name, expected) in cases {
             let entry = conversation.entry(&name.parse().unwrap());
-            let found = entry
-                .as_ref()
-                .map(|entry| (entry.content.unbounded().text().unwrap(), &*entry.source));
+            let found = entry.as_ref().map(|entry| {
+                (
+                    entry.content.unlimited_reader().text().unwrap(),
+                    &*entry.source,
+                )
+            });
             let found = found.as_ref().map(|(text, source)| (&**text, *source));
             assert_eq!(found, expected, "{name}");
         }
@@ -216,7 +219,7 @@ mod tests {
             })
             .unwrap();
         assert_eq!(
-            entry.content.unbounded().text().unwrap().as_ptr(),
+            entry.content.unlimited_reader().text().unwrap().as_ptr(),
             text.as_ptr()
         );
     }

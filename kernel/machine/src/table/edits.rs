@@ -91,7 +91,7 @@ impl Expected {
             .iter()
             .map(|(ref_id, section)| (ref_id.to_string(), section.start_line));
         Self {
-            text: entry.content.unbounded().text().unwrap().to_string(),
+            text: entry.content.unlimited_reader().text().unwrap().to_string(),
             name: notes.name.as_deref().map(str::to_owned),
             sections: sections.collect(),
             summary: notes.summary.as_deref().map(str::to_owned),

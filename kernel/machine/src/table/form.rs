@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::descriptor::view::Extent;
+use dormouse_proto::descriptor::view::ContentSummary;
 use dormouse_proto::record::Entry;
 
 use super::extent;
@@ -53,8 +53,8 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// As [`extent`].
-    pub fn extent(&self) -> Result<Extent, Unreadable> {
-        Ok(Extent {
+    pub fn extent(&self) -> Result<ContentSummary, Unreadable> {
+        Ok(ContentSummary {
             pretty: self.pretty,
             ..extent(&self.content, self.page_chars(), self.entry.cut_bytes)?
         })
@@ -64,8 +64,8 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// As [`extent`].
-    pub fn describe(&self, extracted: Content) -> Result<Extent, Unreadable> {
-        Ok(Extent {
+    pub fn describe(&self, extracted: Content) -> Result<ContentSummary, Unreadable> {
+        Ok(ContentSummary {
             pretty: self.pretty,
             ..extent(&self.content.of(extracted), self.page_chars(), 0)?
         })

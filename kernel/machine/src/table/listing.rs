@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::descriptor::view::{Extent, ListedFd};
+use dormouse_proto::descriptor::view::{ContentSummary, ListedFd};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use time::OffsetDateTime;
@@ -20,7 +20,7 @@ pub fn extent(
     entry: &Entry<Content>,
     settings: &DescriptorSettings,
     quota: &ReadQuota,
-) -> Result<Extent, Arc<str>> {
+) -> Result<ContentSummary, Arc<str>> {
     default_view(Cow::Borrowed(entry), settings, quota)
         .and_then(|view| view.extent())
         .map_err(|error| error.message)
@@ -32,7 +32,7 @@ pub fn list_entry<'a>(
     id: &FdId,
     entry: &'a Entry<Content>,
     summary: Option<&'a str>,
-    extent: Result<Extent, Arc<str>>,
+    extent: Result<ContentSummary, Arc<str>>,
 ) -> ListedFd<'a> {
     ListedFd {
         fd: id.clone(),

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::view::{self, Extent, Served};
+use dormouse_proto::descriptor::view::{self, ContentSummary, ShownPart};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
@@ -31,15 +31,15 @@ enum AnswerKind {
     /// A message and a preview of the content.
     Preview {
         message: String,
-        preview: Result<(Extent, PreviewParts), Unreadable>,
+        preview: Result<(ContentSummary, PreviewParts), Unreadable>,
         is_error: bool,
     },
     /// A statement that names the source of the content: a part of another descriptor.
     Part {
         of: FdId,
-        served: Served,
+        served: ShownPart,
         lines: (u64, u64),
-        extent: Extent,
+        extent: ContentSummary,
     },
 }
 
@@ -88,9 +88,9 @@ impl NewDescriptor {
     pub fn part(
         entry: Entry<Content>,
         of: FdId,
-        served: Served,
+        served: ShownPart,
         lines: (u64, u64),
-        extent: Extent,
+        extent: ContentSummary,
     ) -> Self {
         Self {
             entry,

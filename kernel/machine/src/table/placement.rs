@@ -606,7 +606,10 @@ mod tests {
         };
         let (answer, entry) = (new.answer(&ID), new.entry);
         assert_eq!(
-            (&*entry.content.unbounded().text().unwrap(), entry.cut_bytes),
+            (
+                &*entry.content.unlimited_reader().text().unwrap(),
+                entry.cut_bytes
+            ),
             (&*"é".repeat(25), 7)
         );
         assert!(

@@ -173,7 +173,7 @@ mod tests {
             let Previewed { head, tail, .. } = shown.to_previewed(None);
             prop_assert!(text.starts_with(head.text));
             let Some(Tail { omitted, part }) = tail else {
-                let page = entry.content.unbounded().page(page_chars, 1).unwrap().unwrap();
+                let page = entry.content.unlimited_reader().page(page_chars, 1).unwrap().unwrap();
                 prop_assert_eq!(head, page.part());
                 return Ok(());
             };
@@ -184,7 +184,7 @@ mod tests {
             prop_assert_eq!(chars(head.text) + omitted.chars + chars(part.text), chars(&text));
             prop_assert_eq!(omitted.lines.0, head.last_line + u64::from(!head.truncated));
             prop_assert_eq!(omitted.lines.1, part.first_line - u64::from(!part.continued));
-            prop_assert_eq!(part.last_line, entry.content.unbounded().total_lines().unwrap());
+            prop_assert_eq!(part.last_line, entry.content.unlimited_reader().total_lines().unwrap());
         }
     }
 }

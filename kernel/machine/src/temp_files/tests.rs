@@ -27,7 +27,7 @@ fn apply(
     op: TempFileOp<Content>,
     max_bytes: u64,
 ) -> Reply {
-    let Decided { record, reply } = decide(files, origin, op, max_bytes)?;
+    let TempFileDecision { record, reply } = decide(files, origin, op, max_bytes)?;
     record.iter().for_each(|record| evolve(files, record));
     Ok(match reply {
         TempFileReply::Changed {
@@ -48,7 +48,7 @@ fn apply(
             version,
             content: content
                 .iter()
-                .map(|piece| piece.unbounded().text().unwrap().to_string())
+                .map(|piece| piece.unlimited_reader().text().unwrap().to_string())
                 .collect(),
         },
     })
@@ -245,7 +245,7 @@ impl Reference {
                 self.created += 1;
                 self.files.insert(
                     self.created,
-                    (1, content.unbounded().text().unwrap().to_string()),
+                    (1, content.unlimited_reader().text().unwrap().to_string()),
                 );
                 changed(self.created, 1, content.len_bytes())
             }
@@ -276,10 +276,10 @@ impl Reference {
             }
             TempFileOp::Delete { .. } => return changed(id, *current, text.len() as u64),
             TempFileOp::Write { content, .. } => {
-                *text = content.unbounded().text().unwrap().to_string()
+                *text = content.unlimited_reader().text().unwrap().to_string()
             }
             TempFileOp::Append { content, .. } => {
-                text.push_str(&content.unbounded().text().unwrap())
+                text.push_str(&content.unlimited_reader().text().unwrap())
             }
             TempFileOp::Create { .. } => unreachable!("a file is made elsewhere"),
         }
@@ -355,7 +355,7 @@ impl Run {
     }
 
     fn decide(&mut self, origin: TempFileOrigin, op: TempFileOp<Content>) -> Reply {
-        if let Ok(Decided {
+        if let Ok(TempFileDecision {
             record: Some(record),
             ..
         }) = decide(&self.files, origin, op.clone(), 1000)

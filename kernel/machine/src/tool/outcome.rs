@@ -1,7 +1,7 @@
 //! The outcomes of descriptor tools, and the answers to calls that start work outside of the
 //! process.
 
-use dormouse_proto::descriptor::view::{self, Extent, Summary, Written};
+use dormouse_proto::descriptor::view::{self, ContentSummary, Summary, Written};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::file::{FileError, FileWrite};
 use dormouse_proto::id::FdId;
@@ -153,8 +153,8 @@ pub struct PendingSummary {
     pub fd: FdId,
     /// The descriptor, as the model named it.
     pub requested_fd: String,
-    /// Extent of its content: numbers of pages, lines and characters.
-    pub extent: Extent,
+    /// Size of its content: numbers of pages, lines and characters.
+    pub extent: ContentSummary,
     /// Number of pages that the model sees. `None` if it sees all.
     pub pages_read: Option<u64>,
 }

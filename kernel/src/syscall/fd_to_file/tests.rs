@@ -22,7 +22,7 @@ fn call(bytes: &[u8], args: &str) -> Outcome {
         r#"{{"fd": "fd-1", "file_path": "out.txt"{}}}"#,
         args.replace('\'', "\"")
     );
-    fd_to_file(&Call::unbounded(
+    fd_to_file(&Call::unlimited(
         &table(bytes),
         &args,
         &DescriptorSettings::default(),

@@ -25,7 +25,7 @@ fn rows() -> Table {
 }
 
 fn call(table: &Table, args: &str) -> Outcome {
-    read_fd(&Call::unbounded(
+    read_fd(&Call::unlimited(
         table,
         &args.replace('\'', "\""),
         &DescriptorSettings::default(),
@@ -335,7 +335,7 @@ fn an_extraction_opens_a_descriptor_and_shows_no_content() {
         let (entry, answer) = (&extracted.entry, extracted.answer(&FdId::Fd(2)));
         assert_eq!(
             (
-                &*entry.content.unbounded().text().unwrap(),
+                &*entry.content.unlimited_reader().text().unwrap(),
                 entry.page_chars
             ),
             (text, 18)
@@ -368,11 +368,16 @@ fn an_extraction_is_not_limited_by_max_read_chars() {
         ..DescriptorSettings::default()
     };
     let args = r#"{"fd": "fd:1", "read_all": true, "extract_to_new_fd": true}"#;
-    let Outcome::Opened(extracted) = read_fd(&Call::unbounded(&rows(), args, &settings, 0)) else {
+    let Outcome::Opened(extracted) = read_fd(&Call::unlimited(&rows(), args, &settings, 0)) else {
         panic!("it must open")
     };
     assert_eq!(
-        extracted.entry.content.unbounded().total_chars().unwrap(),
+        extracted
+            .entry
+            .content
+            .unlimited_reader()
+            .total_chars()
+            .unwrap(),
         72
     );
 }
@@ -386,7 +391,7 @@ fn read_all_parts(table: &Table, mut args: String, max_read_chars: u64) -> (Stri
     };
     let mut joined = String::new();
     for answers in 1.. {
-        let xml = answer(read_fd(&Call::unbounded(table, &args, &settings, 0)));
+        let xml = answer(read_fd(&Call::unlimited(table, &args, &settings, 0)));
         let document = Document::parse(&xml).unwrap();
         let root = document.root_element();
         let text: String = root.children().filter_map(|node| node.text()).collect();
@@ -455,7 +460,7 @@ fn a_limited_answer_ends_at_the_end_of_a_line_or_page() {
         ..DescriptorSettings::default()
     };
     for (args, served, next) in cases {
-        let xml = answer(read_fd(&Call::unbounded(
+        let xml = answer(read_fd(&Call::unlimited(
             &rows(),
             &args.replace('\'', "\""),
             &settings,
@@ -500,7 +505,7 @@ fn a_unit_is_shown_by_name_and_units_are_listed_without_one() {
         max_read_chars: 100,
         ..DescriptorSettings::default()
     };
-    let xml = answer(read_fd(&Call::unbounded(
+    let xml = answer(read_fd(&Call::unlimited(
         &table,
         r#"{"fd": "fd:1", "unit": "section"}"#,
         &bounded,
@@ -567,7 +572,7 @@ fn a_unit_is_extracted_whole_and_a_limited_one_continues_by_lines() {
     };
     let extraction = extracted.answer(&FdId::Fd(2));
     assert_eq!(
-        extracted.entry.content.unbounded().text().unwrap(),
+        extracted.entry.content.unlimited_reader().text().unwrap(),
         "## Set up\nfirst\nsecond\nthird\n\n"
     );
     assert!(
@@ -589,7 +594,7 @@ fn a_unit_is_extracted_whole_and_a_limited_one_continues_by_lines() {
         max_read_chars: 17,
         ..DescriptorSettings::default()
     };
-    let xml = answer(read_fd(&Call::unbounded(
+    let xml = answer(read_fd(&Call::unlimited(
         &table,
         r#"{"fd": "fd:1", "unit": "section", "index": 2}"#,
         &bounded,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use dormouse_proto::descriptor::view::{self, Extent, FoundInAll, Group, Shown};
+use dormouse_proto::descriptor::view::{self, ContentSummary, FoundInAll, Group, Shown};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
@@ -30,7 +30,7 @@ pub(super) struct Found<'a> {
 struct FoundIn<'a> {
     fd: &'a FdId,
     matches: u64,
-    extent: Option<Extent>,
+    extent: Option<ContentSummary>,
     excerpts: Vec<Excerpted>,
 }
 

@@ -24,7 +24,7 @@ fn table(text: &str, page_chars: u32) -> Table {
 
 fn call(text: &str, args: &str) -> String {
     let args = format!(r#"{{"fd": "fd:1", {}}}"#, args.replace('\'', "\""));
-    match search_fd(&Call::unbounded(
+    match search_fd(&Call::unlimited(
         &table(text, 10),
         &args,
         &DescriptorSettings::default(),
@@ -239,7 +239,7 @@ fn many_matches_are_shown_in_bounded_parts() {
             r#"{{"fd": "fd:1", "query": "needle", "max_matches": 999999, "start": {start}}}"#
         );
         let Outcome::Answer(answer) =
-            search_fd(&Call::unbounded(&table(&text, 100), &args, &settings, 0))
+            search_fd(&Call::unlimited(&table(&text, 100), &args, &settings, 0))
         else {
             panic!("it answers")
         };
@@ -285,7 +285,7 @@ fn call_all(table: &Table, args: &str, max_read_chars: u64) -> String {
         max_read_chars,
         ..DescriptorSettings::default()
     };
-    search_fd(&Call::unbounded(table, &args, &settings, 0))
+    search_fd(&Call::unlimited(table, &args, &settings, 0))
         .answer()
         .expect("a search only answers")
         .text
@@ -442,7 +442,7 @@ fn answers_are_bounded_for_any_context() {
                     r#"{{"fd": "fd:1", "query": "{query}", "regex": true, "context": {context}}}"#
                 );
                 let Outcome::Answer(answer) =
-                    search_fd(&Call::unbounded(&table(text, 100), &args, &settings, 0))
+                    search_fd(&Call::unlimited(&table(text, 100), &args, &settings, 0))
                 else {
                     panic!("{args}")
                 };
@@ -495,7 +495,7 @@ fn a_search_of_all_reads_json_in_the_requested_form() {
             ..DescriptorSettings::default()
         };
         let args = format!(r#"{{"fd": "*", "query": "2"{args}}}"#);
-        let xml = search_fd(&Call::unbounded(&table, &args, &settings, 0))
+        let xml = search_fd(&Call::unlimited(&table, &args, &settings, 0))
             .answer()
             .expect("a search only answers")
             .text

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dormouse_proto::descriptor::view::{Listed, Served, Units};
+use dormouse_proto::descriptor::view::{Listed, ShownPart, Units};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::super::args::Args;
@@ -66,7 +66,7 @@ pub(super) fn resolve(
     view: &View<'_>,
     unit: Unit,
     which: UnitKey,
-) -> Result<Served, FdError> {
+) -> Result<ShownPart, FdError> {
     let units = &*read_outline(args, view, unit)?;
     let at = match which {
         UnitKey::Index(index) => {
@@ -91,7 +91,7 @@ pub(super) fn resolve(
         }
     };
     let chosen = &units[at];
-    Ok(Served::Unit {
+    Ok(ShownPart::Unit {
         unit: unit.word(),
         index: at as u64 + 1,
         name: (*chosen.name).into(),

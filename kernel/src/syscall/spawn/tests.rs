@@ -72,7 +72,7 @@ fn table() -> Table {
 
 fn checked(args: &str, program: &Program, table: &Table) -> Result<PendingSpawn, String> {
     let settings = program.descriptors().copied().unwrap_or_default();
-    pending(program, &Call::unbounded(table, args, &settings, 0)).map_err(|error| error.to_string())
+    pending(program, &Call::unlimited(table, args, &settings, 0)).map_err(|error| error.to_string())
 }
 
 fn called(more: Value) -> Result<PendingSpawn, String> {
@@ -90,7 +90,7 @@ fn preloaded(fds: Value) -> Vec<(String, String, String)> {
     let shown = |(id, entry, _): &(FdId, Entry<Content>, ShownPreload)| {
         (
             id.to_string(),
-            entry.content.unbounded().text().unwrap().to_string(),
+            entry.content.unlimited_reader().text().unwrap().to_string(),
             entry.source.to_string(),
         )
     };
@@ -201,8 +201,8 @@ fn a_whole_descriptor_keeps_its_notes_and_a_part_keeps_the_name() {
         .1
         .content;
     assert_eq!(
-        shared.unbounded().text().unwrap().as_ptr(),
-        whole.content.unbounded().text().unwrap()[4..].as_ptr(),
+        shared.unlimited_reader().text().unwrap().as_ptr(),
+        whole.content.unlimited_reader().text().unwrap()[4..].as_ptr(),
         "nothing is copied"
     );
 }

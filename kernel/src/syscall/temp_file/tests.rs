@@ -28,7 +28,7 @@ fn outcome(tool: &Tool, args: &str) -> Outcome {
         max_content_bytes: 77,
         ..DescriptorSettings::default()
     };
-    tool.call(&Call::unbounded(&table, args, &settings, 0))
+    tool.call(&Call::unlimited(&table, args, &settings, 0))
         .expect("it is a function of the table")
 }
 
@@ -132,7 +132,9 @@ fn contents_are_shown_exactly_and_bytes_as_base64() {
     for (content, rest) in cases {
         let expected = format!("<temp_file id=\"temp:3\" version=\"4\" {rest}");
         assert_eq!(
-            *contents(TempId(3), 4, &content.unbounded()).unwrap().text,
+            *contents(TempId(3), 4, &content.unlimited_reader())
+                .unwrap()
+                .text,
             *expected
         );
     }

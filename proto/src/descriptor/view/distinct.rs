@@ -1,6 +1,6 @@
 //! `fd_search` with `distinct`: each different match once.
 
-use super::{Extent, Shown, with_next_start};
+use super::{ContentSummary, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -32,7 +32,7 @@ pub struct DistinctMatch<'a> {
 
 /// `fd_search` with one `match` for each different text; `count` is its number of matches.
 #[must_use]
-pub fn distinct(fd: &FdId, extent: Extent, found: &Distinct<'_>) -> Answer {
+pub fn distinct(fd: &FdId, extent: ContentSummary, found: &Distinct<'_>) -> Answer {
     let element = found
         .add_attributes(Element::new("fd_search").attribute("fd", fd))
         .attribute("pages", extent.pages)

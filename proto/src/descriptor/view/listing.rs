@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Extent, with_next_start};
+use super::{ContentSummary, with_next_start};
 use crate::descriptor::FdErrorKind;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -46,8 +46,8 @@ pub struct ListedFd<'a> {
     pub name: Option<&'a str>,
     /// Source of the content.
     pub source: &'a str,
-    /// Extent of the content, or why it cannot be read.
-    pub extent: Result<Extent, Arc<str>>,
+    /// Size and encoding of the content, or why it cannot be read.
+    pub extent: Result<ContentSummary, Arc<str>>,
     /// Characters per page.
     pub page_chars: u32,
     /// Opening time in UTC, as in RFC 3339. `None` for messages, which were never opened.

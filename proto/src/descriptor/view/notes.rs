@@ -1,6 +1,6 @@
 //! `fd_renamed`, `fd_section` and `fd_sections`: answers about notes on a descriptor.
 
-use super::{Extent, Part, Served, Shown, content_of, with_next_start};
+use super::{ContentSummary, Part, Shown, ShownPart, content_of, with_next_start};
 use crate::id::FdId;
 use crate::record::Section;
 use crate::tool::Answer;
@@ -27,7 +27,7 @@ pub fn renamed(fd: &FdId, name: Option<&str>, previous: Option<&str>) -> Answer 
 #[must_use]
 pub fn marked(
     fd: &FdId,
-    extent: Extent,
+    extent: ContentSummary,
     ref_id: &str,
     section: Section,
     replaced: Option<Section>,
@@ -56,11 +56,11 @@ fn section_of(fd: &FdId, ref_id: &str, section: Section) -> Element {
 #[must_use]
 pub fn section(
     fd: &FdId,
-    extent: Extent,
+    extent: ContentSummary,
     ref_id: &str,
-    served: &Served,
+    served: &ShownPart,
     part: Part<'_>,
-    rest: Option<&Served>,
+    rest: Option<&ShownPart>,
 ) -> Answer {
     let element = Element::new("fd_content")
         .attribute("fd", fd)
@@ -81,7 +81,12 @@ pub struct ListedSection<'a> {
 
 /// `fd_sections`: one `section` element for each, with the beginning of its first line as text.
 #[must_use]
-pub fn sections(fd: &FdId, extent: Extent, shown: Shown, listed: &[ListedSection<'_>]) -> Answer {
+pub fn sections(
+    fd: &FdId,
+    extent: ContentSummary,
+    shown: Shown,
+    listed: &[ListedSection<'_>],
+) -> Answer {
     let element = Element::new("fd_sections")
         .attribute("fd", fd)
         .attribute("total", shown.total)

@@ -1,6 +1,6 @@
 //! `fd_search` across all descriptors of a table.
 
-use super::{Excerpt, Extent, Shown, with_next_start};
+use super::{ContentSummary, Excerpt, Shown, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -31,8 +31,8 @@ pub struct Group<'a> {
     pub fd: &'a FdId,
     /// Number of its matches.
     pub matches: u64,
-    /// Extent of the content, if matches of it are shown.
-    pub extent: Option<Extent>,
+    /// Size and encoding of the content, if matches of it are shown.
+    pub extent: Option<ContentSummary>,
     /// The shown matches.
     pub excerpts: Vec<Excerpt<'a>>,
 }

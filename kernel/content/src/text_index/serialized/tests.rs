@@ -32,7 +32,10 @@ fn text_or_binary() -> impl Strategy<Value = Vec<u8>> {
 
 /// Looks up positions in an index that was accepted; no lookup may panic.
 fn look_up(text_index: &TextIndex, len: usize) {
-    let opened = Content::new("x".repeat(len)).unbounded().open().unwrap();
+    let opened = Content::new("x".repeat(len))
+        .unlimited_reader()
+        .open()
+        .unwrap();
     for at in [0, 1, len / 2, len] {
         let shown = at.min(text_index.shown_len());
         let _ = (

@@ -27,7 +27,7 @@ fn answer(texts: &[&str], fd: &str, args: &str, max_read_chars: u64) -> String {
         max_read_chars,
         ..DescriptorSettings::default()
     };
-    search_fd(&Call::unbounded(&table, &args, &settings, 0))
+    search_fd(&Call::unlimited(&table, &args, &settings, 0))
         .answer()
         .expect("a search only answers")
         .text
