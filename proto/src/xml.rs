@@ -2,7 +2,7 @@
 //!
 //! XML-1: every answer is one well-formed element, and an XML parser restores exactly the shown
 //! text. That is the original text except for control characters: see [`sanitize`](text::sanitize).
-//! Content can never look like the kernel, since no [imitation](imitation) of it occurs literally
+//! Content can never look like the kernel, since no [imitation] of it occurs literally
 //! in a text or an attribute.
 //!
 //! This module never decides what is shown.
