@@ -26,6 +26,13 @@ pub(super) struct Response {
     usage: Option<UsageFields>,
 }
 
+impl Response {
+    /// Whether the reply was not truncated.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self.status.as_deref(), Some("completed") | None)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Incomplete {
     reason: Option<String>,

@@ -1,22 +1,24 @@
-//! Decodes streamed replies. Each item is taken from the event that completes it; deltas only serve
-//! to watch the reply.
+//! Decodes streamed replies. Each place that reports an item is read (`items`); deltas also serve to
+//! watch the reply.
 
-use std::collections::BTreeMap;
+mod items;
 
 use dormouse_proto::model::{Delta, ModelError, Reply};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::items::{ItemText, Items};
 use super::decode::{self, Response};
 use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
+use crate::wire::json_fields::Fields;
 use crate::wire::{Decoder, Progress};
 
 /// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
-    items: BTreeMap<u64, String>,
+    items: Items,
     response: Option<Response>,
 }
 
@@ -24,16 +26,22 @@ pub struct StreamDecoder {
 struct Event {
     r#type: String,
     output_index: Option<u64>,
+    content_index: Option<u64>,
     item: Option<Box<RawValue>>,
     delta: Option<Value>,
+    text: Option<String>,
+    refusal: Option<String>,
+    arguments: Option<String>,
     response: Option<Box<RawValue>>,
     error: Option<Value>,
 }
 
-#[derive(Deserialize)]
-struct StartedItem {
-    r#type: Option<String>,
-    name: Option<String>,
+impl Event {
+    /// The text of a delta; empty if it has none.
+    fn delta_text(&self) -> String {
+        let delta = self.delta.as_ref().and_then(Value::as_str);
+        delta.unwrap_or_default().to_owned()
+    }
 }
 
 impl Decoder for StreamDecoder {
@@ -42,35 +50,62 @@ impl Decoder for StreamDecoder {
         if data.trim() == "[DONE]" {
             return Ok(());
         }
-        let event: Event = serde_json::from_str(data).map_err(|error| {
+        let mut event: Event = serde_json::from_str(data).map_err(|error| {
             failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
         })?;
-        let text = || {
-            event
-                .delta
-                .as_ref()
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let (index, part) = (event.output_index, event.content_index.unwrap_or(0));
         match event.r#type.as_str() {
-            "response.output_text.delta" | "response.refusal.delta" => deltas(Delta::Text(text())),
+            "response.output_text.delta" => {
+                let text = event.delta_text();
+                deltas(Delta::Text(text.clone()));
+                self.items
+                    .add_text(index, part, "output_text", ItemText::Delta(text))?;
+            }
+            "response.refusal.delta" => {
+                let text = event.delta_text();
+                deltas(Delta::Text(text.clone()));
+                self.items
+                    .add_text(index, part, "refusal", ItemText::Delta(text))?;
+            }
+            "response.output_text.done" => {
+                if let Some(text) = event.text {
+                    self.items
+                        .add_text(index, part, "output_text", ItemText::Whole(text))?;
+                }
+            }
+            "response.refusal.done" => {
+                if let Some(text) = event.refusal {
+                    self.items
+                        .add_text(index, part, "refusal", ItemText::Whole(text))?;
+                }
+            }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                deltas(Delta::Thinking(text()))
+                deltas(Delta::Thinking(event.delta_text()))
+            }
+            "response.function_call_arguments.delta" => {
+                let arguments = ItemText::Delta(event.delta_text());
+                self.items.add_arguments(index, arguments);
+            }
+            "response.function_call_arguments.done" => {
+                if let Some(arguments) = event.arguments {
+                    self.items.add_arguments(index, ItemText::Whole(arguments));
+                }
             }
             "response.output_item.added" => {
-                let begun = event
+                let fields = event
                     .item
-                    .and_then(|item| serde_json::from_str::<StartedItem>(item.get()).ok());
-                let call = begun.filter(|begun| begun.r#type.as_deref() == Some("function_call"));
-                if let Some(name) = call.and_then(|call| call.name) {
+                    .and_then(|item| serde_json::from_str::<Fields>(item.get()).ok())
+                    .unwrap_or_default();
+                if fields.text("type").as_deref() == Some("function_call")
+                    && let Some(name) = fields.text("name")
+                {
                     deltas(Delta::ToolUse(name));
                 }
+                self.items.begin(index, fields)?;
             }
             "response.output_item.done" => {
                 if let Some(item) = event.item {
-                    let index = event.output_index.unwrap_or(self.items.len() as u64);
-                    self.items.insert(index, item.get().to_owned());
+                    self.items.complete(index, &item)?;
                 }
             }
             "response.completed"
@@ -84,7 +119,7 @@ impl Decoder for StreamDecoder {
             }
             "error" => {
                 let bare = || serde_json::from_str(data).unwrap_or_default();
-                return Err(failure::in_body(&event.error.unwrap_or_else(bare)));
+                return Err(failure::in_body(&event.error.take().unwrap_or_else(bare)));
             }
             // Parts of items and what goes on at the provider; what is new may come anywhere.
             _ => {}
@@ -107,15 +142,7 @@ impl Decoder for StreamDecoder {
                 self.items.len()
             )));
         };
-        // Some servers send no items by themselves.
-        let items = match self.items.is_empty() {
-            true => response
-                .output
-                .iter()
-                .map(|item| item.get().to_owned())
-                .collect(),
-            false => self.items.into_values().collect(),
-        };
+        let items = self.items.finish(&response)?;
         decode::finish(items, response)
     }
 }
@@ -170,6 +197,123 @@ mod tests {
                 Delta::Text("so".into())
             ]
         );
+    }
+
+    /// Whether an item is complete in an event, in the response at the end, or only in deltas, the
+    /// reply has it once, in its place.
+    #[test]
+    fn each_place_that_reports_an_item_is_read() {
+        let second = r#"{"type":"function_call","id":"fc2","call_id":"d","name":"rm","arguments":"{\"p\":1}"}"#;
+        let added = r#"{"type":"response.output_item.added","output_index":2,"item":{"type":"function_call","id":"fc2","call_id":"d","name":"rm","arguments":"","status":"in_progress"}}"#;
+        let delta = |text: &str| {
+            let delta = serde_json::json!({"type": "response.function_call_arguments.delta", "output_index": 2, "delta": text});
+            delta.to_string()
+        };
+        let done = |output: &[&str]| {
+            let output = output.join(",");
+            format!(
+                r#"{{"type":"response.completed","response":{{"status":"completed","output":[{output}]}}}}"#
+            )
+        };
+        let thought = r#"{"type":"reasoning","encrypted_content":"x="}"#;
+        let first = r#"{"type":"function_call","call_id":"c","name":"ls","arguments":"{}"}"#;
+        let unnumbered =
+            |item: &str| format!(r#"{{"type":"response.output_item.done","item":{item}}}"#);
+        let whole = r#"{"type":"response.function_call_arguments.done","output_index":2,"arguments":"{\"p\":1}"}"#;
+        let events = [
+            // In the response only.
+            vec![THOUGHT.into(), CALL.into(), done(&[thought, first, second])],
+            vec![THOUGHT.into(), done(&[thought, first, second])],
+            vec![done(&[thought, first, second])],
+            // In deltas only.
+            vec![
+                THOUGHT.into(),
+                CALL.into(),
+                added.into(),
+                delta("{\"p\""),
+                delta(":1}"),
+                done(&[]),
+            ],
+            vec![
+                THOUGHT.into(),
+                CALL.into(),
+                added.into(),
+                delta("{"),
+                whole.into(),
+                done(&[]),
+            ],
+            // Everywhere; and without positions.
+            vec![
+                THOUGHT.into(),
+                CALL.into(),
+                added.into(),
+                whole.into(),
+                done(&[thought, first, second]),
+            ],
+            vec![
+                unnumbered(thought),
+                unnumbered(first),
+                unnumbered(second),
+                done(&[thought, first, second]),
+            ],
+            vec![
+                unnumbered(first),
+                unnumbered(second),
+                done(&[thought, first, second]),
+            ],
+        ];
+        for events in &events {
+            let events: Vec<&str> = events.iter().map(String::as_str).collect();
+            let reply = decoded::<StreamDecoder>(&events).0.unwrap();
+            let calls: Vec<_> = reply
+                .blocks
+                .iter()
+                .filter_map(|block| match block {
+                    Block::ToolUse { id, name, args, .. } => Some((&**id, &**name, &**args)),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(
+                calls,
+                [("c", "ls", "{}"), ("d", "rm", r#"{"p":1}"#)],
+                "{events:?}"
+            );
+        }
+        let cut = [added, &done(&[])];
+        let error = decoded::<StreamDecoder>(&cut).0.unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::CutStream, "{error}");
+        assert!(error.to_string().contains("'rm'"), "{error}");
+        let incomplete = r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}}"#;
+        let reply = decoded::<StreamDecoder>(&[CALL, added, incomplete])
+            .0
+            .unwrap();
+        assert_eq!((reply.blocks.len(), reply.stop), (1, StopReason::MaxTokens));
+    }
+
+    #[test]
+    fn a_message_of_deltas_is_a_message() {
+        let added = r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"message","id":"m","role":"assistant","content":[],"status":"in_progress"}}"#;
+        let delta = |text: &str| {
+            format!(
+                r#"{{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"{text}"}}"#
+            )
+        };
+        let whole = r#"{"type":"response.output_text.done","output_index":0,"content_index":0,"text":"all is well"}"#;
+        let done = r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#;
+        for last in [
+            vec![delta("all "), delta("is well")],
+            vec![delta("all"), whole.into()],
+        ] {
+            let mut events = vec![added];
+            events.extend(last.iter().map(String::as_str));
+            events.push(done);
+            let reply = decoded::<StreamDecoder>(&events).0.unwrap();
+            assert_eq!(
+                dormouse_proto::message::text_of(&reply.blocks),
+                "all is well"
+            );
+            assert_eq!(reply.stop, StopReason::EndTurn);
+        }
     }
 
     #[test]

@@ -1,0 +1,195 @@
+//! The items of a streamed reply.
+//!
+//! A server reports an item in up to four places: when it begins, in its deltas, when it is
+//! complete, and in the response at the end. Not every server sends all of them, so each place is
+//! read. The event that completes an item counts first, then the response, then the deltas.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_proto::model::ModelError;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::super::decode::Response;
+use crate::wire::excerpt::malformed;
+use crate::wire::failure;
+use crate::wire::json_fields::{Fields, raw};
+
+/// The most items of a reply, and the most parts of a message. No real reply has so many.
+const MAX_ITEMS: usize = 4096;
+
+/// The items so far, by their position in the reply.
+#[derive(Debug, Default)]
+pub(super) struct Items {
+    complete: BTreeMap<u64, String>,
+    begun: BTreeMap<u64, BegunItem>,
+}
+
+/// An item whose deltas are arriving.
+#[derive(Debug, Default)]
+struct BegunItem {
+    fields: Fields,
+    arguments: String,
+    /// The parts of a message: the type of each, and its text.
+    parts: BTreeMap<u64, (&'static str, String)>,
+}
+
+/// The text of an event about an item: the next part of it, or all of it.
+#[derive(Debug)]
+pub(super) enum ItemText {
+    Delta(String),
+    Whole(String),
+}
+
+impl ItemText {
+    fn add_to(self, text: &mut String) {
+        match self {
+            Self::Delta(delta) => text.push_str(&delta),
+            Self::Whole(whole) => *text = whole,
+        }
+    }
+}
+
+impl Items {
+    /// The number of complete items.
+    pub(super) fn len(&self) -> usize {
+        self.complete.len()
+    }
+
+    pub(super) fn begin(&mut self, index: Option<u64>, fields: Fields) -> Result<(), ModelError> {
+        let index = index.unwrap_or(self.begun.len() as u64);
+        self.begun.entry(index).or_default().fields = fields;
+        check_count("items", self.begun.len())
+    }
+
+    /// Adds to the arguments of a call.
+    pub(super) fn add_arguments(&mut self, index: Option<u64>, text: ItemText) {
+        if let Some(item) = self.begun_at(index) {
+            text.add_to(&mut item.arguments);
+        }
+    }
+
+    /// Adds to a part of a message.
+    pub(super) fn add_text(
+        &mut self,
+        index: Option<u64>,
+        part: u64,
+        part_type: &'static str,
+        text: ItemText,
+    ) -> Result<(), ModelError> {
+        let Some(item) = self.begun_at(index) else {
+            return Ok(());
+        };
+        let (_, part) = item.parts.entry(part).or_insert((part_type, String::new()));
+        text.add_to(part);
+        check_count("parts of a message", item.parts.len())
+    }
+
+    fn begun_at(&mut self, index: Option<u64>) -> Option<&mut BegunItem> {
+        match index {
+            Some(index) => self.begun.get_mut(&index),
+            None => self.begun.values_mut().next_back(),
+        }
+    }
+
+    pub(super) fn complete(
+        &mut self,
+        index: Option<u64>,
+        item: &RawValue,
+    ) -> Result<(), ModelError> {
+        let index = index.unwrap_or(self.complete.len() as u64);
+        self.complete.insert(index, item.get().to_owned());
+        check_count("items", self.complete.len())
+    }
+
+    /// All items in order: the complete ones, those that only the response at the end has, and
+    /// those of which only deltas came.
+    ///
+    /// # Errors
+    /// A call of a complete reply has begun, and its arguments came nowhere. Such a call of a
+    /// truncated reply is left out.
+    pub(super) fn finish(self, response: &Response) -> Result<Vec<String>, ModelError> {
+        let Self {
+            mut complete,
+            begun,
+        } = self;
+        // A server without positions counts only the items that it completes, so the same item may
+        // have another position in the response.
+        let mut ids: BTreeSet<String> = complete.values().flat_map(|item| ids_of(item)).collect();
+        for (index, item) in (0..).zip(&response.output) {
+            let item_ids = ids_of(item.get());
+            if !complete.contains_key(&index) && item_ids.is_disjoint(&ids) {
+                complete.insert(index, item.get().to_owned());
+                ids.extend(item_ids);
+            }
+        }
+        for (index, item) in begun {
+            let item_ids = ids_of(&item.fields.to_json());
+            if complete.contains_key(&index) || !item_ids.is_disjoint(&ids) {
+                continue;
+            }
+            match item.finish() {
+                Ok(Some(item)) => drop(complete.insert(index, item)),
+                Ok(None) => {}
+                Err(error) if response.is_complete() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(complete.into_values().collect())
+    }
+}
+
+impl BegunItem {
+    /// The item as its deltas give it; `None` for an item that a request does not need, such as
+    /// reasoning without its encrypted content.
+    fn finish(mut self) -> Result<Option<String>, ModelError> {
+        match self.fields.text("type").as_deref() {
+            Some("function_call") => {
+                let name = self.fields.text("name").unwrap_or_default();
+                let has_arguments = |text: &String| !text.trim().is_empty();
+                let began_with = self.fields.text("arguments").filter(has_arguments);
+                let arguments = Some(self.arguments).filter(has_arguments).or(began_with);
+                let arguments = arguments.ok_or_else(|| {
+                    failure::cut(format!(
+                        "the arguments of the call of '{name}' did not come"
+                    ))
+                })?;
+                self.fields.set("arguments", raw(&arguments));
+            }
+            Some("message") if !self.parts.is_empty() => {
+                let parts = self
+                    .parts
+                    .into_values()
+                    .map(|(part_type, text)| match part_type {
+                        "refusal" => json!({"type": part_type, "refusal": text}),
+                        _ => json!({"type": part_type, "text": text, "annotations": []}),
+                    });
+                self.fields.set("content", raw(&parts.collect::<Vec<_>>()));
+            }
+            _ => return Ok(None),
+        }
+        if self.fields.get("status").is_some() {
+            self.fields.set("status", raw("completed"));
+        }
+        Ok(Some(self.fields.to_json()))
+    }
+}
+
+/// The ids that an item has: its own, and that of its call.
+fn ids_of(json: &str) -> BTreeSet<String> {
+    let fields: Fields = serde_json::from_str(json).unwrap_or_default();
+    let ids = ["id", "call_id"].map(|name| fields.text(name));
+    ids.into_iter()
+        .flatten()
+        .filter(|id| !id.is_empty())
+        .collect()
+}
+
+fn check_count(what: &str, count: usize) -> Result<(), ModelError> {
+    match count {
+        0..=MAX_ITEMS => Ok(()),
+        _ => Err(malformed(format!(
+            "the reply has more than {MAX_ITEMS} {what}"
+        ))),
+    }
+}
