@@ -208,7 +208,14 @@ impl World {
     /// Feeds the machine and returns how many facts followed.
     fn feed(&mut self, input: Input) -> usize {
         let continued = matches!(input, Input::Signal(Signal::Continue));
-        let reads_again = matches!(&input, Input::Completed { call, result: Completion::Read(_) } if self.read_again.remove(call));
+        let read_again = match &input {
+            Input::Completed {
+                call,
+                result: Completion::Read(_),
+            } => self.read_again.get(call).copied(),
+            _ => None,
+        };
+        let reads_again = read_again.is_some();
         let resumed = matches!(input, Input::Signal(Signal::Resume))
             || (continued && std::mem::take(&mut self.frozen))
             || reads_again;
@@ -262,6 +269,10 @@ impl World {
         }
         self.state = state;
         self.frozen |= resumed && !reads_again && self.state.is_stopped();
+        // A process that is stopped reads once more when it continues.
+        if let Some(call) = read_again.filter(|_| !self.state.is_stopped()) {
+            self.read_again.remove(&call);
+        }
         let begins = |effect: &Effect| {
             !matches!(
                 effect,
@@ -933,6 +944,22 @@ proptest! {
     ) {
         run(if session { Lifetime::Session } else { Lifetime::Task }, reads_apart, steps);
     }
+}
+
+/// A call that is made again after a restart is made once in that life, although the process is
+/// stopped when its read comes back and reads again when it continues.
+#[test]
+fn a_read_that_comes_back_while_the_process_is_stopped_is_made_again() {
+    let steps = [
+        Step::Reply(vec![13], 2),
+        Step::ReadResult(0),
+        Step::Resume,
+        Step::Stop,
+        Step::ReadResult(0),
+        Step::Continue,
+        Step::ReadResult(0),
+    ];
+    run(Lifetime::Task, true, steps.into());
 }
 
 /// The process after `input`, and what it wants done.

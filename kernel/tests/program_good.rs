@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::program_support::compile_files;
 use dormouse_kernel::program::{
-    EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, ServedTools, Variable,
+    CacheTtl, EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, ServedTools, Variable,
 };
+use dormouse_proto::budget::NANOS;
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
@@ -535,7 +536,7 @@ fn a_program_of_the_reference_runs_without_the_tools_that_are_not_here() {
             && program.environment().is_gathered()
             && program.preloads().len() == 1
     );
-    assert!(!program.model().automatic_caching);
+    assert_eq!(program.model().cache_ttl, None);
 }
 
 #[test]
@@ -552,8 +553,8 @@ fn a_model_names_its_server_and_the_variable_of_its_key() {
             .clone();
         assert_eq!((&model.provider, model.provider.word()), (&provider, word));
         assert_eq!(
-            (model.base_url, model.api_key_env, model.automatic_caching),
-            (None, None, true)
+            (model.base_url, model.api_key_env, model.cache_ttl),
+            (None, None, Some(CacheTtl::FiveMinutes))
         );
         let server = "base_url = \"http://localhost:8080/v1\"\napi_key_env = \
              \"THEIR_KEY\"\ndisable_automatic_caching = true\n";
@@ -565,11 +566,11 @@ fn a_model_names_its_server_and_the_variable_of_its_key() {
         let written = (
             model.base_url.as_deref(),
             model.api_key_env.as_deref(),
-            model.automatic_caching,
+            model.cache_ttl,
         );
         assert_eq!(
             written,
-            (Some("http://localhost:8080/v1"), Some("THEIR_KEY"), false)
+            (Some("http://localhost:8080/v1"), Some("THEIR_KEY"), None)
         );
     }
 }
@@ -698,4 +699,54 @@ fn the_configurations_of_the_specification_compile() {
             );
         }
     }
+}
+
+#[test]
+fn a_model_has_headers_and_times_of_its_own() {
+    let model = program(
+        "[model]\nname = \"m\"\nprovider = \"anthropic\"\ntimeout = \"1h\"\nidle_timeout = 90\n\
+         [model.headers]\nanthropic-beta = \"a,b\"\nx-key = \"${GATEWAY_KEY}\"\n",
+    );
+    let choice = model.model();
+    assert_eq!(
+        (choice.timeout_ms, choice.idle_timeout_ms),
+        (Some(3_600_000), Some(90_000))
+    );
+    let names: Vec<_> = choice
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["anthropic-beta", "x-key"]);
+    let needed = format!("{:?}", model.requirements());
+    assert!(needed.contains("GATEWAY_KEY"), "{needed}");
+}
+
+#[test]
+fn writes_to_the_cache_of_an_hour_have_their_own_price() {
+    let prices = "[prices.m]\ninput = 3\noutput = 15\ncache_write = 3.75\ncache_write_1h = 6\n";
+    let priced = |model: &str, rest: &str| {
+        let program = program(&format!(
+            "[model]\nname = \"m\"\nprovider = \"anthropic\"\n{model}{prices}{rest}"
+        ));
+        let ttl = program.model().cache_ttl.unwrap();
+        let price = program.price("m", &BTreeMap::new()).unwrap();
+        (ttl, price.cache_write)
+    };
+    let hour = "[parameters]\ncache_control = { type = \"ephemeral\", ttl = \"1h\" }\n";
+    assert_eq!(priced("", ""), (CacheTtl::FiveMinutes, 15 * NANOS / 4));
+    assert_eq!(
+        priced("cache_ttl = \"1h\"\n", ""),
+        (CacheTtl::OneHour, 6 * NANOS)
+    );
+    assert_eq!(
+        priced("", hour),
+        (CacheTtl::FiveMinutes, 6 * NANOS),
+        "in the provider's words"
+    );
+    let one_price = priced(
+        "cache_ttl = \"1h\"\n",
+        "[prices.n]\ninput = 1\noutput = 1\n",
+    );
+    assert_eq!(one_price.1, 6 * NANOS);
 }

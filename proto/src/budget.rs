@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::CallId;
 use crate::model::Usage;
-use crate::program::{Duration, MOST_NANOS, Money, Reader, Section, Size};
+use crate::program::{CacheTtl, Duration, MOST_NANOS, Money, Reader, Section, Size};
 
 /// One unit of the price table's currency, in nanos. Money is counted in integers.
 pub const NANOS: u64 = 1_000_000_000;
@@ -170,7 +170,7 @@ const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section(
     check = Price::fill_cache_prices,
-    expected = "a table of `input`, `output`, `cache_read` and `cache_write`"
+    expected = "a table of `input`, `output`, `cache_read`, `cache_write` and `cache_write_1h`"
 )]
 pub struct Price {
     /// The price of a million input tokens that are neither read from a cache nor written to one.
@@ -187,6 +187,10 @@ pub struct Price {
     /// `input` if it is not given.
     #[key(with = Money, range = 0..=MOST_NANOS)]
     pub cache_write: u64,
+    /// The price of a million input tokens that are written to the provider's cache of an hour
+    /// (`model.cache_ttl`); the same as `cache_write` if it is not given.
+    #[key(with = Money, range = 0..=MOST_NANOS)]
+    pub cache_write_1h: u64,
 }
 
 impl Price {
@@ -200,6 +204,9 @@ impl Price {
                 *price = self.input;
             }
         }
+        if table.span_of("cache_write_1h").is_none() {
+            self.cache_write_1h = self.cache_write;
+        }
         Some(self)
     }
 
@@ -211,6 +218,19 @@ impl Price {
             output,
             cache_read: input,
             cache_write: input,
+            cache_write_1h: input,
+        }
+    }
+
+    /// The price of a model whose cache is kept this long.
+    #[must_use]
+    pub fn with_cache_ttl(self, ttl: CacheTtl) -> Self {
+        match ttl {
+            CacheTtl::FiveMinutes => self,
+            CacheTtl::OneHour => Self {
+                cache_write: self.cache_write_1h,
+                ..self
+            },
         }
     }
 
@@ -331,6 +351,7 @@ mod tests {
             output: 15 * NANOS,
             cache_read: NANOS / 3,
             cache_write: 0,
+            cache_write_1h: 0,
         };
         let usage = |input_tokens, output_tokens, cache_read_tokens| Usage {
             input_tokens,

@@ -67,7 +67,7 @@ pub use self::limits::{ForkRelease, Limits};
 pub use self::links::Link;
 pub use self::mcp::{McpSection, ServerSelection, ServerTools};
 pub use self::mcp_file::{ServersFileError, parse_servers};
-pub use self::model::{FallbackSection, ModelEntry, ModelSection, Provider};
+pub use self::model::{CacheTtl, FallbackSection, ModelEntry, ModelSection, Provider};
 pub(crate) use self::money::{MOST_NANOS, Money};
 pub use self::nearest::{advice, listed, nearest, shorten, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};

@@ -277,6 +277,30 @@ async fn a_model_that_hangs_ends_the_turn_at_its_deadline() {
 }
 
 #[tokio::test]
+async fn a_program_says_how_long_its_model_may_take() {
+    for (host_ms, program_timeout, is_answered) in [(100, "10s", true), (20_000, "50ms", false)] {
+        let slow = FnModel(|_| async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Ok(says("at last"))
+        });
+        let builder = Kernel::builder()
+            .model("m", slow)
+            .model_attempts(1)
+            .model_deadline(Duration::from_millis(host_ms));
+        let kernel = builder.build().await.unwrap();
+        let toml =
+            format!("[model]\nname = 'm'\nprovider = 'scripted'\ntimeout = '{program_timeout}'\n");
+        let program = kernel.parse(toml).unwrap().program;
+        let process = kernel.start(program).input("go").await.unwrap();
+        let exit = within(process.wait()).await.unwrap();
+        assert_eq!(exit.status == ExitStatus::Done, is_answered, "{exit:?}");
+        if !is_answered {
+            assert!(exit.message.contains("in time"), "{exit:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_model_that_fails_for_a_while_is_asked_again() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();

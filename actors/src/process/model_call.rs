@@ -65,11 +65,17 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
         .model_permits
         .queue(choice.provider.word(), choice.base_url.as_deref());
     let attempts = choice.failures.unwrap_or(context.limits.model_attempts);
+    let deadline = choice
+        .timeout_ms
+        .map_or(context.limits.model_deadline, Duration::from_millis);
     let mut delays = backoff_delays();
     let mut attempt = 1;
     loop {
         let permit = queue.acquire(requester).await;
-        let end = attempt_call(&context, &*model, request.clone(), &deltas).await;
+        let attempt_end = attempt_call(&context, &*model, request.clone(), &deltas);
+        let end = tokio::time::timeout(deadline, attempt_end)
+            .await
+            .unwrap_or_else(|_| Err(deadline_error(deadline)));
         // The queue pauses before the permit is returned, so that no other call gets it in between.
         if let Err(error) = &end {
             pause_if_requested(&queue, error);
@@ -117,13 +123,14 @@ async fn attempt_call(
             context.publish(event);
         }
     };
-    let deadline = context.limits.model_deadline;
-    tokio::time::timeout(deadline, model.call(request, &on_delta))
-        .await
-        .unwrap_or_else(|_| {
-            let message = format!("no reply within {} s", deadline.as_secs());
-            Err(ModelError::new(ModelErrorKind::Deadline, message))
-        })
+    model.call(request, &on_delta).await
+}
+
+fn deadline_error(deadline: Duration) -> ModelError {
+    let message = format!(
+        "no complete reply within {deadline:?}: `timeout` in `[model]` allows a longer time"
+    );
+    ModelError::new(ModelErrorKind::Deadline, message)
 }
 
 fn delta_event(pid: Pid, delta: Delta) -> Option<Event> {

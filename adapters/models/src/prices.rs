@@ -37,13 +37,14 @@ mod tests {
                 output,
                 cache_read,
                 cache_write,
+                cache_write_1h,
             } = *price;
             assert!(
                 0 < input && input <= output && output <= 1_000 * NANOS,
                 "{model}: {price:?}"
             );
             assert!(
-                cache_read <= input && cache_write <= 3 * input,
+                cache_read <= input && cache_write <= cache_write_1h && cache_write_1h <= 3 * input,
                 "{model}: {price:?}"
             );
         }

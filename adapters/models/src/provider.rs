@@ -6,10 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use dormouse_actors::ports::{Host, HostError, Model, Provider, ProviderRequest};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
+use dormouse_proto::program::CacheTtl;
+use dormouse_proto::server::ServerValue;
 
 use crate::wire::{Builder, Caching, Client, Codec, server};
 
@@ -29,7 +32,17 @@ struct ClientKey {
     server: Server,
     /// None: the key of the environment, or no key for a server that the program names.
     key: Option<String>,
+    headers: Vec<Header>,
+    idle_timeout: Option<Duration>,
     caching: Caching,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Header {
+    name: String,
+    value: String,
+    /// Whether a variable of the host is part of the value.
+    is_secret: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -54,14 +67,21 @@ impl<C: Codec> ServerProvider<C> {
             .as_deref()
             .map(|name| variable(host, name))
             .transpose()?;
-        let caching = if model.automatic_caching {
-            Caching::Automatic
-        } else {
-            Caching::Off
+        let caching = match model.cache_ttl {
+            Some(CacheTtl::FiveMinutes) => Caching::Automatic,
+            Some(CacheTtl::OneHour) => Caching::OneHour,
+            None => Caching::Off,
         };
+        let headers = model
+            .headers
+            .iter()
+            .map(|(name, value)| fill_header(host, name, value))
+            .collect::<Result<_, _>>()?;
         Ok(ClientKey {
             server,
             key,
+            headers,
+            idle_timeout: model.idle_timeout_ms.map(Duration::from_millis),
             caching,
         })
     }
@@ -75,6 +95,18 @@ impl<C: Codec> ServerProvider<C> {
             Some(key) => builder.api_key(key),
             None => builder,
         };
+        let builder = match client_key.idle_timeout {
+            Some(timeout) => builder.idle_timeout(timeout),
+            None => builder,
+        };
+        let headers = client_key.headers.iter();
+        let builder = headers.fold(builder, |builder, header| {
+            let (name, value) = (&*header.name, &*header.value);
+            match header.is_secret {
+                true => builder.secret_header(name, value),
+                false => builder.header(name, value),
+            }
+        });
         builder.caching(client_key.caching).build()
     }
 
@@ -121,6 +153,24 @@ fn variable(host: &Arc<dyn Host>, name: &str) -> Result<String, ModelError> {
         let message =
             format!("no API key: the program names the variable {name}, which is not set");
         ModelError::new(ModelErrorKind::Authentication, message)
+    })
+}
+
+fn fill_header(
+    host: &Arc<dyn Host>,
+    name: &str,
+    written: &ServerValue,
+) -> Result<Header, ModelError> {
+    let value = written
+        .filled(|variable| host.variable(variable))
+        .map_err(|why| {
+            let message = format!("the header {name} of the model cannot be filled in: {why}");
+            ModelError::new(ModelErrorKind::Unavailable, message)
+        })?;
+    Ok(Header {
+        name: name.to_owned(),
+        value,
+        is_secret: written.literal().is_none(),
     })
 }
 
@@ -218,6 +268,14 @@ mod tests {
                 "OPENAI_API_KEY is not permitted",
             ),
             ("api_key_env = \"UNSET\"", "UNSET, which is not set"),
+            (
+                "headers = { x-key = \"${OPENAI_API_KEY}\" }",
+                "OPENAI_API_KEY is not permitted",
+            ),
+            (
+                "headers = { x-key = \"${UNSET}\" }",
+                "the environment variable UNSET is not set",
+            ),
         ];
         for (rest, why) in refused {
             let error = client_key(rest, Permitting)
@@ -261,6 +319,10 @@ mod tests {
             model(&format!("{local}\ndisable_automatic_caching = true")),
             3
         );
+        let header = |value: &str| model(&format!("{local}\nheaders = {{ x-beta = \"{value}\" }}"));
+        assert_eq!([header("a"), header("a"), header("b")], [4, 4, 5]);
+        assert_eq!(header("${THEIR_KEY}"), 6);
+        assert_eq!(model(&format!("{local}\nidle_timeout = \"20m\"")), 7);
         assert!(!format!("{provider:?}").contains("theirs"));
     }
 }

@@ -8,6 +8,8 @@ use dormouse_proto::program::{
     ProgramFile, PromptSection, Provider, ToolEntry, advice, shorten,
 };
 
+use dormouse_proto::server::ServerValue;
+
 use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{Checked, LinkTo, ModelChoice};
@@ -101,7 +103,14 @@ fn choose_models(section: ModelSection, compilation: &mut Compilation<'_>) -> Ve
             .and_then(|path| Some(compilation.named_text(&path)?.0)),
         base_url: model.base_url.map(|url| url.value),
         api_key_env: model.api_key_env.map(|name| name.value),
-        automatic_caching: !model.disable_automatic_caching,
+        headers: model
+            .headers
+            .into_iter()
+            .map(|header| (header.name.value, ServerValue::new(header.value)))
+            .collect(),
+        timeout_ms: model.timeout_ms,
+        idle_timeout_ms: model.idle_timeout_ms,
+        cache_ttl: (!model.disable_automatic_caching).then_some(model.cache_ttl),
         failures,
     };
     models.zip(failures).map(choice).collect()

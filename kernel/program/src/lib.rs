@@ -52,8 +52,8 @@ mod servers;
 mod tools;
 
 pub use dormouse_proto::program::{
-    Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named, ProgramBuilder,
-    Provider, ServersFileError, Variable, parse_servers, schema,
+    CacheTtl, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named,
+    ProgramBuilder, Provider, ServersFileError, Variable, parse_servers, schema,
 };
 
 pub use self::bundle::{

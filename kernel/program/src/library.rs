@@ -11,8 +11,10 @@ use dormouse_proto::budget::{Budget, Price};
 use dormouse_proto::command::Command;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::program::{
-    BudgetSection, Demo, DescriptorSection, EnvironmentChoice, Expansion, Limits, Provider, Span,
+    BudgetSection, CacheTtl, Demo, DescriptorSection, EnvironmentChoice, Expansion, Limits,
+    Provider, Span,
 };
+use dormouse_proto::server::ServerValue;
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
@@ -74,8 +76,15 @@ pub struct ModelChoice {
     pub base_url: Option<String>,
     /// The environment variable that holds the key, instead of the provider's own.
     pub api_key_env: Option<String>,
-    /// Whether the provider is asked to cache the conversation.
-    pub automatic_caching: bool,
+    /// Headers that every request to the server carries.
+    pub headers: Vec<(String, ServerValue)>,
+    /// The longest time for one reply, in milliseconds; `None`: the kernel's.
+    pub timeout_ms: Option<u64>,
+    /// The longest time in which the server sends nothing, in milliseconds.
+    pub idle_timeout_ms: Option<u64>,
+    /// How long the provider is asked to keep the cached conversation; `None` if it is not asked to
+    /// cache.
+    pub cache_ttl: Option<CacheTtl>,
     /// The number of successive failures after which the next model is called, if there is one.
     /// `None`: as many as the kernel's number of attempts.
     pub failures: Option<u32>,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_proto::budget::Price;
-use dormouse_proto::program::{Diagnostic, Named, Span, parse_prices};
+use dormouse_proto::program::{CacheTtl, Diagnostic, Named, Span, parse_prices};
 
 use super::compile::Compiled;
 use super::finding::{Finding, ProgramErrors, named_source};
@@ -61,6 +61,18 @@ impl Program {
         lookup(self.prices())
             .or_else(|| lookup(self.first().prices()))
             .or_else(|| lookup(host))
+            .map(|price| price.with_cache_ttl(self.cache_ttl(model)))
+    }
+
+    /// How long the provider keeps what this program's calls of a model cache: as the model says, or
+    /// as `[parameters]` says in the provider's words.
+    fn cache_ttl(&self, model: &str) -> CacheTtl {
+        let mut models = self.models().iter();
+        let choice = models.find(|choice| choice.name == model);
+        match choice.and_then(|choice| choice.cache_ttl) {
+            Some(CacheTtl::OneHour) => CacheTtl::OneHour,
+            _ => CacheTtl::of_parameters(&self.parameters()).unwrap_or_default(),
+        }
     }
 
     /// Checks that every model that this program and its linked programs may call has a price.

@@ -187,9 +187,15 @@ fn model_requirements(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Re
     let address = model.base_url.as_deref().map(parse_address);
     let key = model.api_key_env.clone().map(Resource::Variable);
     let needed_by = NeededBy::Model(model.name.clone());
+    let in_headers = model
+        .headers
+        .iter()
+        .flat_map(|(_, value)| value.variables())
+        .map(Resource::Variable);
     address
         .into_iter()
         .chain(key)
+        .chain(in_headers)
         .map(move |resource| (needed_by.clone(), resource))
 }
 

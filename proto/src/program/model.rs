@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::{At, Diagnostic, Node, Reader, Rules, Section, Value};
+use super::{
+    At, Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, shorten,
+};
 
 const PROVIDERS: [(&str, Provider); 5] = [
     ("anthropic", Provider::Anthropic),
@@ -14,7 +16,27 @@ const PROVIDERS: [(&str, Provider); 5] = [
     ("scripted", Provider::Scripted),
 ];
 /// The keys that are valid only for a model that is called over the network.
-const SERVER_KEYS: [&str; 3] = ["base_url", "api_key_env", "disable_automatic_caching"];
+const SERVER_KEYS: [&str; 6] = [
+    "base_url",
+    "api_key_env",
+    "headers",
+    "idle_timeout",
+    "cache_ttl",
+    "disable_automatic_caching",
+];
+/// The most headers of a model.
+const MOST_HEADERS: usize = 32;
+/// Headers that belong to the transport of a request, in lower case.
+const TRANSPORT_HEADERS: [&str; 8] = [
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "transfer-encoding",
+];
 
 /// The API that serves a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -107,8 +129,45 @@ pub struct ModelEntry {
     /// The environment variable that holds the key, instead of the provider's own. The user has to
     /// permit it.
     pub api_key_env: Option<At<String>>,
+    /// Headers that every request to the server carries, such as `anthropic-beta`. `${NAME}` in a
+    /// value stands for a variable of the host, which the user has to permit, `${NAME:-other}` for
+    /// `other` where it is not set.
+    #[key(max_items = MOST_HEADERS)]
+    pub headers: Vec<Named<String>>,
+    /// The longest time for one reply, however steadily it is streamed, instead of the host's (ten
+    /// minutes, unless the host sets another).
+    #[key(name = "timeout", with = Duration)]
+    pub timeout_ms: Option<u64>,
+    /// The longest time in which the server sends nothing, instead of five minutes.
+    #[key(name = "idle_timeout", with = Duration)]
+    pub idle_timeout_ms: Option<u64>,
+    /// How long the provider keeps what it caches, if its format lets requests say so (Anthropic).
+    /// Writing to the cache of an hour costs more.
+    pub cache_ttl: CacheTtl,
     /// Whether to leave out the request that the provider caches the conversation.
     pub disable_automatic_caching: bool,
+}
+
+/// How long a provider keeps a cached part of a prompt after its last use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Keyword)]
+pub enum CacheTtl {
+    /// Five minutes.
+    #[default]
+    #[word("5m")]
+    FiveMinutes,
+    /// One hour.
+    #[word("1h")]
+    OneHour,
+}
+
+impl CacheTtl {
+    /// The time that `[parameters]` ask for in the provider's words, as
+    /// `cache_control = { type = "ephemeral", ttl = "1h" }`; `None` if they do not.
+    #[must_use]
+    pub fn of_parameters(parameters: &serde_json::Map<String, Json>) -> Option<Self> {
+        let ttl = parameters.get("cache_control")?.get("ttl")?.as_str()?;
+        Self::from_word(ttl)
+    }
 }
 
 /// `[model]` as written.
@@ -174,6 +233,9 @@ impl ModelEntry {
             let help = format!("{example}, never the key");
             table.report(name.error(message, "not such a name").help(help));
         }
+        self.headers
+            .iter()
+            .for_each(|header| check_header(header, table));
         Some(self)
     }
 
@@ -184,6 +246,30 @@ impl ModelEntry {
             Some(_) => {}
         }
     }
+}
+
+/// Reports a header that cannot be sent, or that is not the program's to set.
+fn check_header(header: &Named<String>, table: &mut Reader<'_>) {
+    let name = header.name.value.to_ascii_lowercase();
+    let is_sendable = !name.is_empty()
+        && name
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'));
+    let wrong = if !is_sendable {
+        "is no name of a header: letters, digits, `-`, `_` and `.`"
+    } else if TRANSPORT_HEADERS.contains(&name.as_str()) {
+        "is set by the transport"
+    } else if header.value.chars().any(char::is_control) {
+        "has a value with line breaks or control characters"
+    } else {
+        return;
+    };
+    let message = format!("the header `{}` {wrong}", shorten(&header.name.value));
+    table.report(Diagnostic::error(
+        header.name.span.clone(),
+        message,
+        "this header",
+    ));
 }
 
 /// Reports a key that configures a server, for a provider without a server.

@@ -13,6 +13,7 @@
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
 use dormouse_proto::model::{ModelError, Request};
+use dormouse_proto::program::CacheTtl;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
@@ -45,7 +46,7 @@ pub(super) fn head(
     } else {
         caching
     };
-    let breakpoint = (caching == Caching::Automatic).then(|| Fields::of_type("ephemeral"));
+    let breakpoint = caching.ttl().map(breakpoint);
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
     let mut head = Fields::default().with("model", &*request.model);
     if let Purpose::Reply(delivery) = purpose {
@@ -84,6 +85,15 @@ pub(super) fn head(
     Ok(format!("{open},\"messages\":["))
 }
 
+/// A cache breakpoint. Five minutes are the provider's default.
+fn breakpoint(ttl: CacheTtl) -> Fields {
+    let ttl = match ttl {
+        CacheTtl::FiveMinutes => None,
+        CacheTtl::OneHour => Some("1h"),
+    };
+    Fields::of_type("ephemeral").with_some("ttl", ttl)
+}
+
 pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
     let Purpose::Reply(_) = purpose else {
         return "]}".to_owned();
@@ -118,10 +128,12 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
         return Ok(String::new());
     };
     match first {
-        Element::Answer(fields) | Element::Built(fields) if turn.mark == Mark::Breakpoint => {
-            *fields = std::mem::take(fields).with("cache_control", &Fields::of_type("ephemeral"));
+        Element::Answer(fields) | Element::Built(fields) => {
+            if let Mark::Breakpoint(ttl) = turn.mark {
+                *fields = std::mem::take(fields).with("cache_control", &breakpoint(ttl));
+            }
         }
-        Element::Answer(_) | Element::Built(_) | Element::Original(_) | Element::Thought(_) => {}
+        Element::Original(_) | Element::Thought(_) => {}
     }
     let role = match turn.message.role {
         Role::User => "user",

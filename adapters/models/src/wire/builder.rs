@@ -30,6 +30,15 @@ pub struct Builder<C> {
     connect_timeout: Duration,
     idle_timeout: Option<Duration>,
     reply_cap_bytes: u64,
+    headers: Vec<Header>,
+}
+
+/// A header that every request carries.
+#[derive(Clone)]
+struct Header {
+    name: String,
+    value: String,
+    is_secret: bool,
 }
 
 #[derive(Clone)]
@@ -52,6 +61,7 @@ impl<C: Codec> Default for Builder<C> {
             connect_timeout: CONNECT_TIMEOUT,
             idle_timeout: None,
             reply_cap_bytes: REPLY_CAP_BYTES,
+            headers: Vec::new(),
         }
     }
 }
@@ -148,6 +158,28 @@ impl<C: Codec> Builder<C> {
         }
     }
 
+    /// Adds a header that every request carries, or replaces one that the format sets.
+    #[must_use]
+    pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.with_header(name.into(), value.into(), false)
+    }
+
+    /// As [`header`](Self::header), with a secret value: it is removed from what a server answers,
+    /// and is never sent in clear text to another machine.
+    #[must_use]
+    pub fn secret_header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.with_header(name.into(), value.into(), true)
+    }
+
+    fn with_header(mut self, name: String, value: String, is_secret: bool) -> Self {
+        self.headers.push(Header {
+            name,
+            value,
+            is_secret,
+        });
+        self
+    }
+
     /// Builds the client. It does not connect yet.
     ///
     /// # Errors
@@ -160,7 +192,14 @@ impl<C: Codec> Builder<C> {
             Key::Missing if !dormouse_http::is_local(&url) => return Err(no_key::<C>()),
             Key::Missing | Key::NotNeeded => None,
         };
-        if key.is_some() && dormouse_http::is_unencrypted(&url) {
+        let secret_headers = self.headers.iter().filter(|header| header.is_secret);
+        let secrets: Arc<[String]> = key
+            .iter()
+            .cloned()
+            .chain(secret_headers.map(|header| header.value.clone()))
+            .filter(|secret| !secret.is_empty())
+            .collect();
+        if !secrets.is_empty() && dormouse_http::is_unencrypted(&url) {
             return Err(invalid(
                 "the key would travel in clear text: name an https:// address",
             ));
@@ -170,7 +209,7 @@ impl<C: Codec> Builder<C> {
             Delivery::Whole => WHOLE_IDLE,
         });
         let http = dormouse_http::client(&url)
-            .default_headers(headers::<C>(key.as_deref())?)
+            .default_headers(headers::<C>(key.as_deref(), &self.headers)?)
             .connect_timeout(self.connect_timeout)
             .read_timeout(idle);
         let http = http
@@ -183,11 +222,10 @@ impl<C: Codec> Builder<C> {
             reply_cap_bytes,
             ..
         } = self;
-        let (base, key) = (base.into(), key.map(Arc::from));
         Ok(Client {
             http,
-            base,
-            key,
+            base: base.into(),
+            secrets,
             codec,
             delivery,
             caching,
@@ -248,7 +286,7 @@ fn no_key<C: Codec>() -> ModelError {
     ModelError::new(ModelErrorKind::Authentication, message)
 }
 
-fn headers<C: Codec>(key: Option<&str>) -> Result<HeaderMap, ModelError> {
+fn headers<C: Codec>(key: Option<&str>, others: &[Header]) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
     for (name, value) in C::SERVICE.headers {
         headers.insert(
@@ -267,6 +305,13 @@ fn headers<C: Codec>(key: Option<&str>) -> Result<HeaderMap, ModelError> {
             HeaderValue::from_str(&format!("{}{key}", C::SERVICE.key_scheme)).map_err(unfit)?;
         value.set_sensitive(true);
         headers.insert(HeaderName::from_static(C::SERVICE.key_header), value);
+    }
+    for header in others {
+        let unfit = || invalid(format!("the header {} cannot be sent", header.name));
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| unfit())?;
+        let mut value = HeaderValue::from_str(&header.value).map_err(|_| unfit())?;
+        value.set_sensitive(header.is_secret);
+        headers.insert(name, value);
     }
     Ok(headers)
 }
@@ -332,7 +377,7 @@ mod tests {
             .base_url("http://models.example")
             .without_api_key()
             .build();
-        assert!(open.is_ok_and(|model| model.key.is_none()));
+        assert!(open.is_ok_and(|model| model.secrets.is_empty()));
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub struct Client<C> {
     pub(super) http: reqwest::Client,
     /// The base URL, to which paths are appended, without a `/` at its end.
     pub(super) base: Arc<str>,
-    pub(super) key: Option<Arc<str>>,
+    /// The key and the secret headers, which no error may show.
+    pub(super) secrets: Arc<[String]>,
     pub(super) codec: C,
     pub(super) delivery: Delivery,
     pub(super) caching: Caching,
@@ -63,7 +64,7 @@ impl<C: Codec> Client<C> {
 
     #[cfg(test)]
     pub(crate) fn has_key(&self) -> bool {
-        self.key.is_some()
+        !self.secrets.is_empty()
     }
 
     async fn ask(
@@ -176,11 +177,11 @@ impl<C: Codec> Client<C> {
         decoder.finish()
     }
 
-    /// Removes the key from an error, since a provider may quote it, also if an excerpt ends within
-    /// it.
-    fn without_key(&self, mut error: ModelError) -> ModelError {
-        if let Some(key) = self.key.as_deref().filter(|key| !key.is_empty()) {
-            error.message = without(&error.message, key);
+    /// Removes the secrets from an error, since a provider may quote them, also if an excerpt ends
+    /// within one.
+    fn without_secrets(&self, mut error: ModelError) -> ModelError {
+        for secret in self.secrets.iter() {
+            error.message = without(&error.message, secret);
         }
         error
     }
@@ -195,7 +196,7 @@ impl<C: Codec> Model for Client<C> {
         async move {
             self.ask(&request, deltas)
                 .await
-                .map_err(|error| self.without_key(error))
+                .map_err(|error| self.without_secrets(error))
         }
         .boxed()
     }
@@ -208,7 +209,7 @@ impl<C: Codec> Model for Client<C> {
         async move {
             self.count(&request)
                 .await
-                .map_err(|error| self.without_key(error))
+                .map_err(|error| self.without_secrets(error))
         }
         .boxed()
     }
@@ -219,7 +220,7 @@ impl<C: Clone> Clone for Client<C> {
         let Self {
             http,
             base,
-            key,
+            secrets,
             codec,
             delivery,
             caching,
@@ -229,7 +230,7 @@ impl<C: Clone> Clone for Client<C> {
         Self {
             http: http.clone(),
             base: base.clone(),
-            key: key.clone(),
+            secrets: secrets.clone(),
             codec: codec.clone(),
             delivery: *delivery,
             caching: *caching,

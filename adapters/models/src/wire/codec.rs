@@ -6,6 +6,7 @@ use bytes::Bytes;
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
+use dormouse_proto::program::CacheTtl;
 
 /// How a reply is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +24,32 @@ pub enum Caching {
     /// Caches the constant part of a request, and the conversation so far.
     #[default]
     Automatic,
+    /// As `Automatic`; the provider keeps what it caches for an hour, if its format lets requests
+    /// say so.
+    OneHour,
     /// Requests no caching: for servers that refuse such a request.
     Off,
+}
+
+impl Caching {
+    /// The caching of a request whose parameters may ask for an hour in the provider's words. A
+    /// provider refuses a breakpoint of an hour behind one of five minutes, so all of them are then
+    /// of an hour.
+    pub(super) fn of_request(self, request: &Request) -> Self {
+        match (self, CacheTtl::of_parameters(&request.parameters)) {
+            (Self::Automatic, Some(CacheTtl::OneHour)) => Self::OneHour,
+            _ => self,
+        }
+    }
+
+    /// How long the provider keeps what it caches; `None` if it is not asked to cache.
+    pub(crate) fn ttl(self) -> Option<CacheTtl> {
+        match self {
+            Self::Automatic => Some(CacheTtl::FiveMinutes),
+            Self::OneHour => Some(CacheTtl::OneHour),
+            Self::Off => None,
+        }
+    }
 }
 
 /// The purpose of a request.
@@ -43,7 +68,7 @@ pub enum Mark {
     None,
     /// The messages before it are shared with other processes: its first block is a breakpoint, if
     /// the format has breakpoints.
-    Breakpoint,
+    Breakpoint(CacheTtl),
 }
 
 /// A message, with everything that its encoding may depend on. It depends on nothing else, so it is

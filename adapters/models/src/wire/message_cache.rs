@@ -103,6 +103,7 @@ impl MessageCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_proto::program::CacheTtl;
 
     fn key<'a>(
         message: &'a Arc<Message>,
@@ -129,7 +130,7 @@ mod tests {
             key(&twin, Some(&a), Mark::None),
             key(&b, None, Mark::None),
             key(&b, Some(&twin), Mark::None),
-            key(&b, Some(&a), Mark::Breakpoint),
+            key(&b, Some(&a), Mark::Breakpoint(CacheTtl::FiveMinutes)),
         ]);
         assert_eq!(
             found,

@@ -115,6 +115,7 @@ pub(super) fn assemble<C: Codec>(
     caching: Caching,
     cache: &MessageCache,
 ) -> Result<Body, ModelError> {
+    let caching = caching.of_request(request);
     let head = codec.head(request, purpose, caching)?;
     let mut is_first = head.ends_with('[');
     let mut body = Body::default();
@@ -161,13 +162,9 @@ fn turns<C: Codec>(
 
 fn message_key(request: &Request, at: usize, caching: Caching) -> MessageKey<'_> {
     let mut forks = request.forked_at.iter().take(MAX_FORKS);
-    let follows_shared_part =
-        at > 0 && forks.any(|fork| *fork == at) && caching == Caching::Automatic;
-    let mark = if follows_shared_part {
-        Mark::Breakpoint
-    } else {
-        Mark::None
-    };
+    let follows_shared_part = at > 0 && forks.any(|fork| *fork == at);
+    let ttl = caching.ttl().filter(|_| follows_shared_part);
+    let mark = ttl.map_or(Mark::None, Mark::Breakpoint);
     let before = at.checked_sub(1).map(|before| &request.messages[before]);
     MessageKey {
         message: &request.messages[at],

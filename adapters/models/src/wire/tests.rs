@@ -158,6 +158,50 @@ async fn a_stream_is_read_however_it_is_cut_into_packets() {
 }
 
 #[tokio::test]
+async fn headers_are_sent_and_a_secret_one_is_not_shown() {
+    let quoting =
+        r#"{"error":{"type":"invalid_request_error","message":"no gateway for s3cret-9"}}"#;
+    let (url, served) = serve(
+        answer("400 Bad Request", "application/json", quoting),
+        100_000,
+        Then::Close,
+    )
+    .await;
+    let model = builder(&url)
+        .header("anthropic-beta", "context-management-2025-06-27")
+        .header("Anthropic-Version", "2024-01-01")
+        .secret_header("x-gateway", "s3cret-9")
+        .build()
+        .unwrap();
+    let error = model.call(request(), &|_| ()).await.unwrap_err();
+    assert!(error.message.contains("no gateway for [key]"), "{error}");
+    let asked = served.await.unwrap();
+    for header in [
+        "anthropic-beta: context-management-2025-06-27\r\n",
+        "anthropic-version: 2024-01-01\r\n",
+        "x-gateway: s3cret-9\r\n",
+    ] {
+        assert!(asked.contains(header), "{header} is not in {asked}");
+    }
+    assert!(!asked.contains("2023-06-01"), "{asked}");
+    let far = |builder: Builder<Messages>| {
+        let builder = builder.base_url("http://models.example").without_api_key();
+        builder.build().is_ok()
+    };
+    assert!(far(Anthropic::builder().header("x-plain", "1")));
+    assert!(!far(
+        Anthropic::builder().secret_header("x-gateway", "s3cret-9")
+    ));
+    assert!(
+        Anthropic::builder()
+            .api_key("k")
+            .header("a b", "1")
+            .build()
+            .is_err()
+    );
+}
+
+#[tokio::test]
 async fn a_complete_reply_does_not_wait_for_the_connection_to_end() {
     let (url, _served) = serve(
         answer("200 OK", "text/event-stream", EVENTS),

@@ -108,11 +108,45 @@ fn breakpoints_never_move() {
         body.ends_with(",\"max_tokens\":9}") && body.matches("\"max_tokens\"").count() == 1,
         "{body}"
     );
+    let hour = r#""cache_control":{"type":"ephemeral","ttl":"1h"}"#;
     assert_eq!(
-        body.matches("\"cache_control\"").count(),
-        2,
-        "the program's at the top, ours at the system prompt"
+        (
+            body.matches("\"cache_control\"").count(),
+            body.matches(hour).count()
+        ),
+        (2, 2),
+        "the program's at the top, ours at the system prompt: {body}"
     );
+}
+
+/// The provider refuses a breakpoint of an hour behind one of five minutes.
+#[test]
+fn every_breakpoint_of_a_request_is_kept_equally_long() {
+    let messages = vec![
+        Message::user("go"),
+        message(Role::Assistant, vec![Block::text("so")]),
+        Message::user("child 1"),
+        message(Role::Assistant, vec![Block::text("done")]),
+        Message::user("grandchild 1"),
+    ];
+    let forked = Request {
+        forked_at: vec![2, 4],
+        ..request(messages)
+    };
+    for (caching, expected) in [
+        (
+            Caching::Automatic,
+            r#""cache_control":{"type":"ephemeral"}"#,
+        ),
+        (
+            Caching::OneHour,
+            r#""cache_control":{"type":"ephemeral","ttl":"1h"}"#,
+        ),
+    ] {
+        let body = encode_request(&forked, Delivery::Stream, caching).unwrap();
+        let count = body.matches("\"cache_control\"").count();
+        assert_eq!((count, body.matches(expected).count()), (4, 4), "{body}");
+    }
 }
 
 #[test]
