@@ -23,7 +23,7 @@ pub fn prices() -> BTreeMap<String, Price> {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::budget::NANOS;
+    use dormouse_proto::budget::NANOS_PER_UNIT;
 
     use super::*;
 
@@ -39,7 +39,7 @@ mod tests {
                 cache_write,
             } = *price;
             assert!(
-                0 < input && input <= output && output <= 1_000 * NANOS,
+                0 < input && input <= output && output <= 1_000 * NANOS_PER_UNIT,
                 "{model}: {price:?}"
             );
             assert!(
@@ -47,6 +47,6 @@ mod tests {
                 "{model}: {price:?}"
             );
         }
-        assert_eq!(prices["claude-sonnet-4-5"].output, 15 * NANOS);
+        assert_eq!(prices["claude-sonnet-4-5"].output, 15 * NANOS_PER_UNIT);
     }
 }

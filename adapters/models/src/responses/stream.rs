@@ -1,5 +1,5 @@
-//! Decodes streamed replies. Each item is taken from the event that completes it; deltas only serve
-//! to watch the reply.
+//! Decodes streamed replies of the OpenAI Responses API. Each item of a reply is taken whole from
+//! its event `response.output_item.done`; deltas only serve to watch the reply while it arrives.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ struct StartedItem {
 
 impl Decoder for StreamDecoder {
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        // Some servers end with this word as chat completions do.
+        // Some servers end the stream with this word, as in the Chat Completions API.
         if data.trim() == "[DONE]" {
             return Ok(());
         }
@@ -83,10 +83,12 @@ impl Decoder for StreamDecoder {
                 self.response = Some(response);
             }
             "error" => {
-                let bare = || serde_json::from_str(data).unwrap_or_default();
-                return Err(failure::in_body(&event.error.unwrap_or_else(bare)));
+                // Without a field `error`, the event itself is the error object.
+                let whole_event = || serde_json::from_str(data).unwrap_or_default();
+                return Err(failure::in_body(&event.error.unwrap_or_else(whole_event)));
             }
-            // Parts of items and what goes on at the provider; what is new may come anywhere.
+            // The events for parts of items and for the provider's progress are not needed. Event
+            // types that a provider adds later are ignored too.
             _ => {}
         }
         Ok(())
@@ -107,7 +109,7 @@ impl Decoder for StreamDecoder {
                 self.items.len()
             )));
         };
-        // Some servers send no items by themselves.
+        // Some servers send no events for items, only the items within the response.
         let items = match self.items.is_empty() {
             true => response
                 .output
