@@ -114,7 +114,7 @@ impl Draft {
         self.open_references(text);
         match self.state.phase {
             Phase::Ready {
-                stopped: Some(stop),
+                stop_reason: Some(stop),
             } => self.handle_stop_reason(stop),
             _ => self.start_open_calls(),
         }
