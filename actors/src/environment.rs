@@ -105,7 +105,7 @@ pub(crate) enum StartContextError {
 
 impl From<StartContextError> for StartError {
     fn from(error: StartContextError) -> Self {
-        Self::Unmet(error.to_string())
+        Self::UnmetRequirement(error.to_string())
     }
 }
 

@@ -171,7 +171,7 @@ pub enum ProcessError {
 pub enum StartError {
     /// A tool server or another requirement of the program is not available.
     #[error("the process cannot start: {0}")]
-    Unmet(String),
+    UnmetRequirement(String),
     /// The program has a cost limit, and the price of a model is not known.
     #[error("{0}")]
     Unpriced(#[from] Unpriced),

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use dormouse_kernel::program::{Program, ServerChoice};
+use dormouse_kernel::program::{EnabledServer, Program};
 use dormouse_proto::server::OfferedTool;
 use futures_util::future::{FutureExt, join_all};
 
@@ -19,18 +19,18 @@ pub(crate) async fn list_offers(
     context: &KernelContext,
     program: &Program,
 ) -> Result<Vec<OfferedTool>, StartContextError> {
-    let queries = program.servers().iter().map(|choice| async move {
-        match query_server(context, choice).await {
-            Err(why) if choice.server.optional => {
+    let queries = program.servers().iter().map(|enabled| async move {
+        match query_server(context, enabled).await {
+            Err(why) if enabled.server.optional => {
                 tracing::warn!(
                     program = program.name(),
-                    server = &*choice.server.name,
+                    server = &*enabled.server.name,
                     "not reached: {why}"
                 );
                 Ok(Vec::new())
             }
             Err(error) => Err(StartContextError::Server {
-                name: choice.server.name.clone(),
+                name: enabled.server.name.clone(),
                 error,
             }),
             Ok(offers) => Ok(offers),
@@ -42,13 +42,13 @@ pub(crate) async fn list_offers(
 
 async fn query_server(
     context: &KernelContext,
-    choice: &ServerChoice,
+    enabled: &EnabledServer,
 ) -> Result<Vec<OfferedTool>, ToolError> {
     let Some(servers) = &context.servers else {
         return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };
     // A panic in the adapter counts as a server that cannot be reached.
-    let query = AssertUnwindSafe(async { servers.offers(&context.host, &choice.server).await });
+    let query = AssertUnwindSafe(async { servers.offers(&context.host, &enabled.server).await });
     query
         .catch_unwind()
         .await

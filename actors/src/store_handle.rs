@@ -57,7 +57,8 @@ pub(crate) struct StoreSlot {
 }
 
 /// Contents that could not be read, with the reason, for
-/// [`Kernel::unreadable`](crate::handle::Kernel::unreadable). Each reader also got the error.
+/// [`Kernel::unreadable`](crate::handle::Kernel::unreadable). Whoever read such a content also got
+/// the error.
 #[derive(Default)]
 struct UnreadableContents(Mutex<BTreeMap<ContentHash, String>>);
 
@@ -120,7 +121,7 @@ impl StoreSlot {
             .collect()
     }
 
-    /// A store handle, while the kernel runs on a store.
+    /// A store handle; `None` after the shutdown, or for a kernel without a store.
     pub(crate) fn handle(&self) -> Option<StoreHandle> {
         self.handle
             .lock()

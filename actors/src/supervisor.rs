@@ -1,8 +1,8 @@
 //! The supervisor actor: owns the process table, creates processes, routes messages, and restarts
 //! processes that fault.
 //!
-//! It never waits for a process and never reads the disk. Long operations run in tasks or on
-//! blocking threads, and their results come back as messages.
+//! The supervisor never waits for a process and never reads the disk. Long operations run in tasks
+//! or on blocking threads, and their results come back as messages.
 
 mod birth;
 mod branch;
@@ -89,9 +89,9 @@ pub(crate) struct Supervisor {
     /// How many messages were routed so far; makes the request ids of messages unique.
     messages_routed: u64,
     recovery_queue: RecoveryQueue,
-    /// The roots of held trees: messages from other trees are refused
-    /// ([`Kernel::hold`](crate::handle::Kernel::hold)).
-    held_trees: BTreeSet<Pid>,
+    /// The roots of isolated trees: messages from other trees are refused
+    /// ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
+    isolated_trees: BTreeSet<Pid>,
 }
 
 impl Actor for SupervisorActor {
@@ -113,7 +113,7 @@ impl Actor for SupervisorActor {
             delayed_starts: BTreeMap::new(),
             messages_routed: 0,
             recovery_queue: RecoveryQueue::default(),
-            held_trees: BTreeSet::new(),
+            isolated_trees: BTreeSet::new(),
         })
     }
 

@@ -13,7 +13,7 @@ use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
 use crate::process_position::ProcessPosition;
-use crate::process_trees::{Trees, hold_others};
+use crate::process_trees::{Trees, isolate_others};
 use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::run_to_end;
 use crate::stop_signals::StopSignals;
@@ -116,7 +116,7 @@ async fn run_branch(
         .await?;
     let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(how.flags.json));
     let stop = StopSignals::listen()?;
-    hold_others(&kernel, &[]).await?;
+    isolate_others(&kernel, &[]).await?;
     // The branch starts stopped, so that its process gets the input before it continues.
     let process = branch(&kernel).stopped().await?;
     if let Some(input) = how.input {

@@ -20,7 +20,7 @@ use crate::kernel_setup::{KernelSetup, open_folder_read_only, require_store};
 use crate::models::Models;
 use crate::permissions::Permissions;
 use crate::process_position::ProcessPosition;
-use crate::process_trees::hold_others;
+use crate::process_trees::isolate_others;
 use crate::requirements::{compile_exported, warn_of_missing_permissions};
 use crate::run_to_end::run_to_end;
 use crate::stop_signals::StopSignals;
@@ -185,7 +185,7 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     // A program that does not compile needs no warning here: the import refuses it, and says why.
     let programs = compile_exported(programs, &manifest.programs).unwrap_or_default();
     warn_of_missing_permissions(&kernel, &programs);
-    hold_others(&kernel, &[]).await?;
+    isolate_others(&kernel, &[]).await?;
     let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.json));
     let stop = StopSignals::listen()?;
     let Imported { process, pids, .. } = kernel.import(file).await?;

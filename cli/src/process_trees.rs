@@ -1,7 +1,7 @@
 //! The process trees of a store, and the choice of the trees that a command runs.
 //!
-//! A command that runs processes holds every tree that it was not asked to run ([`hold_others`]):
-//! the permissions on its command line are meant for the chosen trees only.
+//! A command that runs processes isolates every tree that it was not asked to run
+//! ([`isolate_others`]): the permissions on its command line are meant for the chosen trees only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,12 +157,13 @@ impl Trees {
     }
 }
 
-/// Holds every tree except these: a message from a running tree does not wake a held one.
-pub(crate) async fn hold_others(kernel: &Kernel, roots: &[Pid]) -> Result<(), Failure> {
+/// Isolates every tree except these: a message from a running tree does not wake a process of an
+/// isolated one.
+pub(crate) async fn isolate_others(kernel: &Kernel, roots: &[Pid]) -> Result<(), Failure> {
     let processes = kernel.processes().await?.into_iter();
     let others =
         processes.filter(|info| info.row.parent.is_none() && !roots.contains(&info.row.pid));
-    Ok(kernel.hold(others.map(|info| info.row.pid))?)
+    Ok(kernel.isolate(others.map(|info| info.row.pid))?)
 }
 
 fn describe(info: &ProcessInfo) -> String {

@@ -17,7 +17,7 @@ use crate::event_printer::EventPrinter;
 use crate::failure::Failure;
 use crate::kernel_setup::KernelSetup;
 use crate::process_table::{is_acknowledged_loss, is_loss};
-use crate::process_trees::{Trees, hold_others};
+use crate::process_trees::{Trees, isolate_others};
 use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::run_to_end;
 use crate::stop_signals::StopSignals;
@@ -80,7 +80,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
         pids => trees.roots_of(pids)?,
     };
     let Resumable { chosen, loss } = leave_out_lost(&kernel, &trees, chosen).await?;
-    hold_others(&kernel, &chosen).await?;
+    isolate_others(&kernel, &chosen).await?;
     let living_roots: Vec<Pid> = chosen
         .iter()
         .copied()

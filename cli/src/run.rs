@@ -14,7 +14,7 @@ use crate::args::RunFlags;
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
-use crate::process_trees::hold_others;
+use crate::process_trees::isolate_others;
 use crate::requirements::warn_of_missing_permissions;
 use crate::run_to_end::run_to_end;
 use crate::stop_signals::StopSignals;
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
     let stop = StopSignals::listen()?;
     warn_of_missing_permissions(&kernel, [&program]);
-    hold_others(&kernel, &[]).await?;
+    isolate_others(&kernel, &[]).await?;
     let process = start.await?;
     run_to_end(kernel, vec![process], events, stop, args.store.as_deref()).await
 }

@@ -503,7 +503,7 @@ fn every_element_is_as_it_was() {
             pending_temp_file()
                 .refused(&TempFileError::Stale {
                     id: TEMP,
-                    asked: 1,
+                    given: 1,
                     current: 2,
                 })
                 .text

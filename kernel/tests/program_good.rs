@@ -6,7 +6,7 @@ use crate::program_support::compile_files;
 use dormouse_kernel::program::{
     CacheTtl, EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, ServedTools, Variable,
 };
-use dormouse_proto::budget::NANOS;
+use dormouse_proto::budget::NANOS_PER_UNIT;
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
@@ -734,19 +734,22 @@ fn writes_to_the_cache_of_an_hour_have_their_own_price() {
         (ttl, price.cache_write)
     };
     let hour = "[parameters]\ncache_control = { type = \"ephemeral\", ttl = \"1h\" }\n";
-    assert_eq!(priced("", ""), (CacheTtl::FiveMinutes, 15 * NANOS / 4));
+    assert_eq!(
+        priced("", ""),
+        (CacheTtl::FiveMinutes, 15 * NANOS_PER_UNIT / 4)
+    );
     assert_eq!(
         priced("cache_ttl = \"1h\"\n", ""),
-        (CacheTtl::OneHour, 6 * NANOS)
+        (CacheTtl::OneHour, 6 * NANOS_PER_UNIT)
     );
     assert_eq!(
         priced("", hour),
-        (CacheTtl::FiveMinutes, 6 * NANOS),
+        (CacheTtl::FiveMinutes, 6 * NANOS_PER_UNIT),
         "in the provider's words"
     );
     let one_price = priced(
         "cache_ttl = \"1h\"\n",
         "[prices.n]\ninput = 1\noutput = 1\n",
     );
-    assert_eq!(one_price.1, 6 * NANOS);
+    assert_eq!(one_price.1, 6 * NANOS_PER_UNIT);
 }

@@ -10,8 +10,8 @@ use crate::id::CallId;
 use crate::model::Usage;
 use crate::program::{CacheTtl, Duration, MOST_NANOS, Money, Reader, Section, Size};
 
-/// One unit of the price table's currency, in nanos. Money is counted in integers.
-pub const NANOS: u64 = 1_000_000_000;
+/// One unit of the price table's currency, in billionths ("nanos"). Money is counted in integers.
+pub const NANOS_PER_UNIT: u64 = 1_000_000_000;
 
 /// A limited quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub enum Amount {
     InputTokens,
     /// Output tokens.
     OutputTokens,
-    /// Money, in [`NANOS`] of the price table's currency.
+    /// Money, in nanos of the price table's currency ([`NANOS_PER_UNIT`]).
     Cost,
     /// Milliseconds since the process was born.
     WallTime,
@@ -82,8 +82,8 @@ impl Amount {
 /// Formats money as a decimal without trailing zeros: `2.5`.
 #[must_use]
 pub fn money(nanos: u64) -> String {
-    let whole = nanos / NANOS;
-    let rest = nanos % NANOS;
+    let whole = nanos / NANOS_PER_UNIT;
+    let rest = nanos % NANOS_PER_UNIT;
     if rest == 0 {
         return whole.to_string();
     }
@@ -165,8 +165,8 @@ impl Budget {
 /// The help of the error for a missing price.
 const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`, `output = 15.0`";
 
-/// The price of a model, from the table `[prices]`: [`NANOS`] of a currency for a million tokens of
-/// each kind.
+/// The price of a model, from the table `[prices]`: nanos of a currency ([`NANOS_PER_UNIT`]) for a
+/// million tokens of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
 #[section(
     check = Price::fill_cache_prices,
@@ -210,7 +210,7 @@ impl Price {
         Some(self)
     }
 
-    /// The price of a model that has no cache: input and output, in [`NANOS`] for a million tokens.
+    /// The price of a model that has no cache: input and output, in nanos for a million tokens.
     #[must_use]
     pub fn new(input: u64, output: u64) -> Self {
         Self {
@@ -336,7 +336,7 @@ mod tests {
             (0, "0"),
             (1, "0.000000001"),
             (2_500_000_000, "2.5"),
-            (NANOS, "1"),
+            (NANOS_PER_UNIT, "1"),
             (u64::MAX, "18446744073.709551615"),
         ];
         for (nanos, text) in cases {
@@ -347,9 +347,9 @@ mod tests {
     #[test]
     fn a_call_costs_what_its_tokens_do_rounded_up() {
         let price = Price {
-            input: 3 * NANOS,
-            output: 15 * NANOS,
-            cache_read: NANOS / 3,
+            input: 3 * NANOS_PER_UNIT,
+            output: 15 * NANOS_PER_UNIT,
+            cache_read: NANOS_PER_UNIT / 3,
             cache_write: 0,
             cache_write_1h: 0,
         };
@@ -362,7 +362,7 @@ mod tests {
             cost_nanos: 0,
         };
         let cases = [
-            ((1_000_000, 0, 0), 3 * NANOS),
+            ((1_000_000, 0, 0), 3 * NANOS_PER_UNIT),
             ((1, 1, 0), 18_000),
             ((0, 0, 1), 334),
             ((0, 0, 0), 0),

@@ -81,7 +81,7 @@ pub enum Phase {
     /// Waiting for nothing: next, the model is called or the turn ends.
     Ready {
         /// Stop reason of the last reply; `None` after input or tool results.
-        stopped: Option<StopReason>,
+        stop_reason: Option<StopReason>,
     },
     /// The process has ended.
     Ended {

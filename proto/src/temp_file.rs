@@ -236,7 +236,7 @@ pub enum TempFileError {
     },
     /// The given version is outdated.
     #[error(
-        "{id} is at version {current}, and version {asked} was given: it is not what you read. \
+        "{id} is at version {current}, and version {given} was given: it is not what you read. \
          Nothing was changed. Read it again with read_temp_file, merge, then try again with \
          version={current}."
     )]
@@ -244,7 +244,7 @@ pub enum TempFileError {
         /// Id of the file.
         id: TempId,
         /// Given version.
-        asked: u64,
+        given: u64,
         /// Newest version.
         current: u64,
     },
@@ -286,9 +286,9 @@ fn format_newest(known: &[TempId]) -> String {
 }
 
 impl TempFileError {
-    /// The error as a descriptor tool error; `asked` is the file as the model named it.
+    /// The error as a descriptor tool error; `requested_file` is the file as the model named it.
     #[must_use]
-    pub fn fd_error(&self, asked: Option<&str>) -> FdError {
+    pub fn fd_error(&self, requested_file: Option<&str>) -> FdError {
         let kind = match self {
             Self::NotFound { .. } | Self::Deleted { .. } => FdErrorKind::NotFound,
             Self::Stale { .. } => FdErrorKind::StaleVersion,
@@ -298,7 +298,7 @@ impl TempFileError {
         };
         FdError {
             kind,
-            fd: asked.map(str::to_owned),
+            fd: requested_file.map(str::to_owned),
             message: self.to_string(),
         }
     }
@@ -372,7 +372,7 @@ mod tests {
             (
                 TempFileError::Stale {
                     id: TempId(1),
-                    asked: 2,
+                    given: 2,
                     current: 5,
                 },
                 "stale_version",

@@ -811,7 +811,7 @@ async fn a_tree_that_is_kept_held_is_woken_by_the_host_and_by_no_other_tree() {
             .unwrap()
             .status
     };
-    kernel.hold([Pid(1), Pid(4)]).unwrap();
+    kernel.isolate([Pid(1), Pid(4)]).unwrap();
     let sender = kernel.resume(Pid(2)).await.unwrap();
     let refused = send(&sender, "inbox", "wake up").await;
     assert!(

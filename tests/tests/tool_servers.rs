@@ -177,7 +177,8 @@ async fn a_server_that_cannot_be_reached_ends_the_birth_unless_it_is_optional() 
         .unwrap_err();
     let expected = "the process cannot start: the tool server `s` cannot be used: nobody listens";
     assert!(
-        matches!(&error, KernelError::Start(StartError::Unmet(_))) && error.to_string() == expected,
+        matches!(&error, KernelError::Start(StartError::UnmetRequirement(_)))
+            && error.to_string() == expected,
         "{error}"
     );
     let optional = program(&kernel, &format!("{USES}optional = true\n"));

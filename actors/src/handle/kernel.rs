@@ -148,16 +148,16 @@ impl Kernel {
     }
 
     /// Descriptions of the process records that the store had lost when the kernel was opened;
-    /// empty if the store is complete. If it is not, a process that may have created a child among
-    /// the lost ones does not continue, because the child would be created again.
+    /// empty if the store is complete. A process that may be the parent of a lost process does not
+    /// continue, because it would create the child again.
     #[must_use]
     pub fn lost(&self) -> &[String] {
         &self.context.lost
     }
 
-    /// Losses that a repair of the store has acknowledged, in addition to [`lost`](Self::lost).
-    /// They need not be reported again, but have the same effect: a process that may have created a
-    /// lost child does not continue.
+    /// Losses that a repair of the store has acknowledged, in addition to [`lost`](Self::lost). The
+    /// user knows of these losses, but they have the same effect: a process that may be the parent
+    /// of a lost process does not continue.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
         &self.context.acknowledged
@@ -228,20 +228,20 @@ impl Kernel {
         Ok(resumed)
     }
 
-    /// Holds the trees with these roots: a message to one of their processes from another tree is
-    /// refused and wakes no process. A tree is released when one of its processes is
-    /// [resumed](Self::resume) or gets input from the host. Use it to run some trees of a store
-    /// under permissions that the others must not get.
+    /// Isolates the trees with these roots: a message to one of their processes from another tree
+    /// is refused and wakes no process. The isolation of a tree ends when one of its processes is
+    /// [resumed](Self::resume) or gets input from the host. An embedder isolates trees in order to
+    /// run the other trees of a store under permissions that the isolated ones must not get.
     ///
     /// # Errors
     /// [`KernelError::Closed`].
-    pub fn hold(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
+    pub fn isolate(&self, roots: impl IntoIterator<Item = Pid>) -> Result<(), KernelError> {
         let roots = roots.into_iter().collect();
-        self.cast(TreeMessage::Hold { roots })
+        self.cast(TreeMessage::Isolate { roots })
     }
 
     /// Reads the state of a process after its last durable fact, with its descriptors, from its
-    /// journal. Use it for processes that do not run.
+    /// journal. Meant for processes that do not run.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),

@@ -208,8 +208,8 @@ impl Process {
     /// reports the old and the new position; a `goto_error` of type `unknown_position`,
     /// `current_position` or `future_position` reports that nothing was changed.
     ///
-    /// The position of a reply with tool calls stands for the message with their answers. With the
-    /// tool `goto`, the model does the same.
+    /// If the message at `position` is a reply with tool calls, the message with the results of
+    /// these calls stays too. A model does the same with the tool `goto`.
     ///
     /// # Errors
     /// [`ProcessError::Busy`](crate::ProcessError::Busy),
@@ -284,8 +284,8 @@ impl Process {
     }
 
     /// Waits until `condition` holds for the view, and returns that view: `wait_for(View::is_idle)`
-    /// waits for the end of the turns of a session. A hibernated process wakes, unless this handle
-    /// knows the view before the hibernation and the condition holds for it.
+    /// waits for the end of the turns of a session. A hibernated process wakes, unless the
+    /// condition holds for the last view before the hibernation and this handle existed then.
     ///
     /// # Errors
     /// [`KernelError::Closed`] if the kernel shuts down first.
@@ -316,7 +316,7 @@ impl Process {
     /// Nothing is journalled; the cost is that of the request to the provider.
     ///
     /// # Errors
-    /// [`KernelError::Model`] if its model cannot be reached,
+    /// [`KernelError::Model`] if the model cannot be reached,
     /// [`StoreFailure::Load`](crate::StoreFailure::Load), [`KernelError::Closed`].
     pub async fn count_tokens(&self) -> Result<TokenCount, KernelError> {
         let (reply, copy) = oneshot::channel();
@@ -353,7 +353,8 @@ impl Process {
         Ok(counting.await.map_err(deadline_error)??)
     }
 
-    /// The subscriptions to its view and its exit, which outlive its actor.
+    /// The subscriptions to the view and the exit of the process. They outlive the actor of the
+    /// process.
     pub(super) fn subscriptions(
         &self,
     ) -> (
@@ -418,8 +419,8 @@ impl Process {
         answered.await.map_err(|_| self.unanswered_error())
     }
 
-    /// The error for a request that was dropped without an answer: the process ended first, which
-    /// its view shows by then, or it stopped.
+    /// The error for a request that was dropped without an answer. The view shows whether the
+    /// process has ended; otherwise its actor stopped.
     pub(super) fn unanswered_error(&self) -> KernelError {
         match self.view.borrow().as_ref().map(|view| &view.phase) {
             Some(Phase::Ended { .. }) => KernelError::Process(ProcessError::Ended(self.pid)),

@@ -57,7 +57,7 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// The server is not permitted, or cannot be started. The text shows no value of the
     /// declaration.
-    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
+    fn start_server(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         Err(HostError::Unsupported(format!(
             "this kernel's host starts no tool servers, and so not `{}`.",
             server.program
@@ -96,8 +96,8 @@ pub trait Host: Send + Sync + 'static {
     }
 
     /// Checks whether a program may be started by [`command`](Self::command) or
-    /// [`serve`](Self::serve). Called before a process is created, to inform the user; nothing is
-    /// started. The default permits all.
+    /// [`start_server`](Self::start_server). Called before a process is created, to inform the
+    /// user; nothing is started. The default permits all.
     ///
     /// # Errors
     /// The program is not permitted, or does not exist.

@@ -49,8 +49,9 @@ impl From<ToolError> for String {
     }
 }
 
-/// The output of a tool, limited so that an endless tool cannot exhaust memory. Output up to the
-/// first limit is kept; output up to the second limit is accepted and counted.
+/// The output of a tool, limited so that an endless tool cannot exhaust memory. Output up to
+/// `keep_bytes` is kept; output up to `cap_bytes` is accepted, and what is not kept is counted;
+/// output beyond `cap_bytes` is refused and ends the call.
 #[derive(Clone)]
 pub struct OutputSink {
     shared: Arc<Shared>,
@@ -74,7 +75,7 @@ struct SinkState {
     bytes: u64,
 }
 
-/// The output cap is reached: earlier output is kept, further output is dropped.
+/// The output cap is reached: further output is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the output cap of the tool is reached")]
 pub struct OutputFull;
@@ -171,18 +172,19 @@ impl OutputSink {
         Err(OutputFull)
     }
 
-    /// Whether output was dropped. A tool may end without noticing it.
+    /// Whether output was refused because of the cap. A tool may end without noticing it.
     #[must_use]
     pub fn has_overflowed(&self) -> bool {
         self.shared.overflowed.load(Ordering::Acquire)
     }
 
-    /// Resolves once output was dropped.
+    /// Resolves once output was refused because of the cap.
     pub async fn wait_until_full(&self) {
         self.shared.full.notified().await;
     }
 
-    /// Removes and returns the kept output, and the number of bytes that were dropped.
+    /// Removes and returns the kept output, with the number of bytes that were accepted but not
+    /// kept. Refused bytes are not counted.
     #[must_use]
     pub fn take(&self) -> CappedBytes {
         let mut state = self

@@ -1,12 +1,13 @@
 //! The signal that a process has produced its first output: the first part of a reply, a whole
-//! reply, or its end.
+//! reply, or its end. The siblings of a forked process wait for this signal, so that their requests
+//! find the prompt cache of the provider filled (`supervisor/fork_release.rs`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Notifies once. Dropping the last clone closes the channel, so that a process that ends, faults
-/// or is killed keeps no sibling waiting.
+/// Notifies the receiver once. Dropping the last clone closes the channel, so that no sibling waits
+/// for a process that ends, faults or is killed.
 #[derive(Clone, Debug)]
 pub(crate) struct StartedSignal(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 
@@ -20,7 +21,7 @@ impl StartedSignal {
 
     pub(crate) fn notify(&self) {
         if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The receiver stops waiting after a timeout.
+            // The receiver is dropped if its timeout has expired.
             let _ = sender.send(());
         }
     }

@@ -1,10 +1,10 @@
-//! Translation between pids and the local ids of restored trees.
+//! Translation between pids and the local ids of branched and imported trees.
 //!
 //! The conversation of a branched or imported process contains the pids of the processes that it
 //! was made from: children, senders, mail, and text that its model has read. None of that is
 //! rewritten. Instead, this module translates at the boundary: an id that leaves a process is
 //! resolved to a pid, and a pid that enters a process is replaced by the local id that the process
-//! knows.
+//! knows. The field `restored` of a process row holds the local id of such a process.
 //!
 //! An id is first looked up among the members of the same tree. The mapping is derived from the
 //! rows of the process table, so it is durable without a record of its own. A process that was
@@ -26,7 +26,7 @@ use crate::process::Delivery;
 /// A pid that no process has; pids start at 1.
 const NO_PROCESS: Pid = Pid(0);
 
-/// The local ids of restored trees that differ from pids, by the root of the tree.
+/// The local ids in branched and imported trees, by the root of the tree.
 #[derive(Debug, Default)]
 pub(crate) struct LocalIds {
     /// Root of the tree and local id, to pid.
@@ -68,10 +68,10 @@ impl LocalIds {
 }
 
 impl Supervisor {
-    /// The pid of the process that `reader` knows by `id`, or [`NO_PROCESS`]. A copy resolves an id
-    /// like the process that it was copied from. Costs the depth of its tree.
-    pub(super) fn resolve(&self, reader: Pid, id: Pid) -> Pid {
-        let mut root = self.table.root(reader);
+    /// The pid of the process that `observer` knows by `id`, or [`NO_PROCESS`]. A copy resolves an
+    /// id like the process that it was copied from. Costs the depth of its tree.
+    pub(super) fn resolve(&self, observer: Pid, id: Pid) -> Pid {
+        let mut root = self.table.root(observer);
         loop {
             if let Some(pid) = self.local_ids.resolve(root, id) {
                 return pid;
@@ -83,13 +83,13 @@ impl Supervisor {
         }
     }
 
-    /// The id by which `reader` knows `pid`; `None` if `reader` knows another process by that id.
-    /// Costs the depth of both trees.
-    pub(super) fn local_id_for(&self, reader: Pid, pid: Pid) -> Option<Pid> {
-        if self.table.root(reader) == self.table.root(pid) {
+    /// The id by which `observer` knows `pid`; `None` if `observer` knows another process by that
+    /// id. Costs the depth of both trees.
+    pub(super) fn local_id_for(&self, observer: Pid, pid: Pid) -> Option<Pid> {
+        if self.table.root(observer) == self.table.root(pid) {
             return Some(self.local_id(pid));
         }
-        (self.resolve(reader, pid) == pid).then_some(pid)
+        (self.resolve(observer, pid) == pid).then_some(pid)
     }
 
     /// The id of a process within its tree.
@@ -97,21 +97,21 @@ impl Supervisor {
         self.table.row(pid).map_or(pid, |row| row.local_id())
     }
 
-    /// Replaces the pids of a list entry by the ids that `reader` knows; `None` if `reader` cannot
-    /// name the process.
+    /// Replaces the pids of an entry in a list of processes by the ids that `observer` knows;
+    /// `None` if `observer` cannot name the process.
     pub(super) fn with_local_ids(
         &self,
-        reader: Pid,
-        neighbour: ReachableProcess,
+        observer: Pid,
+        process: ReachableProcess,
     ) -> Option<ReachableProcess> {
-        let pid = self.local_id_for(reader, neighbour.pid)?;
-        let parent = neighbour
+        let pid = self.local_id_for(observer, process.pid)?;
+        let parent = process
             .parent
-            .and_then(|parent| self.local_id_for(reader, parent));
+            .and_then(|parent| self.local_id_for(observer, parent));
         Some(ReachableProcess {
             pid,
             parent,
-            ..neighbour
+            ..process
         })
     }
 

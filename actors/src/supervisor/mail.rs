@@ -73,9 +73,10 @@ impl Supervisor {
         self.deliver(pid, Delivery::internal(input));
     }
 
-    /// Ends the hold of a tree, because the host resumed one of its processes or sent it an input.
+    /// Ends the isolation of a tree, because the host resumed one of its processes or sent it an
+    /// input.
     pub(super) fn release_tree(&mut self, pid: Pid) {
-        self.held_trees.remove(&self.table.root(pid));
+        self.isolated_trees.remove(&self.table.root(pid));
     }
 
     fn route_message(&mut self, request: SendRequest) {
@@ -154,7 +155,7 @@ impl Supervisor {
             self.table
                 .resolve_receiver(from, to, resolve, self.context.limits.reach)?;
         let root = self.table.root(to);
-        if ended.is_none() && self.held_trees.contains(&root) && self.table.root(from) != root {
+        if ended.is_none() && self.isolated_trees.contains(&root) && self.table.root(from) != root {
             return Err(format!(
                 "Process {to} does not run: the user has not resumed it. Nothing was sent."
             )

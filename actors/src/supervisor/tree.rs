@@ -40,8 +40,8 @@ pub(crate) enum TreeMessage {
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls except these.
     KeepChildren { parent: Pid, calls: Vec<CallId> },
-    /// Hold the trees with these roots: messages from other trees are refused.
-    Hold { roots: Vec<Pid> },
+    /// Isolate the trees with these roots: messages from other trees are refused.
+    Isolate { roots: Vec<Pid> },
 }
 
 impl Supervisor {
@@ -67,7 +67,7 @@ impl Supervisor {
             TreeMessage::KeepChildren { parent, calls } => {
                 self.kill_children_of_other_calls(parent, &calls)
             }
-            TreeMessage::Hold { roots } => self.held_trees.extend(roots),
+            TreeMessage::Isolate { roots } => self.isolated_trees.extend(roots),
         }
     }
 

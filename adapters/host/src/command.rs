@@ -39,7 +39,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use self::arguments::Arguments;
 use self::launcher::LaunchRequest;
 pub(crate) use self::launcher::Launcher;
-pub(crate) use self::tool_server::serve;
+pub(crate) use self::tool_server::start_server;
 
 /// Prevents other processes of the same user from inspecting this process: its memory, its open
 /// files, and its environment, which may hold keys. The program `dormouse` calls this at its start.

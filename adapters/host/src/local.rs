@@ -11,7 +11,7 @@ use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
 use dormouse_proto::server::ServerCommand;
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::command::{CommandTool, Launcher, serve};
+use crate::command::{CommandTool, Launcher, start_server};
 use crate::files::Files;
 use crate::permissions::Permissions;
 use crate::sealed::Sealed;
@@ -81,14 +81,14 @@ impl Host for LocalHost {
         ))
     }
 
-    fn serve(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
+    fn start_server(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
         let filled = server.env.iter().map(|(name, value)| {
             let value = value
                 .filled(|variable| self.variable(variable))
                 .map_err(|why| HostError::Refused(format!("{name}: {why}")))?;
             Ok((name.clone(), value))
         });
-        serve(
+        start_server(
             &self.launcher,
             server,
             self.permissions.environment_of_servers(),

@@ -1,10 +1,10 @@
 //! Bounds the number of connections, and chooses which one is evicted for a new one.
 //!
-//! Opening a connection costs a client nothing, so an open connection proves nothing. When all
-//! slots are taken, a new connection evicts one that is not being served: first the oldest one that
-//! has not sent a complete request that was admitted, then the one that has been idle longest.
-//! A connection is never evicted while its request is being answered, so an open event stream keeps
-//! its slot. A client that only holds connections open therefore delays no other client.
+//! A client can open connections at no cost and never send a request. When all slots are taken, a
+//! new connection therefore evicts one that is not being served: first the oldest one that has not
+//! sent a complete request that was admitted, then the one that has been idle longest. A connection
+//! is never evicted while its request is being answered, so an open event stream keeps its slot. A
+//! client that only holds connections open therefore delays no other client.
 //!
 //! Slots are not counted per peer, since all clients of this machine have one address, and so do
 //! all clients behind a proxy.

@@ -1,4 +1,4 @@
-//! The processes that execute the calls of sessions.
+//! The Dormouse processes that execute the calls of MCP sessions.
 //!
 //! A session has a process of its own, which starts with its first request and is killed with the
 //! session. One shared process serves clients without sessions (over HTTP, the protocol has no
@@ -27,13 +27,14 @@ pub enum ProcessLifetime {
     Persistent,
 }
 
-/// The processes of a server. Starts and ends them.
+/// Starts and ends the processes of a server.
 #[derive(Debug)]
 pub(crate) struct Processes {
     kernel: Kernel,
     program: Program,
     lifetime: ProcessLifetime,
     shared: OnceCell<Process>,
+    /// The processes that belong to one session each.
     of_sessions: Mutex<BTreeMap<Pid, Process>>,
 }
 
@@ -108,7 +109,7 @@ impl Processes {
             .map(|info| info.row);
         match row.and_then(|row| row.restored?.import) {
             None => Ok(()),
-            Some(_) => Err(KernelError::Start(StartError::Unmet(format!(
+            Some(_) => Err(KernelError::Start(StartError::UnmetRequirement(format!(
                 "the store has a process of the name '{PERSISTENT_NAME}' that was imported from another \
                  store, process {kept}. It is not resumed: serve from another store"
             )))),
@@ -143,7 +144,7 @@ pub(crate) async fn current_view(process: &Process) -> Result<View, KernelError>
 }
 
 async fn end(process: &Process) {
-    // A process that has ended already cannot be killed or waited for, which is fine.
+    // A process that has ended already cannot be killed or waited for; these errors are ignored.
     let _ = process.kill().await;
     let _ = process.wait().await;
 }
@@ -216,7 +217,7 @@ impl SessionProcess {
 }
 
 impl Drop for SessionProcess {
-    /// Ends the process with its session, even if a call is running.
+    /// Ends the process of the session, even if a call is running.
     fn drop(&mut self) {
         let (Some((process, permit)), Ok(runtime)) =
             (self.own.take(), tokio::runtime::Handle::try_current())

@@ -23,7 +23,7 @@ pub fn prices() -> BTreeMap<String, Price> {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_proto::budget::NANOS;
+    use dormouse_proto::budget::NANOS_PER_UNIT;
 
     use super::*;
 
@@ -40,7 +40,7 @@ mod tests {
                 cache_write_1h,
             } = *price;
             assert!(
-                0 < input && input <= output && output <= 1_000 * NANOS,
+                0 < input && input <= output && output <= 1_000 * NANOS_PER_UNIT,
                 "{model}: {price:?}"
             );
             assert!(
@@ -48,6 +48,6 @@ mod tests {
                 "{model}: {price:?}"
             );
         }
-        assert_eq!(prices["claude-sonnet-4-5"].output, 15 * NANOS);
+        assert_eq!(prices["claude-sonnet-4-5"].output, 15 * NANOS_PER_UNIT);
     }
 }

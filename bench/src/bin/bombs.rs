@@ -26,9 +26,9 @@ const LARGE: Size = Size {
 };
 
 /// A bomb that runs longer than this counts as not ended.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The interval at which the measuring process is polled.
+/// The interval at which the process of a bomb is checked for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -41,7 +41,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 format!("there is no bomb '{name}': there are {}", names.join(", "))
             })?;
             writeln!(io::stdout(), "{}", set_off(bomb)?)?;
-            // Does not wait for threads that a tool still holds.
+            // `exit` does not wait for threads that a tool still holds.
             std::process::exit(0)
         }
     }
@@ -90,7 +90,7 @@ fn run_all() -> Result<ExitCode, Box<dyn Error>> {
             None => {
                 writeln!(
                     out,
-                    "{:<12} FAILED, or did not end within {PATIENCE:?}",
+                    "{:<12} FAILED, or did not end within {TIMEOUT:?}",
                     bomb.name()
                 )?;
                 failed.push(bomb.name());
@@ -117,7 +117,7 @@ fn run(bomb: Bomb) -> Result<Option<String>, Box<dyn Error>> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             child.kill()?;
             child.wait()?;
             return Ok(None);

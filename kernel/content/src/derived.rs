@@ -1,6 +1,6 @@
 //! Data that is derived from a content and cached with it: reformatted JSON and outlines.
 //!
-//! It can be rebuilt, so it is dropped when the content is evicted.
+//! Derived data can be rebuilt, so it is dropped when the content is evicted.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -38,33 +38,33 @@ impl Content {
 
 impl Reader<'_> {
     /// The content as reformatted JSON, which is paged, searched and read like any other content.
-    /// Only white space differs. It is built on first use, in two passes at about 100 MB/s, and
-    /// cached until the content is evicted.
+    /// Only white space differs. The reformatted JSON is built on first use, in two passes at about
+    /// 100 MB/s, and cached until the content is evicted.
     ///
     /// # Errors
     /// [`PrettyError`] if the content is not JSON, is nested too deeply or would grow too much
-    /// (this is cached as well), or cannot be read.
+    /// (these errors are cached as well), or if the content cannot be read.
     pub fn pretty(&self) -> Result<Self, PrettyError> {
         if self.is_binary()? {
             return Err(PrettyError::Binary);
         }
         let derived = self.content().derived();
         if let Some(cached) = derived.pretty.get() {
-            return cached.clone().map(|cached| self.of(cached));
+            return cached.clone().map(|cached| self.with_content(cached));
         }
         let text = self.text()?;
-        // Reformatting is slower than searching: charge it as eight passes.
+        // Reformatting is charged as eight passes, since it is slower than searching.
         self.charge(text.len().saturating_mul(8))?;
         let cached = derived.pretty.get_or_init(|| {
             let cached = pretty::pretty(&text).map(|text| Content::from_text(text.into()));
             cached.inspect(|content| {
                 self.content()
                     .inner
-                    .last_read
+                    .access
                     .add_derived_bytes(content.len_bytes())
             })
         });
-        cached.clone().map(|cached| self.of(cached))
+        cached.clone().map(|cached| self.with_content(cached))
     }
 
     /// Whether the content looks like single-line JSON, so that [`pretty`](Self::pretty) is worth

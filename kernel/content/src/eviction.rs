@@ -29,16 +29,18 @@ impl AccessClock {
     }
 }
 
-/// The last read of a content.
+/// What a cache knows of the accesses to a content: the last read, and whether the content shares
+/// bytes with another one.
 #[derive(Default)]
-pub(super) struct LastRead {
+pub(super) struct AccessRecord {
     clock: OnceLock<Arc<AccessClock>>,
+    /// The last read, as a position on the clock.
     last: AtomicU64,
     /// Whether the bytes may be a slice of other bytes, which then stay in memory as well.
     is_part: AtomicBool,
 }
 
-impl LastRead {
+impl AccessRecord {
     pub(super) fn record(&self) {
         if let Some(clock) = self.clock.get() {
             self.last.store(
@@ -103,7 +105,7 @@ impl Content {
     /// Copies the bytes if they are a slice of other bytes, so that those can be freed. O(n) in
     /// that case, otherwise O(1).
     pub fn detach(&self) {
-        if !self.inner.last_read.is_part.swap(false, Ordering::Relaxed) {
+        if !self.inner.access.is_part.swap(false, Ordering::Relaxed) {
             return;
         }
         let copied = match self.resident_data() {
@@ -171,14 +173,14 @@ impl Content {
 
     /// Registers the content with an access clock. Only the first registration counts.
     pub fn use_clock(&self, clock: &Arc<AccessClock>) {
-        let _ = self.inner.last_read.clock.set(clock.clone());
-        self.inner.last_read.record();
+        let _ = self.inner.access.clock.set(clock.clone());
+        self.inner.access.record();
     }
 
     /// The last read as a position on the access clock; 0 without a clock.
     #[must_use]
     pub fn last_read(&self) -> u64 {
-        self.inner.last_read.last.load(Ordering::Relaxed)
+        self.inner.access.last.load(Ordering::Relaxed)
     }
 
     /// A weak reference to the content.

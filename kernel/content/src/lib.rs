@@ -43,7 +43,7 @@ use dormouse_proto::record::ContentRef;
 pub use blob::{BlobReader, BlobStore, Unreadable};
 pub use builder::{Builder, CappedBytes};
 use derived::Derived;
-use eviction::LastRead;
+use eviction::AccessRecord;
 pub use eviction::{AccessClock, WeakContent};
 use location::{Data, Location};
 pub use pretty::PrettyError;
@@ -68,7 +68,7 @@ struct Inner {
     text_index: OnceLock<Arc<TextIndex>>,
     /// Data derived from the bytes; it can be built again.
     derived: Mutex<Option<Arc<Derived>>>,
-    last_read: LastRead,
+    access: AccessRecord,
 }
 
 /// A shared text as the owner of `Bytes`.
@@ -137,7 +137,7 @@ impl Content {
             location: RwLock::new(location),
             text_index: text_index.map_or_else(OnceLock::new, OnceLock::from),
             derived: Mutex::new(None),
-            last_read: LastRead::default(),
+            access: AccessRecord::default(),
         };
         Self {
             inner: Arc::new(inner),

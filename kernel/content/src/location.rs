@@ -124,7 +124,7 @@ impl<'q> Reader<'q> {
     pub(super) fn open(&self) -> Result<OpenContent<'q>, Unreadable> {
         let content = self.content();
         let quota = self.quota();
-        content.inner.last_read.record();
+        content.inner.access.record();
         let bytes = match content.location() {
             Location::Resident(data) => OpenBytes::Resident(data),
             Location::OnDisk(source) => {

@@ -54,7 +54,7 @@ impl<'q> Reader<'q> {
 
     /// A reader of another content with the same quota.
     #[must_use]
-    pub fn of(&self, content: Content) -> Self {
+    pub fn with_content(&self, content: Content) -> Self {
         Self {
             content,
             quota: self.quota,
@@ -105,7 +105,7 @@ impl<'q> Reader<'q> {
         };
         let content = &self.content;
         let text_index = self.content.inner.text_index.get().cloned();
-        Ok(self.of(Content::build(
+        Ok(self.with_content(Content::build(
             content.len_bytes(),
             Some(content.hash()),
             Location::Resident(data),
@@ -321,7 +321,7 @@ impl<'q> Reader<'q> {
             return Ok(self.content.clone());
         }
         let part = Content::from_text(self.read_shown(bytes)?);
-        part.inner.last_read.mark_as_part();
+        part.inner.access.mark_as_part();
         Ok(part)
     }
 

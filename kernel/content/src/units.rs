@@ -48,7 +48,7 @@ impl Reader<'_> {
         }
         let units = derived.outlines.get_or_build(unit, &text, source);
         let grown = derived.bytes().saturating_sub(before);
-        self.content().inner.last_read.add_derived_bytes(grown);
+        self.content().inner.access.add_derived_bytes(grown);
         Ok(units?)
     }
 

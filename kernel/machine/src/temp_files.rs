@@ -108,7 +108,7 @@ impl<C: Clone> TempFiles<C> {
             file if file.version == version => Ok(file),
             file => Err(TempFileError::Stale {
                 id,
-                asked: version,
+                given: version,
                 current: file.version,
             }),
         }

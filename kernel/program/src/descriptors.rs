@@ -5,24 +5,24 @@ use dormouse_proto::program::{
 };
 
 use super::kernel_tool::{self, KernelTool};
-use super::servers::ServerChoice;
-use super::tools::ToolChoice;
+use super::servers::EnabledServer;
+use super::tools::EnabledTool;
 
 /// The section with its defaults; `None` if the descriptor system is disabled.
 pub(super) fn check(
     section: Option<DescriptorSection>,
     tools: &[ToolEntry],
-    choices: &[ToolChoice],
-    servers: &[ServerChoice],
+    enabled_tools: &[EnabledTool],
+    servers: &[EnabledServer],
     kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
 ) -> Option<DescriptorSection> {
     let has_tools = tools.iter().any(|tool| {
-        let own = kernel_tool::find(kernel, &tool.name.value);
-        own.is_some_and(|own| own.is_for_descriptors)
+        let kernel_tool = kernel_tool::find(kernel, &tool.name.value);
+        kernel_tool.is_some_and(|tool| tool.is_for_descriptors)
     });
     if let Some(section) = &section {
-        check_switch(section, has_tools, kernel, diagnostics);
+        check_enabled_key(section, has_tools, kernel, diagnostics);
     }
     if !has_tools {
         return None;
@@ -30,21 +30,23 @@ pub(super) fn check(
     let section = section.unwrap_or_default();
     warn_of_sizes(&section, diagnostics);
     if let Expansion::Tools(names) = &section.expansion {
-        check_expansion(names, choices, servers, kernel, diagnostics);
+        check_expansion(names, enabled_tools, servers, kernel, diagnostics);
     }
     Some(section)
 }
 
-/// Reports tools whose arguments cannot contain handles, since they run inside the kernel. The
-/// tools of a server are not known yet.
+/// Checks the tools that `expand_fds` names. A handle, such as `{{fd:3}}`, stands for the content
+/// of a descriptor in the arguments of a tool. Tools that run inside the kernel take no handles,
+/// and each of them is reported. The tools of a server are not known yet, so a name that a server
+/// may provide is accepted.
 fn check_expansion(
     names: &[At<String>],
-    choices: &[ToolChoice],
-    servers: &[ServerChoice],
+    enabled_tools: &[EnabledTool],
+    servers: &[EnabledServer],
     kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
 ) {
-    let outside = choices.iter().map(|choice| choice.name.as_str());
+    let outside = enabled_tools.iter().map(|tool| tool.name.as_str());
     let outside: Vec<_> = outside
         .filter(|name| kernel_tool::find(kernel, name).is_none())
         .collect();
@@ -53,7 +55,7 @@ fn check_expansion(
         _ => format!("tools that take handles: {}", outside.join(", ")),
     };
     for At { value, span } in names {
-        let is_served = servers.iter().any(|choice| choice.may_provide(value));
+        let is_served = servers.iter().any(|server| server.may_provide(value));
         if !is_served && !outside.contains(&value.as_str()) {
             let name = shorten(value);
             let message = format!("`expand_fds` names `{name}`, which takes no handles");
@@ -63,7 +65,8 @@ fn check_expansion(
     }
 }
 
-fn check_switch(
+/// Reports a section that contradicts the enabled tools or has no effect.
+fn check_enabled_key(
     section: &DescriptorSection,
     has_tools: bool,
     kernel: &[KernelTool],
@@ -96,6 +99,7 @@ fn check_switch(
     diagnostics.push(found);
 }
 
+/// Warns of page sizes that do not fit the other limits.
 fn warn_of_sizes(section: &DescriptorSection, diagnostics: &mut Diagnostics) {
     let settings = &section.settings;
     let (page, direct) = (

@@ -65,6 +65,6 @@ pub use self::kernel_tool::KernelTool;
 pub use self::library::{ModelChoice, Program, Script};
 pub use self::prices::{Unpriced, read_prices};
 pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
-pub use self::servers::{ServedTools, ServerChoice};
-pub use self::tools::ToolChoice;
+pub use self::servers::{EnabledServer, ServedTools};
+pub use self::tools::EnabledTool;
 pub use self::tools::is_tool_name;

@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
 use super::finding::{Source, named_source};
-use super::servers::ServerChoice;
-use super::tools::ToolChoice;
+use super::servers::EnabledServer;
+use super::tools::EnabledTool;
 
 /// The programs of one compilation. Links are positions in the list, which allows cycles.
 pub(super) struct Library {
@@ -37,9 +37,9 @@ pub(super) struct Checked {
     pub(super) system: String,
     pub(super) user: Option<String>,
     pub(super) parameters: Arc<Map<String, Value>>,
-    pub(super) tools: Vec<ToolChoice>,
+    pub(super) tools: Vec<EnabledTool>,
     pub(super) commands: Vec<Command>,
-    pub(super) servers: Vec<ServerChoice>,
+    pub(super) servers: Vec<EnabledServer>,
     /// `None` if the descriptor system is disabled.
     pub(super) descriptors: Option<DescriptorSection>,
     pub(super) preloads: Vec<(String, Bytes)>,
@@ -222,7 +222,7 @@ impl Program {
 
     /// The tools, in the order written, each once; declared commands that are not listed come last.
     #[must_use]
-    pub fn tools(&self) -> &[ToolChoice] {
+    pub fn tools(&self) -> &[EnabledTool] {
         &self.checked().tools
     }
 
@@ -234,7 +234,7 @@ impl Program {
 
     /// The tool servers that are used, with the selected tools, in the order written.
     #[must_use]
-    pub fn servers(&self) -> &[ServerChoice] {
+    pub fn servers(&self) -> &[EnabledServer] {
         &self.checked().servers
     }
 

@@ -147,7 +147,7 @@ mod tests {
     use std::path::Path;
 
     use bytes::Bytes;
-    use dormouse_proto::budget::NANOS;
+    use dormouse_proto::budget::NANOS_PER_UNIT;
     use dormouse_proto::file::{FileError, FileErrorKind};
 
     use super::super::compile;
@@ -194,7 +194,10 @@ mod tests {
             "[prices]\n\"a-1\" = { input = \"2.50\", output = 10 }\n",
         )
         .unwrap();
-        assert_eq!(prices["a-1"], Price::new(5 * NANOS / 2, 10 * NANOS));
+        assert_eq!(
+            prices["a-1"],
+            Price::new(5 * NANOS_PER_UNIT / 2, 10 * NANOS_PER_UNIT)
+        );
         let errors = read_prices("p.toml", "[prices]\na = { input = -1 }\n[model]\n").unwrap_err();
         assert!(
             errors.errors().len() >= 2 && errors.to_string().contains("p.toml:2"),
@@ -208,7 +211,7 @@ mod tests {
         let (bound, price) = ("[budget]\ncost = 1\n", |model: &str| {
             format!("[prices.{model}]\ninput = 1\noutput = 2\n")
         });
-        let own = Price::new(NANOS, 2 * NANOS);
+        let own = Price::new(NANOS_PER_UNIT, 2 * NANOS_PER_UNIT);
         assert_eq!(
             check("", "", &[]),
             Ok(None),

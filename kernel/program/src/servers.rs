@@ -15,14 +15,14 @@ use dormouse_proto::server::{Server, Transport};
 
 use super::compile::Compilation;
 use super::kernel_tool::{self, KernelTool};
-use super::tools::{ToolChoice, VALID_NAME, is_tool_name};
+use super::tools::{EnabledTool, VALID_NAME, is_tool_name};
 
 /// The longest prefix of tool names, in bytes. It leaves room for the tool's own name.
 const MAX_PREFIX_BYTES: usize = 32;
 
 /// A tool server that a program uses, with the selected tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerChoice {
+pub struct EnabledServer {
     /// The server.
     pub server: Arc<Server>,
     /// Its tools.
@@ -37,19 +37,19 @@ pub enum ServedTools {
     /// All that the server offers when the process is created.
     All,
     /// These, by their names at the server.
-    Named(Vec<ToolChoice>),
+    Named(Vec<EnabledTool>),
 }
 
-impl ServerChoice {
+impl EnabledServer {
     /// Whether a tool of the server may have this name.
     pub(super) fn may_provide(&self, name: &str) -> bool {
-        let is_alias = |choices: &[ToolChoice]| {
-            choices
+        let is_alias = |enabled: &[EnabledTool]| {
+            enabled
                 .iter()
-                .any(|choice| choice.alias.as_deref() == Some(name))
+                .any(|tool| tool.alias.as_deref() == Some(name))
         };
         name.starts_with(&self.prefix)
-            || matches!(&self.served, ServedTools::Named(choices) if is_alias(choices))
+            || matches!(&self.served, ServedTools::Named(enabled) if is_alias(enabled))
     }
 }
 
@@ -58,14 +58,14 @@ pub(super) fn check(
     section: McpSection,
     used: &[Named<ServerTools>],
     limits: CommandLimits,
-    tools: &[ToolChoice],
+    tools: &[EnabledTool],
     compilation: &mut Compilation<'_>,
-) -> Vec<ServerChoice> {
+) -> Vec<EnabledServer> {
     let declared = declared_servers(section, used, limits, compilation);
     let kernel = compilation.kernel;
     let diagnostics = &mut compilation.diagnostics;
-    let mut aliases: Vec<&str> = tools.iter().map(ToolChoice::called).collect();
-    let mut choices = Vec::new();
+    let mut aliases: Vec<&str> = tools.iter().map(EnabledTool::called).collect();
+    let mut enabled = Vec::new();
     for Named { name, value: tools } in used {
         let prefix = match &tools.prefix {
             Some(prefix) => checked_prefix(prefix, diagnostics),
@@ -78,7 +78,7 @@ pub(super) fn check(
             }
         };
         match declared.iter().find(|server| *server.name == *name.value) {
-            Some(server) => choices.push(ServerChoice {
+            Some(server) => enabled.push(EnabledServer {
                 server: server.clone(),
                 served,
                 prefix,
@@ -86,7 +86,7 @@ pub(super) fn check(
             None => diagnostics.push(undeclared_error(name, &declared)),
         }
     }
-    choices
+    enabled
 }
 
 /// Reports an invalid prefix, and returns the prefix.
@@ -154,11 +154,11 @@ fn checked_tools<'a>(
     taken: &mut Vec<&'a str>,
     kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
-) -> Vec<ToolChoice> {
-    let mut choices: Vec<ToolChoice> = Vec::new();
+) -> Vec<EnabledTool> {
+    let mut enabled: Vec<EnabledTool> = Vec::new();
     for entry in entries {
         let name = &entry.name.value;
-        if choices.iter().any(|choice| choice.name == *name) {
+        if enabled.iter().any(|tool| tool.name == *name) {
             let message = format!("`{}` is listed twice", shorten(name));
             let twice = Diagnostic::error(entry.span.clone(), message, "and again here");
             diagnostics.push(twice.help("keep one of them"));
@@ -176,9 +176,9 @@ fn checked_tools<'a>(
             }
             taken.push(alias);
         }
-        choices.push(ToolChoice::of(entry));
+        enabled.push(EnabledTool::of(entry));
     }
-    choices
+    enabled
 }
 
 fn undeclared_error(name: &At<String>, declared: &[Arc<Server>]) -> Diagnostic {

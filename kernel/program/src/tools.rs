@@ -22,7 +22,7 @@ const OPTIONAL_HOST_TOOLS: [&str; 4] = ["calculator", "list_dir", "read_file", "
 
 /// A tool that a program uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolChoice {
+pub struct EnabledTool {
     /// The tool: built in, declared as a command, or registered by the host.
     pub name: String,
     /// The name for the model, if it differs from the tool's own.
@@ -36,7 +36,7 @@ pub struct ToolChoice {
     pub parameters: Vec<Named<String>>,
 }
 
-impl ToolChoice {
+impl EnabledTool {
     /// A tool without changes.
     #[must_use]
     pub fn plain(name: String) -> Self {
@@ -80,11 +80,11 @@ pub(super) fn check(
     commands: &[Command],
     known: KnownTools<'_>,
     diagnostics: &mut Diagnostics,
-) -> Vec<ToolChoice> {
+) -> Vec<EnabledTool> {
     let declared = commands.iter().map(|command| command.name.as_str());
     let own = known.kernel.iter().map(|tool| tool.name);
     let names = own.chain(declared).chain(known.host.iter().copied());
-    let mut choices = Choices {
+    let mut check = ToolCheck {
         known: names.collect(),
         commands,
         kernel: known.kernel,
@@ -94,29 +94,29 @@ pub(super) fn check(
         diagnostics,
     };
     for entry in written {
-        choices.add(entry);
+        check.add(entry);
     }
-    let mut list = choices.list;
+    let mut list = check.list;
     for command in commands {
-        if !list.iter().any(|choice| choice.name == command.name) {
-            list.push(ToolChoice::plain(command.name.clone()));
+        if !list.iter().any(|tool| tool.name == command.name) {
+            list.push(EnabledTool::plain(command.name.clone()));
         }
     }
     list
 }
 
-struct Choices<'a> {
+struct ToolCheck<'a> {
     /// The names of all tools that can be enabled.
     known: Vec<&'a str>,
     commands: &'a [Command],
     kernel: &'a [KernelTool],
     seen: BTreeMap<&'a str, &'a ToolEntry>,
     aliases: BTreeMap<&'a str, Span>,
-    list: Vec<ToolChoice>,
+    list: Vec<EnabledTool>,
     diagnostics: &'a mut Diagnostics,
 }
 
-impl<'a> Choices<'a> {
+impl<'a> ToolCheck<'a> {
     fn add(&mut self, entry: &'a ToolEntry) {
         let name = entry.name.value.as_str();
         if !self.known.contains(&name) {
@@ -132,9 +132,9 @@ impl<'a> Choices<'a> {
             self.diagnostics.push(wrong);
         }
         parameters::check(entry, self.commands, self.kernel, self.diagnostics);
-        self.list.push(ToolChoice {
+        self.list.push(EnabledTool {
             alias: alias.map(|alias| alias.value.clone()),
-            ..ToolChoice::of(entry)
+            ..EnabledTool::of(entry)
         });
     }
 
@@ -158,10 +158,10 @@ impl<'a> Choices<'a> {
 
 fn repeated_tool(first: &ToolEntry, second: &ToolEntry) -> Diagnostic {
     let without_spans = |entry: &ToolEntry| {
-        let mut choice = ToolChoice::of(entry);
-        let parameters = choice.parameters.iter_mut();
+        let mut tool = EnabledTool::of(entry);
+        let parameters = tool.parameters.iter_mut();
         parameters.for_each(|parameter| parameter.name.span = 0..0);
-        choice
+        tool
     };
     let (name, place) = (shorten(&first.name.value), second.span.clone());
     let twice = if without_spans(first) == without_spans(second) {

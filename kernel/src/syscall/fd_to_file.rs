@@ -108,10 +108,11 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         Selection::All => view.content.clone(),
         part => {
             let bytes = part.resolve(&args, &view)?.bytes;
-            view.content.of(view
-                .content
-                .extract(bytes)
-                .map_err(|error| args.unreadable(error))?)
+            view.content.with_content(
+                view.content
+                    .extract(bytes)
+                    .map_err(|error| args.unreadable(error))?,
+            )
         }
     };
     let bytes = content.bytes().map_err(|error| args.unreadable(error))?;

@@ -18,7 +18,7 @@ use dormouse_proto::descriptor::view::{self, Found, Shown};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::tool::Access;
 
-use self::excerpt::{Excerpted, Excerpts};
+use self::excerpt::{Excerpts, MatchExcerpt};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::Args;
 use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
@@ -133,7 +133,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let found = Found {
         query: search.query,
         shown,
-        excerpts: excerpts.iter().map(Excerpted::to_excerpt).collect(),
+        excerpts: excerpts.iter().map(MatchExcerpt::to_excerpt).collect(),
     };
     Ok(Outcome::Answer(view::search(
         &id,

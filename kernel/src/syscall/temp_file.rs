@@ -18,11 +18,11 @@ pub(super) fn pending(
     op: TempFileOp<Content>,
     settings: &DescriptorSettings,
 ) -> Outcome {
-    let asked = args.text("temp_file_id").map(str::to_owned);
+    let requested_file = args.text("temp_file_id").map(str::to_owned);
     Outcome::TempFile(PendingTempFile {
         op,
         max_bytes: settings.max_content_bytes,
-        asked,
+        requested_file,
     })
 }
 

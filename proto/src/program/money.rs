@@ -5,10 +5,10 @@ use toml::de::DeValue;
 
 use super::amount::scalar_text;
 use super::{Diagnostic, Node, Reader, Rules, Value};
-use crate::budget::{NANOS, money};
+use crate::budget::{NANOS_PER_UNIT, money};
 
 /// The largest amount of money that a program may set, in nanos.
-pub(crate) const MOST_NANOS: u64 = 1_000_000_000 * NANOS;
+pub(crate) const MOST_NANOS: u64 = 1_000_000_000 * NANOS_PER_UNIT;
 /// Digits after the decimal point: a nano is the smallest amount of money.
 const DECIMALS: usize = 9;
 
@@ -43,7 +43,7 @@ impl Value for Money {
 
     fn schema(rules: &Rules) -> Json {
         let text = json!({ "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$" });
-        let most = rules.range.end() / NANOS;
+        let most = rules.range.end() / NANOS_PER_UNIT;
         let number = json!({ "type": "number", "minimum": 0, "maximum": most });
         let digits = format!("A decimal with up to {DECIMALS} digits behind the point.");
         json!({ "title": "money", "description": digits, "anyOf": [text, number] })
@@ -65,7 +65,7 @@ fn parse_nanos(text: &str) -> Option<u64> {
     whole
         .parse::<u64>()
         .ok()?
-        .checked_mul(NANOS)?
+        .checked_mul(NANOS_PER_UNIT)?
         .checked_add(nanos)
 }
 
@@ -77,9 +77,9 @@ mod tests {
     fn money_is_read_exactly_or_not_at_all() {
         let cases = [
             ("2.50", 2_500_000_000),
-            ("3", 3 * NANOS),
+            ("3", 3 * NANOS_PER_UNIT),
             ("0.000000001", 1),
-            ("0.1000000000000", NANOS / 10),
+            ("0.1000000000000", NANOS_PER_UNIT / 10),
         ];
         for (text, nanos) in cases {
             assert_eq!(parse_nanos(text), Some(nanos), "{text}");

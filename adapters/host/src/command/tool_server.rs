@@ -12,11 +12,12 @@ use super::launcher::{LaunchRequest, Launcher};
 use super::process_group::{ProcessGroup, Started};
 use crate::permissions::ServerEnvironment;
 
-/// Starts the server. `env` holds the variables of its declaration, with their values.
+/// Starts the server. `env` holds the variables that the program declares for it, with their
+/// values.
 ///
 /// # Errors
 /// The server is not permitted, not found, cannot be confined or started.
-pub(crate) fn serve(
+pub(crate) fn start_server(
     launcher: &Launcher,
     server: &ServerCommand,
     environment: ServerEnvironment,
@@ -106,7 +107,7 @@ mod tests {
             .env
             .push(("OURS".into(), ServerValue::new("a${PATH:-}z")));
         command.cwd = Some("below".into());
-        let mut child = host(folder.path()).serve(&command).unwrap();
+        let mut child = host(folder.path()).start_server(&command).unwrap();
         child.stdin.write_all(b"hello\n").await.unwrap();
         let (mut out, mut errors) = (String::new(), String::new());
         child.stdout.read_to_string(&mut out).await.unwrap();
@@ -127,7 +128,9 @@ mod tests {
         ] {
             let permissions = permissions.allow_run("sh");
             let host = LocalHost::new(permissions, ".").unwrap();
-            let mut child = host.serve(&sh("echo ${CARGO_MANIFEST_DIR:+set}")).unwrap();
+            let mut child = host
+                .start_server(&sh("echo ${CARGO_MANIFEST_DIR:+set}"))
+                .unwrap();
             let mut out = String::new();
             child.stdout.read_to_string(&mut out).await.unwrap();
             assert_eq!(out.trim(), expected);
@@ -137,7 +140,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_not_permitted_is_not_started() {
         let host = LocalHost::new(Permissions::none(), ".").unwrap();
-        let refused = host.serve(&sh("true")).err().unwrap();
+        let refused = host.start_server(&sh("true")).err().unwrap();
         assert!(matches!(refused, HostError::Refused(_)), "{refused:?}");
         let refused = refused.to_string();
         assert!(refused.contains("--allow-run=sh"), "{refused}");
@@ -146,7 +149,7 @@ mod tests {
             .env
             .push(("KEY".into(), ServerValue::new("${SOME_KEY}")));
         let refused = self::host(Path::new("."))
-            .serve(&command)
+            .start_server(&command)
             .err()
             .unwrap()
             .to_string();
@@ -184,15 +187,15 @@ mod tests {
                     ServerValue::new(dir.path().display().to_string()),
                 ));
             }
-            let mut child = host.serve(&command).unwrap();
+            let mut child = host.start_server(&command).unwrap();
             let mut out = String::new();
             child.stdout.read_to_string(&mut out).await.unwrap();
             assert_eq!(out, expected);
         }
     }
 
-    /// Neither a variable of the program's nor a program that a command wrote becomes code that
-    /// runs unconfined.
+    /// An unconfined server gets only the variables that the user permits, and a program file that
+    /// commands may write to does not run unconfined.
     #[tokio::test]
     async fn only_programs_that_the_user_named_run_unconfined() {
         let dir = tempfile::tempdir().unwrap();
@@ -223,7 +226,7 @@ mod tests {
             let mut command = sh("true");
             command.program = program.to_owned();
             command.env.push((variable.into(), ServerValue::new("x")));
-            let error = host.serve(&command).err();
+            let error = host.start_server(&command).err();
             assert_eq!(
                 error.is_some(),
                 refused.is_some(),
@@ -239,9 +242,9 @@ mod tests {
     #[tokio::test]
     async fn no_process_of_a_server_outlives_its_connection() {
         let folder = tempfile::tempdir().unwrap();
-        // The grandchild holds the pipe open: that it is closed shows that the grandchild is gone.
+        // The process `sleep` holds the pipe open, so a closed pipe shows that `sleep` has ended.
         let child = host(folder.path())
-            .serve(&sh("sleep 1000 & echo here; wait"))
+            .start_server(&sh("sleep 1000 & echo here; wait"))
             .unwrap();
         let mut lines = BufReader::new(child.stdout).lines();
         assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("here"));

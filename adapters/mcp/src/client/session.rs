@@ -103,7 +103,7 @@ impl Session {
                     stderr,
                     process_guard,
                 } = host
-                    .serve(command)
+                    .start_server(command)
                     .map_err(|why| HandshakeError::Failed(why.to_string()))?;
                 let stderr_task = tokio::spawn(stderr::log_lines(server.name.clone(), stderr));
                 let transport = StdioTransport::new(stdout, stdin, max_bytes, close_reason.clone());

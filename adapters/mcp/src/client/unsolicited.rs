@@ -2,11 +2,11 @@
 //!
 //! A ping is answered, and any other request is refused, since the client declares no capability
 //! for it. Progress is reported and changed tools are counted; any other notification is dropped.
-//! The protocol library sees only answers to our own requests: it starts a task and writes log
-//! lines for each message, without a bound.
+//! The protocol library sees only the answers to the requests of this client, because the library
+//! starts a task and writes log lines for each message, without a bound.
 //!
-//! The connection is closed if the server does not read the answers to its requests, or if it sends
-//! far too many such messages.
+//! The connection is closed if the server does not read the answers to its requests, or if the
+//! server sends more than [`MAX_UNSOLICITED`] such messages within [`WINDOW`].
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -278,9 +278,9 @@ impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for AnswersOnly<T
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // The answers may hold the transport that is closed.
+        // The tasks that write answers may hold the transport that is to be closed.
         self.answers.shutdown().await;
-        // A transport whose messages are not read cannot close. It ends when it is dropped.
+        // A transport whose peer reads no messages cannot close. It ends when it is dropped.
         timeout(END_TIMEOUT, self.transport.close())
             .await
             .unwrap_or(Ok(()))

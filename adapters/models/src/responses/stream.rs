@@ -1,5 +1,5 @@
-//! Decodes streamed replies. Each place that reports an item is read (`items`); deltas also serve to
-//! watch the reply.
+//! Decodes streamed replies of the OpenAI Responses API. Each place that reports an item is read
+//! (`items`); deltas also serve to watch the reply while it arrives.
 
 mod items;
 
@@ -46,7 +46,7 @@ impl Event {
 
 impl Decoder for StreamDecoder {
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        // Some servers end with this word as chat completions do.
+        // Some servers end the stream with this word, as in the Chat Completions API.
         if data.trim() == "[DONE]" {
             return Ok(());
         }
@@ -118,10 +118,14 @@ impl Decoder for StreamDecoder {
                 self.response = Some(response);
             }
             "error" => {
-                let bare = || serde_json::from_str(data).unwrap_or_default();
-                return Err(failure::in_body(&event.error.take().unwrap_or_else(bare)));
+                // Without a field `error`, the event itself is the error object.
+                let whole_event = || serde_json::from_str(data).unwrap_or_default();
+                return Err(failure::in_body(
+                    &event.error.take().unwrap_or_else(whole_event),
+                ));
             }
-            // Parts of items and what goes on at the provider; what is new may come anywhere.
+            // The events for parts of items and for the provider's progress are not needed. Event
+            // types that a provider adds later are ignored too.
             _ => {}
         }
         Ok(())

@@ -211,11 +211,8 @@ proptest! {
     #[test]
     fn units_are_whole_lines_of_the_content_in_its_order(
         pieces in prop::collection::vec(prop_oneof![
-            Just("\n"), Just("\r\n"), Just("# "), Just("a\n=\n"), Just("```\n"), Just("é 中"), Just("fn \
-                 f() {"), Just("def \
-                 f():\n  a"),
-            Just("}"), Just("class A {"), Just("("), Just("*/"), Just("/*"), Just("// c\n"), Just("int \
-                 f(int a) {"), Just("\""),
+            Just("\n"), Just("\r\n"), Just("# "), Just("a\n=\n"), Just("```\n"), Just("é 中"), Just("fn f() {"), Just("def f():\n  a"),
+            Just("}"), Just("class A {"), Just("("), Just("*/"), Just("/*"), Just("// c\n"), Just("int f(int a) {"), Just("\""),
             Just("@d\n"), Just("function f() {"), Just("impl A for B {"), Just(";"), Just(" "),
         ], 0..60),
     ) {
@@ -225,8 +222,7 @@ proptest! {
             for found in &*content.unlimited_reader().units(unit, source).unwrap_or_default() {
                 let Outlined { first_line, last_line, .. } = *found;
                 prop_assert!(first_line >= before && last_line >= first_line && last_line <= content.unlimited_reader().total_lines().unwrap(), "{found:?}");
-                let slice = content.unlimited_reader().lines(first_line, found.lines()).unwrap().expect("it \
-                     is there");
+                let slice = content.unlimited_reader().lines(first_line, found.lines()).unwrap().expect("the lines exist");
                 prop_assert!(!slice.continued && !slice.truncated && !slice.text.is_empty(), "{found:?}");
                 prop_assert_eq!((slice.first_line, slice.last_line), (first_line, last_line));
                 before = first_line;

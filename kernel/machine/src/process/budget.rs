@@ -207,9 +207,9 @@ impl Draft {
     /// Continues a process that was waiting for shares to be returned.
     pub(super) fn continue_with_returned_shares(&mut self) {
         match self.state.phase {
-            Phase::Ready { stopped: None } => self.call_model(),
+            Phase::Ready { stop_reason: None } => self.call_model(),
             Phase::Ready {
-                stopped: Some(stop),
+                stop_reason: Some(stop),
             } => self.handle_stop_reason(stop),
             Phase::Idle | Phase::Thinking { .. } | Phase::Acting { .. } | Phase::Ended { .. } => {}
         }

@@ -325,7 +325,7 @@ fn fork_image(state: &State) -> Image {
         lifetime: Lifetime::Task,
         epoch: state.epoch + 1,
         iterations: 0,
-        phase: Phase::Ready { stopped: None },
+        phase: Phase::Ready { stop_reason: None },
         control: Control::Running,
         usage: Usage::default(),
         // Each child gets its own. The parent's has an entry for each child, and is not copied for

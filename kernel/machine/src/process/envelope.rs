@@ -1,6 +1,7 @@
 //! Messages between processes as data, in three stages: [`PendingMessage`] is checked and has not
 //! been delivered, [`Envelope`] is the delivered message, [`PlacedEnvelope`] is ready for the
-//! receiver's context and descriptor table. `mail.rs` holds the protocol.
+//! receiver: it says which text enters the context and which content becomes a descriptor
+//! (`table/placement.rs`). `mail.rs` holds the protocol.
 
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ pub struct TransferredDescriptor {
     pub entry: Entry<Content>,
 }
 
-/// A message whose bytes have been read for its receiver.
+/// A message for which it has been decided what enters the receiver's context and what becomes a
+/// descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedEnvelope {
     /// Name of the sender's program.
@@ -65,8 +67,8 @@ pub struct PlacedDescriptor {
 }
 
 impl PlacedEnvelope {
-    /// Reads a message of process `from` for its receiver. O(n) in its text, plus an index for each
-    /// descriptor that has none.
+    /// Places a message of process `from` for its receiver. O(n) in the text of the message, plus
+    /// the building of an index for each descriptor that has none.
     #[must_use]
     pub fn new(from: Pid, envelope: Envelope, placer: &Placer<'_>) -> Self {
         let Envelope {
@@ -75,7 +77,7 @@ impl PlacedEnvelope {
             descriptors,
         } = envelope;
         let text = Some(text).filter(|text| !text.is_empty());
-        let text = text.map(|text| placer.shared(&text, &format!("process:{from}")));
+        let text = text.map(|text| placer.process_text(&text, &format!("process:{from}")));
         let settings = placer.settings.copied().unwrap_or_default();
         let place = |TransferredDescriptor { id, part, entry }: TransferredDescriptor| {
             let part = part.map(|part| format!(" {part}")).unwrap_or_default();

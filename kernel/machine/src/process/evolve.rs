@@ -197,7 +197,7 @@ fn begin_turn(state: &mut State) {
         .collect();
     push_message(state, Role::User, blocks);
     state.iterations = 0;
-    state.phase = Phase::Ready { stopped: None };
+    state.phase = Phase::Ready { stop_reason: None };
 }
 
 /// Switches the current model. Drops the raw JSON of the previous provider if the next model is on
@@ -207,7 +207,7 @@ fn switch_model(state: &mut State, to: u32) {
     state.model = to;
     // A failed call does not count against `max_iterations`.
     state.iterations = state.iterations.saturating_sub(1);
-    state.phase = Phase::Ready { stopped: None };
+    state.phase = Phase::Ready { stop_reason: None };
     if !from.is_at_the_server_of(state.model()) {
         state.messages = state.messages.iter().map(without_raw_json).collect();
     }
@@ -256,7 +256,7 @@ fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     if is_truncated || state.pending_calls().is_empty() {
         finish_calls(state);
         state.phase = Phase::Ready {
-            stopped: Some(stop),
+            stop_reason: Some(stop),
         };
     }
 }
@@ -375,7 +375,7 @@ fn finish_calls(state: &mut State) {
         .entered_chars
         .saturating_add(entered_chars);
     push_message(state, Role::User, results);
-    state.phase = Phase::Ready { stopped: None };
+    state.phase = Phase::Ready { stop_reason: None };
 }
 
 /// The blocks of an answer in the conversation: its text, then its media.
@@ -407,7 +407,7 @@ fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     if by == Caller::Host {
         state.iterations = 0;
     }
-    state.phase = Phase::Ready { stopped: None };
+    state.phase = Phase::Ready { stop_reason: None };
 }
 
 /// Restores the process to `image` and appends `message`. The epoch rises, counters continue, and
@@ -444,7 +444,7 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
             Caller::Host,
             Lifetime::Session,
         ) => Phase::Idle,
-        _ => Phase::Ready { stopped: None },
+        _ => Phase::Ready { stop_reason: None },
     };
 }
 
@@ -479,6 +479,6 @@ fn interrupt(state: &mut State, answer: &Answer) {
     } else if !matches!(state.phase, Phase::Ready { .. }) {
         // A `Ready` process keeps the stop reason of its last reply: a restore from here must not
         // call the model again after the model has ended its turn.
-        state.phase = Phase::Ready { stopped: None };
+        state.phase = Phase::Ready { stop_reason: None };
     }
 }

@@ -69,9 +69,9 @@ impl Draft {
         match self.state.phase.clone() {
             Phase::Idle if self.state.mailbox.is_empty() => {}
             Phase::Idle => self.begin_turn(),
-            Phase::Ready { stopped: None } => self.call_model(),
+            Phase::Ready { stop_reason: None } => self.call_model(),
             Phase::Ready {
-                stopped: Some(stop),
+                stop_reason: Some(stop),
             } => self.handle_stop_reason(stop),
             Phase::Thinking { call } => {
                 // A late summary may have used up the rest of the budget.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use dormouse_proto::server::OfferedTool;
 use dormouse_proto::tool::{OutsideTool, ToolSpec};
 
-use super::toolbox::{HostContext, apply_choice};
+use super::toolbox::{HostContext, apply_overrides};
 use super::{Image, offered_tool};
-use dormouse_program::{Program, ServedTools, ServerChoice, ToolChoice, is_tool_name};
+use dormouse_program::{EnabledServer, EnabledTool, Program, ServedTools, is_tool_name};
 
 /// Maximum length of a tool name that providers accept, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -53,21 +53,21 @@ pub fn add_server_tools(
         specs: image.tools.to_vec(),
         outside: image.outside.to_vec(),
     };
-    for choice in program.servers() {
+    for enabled in program.servers() {
         let offered: Vec<&OfferedTool> = offers
             .iter()
-            .filter(|offer| offer.server == choice.server.name)
+            .filter(|offer| offer.server == enabled.server.name)
             .collect();
-        match &choice.served {
+        match &enabled.served {
             ServedTools::All => offered.iter().for_each(|offer| {
-                tool_list.add_tool(choice, offer, &ToolChoice::plain(offer.name.to_string()))
+                tool_list.add_tool(enabled, offer, &EnabledTool::plain(offer.name.to_string()))
             }),
             ServedTools::Named(tools) => {
                 for tool in tools {
                     match offered.iter().find(|offer| *offer.name == *tool.name) {
-                        Some(offer) => tool_list.add_tool(choice, offer, tool),
-                        None if choice.server.optional => {}
-                        None => return Err(missing_tool_error(choice, tool, &offered)),
+                        Some(offer) => tool_list.add_tool(enabled, offer, tool),
+                        None if enabled.server.optional => {}
+                        None => return Err(missing_tool_error(enabled, tool, &offered)),
                     }
                 }
             }
@@ -82,7 +82,7 @@ fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
     let tool_lists = program
         .servers()
         .iter()
-        .filter_map(|choice| match &choice.served {
+        .filter_map(|enabled| match &enabled.served {
             ServedTools::All => None,
             ServedTools::Named(tools) => Some(tools),
         });
@@ -100,15 +100,15 @@ struct ToolList {
 }
 
 impl ToolList {
-    fn add_tool(&mut self, choice: &ServerChoice, offer: &OfferedTool, tool: &ToolChoice) {
+    fn add_tool(&mut self, enabled: &EnabledServer, offer: &OfferedTool, tool: &EnabledTool) {
         let name = match &tool.alias {
             Some(alias) => alias.as_str().into(),
-            None => self.reserve_unused_name(choice, &offer.name),
+            None => self.reserve_unused_name(enabled, &offer.name),
         };
         // The description of a renamed tool states the original name, since the server's
         // instructions and its other tools refer to that name.
         let is_renamed =
-            tool.alias.is_none() && *name != format!("{}{}", choice.prefix, offer.name);
+            tool.alias.is_none() && *name != format!("{}{}", enabled.prefix, offer.name);
         let name_note = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
         let (description, schema) = offered_tool::escape_tool(offer, name_note);
         let spec = ToolSpec {
@@ -116,7 +116,7 @@ impl ToolList {
             description,
             schema,
         };
-        let spec = apply_choice(spec, tool);
+        let spec = apply_overrides(spec, tool);
         let mut policy = offer.policy;
         policy.access = tool.access.unwrap_or(policy.access);
         let server = Some(offer.server.clone());
@@ -132,9 +132,9 @@ impl ToolList {
 
     /// Chooses and reserves a valid name: prefix and tool name; if that is taken, `server__tool`;
     /// if that is taken as well, `server__tool_2` and so on.
-    fn reserve_unused_name(&mut self, choice: &ServerChoice, tool: &str) -> Arc<str> {
-        let short = replace_invalid_chars(&format!("{}{tool}", choice.prefix));
-        let full = replace_invalid_chars(&format!("{}__{tool}", choice.server.name));
+    fn reserve_unused_name(&mut self, enabled: &EnabledServer, tool: &str) -> Arc<str> {
+        let short = replace_invalid_chars(&format!("{}{tool}", enabled.prefix));
+        let full = replace_invalid_chars(&format!("{}__{tool}", enabled.server.name));
         let numbered = (2..).map(|number: usize| with_suffix(&full, &format!("_{number}")));
         let candidates = [with_suffix(&short, ""), with_suffix(&full, "")];
         let unused = candidates
@@ -167,8 +167,8 @@ fn with_suffix(name: &str, suffix: &str) -> String {
 }
 
 fn missing_tool_error(
-    choice: &ServerChoice,
-    tool: &ToolChoice,
+    enabled: &EnabledServer,
+    tool: &EnabledTool,
     offered: &[&OfferedTool],
 ) -> MissingServerTool {
     let names: Vec<&str> = offered.iter().map(|offer| &*offer.name).collect();
@@ -178,7 +178,7 @@ fn missing_tool_error(
         names.join(", ")
     };
     MissingServerTool {
-        server: choice.server.name.clone(),
+        server: enabled.server.name.clone(),
         tool: tool.name.clone(),
         offered,
     }

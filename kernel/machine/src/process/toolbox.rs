@@ -9,7 +9,7 @@ use dormouse_proto::tool::{Access, OutsideTool, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::tool::{Handler, ProcessHandler, Tool, ToolSet};
-use dormouse_program::{Named, Program, ToolChoice};
+use dormouse_program::{EnabledTool, Named, Program};
 
 /// A tool that the host registers with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl Toolbox {
         let chosen = program
             .tools()
             .iter()
-            .filter_map(|choice| bind_choice(choice, program, host));
+            .filter_map(|enabled| bind_tool(enabled, program, host));
         let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = chosen
             .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
             .unzip();
@@ -160,13 +160,13 @@ impl Toolbox {
         specs: Arc<[ToolSpec]>,
         outside: Arc<[OutsideTool]>,
     ) -> Self {
-        let kernel_bindings = program.tools().iter().filter_map(|choice| {
-            let tool = kernel_tools.find(&choice.name)?;
+        let kernel_bindings = program.tools().iter().filter_map(|enabled| {
+            let tool = kernel_tools.find(&enabled.name)?;
             Some((
-                choice.called(),
+                enabled.called(),
                 ToolBinding {
                     tool: BoundTool::Kernel(tool),
-                    access: choice.access.unwrap_or(tool.access),
+                    access: enabled.access.unwrap_or(tool.access),
                 },
             ))
         });
@@ -238,14 +238,14 @@ impl Toolbox {
 
 /// Finds a tool that the program enables, and applies the settings of the program to it. `None` if
 /// neither the kernel nor the host has the tool.
-fn bind_choice(
-    choice: &ToolChoice,
+fn bind_tool(
+    enabled: &EnabledTool,
     program: &Program,
     host: &HostContext,
 ) -> Option<(ToolSpec, ToolBinding)> {
-    let (mut tool, default_access, spec) = find_tool(&choice.name, program, host)?;
-    let spec = apply_choice(spec, choice);
-    let access = choice.access.unwrap_or(default_access);
+    let (mut tool, default_access, spec) = find_tool(&enabled.name, program, host)?;
+    let spec = apply_overrides(spec, enabled);
+    let access = enabled.access.unwrap_or(default_access);
     if let BoundTool::External(external) = &mut tool {
         external.given = spec.name.clone();
         external.policy.access = access;
@@ -254,15 +254,15 @@ fn bind_choice(
 }
 
 /// Applies the name and the descriptions that the program gives to a tool.
-pub(super) fn apply_choice(mut spec: ToolSpec, choice: &ToolChoice) -> ToolSpec {
-    if let Some(alias) = &choice.alias {
+pub(super) fn apply_overrides(mut spec: ToolSpec, enabled: &EnabledTool) -> ToolSpec {
+    if let Some(alias) = &enabled.alias {
         spec.name = alias.as_str().into();
     }
-    if let Some(description) = &choice.description {
+    if let Some(description) = &enabled.description {
         spec.description = description.as_str().into();
     }
-    if !choice.parameters.is_empty() {
-        spec.schema = with_descriptions(&spec.schema, &choice.parameters);
+    if !enabled.parameters.is_empty() {
+        spec.schema = with_descriptions(&spec.schema, &enabled.parameters);
     }
     spec
 }

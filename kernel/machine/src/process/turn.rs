@@ -24,8 +24,8 @@ impl Draft {
         self.call_model();
     }
 
-    /// Calls the model after messages were added that it has not seen. Ends the turn or the process
-    /// instead if a limit is reached.
+    /// Calls the model after messages were added that the model has not seen. Ends the turn or the
+    /// process instead if a limit is reached.
     pub(super) fn call_model(&mut self) {
         if self.check_call_limits() {
             self.warn_of_limits();
@@ -114,7 +114,7 @@ impl Draft {
         self.open_references(text);
         match self.state.phase {
             Phase::Ready {
-                stopped: Some(stop),
+                stop_reason: Some(stop),
             } => self.handle_stop_reason(stop),
             _ => self.start_open_calls(),
         }
@@ -141,8 +141,8 @@ impl Draft {
         }
     }
 
-    /// Continues after a reply without tools to run: it called none, or it was truncated, so that
-    /// its tool uses were declined.
+    /// Continues after a reply without tools to run: the reply called no tool, or it was truncated,
+    /// so that its tool calls were declined.
     pub(super) fn handle_stop_reason(&mut self, stop: StopReason) {
         if self.state.is_stopped() {
             return;
@@ -169,8 +169,8 @@ impl Draft {
         }
     }
 
-    /// Calls the model without a warning of near limits. The last message may be the model's own,
-    /// to which nothing may be appended.
+    /// Calls the model without a warning that limits are near. The last message may be the model's
+    /// own, to which nothing may be appended.
     fn call_model_without_warning(&mut self) {
         if self.check_call_limits() {
             self.start_model_call();
@@ -200,8 +200,8 @@ impl Draft {
         }
     }
 
-    /// Ends the process. The whole shares of children that are still running count as used, since
-    /// their actual usage is not reported after this.
+    /// Ends the process. The whole share of the budget that each running child was given counts as
+    /// used, since its actual usage is not reported after the end of the parent.
     pub(super) fn end(&mut self, exit: Exit) {
         let exit = exit.with_usage(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });

@@ -67,7 +67,7 @@ impl<'a> View<'a> {
     pub fn describe(&self, extracted: Content) -> Result<ContentSummary, Unreadable> {
         Ok(ContentSummary {
             pretty: self.pretty,
-            ..extent(&self.content.of(extracted), self.page_chars(), 0)?
+            ..extent(&self.content.with_content(extracted), self.page_chars(), 0)?
         })
     }
 }

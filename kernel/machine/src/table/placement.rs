@@ -115,15 +115,15 @@ impl<'a> Placer<'a> {
     /// Places text of another process, by the same rule as [`output`](Self::output). A descriptor
     /// shares the text without a copy.
     #[must_use]
-    pub fn shared(&self, text: &Arc<str>, source: &str) -> Placement {
+    pub fn process_text(&self, text: &Arc<str>, source: &str) -> Placement {
         let capped = self.capped(Content::bytes_of(text.clone()), 0, self.settings);
         capped
             .and_then(|capped| self.place(capped, source))
             .unwrap_or_else(Placement::unreadable)
     }
 
-    /// Places the last message of a child, as [`shared`](Self::shared) does; as an error if the
-    /// child did not finish.
+    /// Places the last message of a child, as [`process_text`](Self::process_text) does; as an
+    /// error if the child did not finish.
     #[must_use]
     pub fn exit(&self, exit: &Exit, source: &str) -> Placement {
         let error_settings = self
@@ -134,7 +134,7 @@ impl<'a> Placer<'a> {
             settings: error_settings.as_ref().or(self.settings),
             ..*self
         }
-        .shared(&exit.message, source)
+        .process_text(&exit.message, source)
     }
 
     /// Places one part of an input. It becomes a descriptor if it has more than `max_input_chars`
@@ -188,7 +188,7 @@ impl<'a> Placer<'a> {
                     };
                     Ok(self.descriptor(capped, &id.to_string(), settings, &message))
                 }
-                _ => contents(id, version, &reader)
+                _ => temp_file_answer(id, version, &reader)
                     .map(|answer| Placement::from_answer(answer, produced_chars)),
             }
         };
@@ -357,7 +357,11 @@ pub(super) struct CappedContent {
 ///
 /// # Errors
 /// [`Unreadable`] if the content cannot be read.
-pub fn contents(id: TempId, version: u64, content: &Reader<'_>) -> Result<Answer, Unreadable> {
+pub fn temp_file_answer(
+    id: TempId,
+    version: u64,
+    content: &Reader<'_>,
+) -> Result<Answer, Unreadable> {
     let encoding = if content.is_binary()? {
         Encoding::Base64
     } else {

@@ -102,10 +102,10 @@ fn delete(id: u32, version: Option<u64>) -> TempFileOp<Content> {
     }
 }
 
-fn stale(id: u32, asked: u64, current: u64) -> Reply {
+fn stale(id: u32, given: u64, current: u64) -> Reply {
     Err(TempFileError::Stale {
         id: TempId(id),
-        asked,
+        given,
         current,
     })
 }

@@ -236,7 +236,7 @@ pub struct PendingTempFile {
     /// Maximum size of a file, from the program.
     pub max_bytes: u64,
     /// The file, as the model named it. `None` if the call names no file.
-    pub asked: Option<String>,
+    pub requested_file: Option<String>,
 }
 
 impl PendingTempFile {
@@ -249,6 +249,6 @@ impl PendingTempFile {
     /// The answer for a refused operation.
     #[must_use]
     pub fn refused(&self, error: &TempFileError) -> Answer {
-        error.fd_error(self.asked.as_deref()).answer()
+        error.fd_error(self.requested_file.as_deref()).answer()
     }
 }

@@ -11,7 +11,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
 
-use super::excerpt::{Excerpted, Excerpts};
+use super::excerpt::{Excerpts, MatchExcerpt};
 use super::{Search, SearchError};
 use crate::syscall::Call;
 use crate::table::{Form, Table, View, view_as};
@@ -31,7 +31,7 @@ struct FoundIn<'a> {
     fd: &'a FdId,
     matches: u64,
     extent: Option<ContentSummary>,
-    excerpts: Vec<Excerpted>,
+    excerpts: Vec<MatchExcerpt>,
 }
 
 impl FoundIn<'_> {
@@ -46,7 +46,7 @@ impl FoundIn<'_> {
             fd,
             matches,
             extent,
-            excerpts: excerpts.iter().map(Excerpted::to_excerpt).collect(),
+            excerpts: excerpts.iter().map(MatchExcerpt::to_excerpt).collect(),
         }
     }
 }

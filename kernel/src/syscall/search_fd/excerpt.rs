@@ -15,7 +15,7 @@ const CONTEXT_LINE_CHARS: u64 = 400;
 /// Estimated characters of an excerpt's element, so that many tiny excerpts are limited as well.
 pub(super) const ELEMENT_CHARS: u64 = 64;
 
-/// The excerpts of one answer. Past the limit, matches are counted but not shown. The first is
+/// The excerpts of one answer. Past the limit, further matches are not shown. The first match is
 /// always shown, truncated to the limit.
 #[derive(Debug)]
 pub(super) struct Excerpts {
@@ -24,14 +24,14 @@ pub(super) struct Excerpts {
     chars_left: u64,
     shown: u64,
     is_full: bool,
-    excerpts: Vec<Excerpted>,
+    excerpts: Vec<MatchExcerpt>,
     /// Byte range of the last excerpt if it is a whole line, which further matches may share.
     last_line: Range<usize>,
 }
 
 /// An excerpt with the position of its first match.
 #[derive(Debug)]
-pub(super) struct Excerpted {
+pub(super) struct MatchExcerpt {
     slice: Slice,
     line: u64,
     page: u64,
@@ -39,7 +39,7 @@ pub(super) struct Excerpted {
     count: u64,
 }
 
-impl Excerpted {
+impl MatchExcerpt {
     pub(super) fn to_excerpt(&self) -> Excerpt<'_> {
         let Self {
             slice,
@@ -104,7 +104,7 @@ impl Excerpts {
     }
 
     /// Removes and returns the excerpts.
-    pub(super) fn take_excerpts(&mut self) -> Vec<Excerpted> {
+    pub(super) fn take_excerpts(&mut self) -> Vec<MatchExcerpt> {
         std::mem::take(&mut self.excerpts)
     }
 
@@ -121,7 +121,7 @@ impl Excerpts {
         content: &Reader<'_>,
         page_chars: u32,
         found: &Range<usize>,
-    ) -> Result<Option<Excerpted>, Unreadable> {
+    ) -> Result<Option<MatchExcerpt>, Unreadable> {
         let bytes = self.window(content, found)?;
         let chars = content.char_at(bytes.end)? - content.char_at(bytes.start)? + ELEMENT_CHARS;
         if chars > self.chars_left && self.shown > 0 {
@@ -131,11 +131,11 @@ impl Excerpts {
         self.chars_left = self.chars_left.saturating_sub(chars);
         let mut slice = content.slice(bytes)?;
         // A line is shown without its LF; that does not count as truncation.
-        slice.truncated &= !is_feed(content, slice.bytes().end)?;
+        slice.truncated &= !is_line_feed(content, slice.bytes().end)?;
         let is_single_line =
             slice.first_line == slice.last_line && !slice.continued && !slice.truncated;
         self.last_line = if is_single_line { slice.bytes() } else { 0..0 };
-        Ok(Some(Excerpted {
+        Ok(Some(MatchExcerpt {
             slice,
             line: content.line_at(found.start)?,
             page: content.page_at(page_chars, found.start)?,
@@ -164,7 +164,7 @@ impl Excerpts {
             .saturating_add(self.context_lines);
         let start = content.line_start(first)?;
         let mut end = content.line_start(last.saturating_add(1))?;
-        if end > found.end && is_feed(content, end - 1)? {
+        if end > found.end && is_line_feed(content, end - 1)? {
             end -= 1;
         }
         let start_char = content.char_at(start)?;
@@ -186,7 +186,8 @@ impl Excerpts {
     }
 }
 
-/// Whether the byte at this position of the shown text is an LF.
-fn is_feed(content: &Reader<'_>, byte: usize) -> Result<bool, Unreadable> {
+/// Whether the byte at this position of the content's text is an LF. (The text of a binary content
+/// is its base64 form.)
+fn is_line_feed(content: &Reader<'_>, byte: usize) -> Result<bool, Unreadable> {
     Ok(byte < content.shown_bytes()? && content.line_at(byte)? != content.line_at(byte + 1)?)
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::syscall::{
     Call, Tool, append_temp_file, create_temp_file, delete_temp_file, write_temp_file,
 };
-use crate::table::placement::contents;
+use crate::table::placement::temp_file_answer;
 
 static CONTENT: LazyLock<Content> = LazyLock::new(|| Content::new("of a descriptor\n".repeat(3)));
 
@@ -93,14 +93,14 @@ fn an_answer_names_the_file_and_its_version() {
 }
 
 #[test]
-fn an_error_echoes_the_file_as_it_was_written() {
+fn an_error_repeats_the_temp_file_id_as_the_model_wrote_it() {
     let pending = pending(
         &write_temp_file::TOOL,
         r#"{"temp_file_id": "temp-1", "content": "x", "version": 1}"#,
     );
     let answer = pending.refused(&TempFileError::Stale {
         id: TempId(1),
-        asked: 1,
+        given: 1,
         current: 2,
     });
     let start = "<fd_error type=\"stale_version\" fd=\"temp-1\">\n  <message>temp:1 is at version \
@@ -132,7 +132,7 @@ fn contents_are_shown_exactly_and_bytes_as_base64() {
     for (content, rest) in cases {
         let expected = format!("<temp_file id=\"temp:3\" version=\"4\" {rest}");
         assert_eq!(
-            *contents(TempId(3), 4, &content.unlimited_reader())
+            *temp_file_answer(TempId(3), 4, &content.unlimited_reader())
                 .unwrap()
                 .text,
             *expected
