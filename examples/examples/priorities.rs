@@ -17,12 +17,14 @@ use dormouse::ports::Model;
 use dormouse::process::Priority;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// A model that records the order of its calls. Its first call waits for a permit of the gate, so
 /// that all other calls are queued meanwhile.
 struct QueuedModel {
     served: Arc<Mutex<Vec<String>>>,
+    /// Notified when the first call is being served.
+    busy: Arc<Notify>,
     gate: Arc<Semaphore>,
 }
 
@@ -35,6 +37,7 @@ impl Model for QueuedModel {
         async move {
             let name = request.messages[0].text();
             if name == "first" {
+                self.busy.notify_one();
                 self.gate.acquire().await.ok();
             } else if let Ok(mut served) = self.served.lock() {
                 served.push(name.clone());
@@ -51,9 +54,11 @@ impl Model for QueuedModel {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (served, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+    let (served, busy) = (Arc::default(), Arc::new(Notify::new()));
+    let gate = Arc::new(Semaphore::new(0));
     let model = QueuedModel {
         served: Arc::clone(&served),
+        busy: Arc::clone(&busy),
         gate: Arc::clone(&gate),
     };
     let kernel = Kernel::builder()
@@ -65,6 +70,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .parse("[model]\nname = 'line'\nprovider = 'scripted'\n")?
         .program;
     let mut processes = vec![kernel.start(program.clone()).input("first").await?];
+    busy.notified().await;
     let others = [
         ("low", Priority::Low),
         ("normal", Priority::Normal),
@@ -74,7 +80,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let start = kernel.start(program.clone()).priority(priority);
         processes.push(start.input(name).await?);
     }
-    // Wait until all of them are queued.
+    for process in &processes {
+        process.wait_for(|view| view.status() == "thinking").await?;
+    }
+    // The last of them asks for its turn at the model within a moment.
     tokio::time::sleep(Duration::from_millis(200)).await;
     gate.add_permits(1);
     for process in processes {

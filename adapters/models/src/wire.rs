@@ -9,6 +9,7 @@
 //! [`Builder::idle_timeout`] bounds the time between two bytes, [`Builder::reply_cap_bytes`] the
 //! size of a reply. The kernel decides how long a whole call may take.
 
+mod body;
 mod builder;
 pub(crate) mod call_ids;
 mod client;
@@ -22,6 +23,7 @@ pub(crate) mod parameters;
 mod request_body;
 mod retry_after;
 pub(crate) mod schema;
+mod surrogates;
 pub(crate) mod usage;
 
 pub use self::builder::Builder;

@@ -1,23 +1,26 @@
 //! The HTTP client of a model: a codec and a server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dormouse_actors::ports::Model;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream, StreamExt};
+use futures_util::{FutureExt, StreamExt, stream};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode, Url};
 use sse_stream::SseByteStream;
 
+use super::body::{self, BodyError, Form, Pieces, capped};
 use super::builder::Builder;
 use super::codec::{Caching, Codec, Decoder, Delivery, Progress, Purpose};
-use super::excerpt::{invalid, malformed, without};
+use super::excerpt::{beginning, invalid, malformed, without};
 use super::failure;
 use super::message_cache::MessageCache;
 use super::request_body::{self, Body};
+use super::surrogates::Surrogates;
 
 /// How much of the body of an error response is read: far more than any explanation has.
 const FAILURE_CAP_BYTES: u64 = 64 << 10;
@@ -79,11 +82,27 @@ impl<C: Codec> Client<C> {
         if !response.status().is_success() {
             return Err(self.refused(response).await);
         }
-        // The type of the response decides, not the request: some servers never stream.
-        if is_event_stream(response.headers()) {
-            self.read_events(response, deltas).await
-        } else {
-            self.codec.decode(&self.read_whole(response).await?)
+        let is_event_stream = is_event_stream(response.headers());
+        let pieces = capped(response, self.reply_cap_bytes);
+        if is_event_stream {
+            return self.read_events(pieces, deltas).await;
+        }
+        // The answer decides, not the request: some servers never stream, and some do not say that
+        // they do.
+        match body::form_of(pieces)
+            .await
+            .map_err(BodyError::before_the_end)?
+        {
+            (Form::Events, pieces) => self.read_events(pieces, deltas).await,
+            (Form::Whole, pieces) => {
+                let reply = body::whole(pieces).await?;
+                self.codec.decode(&Surrogates::default().join(&reply))
+            }
+            (Form::Page, pieces) => Err(page_in_place_of_a_reply(&body::whole(pieces).await?)),
+            (Form::Empty, _) => Err(ModelError::new(
+                ModelErrorKind::Transport,
+                "the server answered with status 200 and nothing else",
+            )),
         }
     }
 
@@ -95,14 +114,9 @@ impl<C: Codec> Client<C> {
         let response = self.send(&path, request, Purpose::Count).await?;
         match response.status() {
             status if status.is_success() => {
-                let json = self.read_whole(response).await?;
+                let json = body::whole(capped(response, self.reply_cap_bytes)).await?;
                 let count = self.codec.decode_count(&json).map(TokenCount::Counted);
-                count.ok_or_else(|| {
-                    malformed(format!(
-                        "no count of tokens: {}",
-                        super::excerpt::beginning(&json)
-                    ))
-                })
+                count.ok_or_else(|| malformed(format!("no count of tokens: {}", beginning(&json))))
             }
             // Compatible servers cannot count tokens.
             StatusCode::NOT_FOUND
@@ -132,7 +146,7 @@ impl<C: Codec> Client<C> {
     async fn refused(&self, response: Response) -> ModelError {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
-        let mut pieces = std::pin::pin!(capped(response, FAILURE_CAP_BYTES));
+        let mut pieces = capped(response, FAILURE_CAP_BYTES);
         let reading = async {
             while let Some(Ok(piece)) = pieces.next().await {
                 body.extend_from_slice(&piece);
@@ -143,21 +157,19 @@ impl<C: Codec> Client<C> {
         failure::in_answer(status, &headers, &String::from_utf8_lossy(&body))
     }
 
-    async fn read_whole(&self, response: Response) -> Result<String, ModelError> {
-        let mut body = Vec::new();
-        let mut pieces = std::pin::pin!(capped(response, self.reply_cap_bytes));
-        while let Some(piece) = pieces.next().await {
-            body.extend_from_slice(&piece.map_err(BodyError::before_the_end)?);
-        }
-        String::from_utf8(body).map_err(|error| malformed(format!("the reply is no text: {error}")))
-    }
-
     async fn read_events(
         &self,
-        response: Response,
+        pieces: Pieces,
         deltas: &(dyn Fn(Delta) + Send + Sync),
     ) -> Result<Reply, ModelError> {
-        let mut events = SseByteStream::new(Box::pin(capped(response, self.reply_cap_bytes)));
+        let has_ended = AtomicBool::new(false);
+        // Some servers end without the blank line that completes their last event.
+        let last_line = stream::once(async {
+            has_ended.store(true, Ordering::Relaxed);
+            Ok(Bytes::from_static(b"\n\n"))
+        });
+        let mut events = SseByteStream::new(Box::pin(pieces.chain(last_line)));
+        let mut surrogates = Surrogates::default();
         let mut decoder = C::Decoder::default();
         while let Some(event) = events.next().await {
             let event = match event.map_err(in_events) {
@@ -168,7 +180,11 @@ impl<C: Codec> Client<C> {
             // By the standard, an event without data is ignored. Some servers keep connections
             // alive with such events.
             if let Some(data) = event.data.filter(|data| !data.is_empty()) {
-                decoder.feed(&data, deltas)?;
+                match decoder.feed(&surrogates.join(&data), deltas) {
+                    // The stream was cut within this event.
+                    Err(_) if has_ended.load(Ordering::Relaxed) && !is_json(&data) => break,
+                    fed => fed?,
+                }
             }
             if decoder.progress() == Progress::Complete {
                 break;
@@ -254,6 +270,23 @@ impl<C: Codec> std::fmt::Debug for Client<C> {
     }
 }
 
+fn is_json(data: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok()
+}
+
+/// A gateway that is busy or has failed answers with a page. So does a server that is none of
+/// models, which the message says.
+fn page_in_place_of_a_reply(page: &str) -> ModelError {
+    ModelError::new(
+        ModelErrorKind::Transport,
+        format!(
+            "the server answered with status 200 and a page in place of a reply: {}. If it always \
+             does, the base URL names another server",
+            beginning(page.trim())
+        ),
+    )
+}
+
 fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
@@ -263,27 +296,6 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
             .to_ascii_lowercase()
             .starts_with("text/event-stream")
     })
-}
-
-/// Why a body could not be read to its end.
-#[derive(Debug, thiserror::Error)]
-enum BodyError {
-    #[error(transparent)]
-    Cut(#[from] reqwest::Error),
-    #[error("the reply is longer than {0} bytes")]
-    TooLong(u64),
-}
-
-impl BodyError {
-    fn before_the_end(self) -> ModelError {
-        match self {
-            Self::Cut(error) => ModelError {
-                kind: ModelErrorKind::CutStream,
-                ..failure::in_transport(error)
-            },
-            Self::TooLong(_) => malformed(self.to_string()),
-        }
-    }
 }
 
 fn in_events(error: sse_stream::Error) -> ModelError {
@@ -297,16 +309,4 @@ fn in_events(error: sse_stream::Error) -> ModelError {
             failure::chain(&other)
         )),
     }
-}
-
-/// The body in pieces, refused beyond `cap_bytes`.
-fn capped(response: Response, cap_bytes: u64) -> impl Stream<Item = Result<Bytes, BodyError>> {
-    let mut left = cap_bytes;
-    response.bytes_stream().map(move |piece| {
-        let piece = piece?;
-        left = left
-            .checked_sub(piece.len() as u64)
-            .ok_or(BodyError::TooLong(cap_bytes))?;
-        Ok(piece)
-    })
 }

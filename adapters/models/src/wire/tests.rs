@@ -219,6 +219,45 @@ async fn a_complete_reply_does_not_wait_for_the_connection_to_end() {
     );
 }
 
+/// What a reply costs is paid by then, so it is read however carelessly it is framed.
+#[tokio::test]
+async fn a_stream_without_its_type_or_its_last_blank_line_is_read() {
+    let untyped = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\u{feff}\n{EVENTS}");
+    let split = EVENTS.replace(
+        "h\u{e9}\"}}\n\n",
+        concat!(
+            "h\\ud83d\"}}\n\nevent: content_block_delta\ndata: ",
+            "{\"type\":\"content_block_delta\",\"index\":0,",
+            "\"delta\":{\"type\":\"text_delta\",\"text\":\"\\ude00\"}}\n\n"
+        ),
+    );
+    let cases = [
+        (untyped.into_bytes(), "h\u{e9}"),
+        (answer("200 OK", "text/plain", EVENTS), "h\u{e9}"),
+        (
+            answer("200 OK", "text/event-stream", EVENTS.trim_end()),
+            "h\u{e9}",
+        ),
+        (answer("200 OK", "", EVENTS.trim_end()), "h\u{e9}"),
+        (answer("200 OK", "text/event-stream", &split), "h\u{1f600}"),
+    ];
+    for (answer, text) in cases {
+        let shown = String::from_utf8_lossy(&answer).into_owned();
+        let (url, _served) = serve(answer, 3, Then::Close).await;
+        let deltas = Mutex::new(String::new());
+        let watch = |delta| {
+            if let Delta::Text(text) = delta {
+                deltas.lock().unwrap().push_str(&text);
+            }
+        };
+        let model = builder(&url).build().unwrap();
+        let reply = model.call(request(), &watch).await;
+        let reply = reply.unwrap_or_else(|error| panic!("{error} after {shown}"));
+        assert_eq!(text_of(&reply.blocks), text);
+        assert_eq!(*deltas.lock().unwrap(), text);
+    }
+}
+
 #[tokio::test]
 async fn a_complete_reply_is_accepted_although_a_stream_was_requested() {
     let whole = r#"{"type":"message","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn","usage":{}}"#;
@@ -267,8 +306,19 @@ async fn failures_have_a_kind_and_do_not_contain_the_key() {
         (
             answer("200 OK", "text/html", "<html>hello</html>"),
             Then::Close,
+            Kind::Transport,
+        ),
+        (
+            answer("200 OK", "application/json", " \n"),
+            Then::Close,
+            Kind::Transport,
+        ),
+        (
+            answer("200 OK", "text/plain", "hello"),
+            Then::Close,
             Kind::Malformed,
         ),
+        (answer("200 OK", "", half), Then::Close, Kind::CutStream),
         (
             answer(
                 "200 OK",
@@ -390,7 +440,7 @@ async fn withstands<C: Codec>() {
         Then::Close,
     )
     .await;
-    fails::<C>(url, 1 << 20, Kind::Malformed).await;
+    fails::<C>(url, 1 << 20, Kind::Transport).await;
     let fields: String = (0..100_000).map(|n| format!("\"k{n}\":1,")).collect();
     let event = format!("data: {{\"type\":\"response.completed\",{fields}\"choices\":[]}}\n\n");
     let (url, _served) = serve(
