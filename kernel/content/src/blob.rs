@@ -1,7 +1,8 @@
 //! Contents on disk: the interface to the store that keeps their bytes.
 //!
-//! Nothing here reads a file: a content asks its [`BlobStore`], which an outer crate implements. A
-//! source returns only bytes that it has verified and that never change afterwards.
+//! Nothing here reads a file: a content requests its bytes from a [`BlobStore`], which another
+//! crate implements. A store returns only bytes that it has verified and that never change
+//! afterwards.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,8 +13,8 @@ use dormouse_proto::record::ContentRef;
 
 /// Provides the bytes of contents that are not in memory.
 pub trait BlobStore: Send + Sync + fmt::Debug {
-    /// Opens a content. Called for each read of a content that is not in memory; the result is
-    /// dropped after that read, so that no file stays open.
+    /// Opens a content. A content that is not in memory is opened for each read and closed after
+    /// it, so that no file stays open.
     ///
     /// # Errors
     /// [`Unreadable`] if the content is missing or damaged, or the store is closed.
@@ -26,8 +27,8 @@ pub trait BlobReader: Send + Sync {
     fn length(&self) -> u64;
 
     /// The [serialized index](super::Content::serialized_index), exactly as it was written; `None`
-    /// if there is none or it is damaged. It is only an optimisation: without it the content is
-    /// read as a whole and indexed again.
+    /// if the index is missing or damaged. The index is only an optimisation: without it, the whole
+    /// content is read and indexed again.
     fn index(&self) -> Option<Bytes>;
 
     /// Reads a byte range, verified against what was written. Costs what it reads, and copies
@@ -42,7 +43,7 @@ pub trait BlobReader: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unreadable {
-    /// What is lost, and what can still be read.
+    /// States which bytes cannot be read, and what can still be read.
     pub message: Arc<str>,
 }
 
@@ -55,7 +56,7 @@ impl Unreadable {
         }
     }
 
-    /// The bytes that were read contradict the reference of the content.
+    /// The error for bytes that contradict the reference (hash and length) of their content.
     pub(super) fn inconsistent() -> Self {
         Self::new(
             "What was read of the content is not what was kept of it. Other descriptors can be \

@@ -188,7 +188,7 @@ fn a_stored_content_is_not_read_before_its_first_use() {
     assert!(
         stored.clone() == resident && stored.serialized_index().is_empty() && !stored.is_resident()
     );
-    stored.unlimited_reader().prepare(100);
+    stored.unlimited_reader().prepare_page_table(100);
     assert_eq!(
         (drain_touched(&disk).len(), *disk.opened.lock().unwrap()),
         (0, 0),

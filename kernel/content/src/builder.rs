@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 /// Collects chunks up to a cap. Copies each kept byte once; never allocates more than the cap.
 #[derive(Debug)]
 pub struct Builder {
-    kept: BytesMut,
+    collected: BytesMut,
     cap_bytes: usize,
     cut_bytes: u64,
 }
@@ -28,7 +28,7 @@ impl Builder {
     pub fn with_cap(cap_bytes: u64) -> Self {
         let cap_bytes = usize::try_from(cap_bytes).unwrap_or(usize::MAX);
         Self {
-            kept: BytesMut::new(),
+            collected: BytesMut::new(),
             cap_bytes,
             cut_bytes: 0,
         }
@@ -36,23 +36,25 @@ impl Builder {
 
     /// Keeps the part of the chunk that fits and counts the rest.
     pub fn push(&mut self, chunk: &[u8]) {
-        let fits = chunk.len().min(self.cap_bytes - self.kept.len());
-        self.kept.extend_from_slice(&chunk[..fits]);
-        self.cut_bytes += (chunk.len() - fits) as u64;
+        let fitting_bytes = chunk.len().min(self.cap_bytes - self.collected.len());
+        self.collected.extend_from_slice(&chunk[..fitting_bytes]);
+        self.cut_bytes += (chunk.len() - fitting_bytes) as u64;
     }
 
-    /// Returns the collect bytes. Copies nothing.
+    /// Returns the collected bytes. Copies nothing.
     #[must_use]
     pub fn finish(self) -> CappedBytes {
         let Self {
-            kept, cut_bytes, ..
+            collected,
+            cut_bytes,
+            ..
         } = self;
         match cut_bytes {
             0 => CappedBytes {
-                bytes: kept.freeze(),
+                bytes: collected.freeze(),
                 cut_bytes,
             },
-            _ => drop_incomplete_character(kept.freeze(), cut_bytes),
+            _ => drop_incomplete_character(collected.freeze(), cut_bytes),
         }
     }
 }
@@ -76,12 +78,12 @@ impl CappedBytes {
 /// Drops the incomplete character at the end, if the cut split one. A character has at most four
 /// bytes.
 fn drop_incomplete_character(bytes: Bytes, cut_bytes: u64) -> CappedBytes {
-    let last = bytes
+    let trailing_continuation_bytes = bytes
         .iter()
         .rev()
         .take(3)
         .position(|byte| byte & 0xc0 != 0x80);
-    let start = last.map_or(bytes.len(), |continuation_bytes| {
+    let start = trailing_continuation_bytes.map_or(bytes.len(), |continuation_bytes| {
         bytes.len() - 1 - continuation_bytes
     });
     let is_incomplete =
@@ -122,9 +124,9 @@ mod tests {
                 1,
             ),
         ];
-        for (input, cap, kept, cut_bytes) in cases {
+        for (input, cap, collected, cut_bytes) in cases {
             let expected = CappedBytes {
-                bytes: Bytes::copy_from_slice(kept),
+                bytes: Bytes::copy_from_slice(collected),
                 cut_bytes,
             };
             for size in 1..4 {
@@ -147,9 +149,9 @@ mod tests {
         let text = "aé一😀\n".repeat(5);
         for cap in 0..=text.len() as u64 + 1 {
             let CappedBytes { bytes, cut_bytes } = collect([text.as_bytes()], cap);
-            let kept = std::str::from_utf8(&bytes).unwrap();
-            assert!(text.starts_with(kept) && bytes.len() as u64 <= cap);
-            assert_eq!(kept.len() as u64 + cut_bytes, text.len() as u64);
+            let collected = std::str::from_utf8(&bytes).unwrap();
+            assert!(text.starts_with(collected) && bytes.len() as u64 <= cap);
+            assert_eq!(collected.len() as u64 + cut_bytes, text.len() as u64);
         }
     }
 }

@@ -25,24 +25,24 @@ pub(super) fn count(bytes: &[u8]) -> usize {
 /// The start of the character that is `chars` characters after the one at byte `from`; the length
 /// of `bytes` if there are not that many.
 pub(super) fn skip(bytes: &[u8], from: usize, chars: usize) -> usize {
-    let mut at = from;
-    let mut left = chars;
-    while let Some(lane) = bytes.get(at..at + LANE) {
+    let mut position = from;
+    let mut remaining = chars;
+    while let Some(lane) = bytes.get(position..position + LANE) {
         let counted = count_lane(lane);
-        if counted > left {
+        if counted > remaining {
             break;
         }
-        left -= counted;
-        at += LANE;
+        remaining -= counted;
+        position += LANE;
     }
-    // `left` characters still have to be skipped before the target.
-    let starts = bytes[at..]
+    // `remaining` characters still have to be skipped before the target.
+    let starts = bytes[position..]
         .iter()
         .enumerate()
         .filter(|(_, byte)| starts_char(**byte));
     starts
-        .map(|(offset, _)| at + offset)
-        .nth(left)
+        .map(|(offset, _)| position + offset)
+        .nth(remaining)
         .unwrap_or(bytes.len())
 }
 

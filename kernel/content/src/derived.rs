@@ -7,13 +7,14 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use super::{Content, PrettyError, Reader, Unreadable, pretty};
 use dormouse_outlines::Outlines;
 
+/// The data that was derived from one content so far.
 #[derive(Default)]
-pub(super) struct Derived {
+pub(super) struct DerivedData {
     pretty: OnceLock<Result<Content, PrettyError>>,
     pub(super) outlines: Outlines,
 }
 
-impl Derived {
+impl DerivedData {
     /// Estimated memory use. O(1).
     pub(super) fn bytes(&self) -> u64 {
         let pretty = self
@@ -26,13 +27,13 @@ impl Derived {
 }
 
 impl Content {
-    pub(super) fn derived(&self) -> Arc<Derived> {
-        let mut derived = self
+    pub(super) fn derived_data(&self) -> Arc<DerivedData> {
+        let mut derived_data = self
             .inner
-            .derived
+            .derived_data
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        derived.get_or_insert_default().clone()
+        derived_data.get_or_insert_default().clone()
     }
 }
 
@@ -48,14 +49,14 @@ impl Reader<'_> {
         if self.is_binary()? {
             return Err(PrettyError::Binary);
         }
-        let derived = self.content().derived();
-        if let Some(cached) = derived.pretty.get() {
+        let derived_data = self.content().derived_data();
+        if let Some(cached) = derived_data.pretty.get() {
             return cached.clone().map(|cached| self.with_content(cached));
         }
         let text = self.text()?;
         // Reformatting is charged as eight passes, since it is slower than searching.
         self.charge(text.len().saturating_mul(8))?;
-        let cached = derived.pretty.get_or_init(|| {
+        let cached = derived_data.pretty.get_or_init(|| {
             let cached = pretty::pretty(&text).map(|text| Content::from_text(text.into()));
             cached.inspect(|content| {
                 self.content()

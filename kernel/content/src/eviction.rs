@@ -1,7 +1,8 @@
 //! Eviction from memory, and the access data that a cache of contents needs for it.
 //!
-//! This module does not choose what to evict: see the kernel's `memory`. An evicted content is the
-//! same value for all of its holders; slices that were served before stay in memory.
+//! This module does not choose what to evict; module `memory` of `dormouse-machine` does. An
+//! evicted content is the same value for all of its holders. Slices that were read before stay in
+//! memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -12,8 +13,8 @@ use bytestring::ByteString;
 use super::location::{Data, Location};
 use super::{BlobStore, Content, Inner};
 
-/// The access clock of one cache: orders the reads of its contents, and sums up the memory of data
-/// that they derive.
+/// The access clock of one cache: orders the reads of the cached contents, and adds up the memory
+/// of their derived data.
 #[derive(Debug, Default)]
 pub struct AccessClock {
     last: AtomicU64,
@@ -29,19 +30,19 @@ impl AccessClock {
     }
 }
 
-/// What a cache knows of the accesses to a content: the last read, and whether the content shares
-/// bytes with another one.
+/// The data of one content that a cache needs for eviction: the last read, and whether the content
+/// may be a slice of other bytes.
 #[derive(Default)]
 pub(super) struct AccessRecord {
     clock: OnceLock<Arc<AccessClock>>,
     /// The last read, as a position on the clock.
     last: AtomicU64,
-    /// Whether the bytes may be a slice of other bytes, which then stay in memory as well.
-    is_part: AtomicBool,
+    /// Whether the bytes may be a slice of a longer buffer, which then stays in memory as a whole.
+    may_be_slice: AtomicBool,
 }
 
 impl AccessRecord {
-    pub(super) fn record(&self) {
+    pub(super) fn record_read(&self) {
         if let Some(clock) = self.clock.get() {
             self.last.store(
                 clock.last.fetch_add(1, Ordering::Relaxed) + 1,
@@ -56,34 +57,35 @@ impl AccessRecord {
         }
     }
 
-    pub(super) fn mark_as_part(&self) {
-        self.is_part.store(true, Ordering::Relaxed);
+    pub(super) fn mark_as_slice(&self) {
+        self.may_be_slice.store(true, Ordering::Relaxed);
     }
 }
 
 impl Content {
     /// Drops the bytes for all holders, and all derived data. From now on the content is read from
-    /// `source`, which must have it. The index stays. O(1), plus the hash if it was never computed.
-    pub fn evict(&self, source: &Arc<dyn BlobStore>) {
+    /// `store`, which must hold it. The index stays in memory. O(1), plus the hash if it was never
+    /// computed.
+    pub fn evict(&self, store: &Arc<dyn BlobStore>) {
         // A content on disk is identified by its hash.
         let _ = self.hash();
-        let stored = Location::OnDisk(source.clone());
-        let before = std::mem::replace(
+        let on_disk = Location::OnDisk(store.clone());
+        let old_location = std::mem::replace(
             &mut *self
                 .inner
                 .location
                 .write()
                 .unwrap_or_else(PoisonError::into_inner),
-            stored,
+            on_disk,
         );
-        let derived = self
+        let derived_data = self
             .inner
-            .derived
+            .derived_data
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         // Drop outside of the locks, since freeing may take a while.
-        drop((before, derived));
+        drop((old_location, derived_data));
     }
 
     /// Shares the bytes of an equal content, so that they are in memory once. Does nothing if one
@@ -102,10 +104,15 @@ impl Content {
         }
     }
 
-    /// Copies the bytes if they are a slice of other bytes, so that those can be freed. O(n) in
-    /// that case, otherwise O(1).
+    /// Copies the bytes if they may be a slice of a longer buffer, so that the buffer can be freed.
+    /// O(n) in that case, otherwise O(1).
     pub fn detach(&self) {
-        if !self.inner.access.is_part.swap(false, Ordering::Relaxed) {
+        if !self
+            .inner
+            .access
+            .may_be_slice
+            .swap(false, Ordering::Relaxed)
+        {
             return;
         }
         let copied = match self.resident_data() {
@@ -145,24 +152,24 @@ impl Content {
     /// Bytes that an eviction would free: its own if they are in memory, and derived data. O(1).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
-        let own = if self.is_resident() {
+        let own_bytes = if self.is_resident() {
             self.len_bytes()
         } else {
             0
         };
-        own + self.derived_bytes()
+        own_bytes + self.derived_bytes()
     }
 
     /// Bytes of derived data in memory: reformatted text and outlines. O(1).
     #[must_use]
     pub fn derived_bytes(&self) -> u64 {
-        let derived = self
+        let derived_data = self
             .inner
-            .derived
+            .derived_data
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        derived.map_or(0, |derived| derived.bytes())
+        derived_data.map_or(0, |derived_data| derived_data.bytes())
     }
 
     /// Whether both are the same instance, so that evicting one evicts the other.
@@ -174,7 +181,7 @@ impl Content {
     /// Registers the content with an access clock. Only the first registration counts.
     pub fn use_clock(&self, clock: &Arc<AccessClock>) {
         let _ = self.inner.access.clock.set(clock.clone());
-        self.inner.access.record();
+        self.inner.access.record_read();
     }
 
     /// The last read as a position on the access clock; 0 without a clock.

@@ -1,8 +1,8 @@
 //! The sparse index of a text: a count of lines for every 4 KiB, of characters for every 8 KiB.
 //!
-//! It takes 0.16 bytes per line of 80 ASCII characters, and less than a byte for a line of 80 other
-//! characters. A lookup is a binary search and a scan of one block, which is the only part of the
-//! text that it reads. Characters are counted only if the text is not ASCII.
+//! The index takes 0.16 bytes per line of 80 ASCII characters, and less than a byte for a line of
+//! 80 other characters. A lookup is a binary search and a scan of one block, which is the only part
+//! of the text that the lookup reads. Characters are counted only if the text is not ASCII.
 
 use std::ops::Range;
 
@@ -15,19 +15,19 @@ use super::text_index::IndexReader;
 /// Bytes between two line counts. A block is scanned in about 100 ns.
 const BLOCK: usize = 4096;
 
-/// Bytes between two character counts. Twice as many: reading a page needs only lines, and the
-/// index stays small for text with four bytes per character.
+/// Bytes between two character counts. Character blocks are twice as long as line blocks: reading a
+/// page needs only lines, and the index stays small for text with four bytes per character.
 const CHAR_BLOCK: usize = 2 * BLOCK;
 
 /// The index of one text. Lookup methods take a function that reads bytes of that text.
 #[derive(Debug)]
 pub(super) struct LineIndex {
     /// Number of LFs before each block, then of the whole text.
-    feeds: Box<[u64]>,
+    line_feeds: Box<[u64]>,
     /// Number of characters before each block, then of the whole text. `None` for ASCII text.
     chars: Option<Box<[u64]>>,
     /// Whether the last line lacks an LF.
-    is_open: bool,
+    lacks_final_lf: bool,
     len: usize,
 }
 
@@ -35,27 +35,27 @@ impl LineIndex {
     /// One pass over ASCII text, two over other text.
     pub(super) fn new(text: &str) -> Self {
         let mut is_ascii = true;
-        let feeds = cumulative_counts(text, BLOCK, |block| {
+        let line_feeds = cumulative_counts(text, BLOCK, |block| {
             is_ascii &= block.is_ascii();
             memchr::memchr_iter(b'\n', block).count()
         });
         let chars = (!is_ascii).then(|| cumulative_counts(text, CHAR_BLOCK, chars::count));
         Self {
-            feeds,
+            line_feeds,
             chars,
-            is_open: !text.ends_with('\n'),
+            lacks_final_lf: !text.ends_with('\n'),
             len: text.len(),
         }
     }
 
-    /// The start of the block that contains a byte.
+    /// The start of the line block that contains a byte.
     pub(super) fn block_start(byte: usize) -> usize {
         byte / BLOCK * BLOCK
     }
 
     /// Memory of the counts, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.feeds) + self.chars.as_deref().map_or(0, size_of_val)
+        size_of_val(&*self.line_feeds) + self.chars.as_deref().map_or(0, size_of_val)
     }
 
     pub(super) fn is_ascii(&self) -> bool {
@@ -74,46 +74,47 @@ impl LineIndex {
 
     /// Number of lines. A final LF starts no further line, and there is at least one.
     pub(super) fn total_lines(&self) -> u64 {
-        total(&self.feeds) + u64::from(self.is_open)
+        total(&self.line_feeds) + u64::from(self.lacks_final_lf)
     }
 
     /// The line of a byte. An LF belongs to the line that it ends.
-    pub(super) fn line_of(
+    pub(super) fn line_at(
         &self,
         byte: usize,
-        read: impl Fn(Range<usize>) -> Read,
+        read: impl Fn(Range<usize>) -> Result<Bytes, Unreadable>,
     ) -> Result<u64, Unreadable> {
         let block = byte / BLOCK;
-        let within = read(block * BLOCK..byte)?;
-        Ok(1 + self.feeds[block] + memchr::memchr_iter(b'\n', &within).count() as u64)
+        let block_text = read(block * BLOCK..byte)?;
+        Ok(1 + self.line_feeds[block] + memchr::memchr_iter(b'\n', &block_text).count() as u64)
     }
 
     /// The start of a line, counted from 1; the length of the text if there is no such line.
     pub(super) fn line_start(
         &self,
         line: u64,
-        read: impl Fn(Range<usize>) -> Read,
+        read: impl Fn(Range<usize>) -> Result<Bytes, Unreadable>,
     ) -> Result<usize, Unreadable> {
-        let Some(before) = line.checked_sub(2) else {
+        // The line starts after the LF of this number, counted from 0.
+        let Some(feed_number) = line.checked_sub(2) else {
             return Ok(0);
         };
-        if before >= total(&self.feeds) {
+        if feed_number >= total(&self.line_feeds) {
             return Ok(self.len);
         }
-        let block = block_of_event(&self.feeds, before);
-        let nth = (before - self.feeds[block]) as usize;
-        let within = read(self.block(block, BLOCK))?;
-        let feed = memchr::memchr_iter(b'\n', &within)
+        let block = block_containing(&self.line_feeds, feed_number);
+        let nth = (feed_number - self.line_feeds[block]) as usize;
+        let block_text = read(self.block(block, BLOCK))?;
+        let feed = memchr::memchr_iter(b'\n', &block_text)
             .nth(nth)
             .ok_or_else(Unreadable::inconsistent)?;
         Ok(block * BLOCK + feed + 1)
     }
 
     /// The number of the character at a byte, from 0.
-    pub(super) fn char_of(
+    pub(super) fn char_at(
         &self,
         byte: usize,
-        read: impl Fn(Range<usize>) -> Read,
+        read: impl Fn(Range<usize>) -> Result<Bytes, Unreadable>,
     ) -> Result<u64, Unreadable> {
         let Some(chars) = &self.chars else {
             return Ok(byte as u64);
@@ -127,7 +128,7 @@ impl LineIndex {
     pub(super) fn char_start(
         &self,
         char: u64,
-        read: impl Fn(Range<usize>) -> Read,
+        read: impl Fn(Range<usize>) -> Result<Bytes, Unreadable>,
     ) -> Result<usize, Unreadable> {
         let Some(chars) = &self.chars else {
             return Ok(usize::try_from(char).map_or(self.len, |at| at.min(self.len)));
@@ -135,9 +136,9 @@ impl LineIndex {
         if char >= total(chars) {
             return Ok(self.len);
         }
-        let block = block_of_event(chars, char);
-        let within = read(self.block(block, CHAR_BLOCK))?;
-        Ok(block * CHAR_BLOCK + chars::skip(&within, 0, (char - chars[block]) as usize))
+        let block = block_containing(chars, char);
+        let block_text = read(self.block(block, CHAR_BLOCK))?;
+        Ok(block * CHAR_BLOCK + chars::skip(&block_text, 0, (char - chars[block]) as usize))
     }
 
     fn block(&self, block: usize, block_bytes: usize) -> Range<usize> {
@@ -146,8 +147,11 @@ impl LineIndex {
 
     /// Serializes the index: two bytes for each block, with the count within the block.
     pub(super) fn serialize(&self, out: &mut Vec<u8>) {
-        out.extend([u8::from(self.is_open), u8::from(self.chars.is_some())]);
-        for counts in [Some(&self.feeds), self.chars.as_ref()]
+        out.extend([
+            u8::from(self.lacks_final_lf),
+            u8::from(self.chars.is_some()),
+        ]);
+        for counts in [Some(&self.line_feeds), self.chars.as_ref()]
             .into_iter()
             .flatten()
         {
@@ -161,33 +165,30 @@ impl LineIndex {
 
     /// Deserializes an index; `None` if the bytes are not the index of a text of this length.
     pub(super) fn deserialize(input: &mut IndexReader<'_>, len: usize) -> Option<Self> {
-        let is_open = parse_flag(input.byte()?)?;
+        let lacks_final_lf = parse_flag(input.byte()?)?;
         let has_chars = parse_flag(input.byte()?)?;
-        let feeds = deserialize_counts(input, len, BLOCK)?;
+        let line_feeds = deserialize_counts(input, len, BLOCK)?;
         let chars = if has_chars {
             Some(deserialize_counts(input, len, CHAR_BLOCK)?)
         } else {
             None
         };
         // A text that ends with an LF contains at least one.
-        let is_sound = is_open || total(&feeds) > 0;
-        is_sound.then_some(Self {
-            feeds,
+        let is_consistent = lacks_final_lf || total(&line_feeds) > 0;
+        is_consistent.then_some(Self {
+            line_feeds,
             chars,
-            is_open,
+            lacks_final_lf,
             len,
         })
     }
 }
 
-/// Result of reading bytes of the text.
-type Read = Result<Bytes, Unreadable>;
-
 fn parse_flag(byte: u8) -> Option<bool> {
     [false, true].get(usize::from(byte)).copied()
 }
 
-/// Deserializes cumulative_counts counts. A block cannot contain more than it has bytes.
+/// Deserializes cumulative counts. A count within a block cannot exceed the bytes of the block.
 fn deserialize_counts(
     input: &mut IndexReader<'_>,
     len: usize,
@@ -226,8 +227,8 @@ fn total(counts: &[u64]) -> u64 {
     *counts.last().expect("the counts begin with 0")
 }
 
-/// The block that contains event number `nth`, from 0: the last block with at most `nth` events
-/// before it.
-fn block_of_event(counts: &[u64], nth: u64) -> usize {
+/// The block that contains the LF or character number `nth`, counted from 0: the last block with at
+/// most `nth` of them before it.
+fn block_containing(counts: &[u64], nth: u64) -> usize {
     counts.partition_point(|before| *before <= nth) - 1
 }

@@ -5,14 +5,14 @@
 //! final LF starts no further line, and empty content has one page and one line.
 //!
 //! Creating a text content validates and indexes it in one pass, close to memory bandwidth. After
-//! that, any page, line or character range costs O(log n + size of the result). The table of pages
-//! is built when a page size is first used, in one pass, and kept; so are reformatted JSON and
-//! outlines of [`units`].
+//! that, any page, line or character range costs O(log n + size of the result). A page table is
+//! built in one pass when its page size is first used, and is then cached; so are reformatted JSON
+//! and the outlines of [`units`].
 //!
-//! A content is either resident (in memory) or [on disk](Content::stored). On disk it is read from
-//! its [`BlobStore`], only in the parts that are requested. The value is the same in both cases,
-//! and a content may be [evicted](Content::evict) while others hold it. Hash and length are always
-//! available; everything else can fail with [`Unreadable`].
+//! A content is either resident (in memory) or [on disk](Content::stored). A content on disk is
+//! read from its [`BlobStore`], and only in the requested ranges. The value is the same in both
+//! cases, and a content can be [evicted](Content::evict) while it is in use. Hash and length are
+//! always available; everything else can fail with [`Unreadable`].
 //!
 //! This crate never copies text to serve or extract it, never changes a content (FD-2), and opens
 //! no file: reading is the job of the [`BlobStore`].
@@ -42,7 +42,7 @@ use dormouse_proto::record::ContentRef;
 
 pub use blob::{BlobReader, BlobStore, Unreadable};
 pub use builder::{Builder, CappedBytes};
-use derived::Derived;
+use derived::DerivedData;
 use eviction::AccessRecord;
 pub use eviction::{AccessClock, WeakContent};
 use location::{Data, Location};
@@ -67,14 +67,14 @@ struct Inner {
     /// were read before.
     text_index: OnceLock<Arc<TextIndex>>,
     /// Data derived from the bytes; it can be built again.
-    derived: Mutex<Option<Arc<Derived>>>,
+    derived_data: Mutex<Option<Arc<DerivedData>>>,
     access: AccessRecord,
 }
 
 /// A shared text as the owner of `Bytes`.
-struct Shared(Arc<str>);
+struct SharedText(Arc<str>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedText {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -97,16 +97,16 @@ impl Content {
     /// The bytes of a shared text, without a copy.
     #[must_use]
     pub fn bytes_of(text: Arc<str>) -> Bytes {
-        Bytes::from_owner(Shared(text))
+        Bytes::from_owner(SharedText(text))
     }
 
-    /// A content on disk, identified by its hash. Nothing is read until it is used. O(1).
+    /// A content on disk, identified by its hash. Nothing is read until the content is used. O(1).
     #[must_use]
-    pub fn stored(reference: ContentRef, source: Arc<dyn BlobStore>) -> Self {
+    pub fn stored(reference: ContentRef, store: Arc<dyn BlobStore>) -> Self {
         Self::build(
             reference.len,
             Some(reference.hash),
-            Location::OnDisk(source),
+            Location::OnDisk(store),
             None,
         )
     }
@@ -116,7 +116,7 @@ impl Content {
     }
 
     fn from_data(data: Data) -> Self {
-        let text_index = Arc::new(TextIndex::of(&data));
+        let text_index = Arc::new(TextIndex::new(&data));
         Self::build(
             data.bytes().len() as u64,
             None,
@@ -136,7 +136,7 @@ impl Content {
             hash: hash.map_or_else(OnceLock::new, OnceLock::from),
             location: RwLock::new(location),
             text_index: text_index.map_or_else(OnceLock::new, OnceLock::from),
-            derived: Mutex::new(None),
+            derived_data: Mutex::new(None),
             access: AccessRecord::default(),
         };
         Self {

@@ -1,4 +1,4 @@
-//! Where the bytes of a content are, and how parts of them are read.
+//! The location of the bytes of a content (in memory or on disk), and reads of byte ranges.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -15,7 +15,7 @@ use super::{BlobReader, BlobStore, Content, ReadQuota, Reader, Unreadable};
 pub(super) enum Location {
     /// In memory.
     Resident(Data),
-    /// On disk, behind a source.
+    /// On disk, to be read from this store.
     OnDisk(Arc<dyn BlobStore>),
 }
 
@@ -45,29 +45,30 @@ impl Data {
 
 /// A content that is open for one operation.
 pub(super) struct OpenContent<'q> {
-    bytes: OpenBytes,
+    location: OpenLocation,
     quota: &'q ReadQuota,
 }
 
-pub(super) enum OpenBytes {
+/// Where the bytes of an open content are.
+pub(super) enum OpenLocation {
     Resident(Data),
     OnDisk(Arc<dyn BlobReader>),
 }
 
 impl OpenContent<'_> {
-    pub(super) fn kind(&self) -> &OpenBytes {
-        &self.bytes
+    pub(super) fn location(&self) -> &OpenLocation {
+        &self.location
     }
 
     /// Reads a byte range. Copies nothing.
-    pub(super) fn bytes(&self, range: Range<usize>) -> Result<Bytes, Unreadable> {
+    pub(super) fn read_bytes(&self, range: Range<usize>) -> Result<Bytes, Unreadable> {
         self.quota.charge(range.len())?;
-        match &self.bytes {
-            OpenBytes::Resident(data) => Ok(data.bytes().slice(range)),
-            OpenBytes::OnDisk(blob) => {
-                let asked = range.len();
+        match &self.location {
+            OpenLocation::Resident(data) => Ok(data.bytes().slice(range)),
+            OpenLocation::OnDisk(blob) => {
+                let requested_len = range.len();
                 let bytes = blob.slice(range.start as u64..range.end as u64)?;
-                if bytes.len() == asked {
+                if bytes.len() == requested_len {
                     Ok(bytes)
                 } else {
                     Err(Unreadable::inconsistent())
@@ -77,22 +78,27 @@ impl OpenContent<'_> {
     }
 
     /// Reads a byte range of a text content. Both ends are at character boundaries.
-    pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, Unreadable> {
-        match &self.bytes {
-            OpenBytes::Resident(Data::Text(text)) => {
+    pub(super) fn read_text(&self, range: Range<usize>) -> Result<ByteString, Unreadable> {
+        match &self.location {
+            OpenLocation::Resident(Data::Text(text)) => {
                 self.quota.charge(range.len())?;
                 text.get(range)
                     .map(|part| text.slice_ref(part))
                     .ok_or_else(Unreadable::inconsistent)
             }
-            _ => ByteString::try_from(self.bytes(range)?).map_err(|_| Unreadable::inconsistent()),
+            _ => ByteString::try_from(self.read_bytes(range)?)
+                .map_err(|_| Unreadable::inconsistent()),
         }
     }
 
     /// Reads a range of the base64 text of a binary content of `len` bytes.
-    pub(super) fn base64(&self, range: Range<usize>, len: usize) -> Result<ByteString, Unreadable> {
+    pub(super) fn read_base64(
+        &self,
+        range: Range<usize>,
+        len: usize,
+    ) -> Result<ByteString, Unreadable> {
         let first = range.start / 4;
-        let bytes = self.bytes((first * 3).min(len)..(range.end.div_ceil(4) * 3).min(len))?;
+        let bytes = self.read_bytes((first * 3).min(len)..(range.end.div_ceil(4) * 3).min(len))?;
         let text = ByteString::from(STANDARD.encode(bytes));
         let part = text
             .get(range.start - first * 4..range.end - first * 4)
@@ -124,18 +130,18 @@ impl<'q> Reader<'q> {
     pub(super) fn open(&self) -> Result<OpenContent<'q>, Unreadable> {
         let content = self.content();
         let quota = self.quota();
-        content.inner.access.record();
-        let bytes = match content.location() {
-            Location::Resident(data) => OpenBytes::Resident(data),
-            Location::OnDisk(source) => {
+        content.inner.access.record_read();
+        let location = match content.location() {
+            Location::Resident(data) => OpenLocation::Resident(data),
+            Location::OnDisk(store) => {
                 quota.require_pool()?;
-                let blob = source.open(content.reference())?;
+                let blob = store.open(content.reference())?;
                 if blob.length() != content.len_bytes() {
                     return Err(Unreadable::inconsistent());
                 }
-                OpenBytes::OnDisk(blob)
+                OpenLocation::OnDisk(blob)
             }
         };
-        Ok(OpenContent { bytes, quota })
+        Ok(OpenContent { location, quota })
     }
 }

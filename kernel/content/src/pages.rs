@@ -30,7 +30,7 @@ impl PageTables {
     }
 
     /// The table of this page size. Built in one pass on first use.
-    pub(super) fn of_size(&self, page_chars: u32, text: &str, is_ascii: bool) -> &PageTable {
+    pub(super) fn find_or_build(&self, page_chars: u32, text: &str, is_ascii: bool) -> &PageTable {
         self.get_or_build(page_chars, || {
             PageTable::new(text, page_chars as usize, is_ascii)
         })
@@ -43,17 +43,17 @@ impl PageTables {
         });
     }
 
-    fn get_or_build(&self, page_chars: u32, make: impl Fn() -> PageTable) -> &PageTable {
-        let make = || {
+    fn get_or_build(&self, page_chars: u32, build_table: impl Fn() -> PageTable) -> &PageTable {
+        let new_node = || {
             Box::new(Node {
                 page_chars,
-                table: make(),
+                table: build_table(),
                 next: OnceLock::new(),
             })
         };
-        let mut node = self.first.get_or_init(make);
+        let mut node = self.first.get_or_init(new_node);
         while node.page_chars != page_chars {
-            node = node.next.get_or_init(make);
+            node = node.next.get_or_init(new_node);
         }
         &node.table
     }
@@ -86,20 +86,20 @@ impl PageTable {
     fn new(text: &str, page_chars: usize, is_ascii: bool) -> Self {
         let bytes = text.as_bytes();
         let mut starts = vec![0];
-        let mut at = 0_usize;
+        let mut page_start = 0_usize;
         loop {
             let end = if is_ascii {
-                at.saturating_add(page_chars)
+                page_start.saturating_add(page_chars)
             } else {
-                chars::skip(bytes, at, page_chars)
+                chars::skip(bytes, page_start, page_chars)
             };
             if end >= bytes.len() {
                 return Self {
                     starts: starts.into(),
                 };
             }
-            at = page_end(bytes, at, end);
-            starts.push(at);
+            page_start = page_end(bytes, page_start, end);
+            starts.push(page_start);
         }
     }
 
@@ -109,12 +109,12 @@ impl PageTable {
 
     /// The start of a page, counted from 1.
     pub(super) fn start(&self, page: u64) -> Option<usize> {
-        let at = usize::try_from(page).ok()?.checked_sub(1)?;
-        self.starts.get(at).copied()
+        let index = usize::try_from(page).ok()?.checked_sub(1)?;
+        self.starts.get(index).copied()
     }
 
     /// The page of a byte, from 1.
-    pub(super) fn page_of(&self, byte: usize) -> u64 {
+    pub(super) fn page_at(&self, byte: usize) -> u64 {
         self.starts.partition_point(|start| *start <= byte) as u64
     }
 }

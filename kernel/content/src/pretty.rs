@@ -95,9 +95,11 @@ fn is_space(c: char) -> bool {
 /// The pass that writes the reformatted text of valid JSON.
 struct Formatter<'a> {
     text: &'a str,
-    at: usize,
+    /// Byte offset of the next input byte.
+    position: usize,
     depth: usize,
     out: String,
+    /// Maximum length of `out` in bytes.
     limit: usize,
 }
 
@@ -110,7 +112,7 @@ impl<'a> Formatter<'a> {
             .min(MAX_PRETTY_BYTES);
         Self {
             text,
-            at: 0,
+            position: 0,
             depth: 0,
             out: String::with_capacity(text.len()),
             limit,
@@ -139,16 +141,17 @@ impl<'a> Formatter<'a> {
 
     /// Skips white space and returns the first byte of the next token.
     fn peek(&mut self) -> Option<u8> {
-        let spaces = self.text.as_bytes()[self.at..]
+        let spaces = self.text.as_bytes()[self.position..]
             .iter()
             .take_while(|byte| is_space(char::from(**byte)));
-        self.at += spaces.count();
-        self.text.as_bytes().get(self.at).copied()
+        self.position += spaces.count();
+        self.text.as_bytes().get(self.position).copied()
     }
 
     fn copy(&mut self, len: usize) {
-        self.out.push_str(&self.text[self.at..self.at + len]);
-        self.at += len;
+        self.out
+            .push_str(&self.text[self.position..self.position + len]);
+        self.position += len;
     }
 
     fn open_bracket(&mut self) -> Result<(), PrettyError> {
@@ -160,7 +163,7 @@ impl<'a> Formatter<'a> {
         }
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(PrettyError::TooDeep { at: self.at });
+            return Err(PrettyError::TooDeep { at: self.position });
         }
         self.break_line()
     }
@@ -177,7 +180,7 @@ impl<'a> Formatter<'a> {
 
     fn copy_scalar(&mut self) -> Result<(), PrettyError> {
         self.begin_value()?;
-        let token = token_range(self.text.as_bytes(), self.at);
+        let token = token_range(self.text.as_bytes(), self.position);
         self.copy(token.len());
         Ok(())
     }

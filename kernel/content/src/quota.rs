@@ -1,8 +1,8 @@
 //! Read quotas: how many bytes of contents one operation may read, and whether it was cancelled.
 //!
 //! Every byte of a content is read through a [`Reader`](super::Reader), which charges the quota.
-//! Work inside of a process actor's handler has a small quota and never opens the disk. Work on the
-//! reader pool is unlimited and stops when it is cancelled.
+//! Work in the message handler of a process actor has a small quota and never reads from disk. Work
+//! on the reader pool is unlimited and stops when it is cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::Unreadable;
 /// A limit for reading, with cancellation.
 ///
 /// A result that was computed under a quota which is [used up](Self::is_used_up) must be discarded:
-/// an error of the quota may have been mistaken for a lost content.
+/// the computation may have treated a quota error as an unreadable content.
 #[derive(Debug)]
 pub struct ReadQuota(Quota);
 
@@ -29,13 +29,14 @@ enum Quota {
 static UNLIMITED: ReadQuota = ReadQuota(Quota::Unlimited);
 
 impl ReadQuota {
-    /// No limit, reads from disk included. For hosts and tests; never for the handler of an actor.
+    /// No limit; reads from disk are permitted. For hosts and tests; never for the message handler
+    /// of an actor.
     #[must_use]
     pub fn unlimited() -> &'static Self {
         &UNLIMITED
     }
 
-    /// No limit until `cancelled` becomes true. Reads from disk included.
+    /// No limit until `cancelled` becomes true; reads from disk are permitted.
     #[must_use]
     pub fn until(cancelled: Arc<AtomicBool>) -> Self {
         Self(Quota::Cancellable(cancelled))
@@ -51,7 +52,7 @@ impl ReadQuota {
         })
     }
 
-    /// Whether more was requested than allowed, or the work was cancelled.
+    /// Whether more bytes were requested than the quota permits, or the work was cancelled.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
         match &self.0 {
@@ -71,9 +72,9 @@ impl ReadQuota {
                 bytes_left,
                 is_used_up,
             } => {
-                let left = bytes_left.load(Ordering::Relaxed);
-                match left.checked_sub(bytes as u64) {
-                    Some(left) => bytes_left.store(left, Ordering::Relaxed),
+                let remaining = bytes_left.load(Ordering::Relaxed);
+                match remaining.checked_sub(bytes as u64) {
+                    Some(remaining) => bytes_left.store(remaining, Ordering::Relaxed),
                     None => is_used_up.store(true, Ordering::Relaxed),
                 }
             }
@@ -86,7 +87,7 @@ impl ReadQuota {
     /// the bytes, such as a pattern search.
     ///
     /// # Errors
-    /// [`Unreadable`] for a read inside of a handler.
+    /// [`Unreadable`] if the quota is an inline one, or the work was cancelled.
     pub fn require_pool(&self) -> Result<(), Unreadable> {
         if let Quota::Inline { is_used_up, .. } = &self.0 {
             is_used_up.store(true, Ordering::Relaxed);

@@ -10,12 +10,12 @@ use std::ops::Range;
 use bytes::Bytes;
 use bytestring::ByteString;
 
-use super::location::{Data, Location, OpenBytes};
+use super::location::{Data, Location, OpenLocation};
 use super::pages::PageTable;
 use super::text_index::{MAX_UNINDEXED_BYTES, TextIndex, line_window};
 use super::{Content, ReadQuota, Slice, Unreadable};
 
-type Read<T> = Result<T, Unreadable>;
+type Result<T> = std::result::Result<T, Unreadable>;
 
 /// A content together with a [`ReadQuota`]. Cloning costs a pointer.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Content {
         }
     }
 
-    /// A reader without a limit, for hosts and tests; a decision never reads.
+    /// A reader without a limit, for hosts and tests. Decisions of the process machine never read.
     #[must_use]
     pub fn unlimited_reader(&self) -> Reader<'static> {
         self.reader(ReadQuota::unlimited())
@@ -65,7 +65,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the quota is used up or the work was cancelled.
-    pub(crate) fn charge(&self, bytes: usize) -> Read<()> {
+    pub(crate) fn charge(&self, bytes: usize) -> Result<()> {
         self.quota.charge(bytes)
     }
 
@@ -77,25 +77,25 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn bytes(&self) -> Read<Bytes> {
+    pub fn bytes(&self) -> Result<Bytes> {
         let len = usize::try_from(self.len_bytes()).map_err(|_| Unreadable::inconsistent())?;
-        self.open()?.bytes(0..len)
+        self.open()?.read_bytes(0..len)
     }
 
     /// The shown text. A binary content is encoded at each call.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn text(&self) -> Read<ByteString> {
+    pub fn text(&self) -> Result<ByteString> {
         self.read_shown(0..self.text_index()?.shown_len())
     }
 
-    /// The content with its bytes in memory, for an operation that reads all of it: further calls
-    /// do not read from disk again.
+    /// The content with its bytes in memory, for an operation that reads all of them: further calls
+    /// do not read from disk.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn loaded(&self) -> Read<Self> {
+    pub fn loaded(&self) -> Result<Self> {
         if matches!(self.content.location(), Location::Resident(_)) {
             return Ok(self.clone());
         }
@@ -117,7 +117,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
-    pub fn is_binary(&self) -> Read<bool> {
+    pub fn is_binary(&self) -> Result<bool> {
         Ok(matches!(self.text_index()?, TextIndex::Binary { .. }))
     }
 
@@ -125,7 +125,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
-    pub fn total_chars(&self) -> Read<u64> {
+    pub fn total_chars(&self) -> Result<u64> {
         self.text_index().map(TextIndex::total_chars)
     }
 
@@ -133,7 +133,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
-    pub fn total_lines(&self) -> Read<u64> {
+    pub fn total_lines(&self) -> Result<u64> {
         self.text_index().map(TextIndex::total_lines)
     }
 
@@ -141,13 +141,13 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if there is no page table and the content cannot be read to build one.
-    pub fn total_pages(&self, page_chars: u32) -> Read<u64> {
+    pub fn total_pages(&self, page_chars: u32) -> Result<u64> {
         self.page_table(page_chars).map(|table| table.len())
     }
 
     /// Builds the page table for this page size if the bytes are in memory, so that it becomes part
     /// of the [serialized index](crate::Content::serialized_index).
-    pub fn prepare(&self, page_chars: u32) {
+    pub fn prepare_page_table(&self, page_chars: u32) {
         if self.content.is_resident() && self.len_bytes() > MAX_UNINDEXED_BYTES {
             // If the content was evicted in the meantime, the table is built when it is needed.
             let _ = self.page_table(page_chars);
@@ -158,7 +158,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn page(&self, page_chars: u32, page: u64) -> Read<Option<Slice>> {
+    pub fn page(&self, page_chars: u32, page: u64) -> Result<Option<Slice>> {
         self.pages(page_chars, page, 1)
     }
 
@@ -167,7 +167,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn pages(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Slice>> {
+    pub fn pages(&self, page_chars: u32, first: u64, count: u64) -> Result<Option<Slice>> {
         self.pages_at(page_chars, first, count)?
             .map(|bytes| self.slice(bytes))
             .transpose()
@@ -176,14 +176,19 @@ impl<'q> Reader<'q> {
     /// Byte range of these pages in the shown text.
     ///
     /// # Errors
-    /// As [`total_pages`](Self::total_pages).
-    pub fn pages_at(&self, page_chars: u32, first: u64, count: u64) -> Read<Option<Range<usize>>> {
+    /// Same as [`total_pages`](Self::total_pages).
+    pub fn pages_at(
+        &self,
+        page_chars: u32,
+        first: u64,
+        count: u64,
+    ) -> Result<Option<Range<usize>>> {
         let table = self.page_table(page_chars)?;
         let len = self.text_index()?.shown_len();
-        let after = first.saturating_add(count);
+        let end_page = first.saturating_add(count);
         let bytes = table
             .start(first)
-            .map(|start| start..table.start(after).unwrap_or(len));
+            .map(|start| start..table.start(end_page).unwrap_or(len));
         Ok(bytes.filter(|_| count > 0))
     }
 
@@ -192,7 +197,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn lines(&self, first: u64, count: u64) -> Read<Option<Slice>> {
+    pub fn lines(&self, first: u64, count: u64) -> Result<Option<Slice>> {
         self.lines_at(first, count)?
             .map(|bytes| self.slice(bytes))
             .transpose()
@@ -202,14 +207,14 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn lines_at(&self, first: u64, count: u64) -> Read<Option<Range<usize>>> {
+    pub fn lines_at(&self, first: u64, count: u64) -> Result<Option<Range<usize>>> {
         if first < 1 || first > self.total_lines()? || count < 1 {
             return Ok(None);
         }
         let text_index = self.text_index()?;
-        let opened = self.open()?;
-        let end = text_index.line_start(&opened, first.saturating_add(count))?;
-        Ok(Some(text_index.line_start(&opened, first)?..end))
+        let open_content = self.open()?;
+        let end = text_index.line_start(&open_content, first.saturating_add(count))?;
+        Ok(Some(text_index.line_start(&open_content, first)?..end))
     }
 
     /// `count` characters from character `first`, counted from 0; fewer at the end of the content.
@@ -218,7 +223,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn chars(&self, first: u64, count: u64) -> Read<Option<Slice>> {
+    pub fn chars(&self, first: u64, count: u64) -> Result<Option<Slice>> {
         self.chars_at(first, count)?
             .map(|bytes| self.slice(bytes))
             .transpose()
@@ -228,22 +233,22 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn chars_at(&self, first: u64, count: u64) -> Read<Option<Range<usize>>> {
+    pub fn chars_at(&self, first: u64, count: u64) -> Result<Option<Range<usize>>> {
         let total = self.total_chars()?;
         if (first >= total && first > 0) || count < 1 {
             return Ok(None);
         }
         let text_index = self.text_index()?;
-        let opened = self.open()?;
-        let end = text_index.char_start(&opened, first.saturating_add(count).min(total))?;
-        Ok(Some(text_index.char_start(&opened, first)?..end))
+        let open_content = self.open()?;
+        let end = text_index.char_start(&open_content, first.saturating_add(count).min(total))?;
+        Ok(Some(text_index.char_start(&open_content, first)?..end))
     }
 
     /// The whole shown text.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn all(&self) -> Read<Slice> {
+    pub fn all(&self) -> Result<Slice> {
         self.slice(0..self.text_index()?.shown_len())
     }
 
@@ -251,7 +256,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
-    pub fn shown_bytes(&self) -> Read<usize> {
+    pub fn shown_bytes(&self) -> Result<usize> {
         self.text_index().map(TextIndex::shown_len)
     }
 
@@ -259,9 +264,9 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
-    pub fn slice(&self, bytes: Range<usize>) -> Read<Slice> {
+    pub fn slice(&self, bytes: Range<usize>) -> Result<Slice> {
         let text_index = self.text_index()?;
-        let opened = self.open()?;
+        let open_content = self.open()?;
         let len = text_index.shown_len();
         if bytes.start > bytes.end || bytes.end > len {
             return Err(Unreadable::inconsistent());
@@ -271,7 +276,7 @@ impl<'q> Reader<'q> {
             end,
         } = bytes;
         let TextIndex::Text { index, .. } = text_index else {
-            let text = opened.base64(bytes, self.len_bytes() as usize)?;
+            let text = open_content.read_base64(bytes, self.len_bytes() as usize)?;
             let continued = start_byte > 0;
             let truncated = end < len;
             return Ok(Slice {
@@ -284,26 +289,25 @@ impl<'q> Reader<'q> {
             });
         };
         // One read covers the text and the start of its block, from which the line numbers follow.
-        let read = line_window(&bytes);
-        let window = opened.bytes(read.clone())?;
-        let within = |bytes: Range<usize>| {
-            Ok(window.slice(bytes.start - read.start..bytes.end - read.start))
+        let window_range = line_window(&bytes);
+        let window = open_content.read_bytes(window_range.clone())?;
+        let window_slice = |bytes: Range<usize>| {
+            Ok(window.slice(bytes.start - window_range.start..bytes.end - window_range.start))
         };
-        let last = if bytes.is_empty() {
+        let last_byte = if bytes.is_empty() {
             start_byte
         } else {
             end - 1
         };
-        let text = match opened.kind() {
-            OpenBytes::Resident(_) => opened.text(bytes)?,
-            OpenBytes::OnDisk(_) => {
-                ByteString::try_from(within(bytes)?).map_err(|_| Unreadable::inconsistent())?
-            }
+        let text = match open_content.location() {
+            OpenLocation::Resident(_) => open_content.read_text(bytes)?,
+            OpenLocation::OnDisk(_) => ByteString::try_from(window_slice(bytes)?)
+                .map_err(|_| Unreadable::inconsistent())?,
         };
         Ok(Slice {
-            first_line: index.line_of(start_byte, within)?,
-            last_line: index.line_of(last, within)?,
-            continued: start_byte > 0 && window[start_byte - 1 - read.start] != b'\n',
+            first_line: index.line_at(start_byte, window_slice)?,
+            last_line: index.line_at(last_byte, window_slice)?,
+            continued: start_byte > 0 && window[start_byte - 1 - window_range.start] != b'\n',
             truncated: end < len && !text.ends_with('\n'),
             text,
             start_byte,
@@ -316,12 +320,12 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
-    pub fn extract(&self, bytes: Range<usize>) -> Read<Content> {
+    pub fn extract(&self, bytes: Range<usize>) -> Result<Content> {
         if bytes.len() == self.text_index()?.shown_len() {
             return Ok(self.content.clone());
         }
         let part = Content::from_text(self.read_shown(bytes)?);
-        part.inner.access.mark_as_part();
+        part.inner.access.mark_as_slice();
         Ok(part)
     }
 
@@ -329,8 +333,8 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn char_at(&self, byte: usize) -> Read<u64> {
-        self.text_index()?.char_of(&self.open()?, byte)
+    pub fn char_at(&self, byte: usize) -> Result<u64> {
+        self.text_index()?.char_at(&self.open()?, byte)
     }
 
     /// The byte at which a character, counted from 0, starts in the shown text; the length of the
@@ -338,7 +342,7 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn byte_at(&self, char: u64) -> Read<usize> {
+    pub fn byte_at(&self, char: u64) -> Result<usize> {
         self.text_index()?.char_start(&self.open()?, char)
     }
 
@@ -346,8 +350,8 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn line_at(&self, byte: usize) -> Read<u64> {
-        self.text_index()?.line_of(&self.open()?, byte)
+    pub fn line_at(&self, byte: usize) -> Result<u64> {
+        self.text_index()?.line_at(&self.open()?, byte)
     }
 
     /// The byte at which a line, counted from 1, starts in the shown text; the length of the text
@@ -355,41 +359,41 @@ impl<'q> Reader<'q> {
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
-    pub fn line_start(&self, line: u64) -> Read<usize> {
+    pub fn line_start(&self, line: u64) -> Result<usize> {
         self.text_index()?.line_start(&self.open()?, line)
     }
 
     /// The page of a byte of the shown text, from 1. O(log n).
     ///
     /// # Errors
-    /// As [`total_pages`](Self::total_pages).
-    pub fn page_at(&self, page_chars: u32, byte: usize) -> Read<u64> {
-        self.page_table(page_chars).map(|table| table.page_of(byte))
+    /// Same as [`total_pages`](Self::total_pages).
+    pub fn page_at(&self, page_chars: u32, byte: usize) -> Result<u64> {
+        self.page_table(page_chars).map(|table| table.page_at(byte))
     }
 
     /// Reads a byte range of the shown text.
-    fn read_shown(&self, bytes: Range<usize>) -> Read<ByteString> {
-        let opened = self.open()?;
+    fn read_shown(&self, bytes: Range<usize>) -> Result<ByteString> {
+        let open_content = self.open()?;
         match self.text_index()? {
-            TextIndex::Text { .. } => opened.text(bytes),
-            TextIndex::Binary { len } => opened.base64(bytes, *len),
+            TextIndex::Text { .. } => open_content.read_text(bytes),
+            TextIndex::Binary { len } => open_content.read_base64(bytes, *len),
         }
     }
 
-    fn page_table(&self, page_chars: u32) -> Read<Pages<'_>> {
+    fn page_table(&self, page_chars: u32) -> Result<PageStarts<'_>> {
         let page_chars = page_chars.max(1);
         let (index, pages) = match self.text_index()? {
             TextIndex::Text { index, pages } => (index, pages),
             text_index @ TextIndex::Binary { .. } => {
-                return Ok(Pages::Even {
+                return Ok(PageStarts::EqualSize {
                     page_chars: page_chars as usize,
                     len: text_index.shown_len(),
                 });
             }
         };
         match pages.find(page_chars) {
-            Some(table) => Ok(Pages::Table(table)),
-            None => Ok(Pages::Table(pages.of_size(
+            Some(table) => Ok(PageStarts::Table(table)),
+            None => Ok(PageStarts::Table(pages.find_or_build(
                 page_chars,
                 &self.text()?,
                 index.is_ascii(),
@@ -399,37 +403,37 @@ impl<'q> Reader<'q> {
 }
 
 /// Where pages start.
-enum Pages<'a> {
+enum PageStarts<'a> {
     Table(&'a PageTable),
     /// Pages of equal size: the base64 text is a single ASCII line.
-    Even {
+    EqualSize {
         page_chars: usize,
         len: usize,
     },
 }
 
-impl Pages<'_> {
+impl PageStarts<'_> {
     fn len(&self) -> u64 {
         match self {
             Self::Table(table) => table.len(),
-            Self::Even { page_chars, len } => len.div_ceil(*page_chars).max(1) as u64,
+            Self::EqualSize { page_chars, len } => len.div_ceil(*page_chars).max(1) as u64,
         }
     }
 
     fn start(&self, page: u64) -> Option<usize> {
         match self {
             Self::Table(table) => table.start(page),
-            Self::Even { page_chars, .. } if (1..=self.len()).contains(&page) => {
+            Self::EqualSize { page_chars, .. } if (1..=self.len()).contains(&page) => {
                 Some((page as usize - 1) * page_chars)
             }
-            Self::Even { .. } => None,
+            Self::EqualSize { .. } => None,
         }
     }
 
-    fn page_of(&self, byte: usize) -> u64 {
+    fn page_at(&self, byte: usize) -> u64 {
         match self {
-            Self::Table(table) => table.page_of(byte),
-            Self::Even { page_chars, .. } => self.len().min((byte / page_chars) as u64 + 1),
+            Self::Table(table) => table.page_at(byte),
+            Self::EqualSize { page_chars, .. } => self.len().min((byte / page_chars) as u64 + 1),
         }
     }
 }

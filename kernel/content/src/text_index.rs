@@ -11,7 +11,7 @@ mod serialized;
 use std::ops::Range;
 
 use super::index::LineIndex;
-use super::location::{Data, OpenBytes, OpenContent};
+use super::location::{Data, OpenContent, OpenLocation};
 use super::pages::PageTables;
 use super::{Content, Reader, Unreadable};
 pub(super) use serialized::IndexReader;
@@ -20,6 +20,7 @@ pub(super) use serialized::IndexReader;
 /// microseconds.
 pub(super) const MAX_UNINDEXED_BYTES: u64 = 64 << 10;
 
+/// The index of one content.
 #[derive(Debug)]
 pub(super) enum TextIndex {
     Text { index: LineIndex, pages: PageTables },
@@ -28,7 +29,7 @@ pub(super) enum TextIndex {
 
 impl TextIndex {
     /// Builds the index. One pass over ASCII text, two over other text.
-    pub(super) fn of(data: &Data) -> Self {
+    pub(super) fn new(data: &Data) -> Self {
         match data {
             Data::Text(text) => Self::Text {
                 index: LineIndex::new(text),
@@ -60,38 +61,50 @@ impl TextIndex {
         }
     }
 
-    pub(super) fn line_of(&self, opened: &OpenContent<'_>, byte: usize) -> Result<u64, Unreadable> {
+    pub(super) fn line_at(
+        &self,
+        open_content: &OpenContent<'_>,
+        byte: usize,
+    ) -> Result<u64, Unreadable> {
         match self {
-            Self::Text { index, .. } => index.line_of(byte, |range| opened.bytes(range)),
+            Self::Text { index, .. } => index.line_at(byte, |range| open_content.read_bytes(range)),
             Self::Binary { .. } => Ok(1),
         }
     }
 
     pub(super) fn line_start(
         &self,
-        opened: &OpenContent<'_>,
+        open_content: &OpenContent<'_>,
         line: u64,
     ) -> Result<usize, Unreadable> {
         match self {
-            Self::Text { index, .. } => index.line_start(line, |range| opened.bytes(range)),
+            Self::Text { index, .. } => {
+                index.line_start(line, |range| open_content.read_bytes(range))
+            }
             Self::Binary { .. } => Ok(if line < 2 { 0 } else { self.shown_len() }),
         }
     }
 
-    pub(super) fn char_of(&self, opened: &OpenContent<'_>, byte: usize) -> Result<u64, Unreadable> {
+    pub(super) fn char_at(
+        &self,
+        open_content: &OpenContent<'_>,
+        byte: usize,
+    ) -> Result<u64, Unreadable> {
         match self {
-            Self::Text { index, .. } => index.char_of(byte, |range| opened.bytes(range)),
+            Self::Text { index, .. } => index.char_at(byte, |range| open_content.read_bytes(range)),
             Self::Binary { .. } => Ok(byte as u64),
         }
     }
 
     pub(super) fn char_start(
         &self,
-        opened: &OpenContent<'_>,
+        open_content: &OpenContent<'_>,
         char: u64,
     ) -> Result<usize, Unreadable> {
         match self {
-            Self::Text { index, .. } => index.char_start(char, |range| opened.bytes(range)),
+            Self::Text { index, .. } => {
+                index.char_start(char, |range| open_content.read_bytes(range))
+            }
             Self::Binary { .. } => {
                 Ok(usize::try_from(char)
                     .map_or(self.shown_len(), |char| char.min(self.shown_len())))
@@ -116,14 +129,14 @@ impl Reader<'_> {
             return Ok(text_index);
         }
         let len = usize::try_from(content.len_bytes()).map_err(|_| Unreadable::inconsistent())?;
-        let opened = self.open()?;
-        let stored = match opened.kind() {
-            OpenBytes::OnDisk(blob) if content.len_bytes() > MAX_UNINDEXED_BYTES => blob.index(),
+        let open_content = self.open()?;
+        let serialized = match open_content.location() {
+            OpenLocation::OnDisk(blob) if content.len_bytes() > MAX_UNINDEXED_BYTES => blob.index(),
             _ => None,
         };
-        let index = match stored.and_then(|bytes| TextIndex::deserialize(&bytes, len)) {
+        let index = match serialized.and_then(|bytes| TextIndex::deserialize(&bytes, len)) {
             Some(text_index) => text_index,
-            None => TextIndex::of(&Data::new(opened.bytes(0..len)?)),
+            None => TextIndex::new(&Data::new(open_content.read_bytes(0..len)?)),
         };
         Ok(content.inner.text_index.get_or_init(|| index.into()))
     }

@@ -6,7 +6,7 @@ pub use dormouse_outlines::{MAX_PARSED_BYTES, MAX_UNITS, OutlineError, Outlined,
 
 use super::{Reader, Unreadable};
 
-/// Why there are no units.
+/// Why the units of a content cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The content has no such units, or they cannot be recognised.
@@ -32,23 +32,23 @@ impl Reader<'_> {
         if self.is_binary()? {
             return Err(OutlineError::Binary(unit).into());
         }
-        let derived = self.content().derived();
-        let before = derived.bytes();
+        let derived_data = self.content().derived_data();
+        let bytes_before = derived_data.bytes();
         let is_parsed_code =
             matches!(unit, Unit::Function | Unit::Class) && cfg!(feature = "grammars");
         if unit == Unit::Section || is_parsed_code {
             self.check_size(unit)?;
         }
-        if let Some(cached) = derived.outlines.find_cached(unit) {
+        if let Some(cached) = derived_data.outlines.find_cached(unit) {
             return Ok(cached?);
         }
         let text = self.text()?;
         if is_parsed_code {
             self.charge(text.len().saturating_mul(PARSING_COST))?;
         }
-        let units = derived.outlines.get_or_build(unit, &text, source);
-        let grown = derived.bytes().saturating_sub(before);
-        self.content().inner.access.add_derived_bytes(grown);
+        let units = derived_data.outlines.get_or_build(unit, &text, source);
+        let added_bytes = derived_data.bytes().saturating_sub(bytes_before);
+        self.content().inner.access.add_derived_bytes(added_bytes);
         Ok(units?)
     }
 

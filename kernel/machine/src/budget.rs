@@ -3,9 +3,10 @@
 //!
 //! An [`Account`] belongs to one process and covers its whole subtree. Before a child is created, a
 //! share of the account is reserved for it ([`Account::share_for`]). When the child has ended, the
-//! unused rest of the share is returned. Therefore no account depends on another, and the usage of
-//! a tree stays within the limits of its root (TREE-1). A single model call may exceed a limit,
-//! since its usage is known only afterwards; nothing starts after a limit is reached.
+//! unused rest of the share is returned. A decision about the budget of a process therefore needs
+//! only the account of that process, and the usage of a tree stays within the limits of its root
+//! (TREE-1). A single model call may exceed a limit, since its usage is known only afterwards;
+//! nothing starts after a limit is reached.
 //!
 //! How usage is counted:
 //! * Tokens and money: the usage of the process itself plus that of its ended children.
@@ -46,17 +47,17 @@ pub struct Account {
     limits: Budget,
     began_ms: u64,
     /// Usage of the process itself.
-    own: Usage,
+    own_usage: Usage,
     /// Resident bytes: the lengths of the contents that the process opened.
     held_bytes: u64,
     /// Usage of ended children and their subtrees.
-    below: Usage,
+    descendant_usage: Usage,
     /// Shares of living children, by the call that created each and the index in it.
     shares: OrdMap<(CallId, u32), Budget>,
     /// The limits at which the model was warned.
     warned: OrdMap<Amount, u64>,
     /// Abandoned calls whose usage may still arrive.
-    given_up: Vec<CallId>,
+    abandoned_calls: Vec<CallId>,
 }
 
 /// An amount whose limit is reached or nearly reached.
@@ -98,9 +99,9 @@ pub enum ShareViolation {
 }
 
 impl Account {
-    /// Loads an account from an image; `own` is the usage of the process itself.
+    /// Loads an account from an image; `own_usage` is the usage of the process itself.
     #[must_use]
-    pub fn new(ledger: Ledger, own: Usage) -> Self {
+    pub fn new(ledger: Ledger, own_usage: Usage) -> Self {
         let Ledger {
             limits,
             began_ms,
@@ -115,12 +116,12 @@ impl Account {
         Self {
             limits,
             began_ms,
-            own,
+            own_usage,
             held_bytes,
-            below,
+            descendant_usage: below,
             shares,
             warned,
-            given_up,
+            abandoned_calls: given_up,
         }
     }
 
@@ -131,7 +132,7 @@ impl Account {
             limits: self.limits,
             began_ms: self.began_ms,
             held_bytes: self.held_bytes,
-            below: self.below,
+            below: self.descendant_usage,
             shares: self
                 .shares
                 .iter()
@@ -142,7 +143,7 @@ impl Account {
                 .iter()
                 .map(|(amount, limit)| (*amount, *limit))
                 .collect(),
-            given_up: self.given_up.clone(),
+            given_up: self.abandoned_calls.clone(),
         }
     }
 
@@ -155,13 +156,13 @@ impl Account {
     /// Usage of the process itself.
     #[must_use]
     pub fn own(&self) -> Usage {
-        self.own
+        self.own_usage
     }
 
     /// Usage of ended children and their subtrees.
     #[must_use]
     pub fn below(&self) -> Usage {
-        self.below
+        self.descendant_usage
     }
 
     /// Shares of living children, by the call that created each and the index in it.
@@ -198,7 +199,7 @@ impl Account {
         match amount {
             Amount::Processes => 1,
             Amount::ResidentBytes => self.held_bytes,
-            _ => amount_of(&self.own).saturating_add(amount_of(&self.below)),
+            _ => amount_of(&self.own_usage).saturating_add(amount_of(&self.descendant_usage)),
         }
     }
 
@@ -246,13 +247,13 @@ impl Account {
     /// Counted usage of the process and its subtree. Usage of living children is not included.
     #[must_use]
     pub fn spent(&self) -> Usage {
-        let mut spent = self.own;
-        spent += self.below;
+        let mut spent = self.own_usage;
+        spent += self.descendant_usage;
         spent
     }
 
-    /// Upper bound of the usage: counted usage plus the shares of living children. Used for the
-    /// exit of a process that ends before its children.
+    /// Upper bound of the usage: counted usage plus the shares of living children. The exit of a
+    /// process that ends before its children reports this bound.
     #[must_use]
     pub fn spent_at_most(&self) -> Usage {
         let mut spent = self.spent();
@@ -262,7 +263,7 @@ impl Account {
         spent
     }
 
-    /// The first limit that is reached. Then nothing more may start.
+    /// The first limit that is reached. Once a limit is reached, no further work may start.
     #[must_use]
     pub fn reached(&self, now_ms: u64) -> Option<ReachedLimit> {
         ENDING_AMOUNTS
@@ -280,8 +281,8 @@ impl Account {
             .any(|amount| self.left(amount) == Some(0))
     }
 
-    /// The limits that are nearly reached and that the model was not warned of yet. Reservations do
-    /// not count, since most of them are returned.
+    /// The limits that are nearly reached and of which the model has not been warned yet.
+    /// Reservations do not count, since most of them are returned.
     #[must_use]
     pub fn near(&self, now_ms: u64) -> Vec<ReachedLimit> {
         let is_near = |reached: &ReachedLimit| {
@@ -360,7 +361,7 @@ impl Account {
     }
 
     pub(crate) fn add_usage(&mut self, usage: Usage) {
-        self.own += usage;
+        self.own_usage += usage;
     }
 
     pub(crate) fn add_held_bytes(&mut self, bytes: u64) {
@@ -369,12 +370,12 @@ impl Account {
 
     /// Records that calls were abandoned. The usage of each may still arrive, once.
     pub(crate) fn abandon_calls(&mut self, calls: Vec<CallId>) {
-        self.given_up = calls;
+        self.abandoned_calls = calls;
     }
 
     /// Whether the usage of this abandoned call has not been counted yet.
     pub(crate) fn awaits_usage(&self, call: CallId) -> bool {
-        self.given_up.contains(&call)
+        self.abandoned_calls.contains(&call)
     }
 
     /// Drops all reservations of an ended process. Its exit already counts the shares of its living
@@ -395,14 +396,14 @@ impl Account {
             }
             Change::Returned { call, index, spent } => {
                 if let Some(share) = self.shares.remove(&(*call, *index)) {
-                    self.below += spent.unwrap_or_else(|| as_usage(&share));
+                    self.descendant_usage += spent.unwrap_or_else(|| as_usage(&share));
                 }
             }
             Change::Warned { amount, limit, .. } => {
                 self.warned.insert(*amount, *limit);
             }
             Change::Used { call, usage } => {
-                self.given_up.retain(|abandoned| abandoned != call);
+                self.abandoned_calls.retain(|abandoned| abandoned != call);
                 self.add_usage(*usage);
             }
         }

@@ -4,16 +4,17 @@
 //! The inventory is pure data. The store scans its log and reports each record, with the contents
 //! that the record refers to. The inventory computes which contents are live (still needed), and
 //! how many bytes of each part (segment) of the log are live. Deleting a process or the beginning
-//! of its history removes its references and bytes. A collection therefore takes time for the new
-//! records since the last collection and for the deleted ones, but not for those that are kept.
+//! of its history removes its references and bytes. The time of a collection is therefore
+//! proportional to the records that were added since the last collection and to those that it
+//! deletes, not to those that stay.
 //!
 //! * The references of a process are a set, so that a record which is reported twice counts once.
 //!   A content is live while a process refers to it. Reporting too many references retains garbage,
 //!   but never loses live data.
-//! * Contents are identified by eight bytes of their hash. If two contents share these bytes, both
-//!   are live while one of them is.
-//! * The live bytes of a part are an estimate, from which the store selects the parts that are
-//!   worth an exact scan.
+//! * Contents are identified by eight bytes of their hash. If the hashes of two contents have the
+//!   same eight bytes, both contents are live while one of them is.
+//! * The live bytes of a part are an estimate. The store uses it to select the parts that are worth
+//!   an exact scan.
 //!
 //! Memory: about 50 bytes for each content in the log, 16 for each reference of a process, 300 for
 //! each process, and 50 for each of its images and each part that it has records in. Ten thousand
@@ -61,7 +62,7 @@ pub struct Inventory {
     /// Number of the opened store that the inventory belongs to.
     store: u64,
     scan_position: ScanPosition,
-    contents: HashMap<ShortName, HeldContent>,
+    contents: HashMap<ShortName, StoredContent>,
     live_contents: u64,
     /// The records and references of each process.
     owners: HashMap<Pid, Owner>,
@@ -78,8 +79,8 @@ pub struct Inventory {
 
 /// A content: the number of processes that refer to it, and its location.
 #[derive(Clone, Copy, Debug, Default)]
-struct HeldContent {
-    owners: u32,
+struct StoredContent {
+    owner_count: u32,
     part: u32,
     bytes: u64,
 }
@@ -102,7 +103,7 @@ pub struct PartUsage {
 #[derive(Debug, Default)]
 pub struct Losses {
     /// Number of deleted references to each content.
-    owners: HashMap<ShortName, u32>,
+    references: HashMap<ShortName, u32>,
     /// Bytes of the deleted records in each part.
     parts: BTreeMap<u32, u64>,
     /// Parts whose live bytes become unreliable.
@@ -166,19 +167,19 @@ impl Inventory {
         }
     }
 
-    /// Adds a content at its newest location. If it was known at another location, its bytes no
-    /// longer count there.
+    /// Adds a content at its newest location. The bytes at an earlier location no longer count as
+    /// live.
     pub fn add_content(&mut self, name: ShortName, part: u32, bytes: u64) {
-        let held = self.contents.entry(name).or_default();
+        let stored = self.contents.entry(name).or_default();
         let before = std::mem::replace(
-            held,
-            HeldContent {
+            stored,
+            StoredContent {
                 part,
                 bytes,
-                ..*held
+                ..*stored
             },
         );
-        if before.owners > 0 {
+        if before.owner_count > 0 {
             self.remove_live_bytes(before.part, before.bytes);
             self.add_live_bytes(part, bytes);
         }
@@ -190,7 +191,7 @@ impl Inventory {
         if self
             .contents
             .get(&name)
-            .is_some_and(|held| held.owners == 0 && held.part == part)
+            .is_some_and(|stored| stored.owner_count == 0 && stored.part == part)
         {
             self.contents.remove(&name);
         }
@@ -232,18 +233,18 @@ impl Inventory {
         self.owner_to_update(pid).add_references(need, names);
     }
 
-    /// Reports an unreadable record, which may refer to any content; `pid` is its process, if
-    /// known.
-    pub fn note_unreadable(&mut self, pid: Option<Pid>, what: String) {
-        self.unreadable.push((pid, what));
+    /// Reports an unreadable record, which may refer to any content. `pid` is the process of the
+    /// record, if known.
+    pub fn note_unreadable(&mut self, pid: Option<Pid>, description: String) {
+        self.unreadable.push((pid, description));
     }
 
     /// Descriptions of the unreadable records.
     #[must_use]
     pub fn unreadable(&self) -> Vec<String> {
-        let describe = |(pid, what): &(Option<Pid>, String)| match pid {
-            Some(pid) => format!("process {pid}: {what}"),
-            None => what.clone(),
+        let describe = |(pid, description): &(Option<Pid>, String)| match pid {
+            Some(pid) => format!("process {pid}: {description}"),
+            None => description.clone(),
         };
         self.unreadable.iter().map(describe).collect()
     }
@@ -295,15 +296,15 @@ impl Inventory {
 
     fn remove_losses(&mut self, deletions: &Deletions) {
         let Losses {
-            owners,
+            references,
             parts,
             doubtful,
         } = self.losses(deletions);
-        for (name, lost) in owners {
-            let held = self.contents.entry(name).or_default();
-            let was_live = held.owners > 0;
-            held.owners = held.owners.saturating_sub(lost);
-            self.live_contents -= u64::from(was_live && held.owners == 0);
+        for (name, lost) in references {
+            let stored = self.contents.entry(name).or_default();
+            let was_live = stored.owner_count > 0;
+            stored.owner_count = stored.owner_count.saturating_sub(lost);
+            self.live_contents -= u64::from(was_live && stored.owner_count == 0);
         }
         parts
             .into_iter()
@@ -339,10 +340,16 @@ impl Inventory {
         {
             *losses.parts.entry(*part).or_default() += bytes;
         }
-        let Losses { owners, parts, .. } = &mut losses;
-        for (name, lost) in &*owners {
-            if let Some(held) = self.contents.get(name).filter(|held| held.owners <= *lost) {
-                *parts.entry(held.part).or_default() += held.bytes;
+        let Losses {
+            references, parts, ..
+        } = &mut losses;
+        for (name, lost) in &*references {
+            if let Some(stored) = self
+                .contents
+                .get(name)
+                .filter(|stored| stored.owner_count <= *lost)
+            {
+                *parts.entry(stored.part).or_default() += stored.bytes;
             }
         }
         losses
@@ -350,11 +357,11 @@ impl Inventory {
 
     /// Adds a referring process to a content, whose bytes are live from the first one on.
     fn add_reference(&mut self, name: ShortName) {
-        let held = self.contents.entry(name).or_default();
-        held.owners += 1;
-        if held.owners == 1 {
-            let part = held.part;
-            let bytes = held.bytes;
+        let stored = self.contents.entry(name).or_default();
+        stored.owner_count += 1;
+        if stored.owner_count == 1 {
+            let part = stored.part;
+            let bytes = stored.bytes;
             self.live_contents += 1;
             if let Some(usage) = self.parts.get_mut(&part) {
                 usage.live += bytes;
@@ -372,17 +379,17 @@ impl Inventory {
     /// Whether a process still refers to a content after this deletion.
     #[must_use]
     pub fn is_referred_to(&self, name: ShortName, losses: &Losses) -> bool {
-        let lost = losses.owners.get(&name).copied().unwrap_or_default();
+        let lost = losses.references.get(&name).copied().unwrap_or_default();
         self.contents
             .get(&name)
-            .is_some_and(|held| held.owners > lost)
+            .is_some_and(|stored| stored.owner_count > lost)
     }
 
     /// Number of live contents after this deletion.
     #[must_use]
     pub fn live_contents(&self, losses: &Losses) -> u64 {
         let dead = losses
-            .owners
+            .references
             .iter()
             .filter(|(name, _)| !self.is_referred_to(**name, losses))
             .count();
@@ -451,7 +458,7 @@ impl Inventory {
     /// unreadable.
     #[must_use]
     pub fn ended_ms(&self, pid: Pid) -> Option<u64> {
-        let is_readable = self.unreadable.iter().all(|(of, _)| *of != Some(pid));
+        let is_readable = self.unreadable.iter().all(|(owner, _)| *owner != Some(pid));
         self.owners.get(&pid).filter(|_| is_readable)?.ended_ms()
     }
 

@@ -1,5 +1,5 @@
-//! Decides when a journal gets a new image (the stored state of a process, also called a
-//! snapshot), so that a process loads fast and few images are written.
+//! Decides when a new image (the stored state of a process) is written to its journal, so that a
+//! process loads fast and few images are written.
 //!
 //! The decision depends only on sizes. When a process is loaded, its latest image replaces the
 //! facts before it. If the facts only add to the state, as in a growing conversation, the image is
@@ -23,7 +23,7 @@ const FACT_OVERHEAD_BYTES: u64 = 512;
 pub struct JournalTail {
     image_bytes: u64,
     since_image: FactSpan,
-    /// The facts that the image which is being built will replace. `None` if none is being built.
+    /// The facts that the image under construction will replace. `None` if no image is being built.
     pending_image: Option<FactSpan>,
     /// Cost at which the next image is built.
     next_image_cost: u64,

@@ -1,8 +1,8 @@
 //! Cache eviction: selects the least recently read contents until the others fit the limit.
 //!
 //! The selection is a pure function. Its input lists only durable contents, since the others cannot
-//! be read again from disk. It frees an eighth of the limit in addition, so that the next content
-//! does not cause another eviction.
+//! be read again from disk. Each eviction also frees an eighth of the limit, so that the next
+//! content does not cause another eviction.
 
 /// A content in memory that can be read again from disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,14 @@ pub fn select_evictions<K: Clone>(residents: &[Resident<K>], limit_bytes: u64) -
     if bytes_in_memory <= limit_bytes {
         return Vec::new();
     }
-    let mut oldest: Vec<_> = residents
+    let mut least_recent_first: Vec<_> = residents
         .iter()
         .filter(|resident| resident.bytes > 0)
         .collect();
-    oldest.sort_by_key(|resident| resident.last_read);
+    least_recent_first.sort_by_key(|resident| resident.last_read);
     let goal_bytes = limit_bytes - limit_bytes / 8;
     let mut evicted = Vec::new();
-    for resident in oldest {
+    for resident in least_recent_first {
         if bytes_in_memory <= goal_bytes {
             break;
         }

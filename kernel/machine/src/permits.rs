@@ -48,7 +48,7 @@ enum TicketState {
 /// The queue for the permits of one provider.
 #[derive(Debug)]
 pub struct Permits {
-    bound: usize,
+    max_granted: usize,
     granted: usize,
     next_ticket: u64,
     paused_until_ms: u64,
@@ -59,11 +59,11 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// A queue with `bound` permits, at least one.
+    /// A queue with `max_granted` permits, at least one.
     #[must_use]
-    pub fn new(bound: usize) -> Self {
+    pub fn new(max_granted: usize) -> Self {
         Self {
-            bound: bound.max(1),
+            max_granted: max_granted.max(1),
             granted: 0,
             next_ticket: 0,
             paused_until_ms: 0,
@@ -92,7 +92,7 @@ impl Permits {
     /// is paused at `now_ms`. Call it until it returns `None`, after each change and at the end of
     /// a pause. O(log n) in the tickets.
     pub fn grant(&mut self, now_ms: u64) -> Option<PermitTicket> {
-        if self.granted >= self.bound || self.paused_until(now_ms).is_some() {
+        if self.granted >= self.max_granted || self.paused_until(now_ms).is_some() {
             return None;
         }
         let waiting = self

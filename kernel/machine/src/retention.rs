@@ -29,9 +29,8 @@ pub struct Retention {
 }
 
 /// Which checkpoints are kept: those that at least one of the rules keeps. If neither `last` nor
-/// `younger_ms` is set, all are kept.
-/// Checkpoints of an ended tree that [`EndedRule`] deletes are deleted with it, unless they are
-/// pinned or younger than `younger_ms`.
+/// `younger_ms` is set, all are kept. If [`EndedRule`] deletes an ended tree, the checkpoints of
+/// that tree are deleted with it, unless they are pinned or younger than `younger_ms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointRules {
     /// Keep this many of the latest checkpoints of each process.
@@ -100,8 +99,8 @@ impl Retention {
         history_start: impl Fn(Pid, FactNumber) -> Option<FactNumber>,
         now_ms: u64,
     ) -> Deletions {
-        let mut dropped = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
-        checkpoints.retain(|checkpoint| !dropped.contains(&checkpoint.id));
+        let mut dropped_checkpoints = self.dropped_checkpoints(&checkpoints, in_use, now_ms);
+        checkpoints.retain(|checkpoint| !dropped_checkpoints.contains(&checkpoint.id));
         let processes = self.processes_to_delete(rows, &checkpoints, in_use, ended_ms, now_ms);
         let is_deleted = |checkpoint: &Checkpoint| {
             checkpoint
@@ -109,7 +108,7 @@ impl Retention {
                 .iter()
                 .any(|member| processes.contains(&member.pid))
         };
-        dropped.extend(
+        dropped_checkpoints.extend(
             checkpoints
                 .iter()
                 .filter(|checkpoint| is_deleted(checkpoint))
@@ -123,7 +122,7 @@ impl Retention {
         Deletions {
             processes,
             histories,
-            checkpoints: dropped,
+            checkpoints: dropped_checkpoints,
         }
     }
 
@@ -142,37 +141,39 @@ impl Retention {
         if last.is_none() && younger_ms.is_none() {
             return BTreeSet::new();
         }
-        let mut later: BTreeMap<Pid, usize> = BTreeMap::new();
-        let mut dropped = BTreeSet::new();
+        let mut later_counts: BTreeMap<Pid, usize> = BTreeMap::new();
+        let mut dropped_checkpoints = BTreeSet::new();
         for checkpoint in checkpoints.iter().rev() {
-            let later = later.entry(checkpoint.of).or_default();
-            let is_recent = last.is_some_and(|last| *later < last);
-            let is_young =
-                younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
+            let later_count = later_counts.entry(checkpoint.of).or_default();
+            let is_recent = last.is_some_and(|last| *later_count < last);
+            let is_young = younger_ms
+                .is_some_and(|max_age_ms| now_ms.saturating_sub(checkpoint.at_ms) < max_age_ms);
             let is_pinned = pinned.contains(&checkpoint.label) || in_use.contains(&checkpoint.id);
             if !is_recent && !is_young && !is_pinned {
-                dropped.insert(checkpoint.id);
+                dropped_checkpoints.insert(checkpoint.id);
             }
-            *later += 1;
+            *later_count += 1;
         }
-        dropped
+        dropped_checkpoints
     }
 
-    /// Selects the processes to delete. `kept` are the checkpoints that the checkpoint rules keep.
+    /// Selects the processes to delete. `kept_checkpoints` are the checkpoints that the checkpoint
+    /// rules keep.
     fn processes_to_delete(
         &self,
         rows: &[ProcessRow],
-        kept: &[Checkpoint],
+        kept_checkpoints: &[Checkpoint],
         in_use: &BTreeSet<CheckpointId>,
         ended_ms: impl Fn(Pid) -> Option<u64>,
         now_ms: u64,
     ) -> BTreeSet<Pid> {
-        let EndedRule::ForMs(age) = self.ended else {
+        let EndedRule::ForMs(max_age_ms) = self.ended else {
             return BTreeSet::new();
         };
         let is_expired = |row: &&ProcessRow| {
-            let is_old =
-                || ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= age);
+            let is_old = || {
+                ended_ms(row.pid).is_some_and(|ended| now_ms.saturating_sub(ended) >= max_age_ms)
+            };
             row.exit.is_some() && is_old()
         };
         let mut deletable: BTreeSet<Pid> =
@@ -190,35 +191,39 @@ impl Retention {
                         .iter()
                         .all(|member| deletable.contains(&member.pid))
             };
-            let needed: BTreeSet<Pid> = kept
+            let needed_processes: BTreeSet<Pid> = kept_checkpoints
                 .iter()
                 .filter(is_kept)
                 .flat_map(|checkpoint| &checkpoint.members)
                 .map(|member| member.pid)
                 .collect();
             let before = deletable.len();
-            deletable.retain(|pid| !needed.contains(pid));
+            deletable.retain(|pid| !needed_processes.contains(pid));
             if deletable.len() == before {
                 return deletable;
             }
         }
     }
 
-    /// Whether a checkpoint is kept, together with its tree, although the tree has ended.
+    /// Whether a checkpoint is kept although its tree has ended. The tree is then kept as well.
     fn outlasts_its_tree(&self, checkpoint: &Checkpoint, now_ms: u64) -> bool {
         let CheckpointRules {
             younger_ms, pinned, ..
         } = &self.checkpoints;
-        let is_young = younger_ms.is_some_and(|age| now_ms.saturating_sub(checkpoint.at_ms) < age);
+        let is_young = younger_ms
+            .is_some_and(|max_age_ms| now_ms.saturating_sub(checkpoint.at_ms) < max_age_ms);
         is_young || pinned.contains(&checkpoint.label)
     }
 
     /// The first fact of each process that these checkpoints need. Processes without an entry keep
     /// all facts.
-    fn first_needed_facts(&self, kept: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
+    fn first_needed_facts(&self, kept_checkpoints: &[Checkpoint]) -> BTreeMap<Pid, FactNumber> {
         let mut first_needed_facts: BTreeMap<Pid, FactNumber> = BTreeMap::new();
         if self.history == HistoryRule::FromOldestCheckpoint {
-            for member in kept.iter().flat_map(|checkpoint| &checkpoint.members) {
+            for member in kept_checkpoints
+                .iter()
+                .flat_map(|checkpoint| &checkpoint.members)
+            {
                 let first = first_needed_facts.entry(member.pid).or_insert(member.at);
                 *first = member.at.min(*first);
             }
@@ -232,30 +237,30 @@ impl Retention {
 /// that tree to translate pids.
 #[must_use]
 pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTreeSet<Pid> {
-    let parents = parents(rows);
+    let parents = parents_by_pid(rows);
     let trees: Vec<(Pid, &ProcessRow)> = rows
         .iter()
         .map(|row| (root(&parents, row.pid), row))
         .collect();
-    let mut kept: BTreeSet<Pid> = trees
+    let mut kept_roots: BTreeSet<Pid> = trees
         .iter()
         .filter(|(_, row)| !deletable.contains(&row.pid))
         .map(|(root, _)| *root)
         .collect();
     loop {
-        let before = kept.len();
-        let rows_of_kept = trees.iter().filter(|(root, _)| kept.contains(root));
+        let before = kept_roots.len();
+        let rows_of_kept = trees.iter().filter(|(root, _)| kept_roots.contains(root));
         let ancestors: Vec<Pid> = rows_of_kept
             .filter_map(|(_, row)| Some(row.ancestor()?.0))
             .collect();
-        kept.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
-        if kept.len() == before {
+        kept_roots.extend(ancestors.into_iter().map(|pid| root(&parents, pid)));
+        if kept_roots.len() == before {
             break;
         }
     }
     trees
         .iter()
-        .filter(|(root, _)| !kept.contains(root))
+        .filter(|(root, _)| !kept_roots.contains(root))
         .map(|(_, row)| row.pid)
         .collect()
 }
@@ -263,7 +268,7 @@ pub fn without_ancestors(rows: &[ProcessRow], deletable: BTreeSet<Pid>) -> BTree
 /// Groups these processes by tree.
 #[must_use]
 pub fn by_tree(rows: &[ProcessRow], processes: &BTreeSet<Pid>) -> Vec<BTreeSet<Pid>> {
-    let parents = parents(rows);
+    let parents = parents_by_pid(rows);
     let mut trees: BTreeMap<Pid, BTreeSet<Pid>> = BTreeMap::new();
     for pid in processes {
         trees.entry(root(&parents, *pid)).or_default().insert(*pid);
@@ -271,7 +276,7 @@ pub fn by_tree(rows: &[ProcessRow], processes: &BTreeSet<Pid>) -> Vec<BTreeSet<P
     trees.into_values().collect()
 }
 
-fn parents(rows: &[ProcessRow]) -> BTreeMap<Pid, Option<Pid>> {
+fn parents_by_pid(rows: &[ProcessRow]) -> BTreeMap<Pid, Option<Pid>> {
     rows.iter().map(|row| (row.pid, row.parent)).collect()
 }
 

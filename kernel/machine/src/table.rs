@@ -51,7 +51,7 @@ pub struct Table {
 pub enum TableError {
     /// A descriptor has a number that was never assigned.
     #[error("the table contains {id}, but the next free number is {next_fd}")]
-    Unissued {
+    Unassigned {
         /// Id of the descriptor.
         id: FdId,
         /// The next free number, as it was stored.
@@ -100,7 +100,7 @@ impl Table {
             match id {
                 FdId::Fd(0) => return Err(TableError::Zero),
                 FdId::Fd(number) if *number >= next_fd => {
-                    return Err(TableError::Unissued {
+                    return Err(TableError::Unassigned {
                         id: id.clone(),
                         next_fd,
                     });
@@ -165,7 +165,10 @@ impl Table {
         entry.ok_or_else(|| FdError {
             kind: FdErrorKind::NotFound,
             fd: Some(fd.to_owned()),
-            message: format!("File descriptor {fd} not found. {}", self.known_ids()),
+            message: format!(
+                "File descriptor {fd} not found. {}",
+                self.describe_known_ids()
+            ),
         })
     }
 
@@ -206,7 +209,7 @@ impl Table {
 
     /// Drops the notes of messages after message `last`, counted from 1, since their numbers will
     /// be reused. O(log n) per note.
-    pub fn forget_messages_after(&mut self, last: u32) {
+    pub fn drop_notes_after(&mut self, last: u32) {
         let is_removed = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
         // Message ids sort after all other ids, so the scan can stop at the first other one.
         let removed: Vec<_> = self
@@ -221,8 +224,9 @@ impl Table {
         }
     }
 
-    /// Lists valid names for an error: the newest ones, which the model most likely meant.
-    fn known_ids(&self) -> String {
+    /// The sentence of an error that lists the newest descriptors, one of which the model most
+    /// likely meant.
+    fn describe_known_ids(&self) -> String {
         const MAX_LISTED: usize = 5;
         let format_name = |(id, entry): (&FdId, &Entry<Content>)| match &entry.notes.name {
             Some(name) => format!("{id} ('{name}')"),
@@ -357,7 +361,7 @@ mod tests {
             (
                 vec![(FdId::Fd(2), entry("x"))],
                 2,
-                Some(TableError::Unissued {
+                Some(TableError::Unassigned {
                     id: FdId::Fd(2),
                     next_fd: 2,
                 }),

@@ -38,7 +38,7 @@ impl FilePart for Content {
     }
 }
 
-/// The content of a file as a sequence of pieces: the first write, then each appended content.
+/// The content of a file as a sequence of parts: the first write, then each appended content.
 pub type FileParts<C> = Vector<C>;
 
 /// The temporary files of a tree. Cloning costs O(1).
@@ -57,7 +57,7 @@ pub struct TempFiles<C: Clone> {
 struct File<C: Clone> {
     version: u64,
     total_bytes: u64,
-    pieces: FileParts<C>,
+    parts: FileParts<C>,
 }
 
 /// The reply to a change.
@@ -103,7 +103,7 @@ impl<C: Clone> TempFiles<C> {
     }
 
     /// The file, if `version` is its newest version.
-    fn at_version(&self, id: TempId, version: u64) -> Result<&File<C>, TempFileError> {
+    fn find_at_version(&self, id: TempId, version: u64) -> Result<&File<C>, TempFileError> {
         match self.find(id)? {
             file if file.version == version => Ok(file),
             file => Err(TempFileError::Stale {
@@ -140,7 +140,7 @@ pub fn decide<C: FilePart>(
             content,
             version,
         } => {
-            let file = files.at_version(id, version)?;
+            let file = files.find_at_version(id, version)?;
             (
                 file.next_receipt(id, content.len_bytes()),
                 TempFileChange::Written(content),
@@ -155,8 +155,10 @@ pub fn decide<C: FilePart>(
             )
         }
         TempFileOp::Delete { id, version } => {
-            let file =
-                version.map_or_else(|| files.find(id), |version| files.at_version(id, version))?;
+            let file = version.map_or_else(
+                || files.find(id),
+                |version| files.find_at_version(id, version),
+            )?;
             (file.receipt(id), TempFileChange::Deleted)
         }
     };
@@ -195,7 +197,7 @@ pub fn evolve<C: FilePart>(files: &mut TempFiles<C>, record: &TempFileRecord<C>)
     let new_file = |content: &C| File {
         version,
         total_bytes,
-        pieces: FileParts::unit(content.clone()),
+        parts: FileParts::unit(content.clone()),
     };
     match change {
         TempFileChange::Created(content) | TempFileChange::Written(content) => {
@@ -203,10 +205,10 @@ pub fn evolve<C: FilePart>(files: &mut TempFiles<C>, record: &TempFileRecord<C>)
         }
         TempFileChange::Appended(content) => {
             let mut file = files.files.get(id).cloned().unwrap_or_else(|| File {
-                pieces: FileParts::new(),
+                parts: FileParts::new(),
                 ..new_file(content)
             });
-            file.pieces.push_back(content.clone());
+            file.parts.push_back(content.clone());
             files.files.insert(
                 *id,
                 File {
@@ -253,7 +255,7 @@ fn read<C: Clone>(id: TempId, file: &File<C>) -> TempFileDecision<C> {
     let reply = TempFileReply::Contents {
         id,
         version: file.version,
-        content: file.pieces.clone(),
+        content: file.parts.clone(),
     };
     TempFileDecision {
         record: None,

@@ -2,9 +2,9 @@
 //!
 //! A descriptor tool ([`Syscall`]) is a function of the descriptor table and the arguments. If a
 //! call is repeated after a restart, it therefore has the same outcome. A call reads contents up to
-//! a quota, and runs as a *read*: outside of the decisions of the machine (`process/read.rs`). It
-//! never changes the table, accesses a file or calls a model; its [`Outcome`] states which of these
-//! the process has to do. An invalid call is answered with an error that the model reads. The
+//! a quota, and runs as a *read*: outside of the decisions of the machine (`process/read.rs`). The
+//! call never changes the table, accesses a file or calls a model; its [`Outcome`] states which of
+//! these the process has to do. An invalid call is answered with an error that the model reads. The
 //! [`Answer`](dormouse_proto::tool::Answer) always enters the context of the model and never
 //! becomes a descriptor.
 //!
@@ -259,7 +259,7 @@ pub struct ToolSet {
     pub instructions: Instructions,
 }
 
-/// Whether arguments may contain a handle. Reads them once.
+/// Whether arguments may contain a handle. O(n).
 #[must_use]
 pub fn may_hold_handle(args: &str) -> bool {
     args.contains("{{")
@@ -269,8 +269,8 @@ pub fn may_hold_handle(args: &str) -> bool {
 pub type ExpandHandles = fn(&Call<'_>) -> Result<Option<String>, FdError>;
 
 /// Writes the instructions for a process of a program that has descriptors. The arguments are the
-/// program, the names of the process's tools, and for each tool that the model knows by another
-/// name its own name and that other name.
+/// program, the names of the process's kernel tools, and for each renamed tool a pair of its
+/// original name and the name that the model sees.
 pub type Instructions = fn(&Program, &[&'static str], &[(&str, &str)]) -> String;
 
 impl ToolSet {

@@ -71,19 +71,21 @@ fn read_tables(input: &mut IndexReader<'_>, len: usize) -> Option<PageTables> {
             .ok()
             .filter(|chars| *chars > 0)?;
         // Each page except the first takes at least one byte: never allocate more than was read.
-        let further = input
+        let further_pages = input
             .varint()?
             .checked_sub(1)
             .filter(|count| *count <= input.0.len() as u64)?;
-        let mut starts = Vec::with_capacity(further as usize + 1);
-        let mut at = 0_usize;
-        starts.push(at);
-        for _ in 0..further {
-            let page = usize::try_from(input.varint()?)
+        let mut starts = Vec::with_capacity(further_pages as usize + 1);
+        let mut page_start = 0_usize;
+        starts.push(page_start);
+        for _ in 0..further_pages {
+            let page_bytes = usize::try_from(input.varint()?)
                 .ok()
-                .filter(|page| *page > 0)?;
-            at = at.checked_add(page).filter(|at| *at < len)?;
-            starts.push(at);
+                .filter(|page_bytes| *page_bytes > 0)?;
+            page_start = page_start
+                .checked_add(page_bytes)
+                .filter(|start| *start < len)?;
+            starts.push(page_start);
         }
         pages.insert(page_chars, starts);
     }
@@ -110,9 +112,9 @@ impl<'a> IndexReader<'a> {
     }
 
     pub(crate) fn take_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
+        let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
-        Some(taken)
+        Some(bytes)
     }
 
     fn varint(&mut self) -> Option<u64> {

@@ -163,15 +163,15 @@ impl Account {
 /// The share of one child of the remaining amount `left`. `None` if it is less than the minimum.
 fn equal_part(left: u64, amount: Amount, request: &ShareRequest) -> Option<u64> {
     let children = request.children.max(1);
-    let later = if amount == Amount::Processes {
+    let later_children = if amount == Amount::Processes {
         request.later_children
     } else {
         0
     };
-    let equal = left
+    let equal_share = left
         / children
             .saturating_add(request.other_children)
-            .saturating_add(later)
+            .saturating_add(later_children)
             .saturating_add(1);
     // A request for all of the amount, or more, counts as no request.
     let requested = request
@@ -181,8 +181,10 @@ fn equal_part(left: u64, amount: Amount, request: &ShareRequest) -> Option<u64> 
     match (amount, request.child_creation) {
         (Amount::Processes, _) if left < children => None,
         (Amount::Processes, ChildCreation::Denied) => Some(1),
-        (Amount::Processes, ChildCreation::Allowed) => Some(requested.unwrap_or(equal).max(1)),
-        _ => Some(requested.unwrap_or(equal)).filter(|share| *share > 0),
+        (Amount::Processes, ChildCreation::Allowed) => {
+            Some(requested.unwrap_or(equal_share).max(1))
+        }
+        _ => Some(requested.unwrap_or(equal_share)).filter(|share| *share > 0),
     }
 }
 

@@ -1,12 +1,12 @@
-//! The records of one process in the log, and its references to contents.
+//! The inventory of one process: its records in the log, and its references to contents.
 
 use dormouse_proto::id::FactNumber;
 
 use super::{Losses, ShortName};
 
-/// How long a record or reference of a process is needed. A longer need is greater.
+/// How long a record or reference of a process is needed. A longer need compares as greater.
 ///
-/// The number is twice the fact, plus one for the image after that fact.
+/// The value is twice the number of a fact, plus one for the image after that fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Need(u64);
 
@@ -144,8 +144,8 @@ impl Owner {
                 .references
                 .binary_search_by_key(name, |(name, _)| *name)
             {
-                Ok(known) => {
-                    self.references[known].1 = self.references[known].1.max(*need);
+                Ok(index) => {
+                    self.references[index].1 = self.references[index].1.max(*need);
                     false
                 }
                 Err(_) => {
@@ -165,7 +165,7 @@ impl Owner {
     pub(super) fn add_losses(&self, since: Option<FactNumber>, losses: &mut Losses) {
         let is_kept = |need: Need| since.is_some_and(|since| need.is_in_history(since));
         for (name, _) in self.references.iter().filter(|(_, need)| !is_kept(*need)) {
-            *losses.owners.entry(*name).or_default() += 1;
+            *losses.references.entry(*name).or_default() += 1;
         }
         for group in &self.groups {
             if !is_kept(group.longest_need) {
@@ -193,11 +193,11 @@ impl Owner {
         if self.images.binary_search(&since).is_err() {
             return Err(None);
         }
-        let upto = contiguous_end(&self.facts, since.0 + 1);
-        if upto >= last.0 {
+        let up_to = contiguous_end(&self.facts, since.0 + 1);
+        if up_to >= last.0 {
             Ok(())
         } else {
-            Err(Some(FactNumber(upto)))
+            Err(Some(FactNumber(up_to)))
         }
     }
 
@@ -210,8 +210,8 @@ impl Owner {
     }
 
     /// The latest image at or before a fact.
-    pub(super) fn image_at(&self, upto: FactNumber) -> Option<FactNumber> {
-        self.images[..self.images.partition_point(|image| *image <= upto)]
+    pub(super) fn image_at(&self, up_to: FactNumber) -> Option<FactNumber> {
+        self.images[..self.images.partition_point(|image| *image <= up_to)]
             .last()
             .copied()
     }
@@ -220,13 +220,13 @@ impl Owner {
 /// Adds the numbers from `first` to before `end`, and joins adjacent ranges.
 fn add_range(ranges: &mut Vec<(u64, u64)>, first: u64, end: u64) {
     let from = ranges.partition_point(|(_, known_end)| *known_end < first);
-    let upto = ranges.partition_point(|(start, _)| *start <= end);
-    let joined = &ranges[from..upto.max(from)];
+    let up_to = ranges.partition_point(|(start, _)| *start <= end);
+    let joined = &ranges[from..up_to.max(from)];
     let first = joined.first().map_or(first, |(start, _)| first.min(*start));
     let end = joined
         .last()
         .map_or(end, |(_, known_end)| end.max(*known_end));
-    ranges.splice(from..upto.max(from), [(first, end)]);
+    ranges.splice(from..up_to.max(from), [(first, end)]);
 }
 
 /// The last number of the range that contains `first`; `first - 1` if there is none.

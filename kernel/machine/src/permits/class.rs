@@ -47,34 +47,34 @@ impl Class {
     /// Adds a ticket. If no call of the class was waiting, its pass value is raised to `min_pass`
     /// (the current pass value plus one stride of the class), so that a class does not save up
     /// permits while it is empty.
-    pub(super) fn enter(&mut self, tree: Pid, ticket: PermitTicket, min_pass: u64) {
+    pub(super) fn enter(&mut self, root: Pid, ticket: PermitTicket, min_pass: u64) {
         if !self.has_waiting() {
             self.pass = self.pass.max(min_pass);
         }
-        let new = Tree {
+        let new_tree = Tree {
             turn: self.grants,
             waiting_since: ticket,
             waiting: BTreeSet::new(),
             granted: 0,
         };
-        let state = self.trees.entry(tree).or_insert(new);
-        if state.waiting.is_empty() {
-            // A tree that just got a permit keeps its later turn, so that it does not count as new.
-            // Earlier grants have no effect.
-            state.turn = state.turn.max(self.grants);
-            state.waiting_since = ticket;
-            self.queue.insert((state.turn, ticket, tree));
+        let tree = self.trees.entry(root).or_insert(new_tree);
+        if tree.waiting.is_empty() {
+            // A tree that has just got a permit keeps its later turn, so that it does not count as
+            // new. For any other tree, the grant counter has passed its old turn.
+            tree.turn = tree.turn.max(self.grants);
+            tree.waiting_since = ticket;
+            self.queue.insert((tree.turn, ticket, root));
         }
-        state.waiting.insert(ticket);
+        tree.waiting.insert(ticket);
     }
 
     /// Grants a permit to the tree with the lowest turn. Its next call comes after one round of the
     /// trees that are waiting now.
     pub(super) fn grant_next(&mut self, stride: u64) -> Option<PermitTicket> {
-        let (_, _, pid) = self.queue.pop_first()?;
+        let (_, _, root) = self.queue.pop_first()?;
         let tree = self
             .trees
-            .get_mut(&pid)
+            .get_mut(&root)
             .expect("a tree in the queue is registered");
         let ticket = tree
             .waiting
@@ -86,39 +86,39 @@ impl Class {
         tree.turn = self.grants + self.queue.len().max(1) as u64;
         if let Some(first) = tree.waiting.first() {
             tree.waiting_since = *first;
-            self.queue.insert((tree.turn, tree.waiting_since, pid));
+            self.queue.insert((tree.turn, tree.waiting_since, root));
         }
         Some(ticket)
     }
 
-    pub(super) fn withdraw(&mut self, pid: Pid, ticket: PermitTicket) {
+    pub(super) fn withdraw(&mut self, root: Pid, ticket: PermitTicket) {
         let tree = self
             .trees
-            .get_mut(&pid)
+            .get_mut(&root)
             .expect("a tree with a ticket is registered");
         tree.waiting.remove(&ticket);
         if tree.waiting.is_empty() {
-            self.queue.remove(&(tree.turn, tree.waiting_since, pid));
+            self.queue.remove(&(tree.turn, tree.waiting_since, root));
         }
-        self.remove_if_unused(pid);
+        self.remove_if_unused(root);
     }
 
-    pub(super) fn return_permit(&mut self, pid: Pid) {
+    pub(super) fn return_permit(&mut self, root: Pid) {
         self.trees
-            .get_mut(&pid)
+            .get_mut(&root)
             .expect("a tree with a permit is registered")
             .granted -= 1;
-        self.remove_if_unused(pid);
+        self.remove_if_unused(root);
     }
 
     /// Removes a tree that has neither waiting calls nor permits.
-    fn remove_if_unused(&mut self, pid: Pid) {
+    fn remove_if_unused(&mut self, root: Pid) {
         if self
             .trees
-            .get(&pid)
+            .get(&root)
             .is_some_and(|tree| tree.waiting.is_empty() && tree.granted == 0)
         {
-            self.trees.remove(&pid);
+            self.trees.remove(&root);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Arrivals: input from outside of the process, such as a message. Its bytes are read first, to
-//! decide for each text whether it enters the context or becomes a descriptor. That decision is a
-//! [`Placement`].
+//! Arrivals: input from outside of the process, such as a message. The bytes of an arrival are read
+//! first, to decide for each text whether the text enters the context or becomes a descriptor. That
+//! decision is a [`Placement`].
 
 use std::sync::Arc;
 

@@ -4,12 +4,12 @@
 //! The fact that queues this message ([`ChildFact::Reported`]) also removes the child from the list
 //! of background children. If the end is reported again after a restart, it is ignored.
 
-use dormouse_proto::record::ChildFact;
 use std::sync::Arc;
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Message;
 use dormouse_proto::process::Exit;
+use dormouse_proto::record::ChildFact;
 use dormouse_proto::xml::Element;
 
 use super::decide::Draft;

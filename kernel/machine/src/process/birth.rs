@@ -1,5 +1,5 @@
-//! Builds the initial image of a new process, that is the state in which it starts. The system
-//! prompt and the tools are composed here once and never change (HIST-1).
+//! Builds the initial image (the stored state) of a new process. The system prompt and the tools
+//! are composed here once and never change (HIST-1).
 
 use std::sync::Arc;
 
@@ -100,11 +100,11 @@ pub fn initial_image(
     let mut image = Image {
         bundle: cache.bundle.clone(),
         program: program.key().into(),
-        system: cache.system(birth.preloads, || {
+        system: cache.system_prompt(birth.preloads, || {
             system_prompt(program, host, &cache.toolbox, &birth)
         }),
         tools: cache.toolbox.specs(),
-        outside: cache.toolbox.outside(),
+        outside: cache.toolbox.outside_tools(),
         access: birth.access,
         depth: birth.depth,
         lifetime: birth.lifetime,
@@ -158,7 +158,7 @@ fn system_prompt(
     }
     if program.descriptors().is_some() {
         let instructions = host.kernel_tools.instructions;
-        let (tools, aliases) = (toolbox.kernel_tools(), toolbox.aliases());
+        let (tools, aliases) = (toolbox.kernel_tool_names(), toolbox.aliases());
         parts.push(instructions(program, &tools, &aliases));
     }
     parts.retain(|part| !part.is_empty());

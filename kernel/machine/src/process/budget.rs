@@ -48,7 +48,7 @@ impl Draft {
 
     /// Why the budget does not permit a summary; `None` if it does. Unlike
     /// [`check_budget`](Self::check_budget), this never ends the process.
-    pub(super) fn refusal_to_spend(&self) -> Option<String> {
+    pub(super) fn find_summary_refusal(&self) -> Option<String> {
         let account = &self.state.budget;
         if let Some(reached) = account.reached(self.now_ms) {
             return Some(format!(
@@ -90,7 +90,7 @@ impl Draft {
         if let Phase::Thinking { .. } | Phase::Acting { .. } = self.state.phase {
             self.abandon_calls(ABANDONED);
         }
-        self.end(Exit::new(
+        self.end_process(Exit::new(
             ExitStatus::BudgetExhausted,
             exhausted_message(reached),
         ));
@@ -133,7 +133,7 @@ impl Draft {
         &mut self,
         call: CallId,
         indices: &[u32],
-        (program, wants): (&Program, Budget),
+        (program, requested_budget): (&Program, Budget),
         access: Access,
     ) -> Result<(), Refusal> {
         let account = &self.state.budget;
@@ -157,7 +157,7 @@ impl Draft {
             children: indices.len() as u64,
             other_children: self.count_children_of_unstarted_calls(call),
             later_children: self.count_later_background_children(call),
-            requested_budget: wants,
+            requested_budget,
             child_creation,
         };
         let share = account

@@ -39,29 +39,29 @@ impl Draft {
     pub(super) fn make_checkpoint(
         &mut self,
         call: CallId,
-        label: fn(&str) -> Result<Arc<str>, CheckpointError>,
+        parse_label: fn(&str) -> Result<Arc<str>, CheckpointError>,
     ) {
-        let label = label(&self.pending_call(call).args);
+        let label = parse_label(&self.pending_call(call).args);
         self.request_checkpoint(call, label.map(|label| CheckpointOp::Make { label }));
     }
 
     pub(super) fn list_checkpoints(
         &mut self,
         call: CallId,
-        check: fn(&str) -> Result<(), CheckpointError>,
+        check_args: fn(&str) -> Result<(), CheckpointError>,
     ) {
-        let checked = check(&self.pending_call(call).args);
+        let checked = check_args(&self.pending_call(call).args);
         self.request_checkpoint(call, checked.map(|()| CheckpointOp::List));
     }
 
     pub(super) fn restore_process(
         &mut self,
         call: CallId,
-        checkpoint: fn(&str) -> Result<CheckpointId, CheckpointError>,
+        parse_checkpoint_id: fn(&str) -> Result<CheckpointId, CheckpointError>,
     ) {
         let checked = self
             .check_may_restore()
-            .and_then(|()| checkpoint(&self.pending_call(call).args));
+            .and_then(|()| parse_checkpoint_id(&self.pending_call(call).args));
         self.request_checkpoint(call, checked.map(|id| CheckpointOp::Read { id }));
     }
 
@@ -95,10 +95,10 @@ impl Draft {
         call: CallId,
         result: Result<CheckpointReply, CheckpointError>,
     ) {
-        self.complete(call, |draft| match result {
+        self.complete_call(call, |draft| match result {
             Err(error) => draft.answer_in_full(call, error.answer()),
-            Ok(CheckpointReply::Made(made)) => {
-                draft.answer_in_full(call, Answer::shown(made.element()))
+            Ok(CheckpointReply::Made(checkpoint)) => {
+                draft.answer_in_full(call, Answer::shown(checkpoint.element()))
             }
             Ok(CheckpointReply::Listed(checkpoints)) => {
                 draft.answer_in_full(call, checkpoint_op::list_answer(checkpoints))
@@ -114,10 +114,10 @@ impl Draft {
             return self.answer_in_full(call, error.answer());
         }
         match self.caller() {
-            Caller::Model => self.restore(restored, Caller::Model),
+            Caller::Model => self.record_restore(restored, Caller::Model),
             Caller::Host => {
                 self.answer_in_full(call, self.restore_answer(&restored));
-                self.restore(restored, Caller::Host);
+                self.record_restore(restored, Caller::Host);
                 self.continue_after_restore();
             }
         }
@@ -134,7 +134,7 @@ impl Draft {
         self.abandon_calls(ABANDONED);
         let answer = self.restore_answer(&restored);
         self.schedule(Effect::AnswerHost { request_id, answer });
-        self.restore(restored, Caller::Host);
+        self.record_restore(restored, Caller::Host);
         self.continue_after_restore();
         if self.state.exit().is_none() {
             self.find_lost_children();
@@ -169,16 +169,19 @@ impl Draft {
 
     /// Emits the fact of a restore, and abandons the background children that were started after
     /// the checkpoint.
-    fn restore(&mut self, restored: CheckpointImage, by: Caller) {
+    fn record_restore(&mut self, restored: CheckpointImage, by: Caller) {
         let mut blocks = Vec::new();
         if let Phase::Acting {
             caller: Caller::Model,
             pending_calls,
         } = &restored.image.phase
         {
-            let open = Answer::failed(OPEN_AT_CHECKPOINT);
+            let unanswered = Answer::failed(OPEN_AT_CHECKPOINT);
             blocks.extend(pending_calls.iter().flat_map(|pending_call| {
-                tool_result_blocks(pending_call, pending_call.answer.as_ref().unwrap_or(&open))
+                tool_result_blocks(
+                    pending_call,
+                    pending_call.answer.as_ref().unwrap_or(&unanswered),
+                )
             }));
         }
         blocks.push(Block::text(self.restore_answer(&restored).text));

@@ -33,10 +33,10 @@ impl Draft {
     pub(super) fn fork(
         &mut self,
         call: CallId,
-        prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
+        parse_prompts: fn(&str, u32) -> Result<Vec<String>, Refusal>,
     ) {
         let limits = self.state.program.limits();
-        let prompts = match prompts(&self.pending_call(call).args, limits.max_fork_children) {
+        let prompts = match parse_prompts(&self.pending_call(call).args, limits.max_fork_children) {
             Ok(prompts) => prompts,
             Err(refusal) => return self.answer_in_full(call, refusal.into()),
         };
@@ -184,16 +184,16 @@ impl Draft {
     /// after a restart, since a journal can end between the last end and the answer.
     pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
         let pending_call = self.pending_call(call);
-        // The cheap test comes first: counting the expected children parses the arguments.
+        // The cheap check comes first: counting the expected children parses the arguments.
         if self.state.budget.has_shares(call)
             || pending_call.ended.len() < self.count_expected_children(pending_call)
         {
             return false;
         }
-        let ended = pending_call.ended.clone();
+        let ended_children = pending_call.ended.clone();
         match self.process_handler(call) {
-            Some(ProcessHandler::Fork { .. }) => self.answer_fork(call, &ended),
-            _ => self.answer_spawn(call, &ended),
+            Some(ProcessHandler::Fork { .. }) => self.answer_fork(call, &ended_children),
+            _ => self.answer_spawn(call, &ended_children),
         }
         true
     }
@@ -216,7 +216,7 @@ impl Draft {
             produced += message.produced_chars;
             results = results.child(child_element(index + 1, *child, exit, &message));
         }
-        self.answer(call, Answer::shown(results), produced);
+        self.answer_call(call, Answer::shown(results), produced);
     }
 
     /// Answers a spawn with the child's last message. The answer is an error if the child did not
@@ -243,13 +243,13 @@ impl Draft {
                 ..answer
             },
         };
-        self.answer(call, answer, produced_chars);
+        self.answer_call(call, answer, produced_chars);
     }
 
     /// Prepares the last message of a child for the context of its parent. A large message is
     /// opened as a descriptor, which shares the text.
-    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, verb: &str) -> ChildMessage {
-        let placement = self.placer().exit(exit, &format!("{verb}:{child}"));
+    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, tool: &str) -> ChildMessage {
+        let placement = self.placer().exit(exit, &format!("{tool}:{child}"));
         let produced_chars = placement.produced_chars();
         let text = match &placement {
             Placement::Context { text, .. } => Some(text.clone()),
@@ -328,8 +328,8 @@ fn fork_image(state: &State) -> Image {
         phase: Phase::Ready { stop_reason: None },
         control: Control::Running,
         usage: Usage::default(),
-        // Each child gets its own. The parent's has an entry for each child, and is not copied for
-        // each of them.
+        // Each child gets a budget of its own. The budget of the parent is not copied, since it has
+        // an entry for each child.
         budget: Ledger::default(),
         output_totals: OutputTotals::default(),
         restores: 0,

@@ -19,7 +19,7 @@ const CANCELLED: &str =
     "Interrupted: this call was cancelled before it was done. Its effect is unknown.";
 
 impl Draft {
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop_process(&mut self) {
         if self.state.control == Control::Running {
             self.emit(ControlFact::Stopped);
         }
@@ -47,7 +47,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn interrupt(&mut self) {
+    pub(super) fn interrupt_turn(&mut self) {
         let caller = self.caller();
         if !self.abandon_calls(
             "Interrupted: the turn was ended before this call was done. Its effect is unknown.",
@@ -66,11 +66,11 @@ impl Draft {
         }
     }
 
-    pub(super) fn kill(&mut self) {
+    pub(super) fn kill_process(&mut self) {
         self.abandon_calls(
             "Interrupted: the process was killed before this call was done. Its effect is unknown.",
         );
-        self.end(Exit::new(ExitStatus::Killed, "the process was killed"));
+        self.end_process(Exit::new(ExitStatus::Killed, "the process was killed"));
     }
 
     /// Abandons all calls in flight and answers each open tool call with `text`. Returns false if
@@ -98,7 +98,7 @@ impl Draft {
             Phase::Idle | Phase::Ended { .. } => return false,
         }
         let answer = Answer::failed(text);
-        self.state.pending_reads.end_calls();
+        self.state.pending_reads.drop_call_reads();
         self.emit(TurnFact::Interrupted {
             answer: answer.clone(),
         });
@@ -132,7 +132,7 @@ impl Draft {
         if !self.state.background.contains_key(&call) {
             self.schedule(Effect::Abandon { calls: vec![call] });
         }
-        self.answer(call, Answer::failed(CANCELLED), 0);
+        self.answer_call(call, Answer::failed(CANCELLED), 0);
         self.continue_turn(Caller::Host);
         if self.state.exit().is_none() {
             self.find_lost_children();

@@ -37,14 +37,19 @@ pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
 }
 
 /// The image of a process of a branch that is created at `now_ms`, from the image that the original
-/// had at `cut_ms`. Calls in flight, children and shares of the budget are kept. The process has as
-/// much wall time left as the original had at `cut_ms`.
+/// had at the time `position_ms`. Calls in flight, children and shares of the budget are kept. The
+/// process has as much wall time left as the original had at `position_ms`.
 #[must_use]
-pub fn image_of_branch(mut image: Image, cut_ms: u64, now_ms: u64, start_mode: StartMode) -> Image {
+pub fn image_of_branch(
+    mut image: Image,
+    position_ms: u64,
+    now_ms: u64,
+    start_mode: StartMode,
+) -> Image {
     image.budget.began_ms = image
         .budget
         .began_ms
-        .saturating_add(now_ms.saturating_sub(cut_ms));
+        .saturating_add(now_ms.saturating_sub(position_ms));
     with_start_mode(image, start_mode)
 }
 

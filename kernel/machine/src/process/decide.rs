@@ -3,13 +3,14 @@
 //! This file dispatches the inputs; each group of inputs is handled in a file of its own (`turn`,
 //! `tools`, `mail`, `children`, `control` …).
 
+use std::sync::Arc;
+
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::record::{CallFact, Caller, DescriptorFact, Entry, MailFact, Phase};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::xml::Element;
-use std::sync::Arc;
 
 use super::arrival::Arrival;
 use super::{
@@ -52,7 +53,7 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
         reads: Vec::new(),
         effects: Vec::new(),
     };
-    draft.handle(input);
+    draft.handle_input(input);
     let Draft {
         facts,
         state,
@@ -94,9 +95,9 @@ impl Draft {
         self.effects.push(effect);
     }
 
-    fn handle(&mut self, input: Input) {
+    fn handle_input(&mut self, input: Input) {
         match input {
-            Input::Signal(Signal::Resume) => self.resume(),
+            Input::Signal(Signal::Resume) => self.resume_process(),
             _ if self.state.exit().is_some() => self.refuse_after_end(&input),
             Input::UserInput { user_input, .. } if user_input.parts.is_empty() => {}
             Input::UserInput { from, user_input } => {
@@ -169,7 +170,7 @@ impl Draft {
             Completion::Checkpoint(result) => self.handle_checkpoint_reply(call, result),
             Completion::Fetched { pending, result } => self.handle_fetched(call, &pending, result),
             Completion::MessageSent(receipt) => {
-                self.complete(call, |draft| draft.answer_in_full(call, receipt))
+                self.complete_call(call, |draft| draft.answer_in_full(call, receipt))
             }
             Completion::Listed { known, hidden } => self.handle_process_list(call, known, hidden),
             Completion::TimedOut => self.handle_timeout(call),
@@ -181,7 +182,7 @@ impl Draft {
             ChildEvent::Started { child } => self.handle_child_started(call, child),
             ChildEvent::Absent { index } => self.handle_child_absent(call, index),
             ChildEvent::CreationFailed { why } => {
-                self.complete(call, |draft| draft.refuse_spawn(call, why.into()))
+                self.complete_call(call, |draft| draft.refuse_spawn(call, why.into()))
             }
             ChildEvent::Ended { index, child, exit } => {
                 self.handle_child_ended(call, index, child, exit)
@@ -191,11 +192,11 @@ impl Draft {
 
     fn handle_signal(&mut self, signal: Signal) {
         match signal {
-            Signal::Resume => self.resume(),
-            Signal::Interrupt => self.interrupt(),
-            Signal::Stop => self.stop(),
+            Signal::Resume => self.resume_process(),
+            Signal::Interrupt => self.interrupt_turn(),
+            Signal::Stop => self.stop_process(),
             Signal::Continue => self.continue_after_stop(),
-            Signal::Kill => self.kill(),
+            Signal::Kill => self.kill_process(),
         }
     }
 
@@ -258,15 +259,15 @@ impl Draft {
     pub(super) fn open_placement(&mut self, placement: Placement) -> Answer {
         match placement {
             Placement::Context { answer, .. } => answer,
-            Placement::Descriptor(new) => self.open_descriptor(*new),
+            Placement::Descriptor(new_descriptor) => self.open_descriptor(*new_descriptor),
         }
     }
 
     /// Opens a descriptor under the next free number. Returns the answer that shows it.
-    pub(super) fn open_descriptor(&mut self, new: NewDescriptor) -> Answer {
+    pub(super) fn open_descriptor(&mut self, new_descriptor: NewDescriptor) -> Answer {
         let id = self.state.table.next_id();
-        let answer = new.answer(&id);
-        self.open_under_id(id, new.entry);
+        let answer = new_descriptor.answer(&id);
+        self.open_under_id(id, new_descriptor.entry);
         answer
     }
 
@@ -290,10 +291,10 @@ impl Draft {
     pub(super) fn open_for_host(
         &mut self,
         request_id: Arc<str>,
-        new: Result<Box<NewDescriptor>, Unreadable>,
+        new_descriptor: Result<Box<NewDescriptor>, Unreadable>,
     ) {
-        let answer = match new {
-            Ok(new) => self.open_descriptor(*new),
+        let answer = match new_descriptor {
+            Ok(new_descriptor) => self.open_descriptor(*new_descriptor),
             Err(error) => unreadable_answer(None, &error),
         };
         self.schedule(Effect::AnswerHost { request_id, answer });

@@ -81,7 +81,7 @@ pub enum Work {
     Model {
         /// The request.
         request: Request,
-        /// Contents of the media that the messages name. The shell reads them into the request
+        /// Contents of the media that the messages name. The shell adds their bytes to the request
         /// before it sends the request.
         media: BTreeMap<FdId, Content>,
         /// The model to call.

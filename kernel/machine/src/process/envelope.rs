@@ -87,7 +87,10 @@ impl PlacedEnvelope {
                 opened_ms: placer.now_ms,
                 ..entry
             };
-            entry.content.reader(placer.quota).prepare(entry.page_chars);
+            entry
+                .content
+                .reader(placer.quota)
+                .prepare_page_table(entry.page_chars);
             PlacedDescriptor {
                 extent: listing::extent(&entry, &settings, placer.quota),
                 entry,

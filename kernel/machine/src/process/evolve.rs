@@ -402,7 +402,7 @@ fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
     state.forked_at.retain(|at| *at <= to);
-    state.table.forget_messages_after(to);
+    state.table.drop_notes_after(to);
     push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
@@ -451,8 +451,8 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
 /// The mailbox after a restore. A message that was waiting at the checkpoint and has since been
 /// delivered waits again, before the messages that are waiting now.
 fn restored_mailbox(at_checkpoint: &[Mail], current: &Vector<Mail>) -> Vector<Mail> {
-    // Equal messages are matched one to one, so that of a message that was sent twice and delivered
-    // once, one copy waits again.
+    // Equal messages are matched one to one: if a message was sent twice and delivered once, one
+    // copy waits again.
     let mut unmatched = current.clone();
     let mut restored = Vector::new();
     for mail in at_checkpoint {

@@ -43,10 +43,10 @@ impl Draft {
     pub(super) fn goto(
         &mut self,
         call: CallId,
-        arguments: fn(&str) -> Result<GotoArguments, GotoError>,
+        parse_arguments: fn(&str) -> Result<GotoArguments, GotoError>,
     ) {
         let by = self.caller();
-        let arguments = arguments(&self.pending_call(call).args);
+        let arguments = parse_arguments(&self.pending_call(call).args);
         let plan = match arguments.and_then(|arguments| self.plan_goto(arguments, by)) {
             Ok(plan) => plan,
             Err(error) => return self.answer_in_full(call, error.answer()),

@@ -1,5 +1,5 @@
-//! Decides whether a process can be hibernated, that is unloaded from memory until its next input
-//! arrives. Only a process that has nothing to do before that input can be hibernated.
+//! Decides whether a process can be hibernated (unloaded from memory until its next input arrives).
+//! A process can be hibernated only if it has nothing to do before that input.
 
 use std::fmt;
 

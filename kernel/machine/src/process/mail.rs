@@ -122,8 +122,9 @@ impl Draft {
                 program.name()
             ));
         }
-        let is_readable = envelope.descriptors.is_empty() || program.descriptors().is_some();
-        if !is_readable {
+        let can_hold_descriptors =
+            envelope.descriptors.is_empty() || program.descriptors().is_some();
+        if !can_hold_descriptors {
             return Some(format!(
                 "Process {pid} has no descriptors, since program '{}' switches them off. Nothing \
                  was kept: say in the text what it is to know.",
@@ -213,12 +214,12 @@ impl Draft {
     pub(super) fn handle_process_list(
         &mut self,
         call: CallId,
-        known: Vec<ReachableProcess>,
+        processes: Vec<ReachableProcess>,
         hidden: usize,
     ) {
         let own_pid = self.state.pid;
-        self.complete(call, |draft| {
-            draft.answer_in_full(call, process_list::list_answer(own_pid, known, hidden))
+        self.complete_call(call, |draft| {
+            draft.answer_in_full(call, process_list::list_answer(own_pid, processes, hidden))
         });
     }
 }

@@ -1,8 +1,8 @@
 //! Escapes the descriptions and schemas of tools that an MCP server offers. A server could imitate
 //! the XML of the kernel in them to deceive the model; [`ShownText`] explains the rule.
 //!
-//! Descriptions can be altered by escaping. Names and values of parameters cannot, since a call
-//! must repeat them. If one of them imitates the kernel, the model gets a schema without
+//! Escaping may alter descriptions, but not the names and values of parameters, since a call must
+//! repeat them. If a name or a value imitates the kernel, the model gets a schema without
 //! parameters, and the description says so. The model can still call the tool.
 
 use std::sync::Arc;

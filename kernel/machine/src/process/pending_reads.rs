@@ -80,7 +80,7 @@ pub(super) struct PendingReads {
     arrivals: usize,
     /// Calls from before a restart. They are repeated once the read of an earlier call has finished
     /// or the process is continued.
-    to_repeat: Vec<CallId>,
+    calls_to_repeat: Vec<CallId>,
 }
 
 impl PendingReads {
@@ -93,7 +93,7 @@ impl PendingReads {
         self.arrivals > 0
     }
 
-    fn begin(&mut self, call: Option<CallId>) {
+    fn add_read(&mut self, call: Option<CallId>) {
         match call {
             Some(call) => self.calls.push(call),
             None => self.arrivals += 1,
@@ -102,26 +102,26 @@ impl PendingReads {
 
     /// Removes the pending reads of all calls, since the calls are abandoned. Reads of arrivals
     /// continue.
-    pub(super) fn end_calls(&mut self) {
+    pub(super) fn drop_call_reads(&mut self) {
         self.calls.clear();
-        self.to_repeat.clear();
+        self.calls_to_repeat.clear();
     }
 
-    pub(super) fn repeat_later(&mut self, call: CallId) {
-        self.to_repeat.push(call);
+    pub(super) fn queue_repeat(&mut self, call: CallId) {
+        self.calls_to_repeat.push(call);
     }
 
     /// Removes and returns the calls that are to be repeated.
-    pub(super) fn take_repeats(&mut self) -> Vec<CallId> {
-        std::mem::take(&mut self.to_repeat)
+    pub(super) fn take_calls_to_repeat(&mut self) -> Vec<CallId> {
+        std::mem::take(&mut self.calls_to_repeat)
     }
 
-    fn end_arrival(&mut self) {
+    fn finish_arrival(&mut self) {
         self.arrivals = self.arrivals.saturating_sub(1);
     }
 
     /// Removes the pending read of a call. Returns whether there was one.
-    pub(super) fn finish(&mut self, call: CallId) -> bool {
+    pub(super) fn finish_call_read(&mut self, call: CallId) -> bool {
         let before = self.calls.len();
         self.calls.retain(|reading_call| *reading_call != call);
         self.calls.len() < before
@@ -189,12 +189,12 @@ impl Draft {
             settings: self.state.settings().copied(),
             now_ms: self.now_ms,
         };
-        self.state.pending_reads.begin(read.call());
+        self.state.pending_reads.add_read(read.call());
         self.reads.push(read);
     }
 
     pub(super) fn handle_placed(&mut self, placed: PlacedArrival) {
-        self.state.pending_reads.end_arrival();
+        self.state.pending_reads.finish_arrival();
         match placed {
             PlacedArrival::UserInput { from, parts } => self.queue_input(from, parts),
             PlacedArrival::Opened { request_id, new } => self.open_for_host(request_id, new),
@@ -217,13 +217,13 @@ impl Draft {
             .pending_calls()
             .iter()
             .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
-        if !self.state.pending_reads.finish(call) || !is_open {
+        if !self.state.pending_reads.finish_call_read(call) || !is_open {
             return;
         }
         // A stopped process starts nothing: the call reads again when the process is continued.
-        if self.state.is_stopped() && result.begins_work() {
+        if self.state.is_stopped() && result.starts_work() {
             if self.pending_call(call).called {
-                self.state.pending_reads.repeat_later(call);
+                self.state.pending_reads.queue_repeat(call);
             }
             return;
         }
@@ -237,7 +237,7 @@ impl Draft {
             ReadResult::TempFile(placement) => {
                 let produced_chars = placement.produced_chars();
                 let answer = self.open_placement(placement);
-                self.answer(call, answer, produced_chars);
+                self.answer_call(call, answer, produced_chars);
             }
         }
         match caller {
@@ -254,13 +254,13 @@ impl Draft {
         match arguments {
             Ok(expanded) => {
                 let args = expanded.map_or_else(|| self.pending_call(call).args.clone(), Arc::from);
-                self.begin_external_call(call, tool, args);
+                self.start_external_call(call, tool, args);
             }
             Err(error) => self.answer_in_full(call, error.answer()),
         }
     }
 
-    pub(super) fn begin_external_call(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
+    pub(super) fn start_external_call(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
         let written = self.pending_call(call).args.clone();
         self.record_intent(call);
         self.schedule(Effect::StartWork {
@@ -292,7 +292,7 @@ impl Draft {
                 });
             }
             Outcome::Summarize(pending) => {
-                if let Some(why) = self.refusal_to_spend() {
+                if let Some(why) = self.find_summary_refusal() {
                     return self.answer_in_full(call, Answer::failed(why));
                 }
                 let model = self.state.summarizer();

@@ -52,11 +52,11 @@ pub(super) fn list_answer(
         _ => Relation::Other,
     };
     processes.sort_by_key(|process| (relation(process), Reverse(process.pid)));
-    let more = processes.len().saturating_sub(MAX_SHOWN_PROCESSES) + hidden;
+    let omitted = processes.len().saturating_sub(MAX_SHOWN_PROCESSES) + hidden;
     processes.truncate(MAX_SHOWN_PROCESSES);
     let list = Element::new("process_list")
         .attribute("count", processes.len())
-        .attribute_if("not_shown", (more > 0).then_some(more));
+        .attribute_if("not_shown", (omitted > 0).then_some(omitted));
     let element = |process: &ReachableProcess| {
         Element::new("process")
             .attribute("pid", process.pid)

@@ -1,6 +1,6 @@
 //! Caches the toolbox, the files and the system prompt that all processes of one program share. The
-//! first process fills the cache, and the program holds it, so that creating or forking a process
-//! does not repeat the work.
+//! first process of a program fills the cache, which the program holds. Creating or forking further
+//! processes therefore does not repeat the work.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ pub(crate) struct ProgramCache {
     pub(super) toolbox: Arc<Toolbox>,
     /// The toolbox of the first process whose stored tools differ from `toolbox`, because they
     /// include server tools or were chosen in an earlier run of the kernel.
-    frozen: OnceLock<Arc<Toolbox>>,
+    stored_toolbox: OnceLock<Arc<Toolbox>>,
     /// The files of the program, as a content.
     pub(super) bundle: Content,
     /// The system prompt of a process without preloads of its own.
@@ -40,7 +40,7 @@ impl ProgramCache {
         Self {
             host: host.clone(),
             toolbox: Arc::new(Toolbox::new(program, host)),
-            frozen: OnceLock::new(),
+            stored_toolbox: OnceLock::new(),
             bundle: Content::new(program.bundle().to_bytes()),
             system: OnceLock::new(),
         }
@@ -48,7 +48,7 @@ impl ProgramCache {
 
     /// The toolbox of a process that was created with these tools. Processes with the same tools
     /// share it.
-    pub(super) fn frozen_toolbox(
+    pub(super) fn stored_toolbox(
         &self,
         program: &Program,
         specs: &Arc<[ToolSpec]>,
@@ -57,12 +57,12 @@ impl ProgramCache {
         let kernel_tools = self.host.kernel_tools;
         let build_toolbox = || {
             let (specs, outside) = (specs.clone(), outside.clone());
-            Arc::new(Toolbox::frozen(program, kernel_tools, specs, outside))
+            Arc::new(Toolbox::from_stored(program, kernel_tools, specs, outside))
         };
         if self.toolbox.has_exactly(specs, outside) {
             return self.toolbox.clone();
         }
-        let cached = self.frozen.get_or_init(build_toolbox);
+        let cached = self.stored_toolbox.get_or_init(build_toolbox);
         if cached.has_exactly(specs, outside) {
             cached.clone()
         } else {
@@ -72,7 +72,11 @@ impl ProgramCache {
 
     /// Returns the system prompt that `compose` builds. The prompt is cached for processes without
     /// preloads of their own.
-    pub(super) fn system(&self, preloads: &Preloads, compose: impl FnOnce() -> String) -> Arc<str> {
+    pub(super) fn system_prompt(
+        &self,
+        preloads: &Preloads,
+        compose: impl FnOnce() -> String,
+    ) -> Arc<str> {
         match preloads.shown.is_empty() {
             true => self.system.get_or_init(|| compose().into()).clone(),
             false => compose().into(),

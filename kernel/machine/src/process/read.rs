@@ -90,9 +90,9 @@ pub enum ReadResult {
 
 impl ReadResult {
     /// Whether the result starts work outside of the process.
-    pub(super) fn begins_work(&self) -> bool {
+    pub(super) fn starts_work(&self) -> bool {
         match self {
-            Self::Tool(outcome) => outcome.begins_work(),
+            Self::Tool(outcome) => outcome.starts_work(),
             Self::Arguments(result) => result.is_ok(),
             Self::Spawn(result) => result.is_ok(),
             Self::Message(result) => result.is_ok(),
@@ -156,7 +156,7 @@ impl Read {
                 quota.charge(args.len().saturating_mul(2)).ok()?;
                 completed(
                     call,
-                    purpose.read(
+                    purpose.execute(
                         &Call {
                             table,
                             args,
@@ -193,7 +193,7 @@ impl Read {
 }
 
 impl ReadPurpose {
-    fn read(self, call: &Call<'_>, program: &Program) -> ReadResult {
+    fn execute(self, call: &Call<'_>, program: &Program) -> ReadResult {
         match self {
             Self::Tool(syscall) => ReadResult::Tool(syscall(call)),
             Self::Arguments(expand) => ReadResult::Arguments(expand(call)),

@@ -1,7 +1,8 @@
 //! Starts a new process, or resumes a process that was loaded from its journal.
 //!
-//! The phase decides which calls are started or repeated. A spawn that was in flight first looks
-//! for its child (`FindChild`), and spawns again only if the child does not exist.
+//! The phase of the process determines which calls are started or repeated. A spawn that was in
+//! flight first looks for its child (`FindChild`), and spawns again only if the child does not
+//! exist.
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{CallFact, Control, ControlFact, Phase};
@@ -22,7 +23,7 @@ impl Draft {
     ///
     /// The intent of a repeated call is journalled again, so that no call starts while the store
     /// cannot write.
-    pub(super) fn resume(&mut self) {
+    pub(super) fn resume_process(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             self.emit(ControlFact::Frozen);
         }
@@ -79,7 +80,7 @@ impl Draft {
                     return;
                 }
                 self.emit(CallFact::ModelCalled { call });
-                self.begin_model_call(call);
+                self.schedule_model_call(call);
             }
             Phase::Acting { .. } => self.start_open_calls(),
             Phase::Ended { exit } => self.schedule(Effect::Report(Report::Exit { exit })),
@@ -93,7 +94,7 @@ impl Draft {
             self.emit(CallFact::ToolCalled { call });
             self.execute_call(call, tool);
         } else {
-            self.answer(call, Answer::failed(EFFECT_UNKNOWN), 0);
+            self.answer_call(call, Answer::failed(EFFECT_UNKNOWN), 0);
         }
     }
 }

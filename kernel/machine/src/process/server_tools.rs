@@ -53,21 +53,25 @@ pub fn add_server_tools(
         specs: image.tools.to_vec(),
         outside: image.outside.to_vec(),
     };
-    for enabled in program.servers() {
+    for enabled_server in program.servers() {
         let offered: Vec<&OfferedTool> = offers
             .iter()
-            .filter(|offer| offer.server == enabled.server.name)
+            .filter(|offer| offer.server == enabled_server.server.name)
             .collect();
-        match &enabled.served {
+        match &enabled_server.served {
             ServedTools::All => offered.iter().for_each(|offer| {
-                tool_list.add_tool(enabled, offer, &EnabledTool::plain(offer.name.to_string()))
+                tool_list.add_tool(
+                    enabled_server,
+                    offer,
+                    &EnabledTool::plain(offer.name.to_string()),
+                )
             }),
             ServedTools::Named(tools) => {
                 for tool in tools {
                     match offered.iter().find(|offer| *offer.name == *tool.name) {
-                        Some(offer) => tool_list.add_tool(enabled, offer, tool),
-                        None if enabled.server.optional => {}
-                        None => return Err(missing_tool_error(enabled, tool, &offered)),
+                        Some(offer) => tool_list.add_tool(enabled_server, offer, tool),
+                        None if enabled_server.server.optional => {}
+                        None => return Err(missing_tool_error(enabled_server, tool, &offered)),
                     }
                 }
             }
@@ -79,13 +83,14 @@ pub fn add_server_tools(
 
 /// The aliases that the program gives to server tools.
 fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
-    let tool_lists = program
-        .servers()
-        .iter()
-        .filter_map(|enabled| match &enabled.served {
-            ServedTools::All => None,
-            ServedTools::Named(tools) => Some(tools),
-        });
+    let tool_lists =
+        program
+            .servers()
+            .iter()
+            .filter_map(|enabled_server| match &enabled_server.served {
+                ServedTools::All => None,
+                ServedTools::Named(tools) => Some(tools),
+            });
     tool_lists
         .flatten()
         .filter_map(|tool| tool.alias.as_deref().map(Arc::from))
@@ -100,15 +105,20 @@ struct ToolList {
 }
 
 impl ToolList {
-    fn add_tool(&mut self, enabled: &EnabledServer, offer: &OfferedTool, tool: &EnabledTool) {
+    fn add_tool(
+        &mut self,
+        enabled_server: &EnabledServer,
+        offer: &OfferedTool,
+        tool: &EnabledTool,
+    ) {
         let name = match &tool.alias {
             Some(alias) => alias.as_str().into(),
-            None => self.reserve_unused_name(enabled, &offer.name),
+            None => self.reserve_unused_name(enabled_server, &offer.name),
         };
         // The description of a renamed tool states the original name, since the server's
         // instructions and its other tools refer to that name.
         let is_renamed =
-            tool.alias.is_none() && *name != format!("{}{}", enabled.prefix, offer.name);
+            tool.alias.is_none() && *name != format!("{}{}", enabled_server.prefix, offer.name);
         let name_note = is_renamed.then(|| format!("(Its server calls it `{}`.)", offer.name));
         let (description, schema) = offered_tool::escape_tool(offer, name_note);
         let spec = ToolSpec {
@@ -132,11 +142,16 @@ impl ToolList {
 
     /// Chooses and reserves a valid name: prefix and tool name; if that is taken, `server__tool`;
     /// if that is taken as well, `server__tool_2` and so on.
-    fn reserve_unused_name(&mut self, enabled: &EnabledServer, tool: &str) -> Arc<str> {
-        let short = replace_invalid_chars(&format!("{}{tool}", enabled.prefix));
-        let full = replace_invalid_chars(&format!("{}__{tool}", enabled.server.name));
-        let numbered = (2..).map(|number: usize| with_suffix(&full, &format!("_{number}")));
-        let candidates = [with_suffix(&short, ""), with_suffix(&full, "")];
+    fn reserve_unused_name(&mut self, enabled_server: &EnabledServer, tool: &str) -> Arc<str> {
+        let short_name = replace_invalid_chars(&format!("{}{tool}", enabled_server.prefix));
+        let qualified_name =
+            replace_invalid_chars(&format!("{}__{tool}", enabled_server.server.name));
+        let numbered =
+            (2..).map(|number: usize| with_suffix(&qualified_name, &format!("_{number}")));
+        let candidates = [
+            with_suffix(&short_name, ""),
+            with_suffix(&qualified_name, ""),
+        ];
         let unused = candidates
             .into_iter()
             .chain(numbered)
@@ -167,7 +182,7 @@ fn with_suffix(name: &str, suffix: &str) -> String {
 }
 
 fn missing_tool_error(
-    enabled: &EnabledServer,
+    enabled_server: &EnabledServer,
     tool: &EnabledTool,
     offered: &[&OfferedTool],
 ) -> MissingServerTool {
@@ -178,7 +193,7 @@ fn missing_tool_error(
         names.join(", ")
     };
     MissingServerTool {
-        server: enabled.server.name.clone(),
+        server: enabled_server.server.name.clone(),
         tool: tool.name.clone(),
         offered,
     }

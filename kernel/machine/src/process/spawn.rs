@@ -73,7 +73,7 @@ impl Draft {
         pending: &PendingSpawn,
         result: Result<Fetched, FetchError>,
     ) {
-        self.complete(call, |draft| draft.start_child(call, pending, result));
+        self.complete_call(call, |draft| draft.start_child(call, pending, result));
     }
 
     fn start_child(

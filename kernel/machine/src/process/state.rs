@@ -151,7 +151,7 @@ impl State {
         let table = build_table(image.table, image.next_fd)?;
         let mut state = Self {
             pid,
-            toolbox: ProgramCache::for_program(&program, &host).frozen_toolbox(
+            toolbox: ProgramCache::for_program(&program, &host).stored_toolbox(
                 &program,
                 &image.tools,
                 &image.outside,
@@ -224,7 +224,7 @@ impl State {
             program: self.program.key().into(),
             system: self.system.clone(),
             tools: self.toolbox.specs(),
-            outside: self.toolbox.outside(),
+            outside: self.toolbox.outside_tools(),
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,
@@ -547,7 +547,8 @@ fn lower_limit(parameters: &mut Map<String, Value>, left: u64) {
     }
 }
 
-/// Upper limit for the counters of an image, so that counting on does not overflow.
+/// Upper limit for the counters of a loaded image, so that they do not overflow when they are
+/// incremented.
 const MAX_COUNT: u32 = 1 << 31;
 
 fn check_counts(image: &Image) -> Result<(), StateError> {

@@ -20,15 +20,15 @@ pub struct HostTool {
     pub policy: ToolPolicy,
 }
 
-/// What the host provides to a process: tools, environment and prices. The process gets it each
-/// time it is loaded; it is never journalled.
+/// What the host provides to a process: tools, environment and prices. A process gets the host
+/// context each time the process is loaded; the context is never journalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostContext {
     /// Tools of the kernel.
     pub kernel_tools: &'static ToolSet,
     /// Registered tools by name.
     pub tools: BTreeMap<Arc<str>, HostTool>,
-    /// Facts of the environment that a program may request, by name.
+    /// Values that describe the environment and that a program may request, by name.
     pub environment: BTreeMap<String, String>,
     /// Default prices by model name, for programs that set none.
     pub prices: BTreeMap<String, Price>,
@@ -90,7 +90,7 @@ pub(super) struct ToolBinding {
 }
 
 impl ToolBinding {
-    fn outside(&self) -> Option<&OutsideTool> {
+    fn outside_tool(&self) -> Option<&OutsideTool> {
         if let BoundTool::External(tool) = &self.tool {
             Some(tool)
         } else {
@@ -133,16 +133,16 @@ impl Tools {
 impl Toolbox {
     /// Tools of a new process of `program`, before server tools are added.
     pub(super) fn new(program: &Program, host: &HostContext) -> Self {
-        let chosen = program
+        let bound_tools = program
             .tools()
             .iter()
             .filter_map(|enabled| bind_tool(enabled, program, host));
-        let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = chosen
+        let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = bound_tools
             .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
             .unzip();
         let outside = specs
             .iter()
-            .filter_map(|spec| bindings.get(&spec.name)?.outside().cloned())
+            .filter_map(|spec| bindings.get(&spec.name)?.outside_tool().cloned())
             .collect();
         Self {
             bindings,
@@ -154,7 +154,7 @@ impl Toolbox {
     /// Tools of a process that exists already, from the specifications that were stored when it was
     /// created. Later changes of the host or of a server have no effect. Access levels and aliases
     /// of kernel tools are read from `program`.
-    pub(super) fn frozen(
+    pub(super) fn from_stored(
         program: &Program,
         kernel_tools: &ToolSet,
         specs: Arc<[ToolSpec]>,
@@ -171,13 +171,14 @@ impl Toolbox {
             ))
         });
         let kernel_bindings: BTreeMap<_, _> = kernel_bindings.collect();
-        let find_binding = |given: &str| match outside.iter().find(|tool| *tool.given == *given) {
-            Some(tool) => Some(ToolBinding {
-                tool: BoundTool::External(tool.clone()),
-                access: tool.policy.access,
-            }),
-            None => kernel_bindings.get(given).cloned(),
-        };
+        let find_binding =
+            |shown_name: &str| match outside.iter().find(|tool| *tool.given == *shown_name) {
+                Some(tool) => Some(ToolBinding {
+                    tool: BoundTool::External(tool.clone()),
+                    access: tool.policy.access,
+                }),
+                None => kernel_bindings.get(shown_name).cloned(),
+            };
         let bindings = specs
             .iter()
             .filter_map(|spec| Some((spec.name.clone(), find_binding(&spec.name)?)))
@@ -207,22 +208,22 @@ impl Toolbox {
     }
 
     /// The names that the kernel gives to the kernel tools of this toolbox.
-    pub(super) fn kernel_tools(&self) -> Vec<&'static str> {
+    pub(super) fn kernel_tool_names(&self) -> Vec<&'static str> {
         self.bindings
             .values()
             .filter_map(|binding| binding.tool.kernel_name())
             .collect()
     }
 
-    /// The kernel tools that the program renames: the kernel's name and the name that the model is
-    /// given.
+    /// The kernel tools that the program renames: the name that the kernel gives to each, and the
+    /// name that the model sees.
     pub(super) fn aliases(&self) -> Vec<(&'static str, &str)> {
         let names = self
             .bindings
             .iter()
-            .filter_map(|(given, binding)| Some((binding.tool.kernel_name()?, &**given)));
+            .filter_map(|(shown_name, binding)| Some((binding.tool.kernel_name()?, &**shown_name)));
         names
-            .filter(|(kernel_name, given)| kernel_name != given)
+            .filter(|(kernel_name, shown_name)| kernel_name != shown_name)
             .collect()
     }
 
@@ -231,7 +232,7 @@ impl Toolbox {
     }
 
     /// Tools that run outside of the machine, in the order of [`Toolbox::specs`].
-    pub(super) fn outside(&self) -> Arc<[OutsideTool]> {
+    pub(super) fn outside_tools(&self) -> Arc<[OutsideTool]> {
         self.outside.clone()
     }
 }

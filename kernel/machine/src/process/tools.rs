@@ -36,9 +36,9 @@ impl Draft {
         if self.state.is_stopped() {
             return;
         }
-        let to_repeat = self.state.pending_reads.take_repeats();
+        let calls_to_repeat = self.state.pending_reads.take_calls_to_repeat();
         let mut calls = self.open_calls();
-        calls.retain(|(call, is_started)| !is_started || to_repeat.contains(call));
+        calls.retain(|(call, is_started)| !is_started || calls_to_repeat.contains(call));
         self.start_calls(calls);
     }
 
@@ -62,7 +62,7 @@ impl Draft {
         for (call, is_started) in calls.by_ref() {
             match self.find_permitted_tool(call) {
                 _ if self.state.pending_reads.is_reading(call) => {}
-                Err(answer) => self.answer(call, answer, 0),
+                Err(answer) => self.answer_call(call, answer, 0),
                 Ok(tool) if is_started => self.repeat_or_answer_unknown(call, &tool),
                 Ok(tool) => self.execute_call(call, &tool),
             }
@@ -73,7 +73,7 @@ impl Draft {
         }
         calls
             .filter(|(_, is_started)| *is_started)
-            .for_each(|(call, _)| self.state.pending_reads.repeat_later(call));
+            .for_each(|(call, _)| self.state.pending_reads.queue_repeat(call));
         self.continue_turn(caller);
     }
 
@@ -132,7 +132,7 @@ impl Draft {
             let expand = self.state.host.kernel_tools.expand_handles;
             return self.read_for_call(call, ReadPurpose::Arguments(expand));
         }
-        self.begin_external_call(call, tool.clone(), args);
+        self.start_external_call(call, tool.clone(), args);
     }
 
     /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
@@ -161,12 +161,12 @@ impl Draft {
         }
     }
 
-    /// Runs `answer` if the call is still open, then continues the turn. A stale completion changes
-    /// nothing (CALL-1).
-    pub(super) fn complete(&mut self, call: CallId, answer: impl FnOnce(&mut Self)) {
+    /// Runs `apply_result` if the call is still open, then continues the turn. A stale completion
+    /// changes nothing (CALL-1).
+    pub(super) fn complete_call(&mut self, call: CallId, apply_result: impl FnOnce(&mut Self)) {
         if self.state.unanswered_call(call).is_some() {
             let caller = self.caller();
-            answer(self);
+            apply_result(self);
             self.continue_turn(caller);
         }
     }
@@ -177,7 +177,7 @@ impl Draft {
         pending: &PendingWrite,
         result: Result<(), FileError>,
     ) {
-        self.complete(call, |draft| {
+        self.complete_call(call, |draft| {
             draft.answer_in_full(call, pending.answer(result))
         });
     }
@@ -199,7 +199,7 @@ impl Draft {
             ..reply
         });
         let usage = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
-        self.complete(call, |draft| {
+        self.complete_call(call, |draft| {
             let Summarized { note, answer } = pending.into_summarized(result);
             match note {
                 Some((id, note)) => draft.emit(DescriptorFact::Annotated { id, note }),
@@ -215,7 +215,7 @@ impl Draft {
         pending: &PendingTempFile,
         result: Result<TempFileReply<Content>, TempFileError>,
     ) {
-        self.complete(call, |draft| match result {
+        self.complete_call(call, |draft| match result {
             Ok(TempFileReply::Contents {
                 id,
                 version,
@@ -233,7 +233,7 @@ impl Draft {
     }
 
     pub(super) fn handle_tool_output(&mut self, call: CallId, output: ToolOutput) {
-        self.complete(call, |draft| {
+        self.complete_call(call, |draft| {
             let source = format!("tool:{}", draft.pending_call(call).tool);
             draft.request_output_placement(call, output, source);
         });
@@ -251,7 +251,7 @@ impl Draft {
         let produced_chars = placement.produced_chars();
         let mut answer = self.open_placement(placement);
         self.append_attachments(&mut answer, attached, total_attached);
-        self.answer(call, answer, produced_chars);
+        self.answer_call(call, answer, produced_chars);
     }
 
     fn append_attachments(
@@ -270,13 +270,17 @@ impl Draft {
             .filter(|text| !text.is_empty())
             .collect();
         let is_truncated = total_attached > attached.len();
-        for new in attached {
+        for attachment in attached {
             let id = self.state.table.next_id();
-            lines.push(new.element(&id).to_xml());
+            lines.push(attachment.element(&id).to_xml());
             let shown = self.state.measure_shown_media(answer);
-            let fits = |media: &Media| shown.with(media, new.entry.content.len_bytes()).fits();
-            answer.media.extend(new.media(&id).filter(fits));
-            self.open_under_id(id, new.entry);
+            let fits = |media: &Media| {
+                shown
+                    .with(media, attachment.entry.content.len_bytes())
+                    .fits()
+            };
+            answer.media.extend(attachment.media(&id).filter(fits));
+            self.open_under_id(id, attachment.entry);
         }
         if is_truncated {
             lines.push(view::attachments_left_out(total_attached, MAX_ATTACHMENTS).to_xml());
@@ -287,13 +291,13 @@ impl Draft {
     /// Answers with text that enters the context completely.
     pub(super) fn answer_in_full(&mut self, call: CallId, answer: Answer) {
         let produced = answer.text.chars().count() as u64;
-        self.answer(call, answer, produced);
+        self.answer_call(call, answer, produced);
     }
 
-    pub(super) fn answer(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
+    pub(super) fn answer_call(&mut self, call: CallId, answer: Answer, produced_chars: u64) {
         let request_id = self.pending_call(call).id.clone();
         let caller = self.caller();
-        self.state.pending_reads.finish(call);
+        self.state.pending_reads.finish_call_read(call);
         self.emit(CallFact::ToolReturned {
             call,
             answer: answer.clone(),

@@ -52,10 +52,10 @@ impl Draft {
     fn start_model_call(&mut self) {
         let call = self.state.next_call();
         self.emit(CallFact::ModelCalled { call });
-        self.begin_model_call(call);
+        self.schedule_model_call(call);
     }
 
-    pub(super) fn begin_model_call(&mut self, call: CallId) {
+    pub(super) fn schedule_model_call(&mut self, call: CallId) {
         let request = self.state.request();
         let media = self.state.media();
         let model = self.state.model().clone();
@@ -135,7 +135,9 @@ impl Draft {
         let text = std::str::from_utf8(&reply).expect("a reply is text");
         for (id, range) in references(text) {
             let content = Content::new(reply.slice(range));
-            content.unlimited_reader().prepare(settings.page_chars);
+            content
+                .unlimited_reader()
+                .prepare_page_table(settings.page_chars);
             let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
             self.open_under_id(FdId::Ref(id.to_owned()), entry);
         }
@@ -186,7 +188,7 @@ impl Draft {
         match self.state.lifetime {
             Lifetime::Task if has_mail && status == ExitStatus::Done => self.begin_turn(),
             Lifetime::Task if status != ExitStatus::Done || self.state.background.is_empty() => {
-                self.end(exit)
+                self.end_process(exit)
             }
             Lifetime::Task | Lifetime::Session => {
                 let reason =
@@ -202,7 +204,7 @@ impl Draft {
 
     /// Ends the process. The whole share of the budget that each running child was given counts as
     /// used, since its actual usage is not reported after the end of the parent.
-    pub(super) fn end(&mut self, exit: Exit) {
+    pub(super) fn end_process(&mut self, exit: Exit) {
         let exit = exit.with_usage(self.state.budget.spent_at_most());
         self.emit(Fact::Exited { exit: exit.clone() });
         self.schedule(Effect::Report(Report::Exit { exit }));

@@ -1,8 +1,8 @@
-//! When the turn with an input ends, derived from facts alone.
+//! Finds the end of the turn that handles an input, from the facts of a journal.
 //!
 //! An input waits in the mailbox until a turn begins, and each turn begins with the whole mailbox.
-//! Only facts are looked at, so the journal of a process that was loaded again gives the same
-//! answer as the running process.
+//! The result depends only on facts, so it is the same for a running process and for the journal of
+//! a process that was loaded again.
 
 use std::sync::Arc;
 
@@ -32,8 +32,9 @@ pub enum InputProgress {
 }
 
 impl InputProgress {
-    /// Applies a fact that follows the one that queued the input. Returns the end of the turn with
-    /// this input if the fact ends it; `last_reply` is the last reply of the model then.
+    /// Applies a fact that follows the fact that queued the input. Returns the end of the turn with
+    /// this input if the fact ends that turn. `last_reply` returns the last reply of the model
+    /// before the fact.
     pub fn apply<C: Clone>(
         &mut self,
         fact: &Fact<C>,

@@ -37,8 +37,8 @@ impl Draft {
         let calls: Vec<_> = open.filter_map(with_handler).collect();
         for (call, handler) in calls {
             match handler {
-                ProcessHandler::Wait(arguments) => {
-                    if let Ok(arguments) = arguments(&self.pending_call(call).args) {
+                ProcessHandler::Wait(parse_arguments) => {
+                    if let Ok(arguments) = parse_arguments(&self.pending_call(call).args) {
                         self.answer_if_wait_is_over(call, &arguments);
                     }
                 }
@@ -53,9 +53,9 @@ impl Draft {
     pub(super) fn receive_messages(
         &mut self,
         call: CallId,
-        timeout_ms: fn(&str) -> Result<u64, Refusal>,
+        parse_timeout_ms: fn(&str) -> Result<u64, Refusal>,
     ) {
-        match timeout_ms(&self.pending_call(call).args) {
+        match parse_timeout_ms(&self.pending_call(call).args) {
             Err(refusal) => self.answer_in_full(call, refusal.into()),
             Ok(_) if self.answer_with_messages(call) => {}
             Ok(0) => self.answer_in_full(call, messages_answer(&ShownMail::default())),
@@ -83,12 +83,12 @@ impl Draft {
     pub(super) fn wait(
         &mut self,
         call: CallId,
-        arguments: fn(&str) -> Result<WaitArguments, Refusal>,
+        parse_arguments: fn(&str) -> Result<WaitArguments, Refusal>,
     ) {
         // A repeated call was checked when it was first made, and its children may have been
         // reported since.
         let is_repeated = self.pending_call(call).called;
-        let checked = arguments(&self.pending_call(call).args).and_then(|arguments| {
+        let checked = parse_arguments(&self.pending_call(call).args).and_then(|arguments| {
             if !is_repeated {
                 self.check_wait(&arguments)?;
             }
@@ -141,7 +141,7 @@ impl Draft {
     /// Answers `wait` if none of the awaited children is running. Returns whether it answered.
     fn answer_if_wait_is_over(&mut self, call: CallId, arguments: &WaitArguments) -> bool {
         let is_over = self.running_awaited_children(arguments).is_empty()
-            && (arguments.pids.is_some() || !self.is_spawning());
+            && (arguments.pids.is_some() || !self.has_open_background_spawn());
         if is_over {
             self.answer_wait(call, arguments, Element::new("wait_result"));
         }
@@ -160,7 +160,7 @@ impl Draft {
     }
 
     /// Whether an open `spawn` call is about to start a background child.
-    fn is_spawning(&self) -> bool {
+    fn has_open_background_spawn(&self) -> bool {
         let mut open = self
             .state
             .pending_calls()
@@ -218,14 +218,15 @@ impl Draft {
 
     /// Answers a call whose timeout has passed with the messages that have arrived.
     pub(super) fn handle_timeout(&mut self, call: CallId) {
-        self.complete(call, |draft| {
-            let Some(ProcessHandler::Wait(arguments)) = draft.process_handler(call) else {
+        self.complete_call(call, |draft| {
+            let Some(ProcessHandler::Wait(parse_arguments)) = draft.process_handler(call) else {
                 return draft.answer_in_full(call, messages_answer(&ShownMail::default()));
             };
-            let arguments = arguments(&draft.pending_call(call).args).unwrap_or(WaitArguments {
-                pids: None,
-                timeout_ms: None,
-            });
+            let arguments =
+                parse_arguments(&draft.pending_call(call).args).unwrap_or(WaitArguments {
+                    pids: None,
+                    timeout_ms: None,
+                });
             let running: Vec<_> = draft
                 .running_awaited_children(&arguments)
                 .iter()

@@ -82,7 +82,7 @@ impl Placer<'_> {
         let media_type = truncate(media_type, MAX_TYPE_CHARS);
         let total_bytes = bytes.len() as u64;
         let CappedContent { content, cut_bytes } =
-            self.capped(bytes.clone(), 0, Some(&settings))?;
+            self.cap_content(bytes.clone(), 0, Some(&settings))?;
         let is_showable = cut_bytes == 0 && total_bytes <= MAX_SHOWN_BYTES;
         let side_px = Some(bytes)
             .filter(|_| is_showable)
@@ -99,7 +99,10 @@ impl Placer<'_> {
                 self.now_ms,
             )
         };
-        entry.content.reader(self.quota).prepare(entry.page_chars);
+        entry
+            .content
+            .reader(self.quota)
+            .prepare_page_table(entry.page_chars);
         Ok(NewAttachment {
             entry,
             source: source.into(),

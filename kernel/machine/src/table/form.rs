@@ -1,6 +1,6 @@
 //! Selects the form in which a descriptor is shown: its unchanged text, or its JSON reformatted.
 //!
-//! All tools select the form here, so that they number pages, lines and characters in the same way.
+//! All tools use this module, so that they number pages, lines and characters in the same way.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,7 @@ impl<'a> View<'a> {
     /// The extent of the shown content: its numbers of pages, lines and characters.
     ///
     /// # Errors
-    /// As [`extent`].
+    /// Same as [`extent`].
     pub fn extent(&self) -> Result<ContentSummary, Unreadable> {
         Ok(ContentSummary {
             pretty: self.pretty,
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
     /// The extent of a content that was extracted from this one.
     ///
     /// # Errors
-    /// As [`extent`].
+    /// Same as [`extent`].
     pub fn describe(&self, extracted: Content) -> Result<ContentSummary, Unreadable> {
         Ok(ContentSummary {
             pretty: self.pretty,

@@ -1,7 +1,7 @@
 //! A descriptor that is about to be opened: its entry, and the answer that announces it.
 //!
-//! It has no number until the table assigns one. It can therefore be prepared outside of the
-//! process actor while the process opens other descriptors.
+//! A new descriptor has no number until the table assigns one. It can therefore be prepared outside
+//! of the process actor while the process opens other descriptors.
 
 use std::borrow::Cow;
 
@@ -34,10 +34,10 @@ enum AnswerKind {
         preview: Result<(ContentSummary, PreviewParts), Unreadable>,
         is_error: bool,
     },
-    /// A statement that names the source of the content: a part of another descriptor.
+    /// A statement that the content is a part of another descriptor, and which part.
     Part {
-        of: FdId,
-        served: ShownPart,
+        parent: FdId,
+        part: ShownPart,
         lines: (u64, u64),
         extent: ContentSummary,
     },
@@ -55,7 +55,10 @@ impl NewDescriptor {
     ) -> Self {
         // Build the page table (the index of page boundaries) now. It is stored with the content,
         // so that later reads do not build it.
-        entry.content.reader(quota).prepare(entry.page_chars);
+        entry
+            .content
+            .reader(quota)
+            .prepare_page_table(entry.page_chars);
         let preview = default_view(Cow::Borrowed(&entry), settings, quota).and_then(|view| {
             Ok((
                 view.extent()?,
@@ -82,13 +85,13 @@ impl NewDescriptor {
         }
     }
 
-    /// Creates a descriptor that holds a part of the descriptor `of`. `served` identifies the part;
-    /// `lines` are its first and last line in `of`.
+    /// Creates a descriptor that holds a part of the descriptor `parent`. `part` identifies the
+    /// part; `lines` are its first and last line in `parent`.
     #[must_use]
     pub fn part(
         entry: Entry<Content>,
-        of: FdId,
-        served: ShownPart,
+        parent: FdId,
+        part: ShownPart,
         lines: (u64, u64),
         extent: ContentSummary,
     ) -> Self {
@@ -96,8 +99,8 @@ impl NewDescriptor {
             entry,
             total_chars: extent.total_chars,
             answer_kind: AnswerKind::Part {
-                of,
-                served,
+                parent,
+                part,
                 lines,
                 extent,
             },
@@ -125,11 +128,11 @@ impl NewDescriptor {
                 ..
             } => unreadable_answer(Some(id.to_string()), error),
             AnswerKind::Part {
-                of,
-                served,
+                parent,
+                part,
                 lines,
                 extent,
-            } => view::extraction(of, id, served, *lines, *extent),
+            } => view::extraction(parent, id, part, *lines, *extent),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Placement: decides whether an output or input enters the context of the model or becomes a
 //! descriptor. A text that is too large for the context becomes a descriptor.
 //!
-//! Answers of descriptor tools have the type [`Answer`]. No function here accepts an `Answer`, so
-//! that such an answer cannot become a descriptor itself. Placement depends neither on the name of
-//! a tool nor on the descriptor table, since a new descriptor gets its number later, when it is
-//! opened. Therefore all work on bytes can be done outside of the process actor.
+//! Answers of descriptor tools have the type [`Answer`]. No function here turns an `Answer` into a
+//! descriptor. Placement depends neither on the name of a tool nor on the descriptor table, since a
+//! new descriptor gets its number later, when it is opened. Therefore all work on bytes can be done
+//! outside of the process actor.
 //!
 //! Small text is escaped as [`ShownText`], since the kernel did not write it.
 
@@ -94,8 +94,8 @@ impl<'a> Placer<'a> {
             ..*self
         };
         let placed = placer
-            .capped(bytes, cut_bytes, self.settings)
-            .and_then(|capped| placer.place(capped, source));
+            .cap_content(bytes, cut_bytes, self.settings)
+            .and_then(|capped| placer.place_content(capped, source));
         let total_attached = attached.len();
         // If the quota runs out, the caller discards the whole result, so a partial list is
         // harmless.
@@ -116,9 +116,9 @@ impl<'a> Placer<'a> {
     /// shares the text without a copy.
     #[must_use]
     pub fn process_text(&self, text: &Arc<str>, source: &str) -> Placement {
-        let capped = self.capped(Content::bytes_of(text.clone()), 0, self.settings);
+        let capped = self.cap_content(Content::bytes_of(text.clone()), 0, self.settings);
         capped
-            .and_then(|capped| self.place(capped, source))
+            .and_then(|capped| self.place_content(capped, source))
             .unwrap_or_else(Placement::unreadable)
     }
 
@@ -148,14 +148,14 @@ impl<'a> Placer<'a> {
             {
                 let message = "Large user input has been stored in a file descriptor. Use read_fd \
                      to read more pages.";
-                Ok(self.descriptor(capped, &part.source, settings, message))
+                Ok(self.place_as_descriptor(capped, &part.source, settings, message))
             }
-            _ if part.is_typed => self.context(&capped, "input", ShownText::typed),
-            _ => self.context(&capped, "input", |text| {
+            _ if part.is_typed => self.place_in_context(&capped, "input", ShownText::typed),
+            _ => self.place_in_context(&capped, "input", |text| {
                 ShownText::outside(&part.source, text)
             }),
         };
-        self.capped(part.bytes.clone(), 0, settings)
+        self.cap_content(part.bytes.clone(), 0, settings)
             .and_then(place)
             .unwrap_or_else(Placement::unreadable)
     }
@@ -186,7 +186,7 @@ impl<'a> Placer<'a> {
                         content: content.clone(),
                         cut_bytes: 0,
                     };
-                    Ok(self.descriptor(capped, &id.to_string(), settings, &message))
+                    Ok(self.place_as_descriptor(capped, &id.to_string(), settings, &message))
                 }
                 _ => temp_file_answer(id, version, &reader)
                     .map(|answer| Placement::from_answer(answer, produced_chars)),
@@ -234,11 +234,11 @@ impl<'a> Placer<'a> {
         message: &str,
     ) -> Result<NewDescriptor, Unreadable> {
         let settings = self.settings.copied().unwrap_or_default();
-        let capped = self.capped(bytes, cut_bytes, Some(&settings))?;
+        let capped = self.cap_content(bytes, cut_bytes, Some(&settings))?;
         Ok(self.new_descriptor(capped, source, &settings, message))
     }
 
-    fn place(&self, capped: CappedContent, source: &str) -> Result<Placement, Unreadable> {
+    fn place_content(&self, capped: CappedContent, source: &str) -> Result<Placement, Unreadable> {
         match self.settings {
             Some(settings)
                 if self.reader(&capped.content).total_chars()?
@@ -247,16 +247,16 @@ impl<'a> Placer<'a> {
                 let chars = settings.max_direct_output_chars;
                 let message =
                     format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
-                Ok(self.descriptor(capped, source, settings, &message))
+                Ok(self.place_as_descriptor(capped, source, settings, &message))
             }
-            _ => self.context(&capped, "output", |text| ShownText::outside(source, text)),
+            _ => self.place_in_context(&capped, "output", |text| ShownText::outside(source, text)),
         }
     }
 
     /// Places small text into the context, escaped by `escape`. Binary content is shown as base64
     /// after a sentence that states this. If bytes were dropped, a sentence at the end states how
     /// many.
-    fn context(
+    fn place_in_context(
         &self,
         capped: &CappedContent,
         what: &str,
@@ -287,7 +287,7 @@ impl<'a> Placer<'a> {
         })
     }
 
-    fn descriptor(
+    fn place_as_descriptor(
         &self,
         capped: CappedContent,
         source: &str,
@@ -319,7 +319,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Creates a content of these bytes, truncated to `max_content_bytes`.
-    pub(super) fn capped(
+    pub(super) fn cap_content(
         &self,
         bytes: Bytes,
         cut_bytes: u64,
@@ -382,7 +382,7 @@ impl Placement {
     pub fn answer(&self, id: &FdId) -> Answer {
         match self {
             Self::Context { answer, .. } => answer.clone(),
-            Self::Descriptor(new) => new.answer(id),
+            Self::Descriptor(new_descriptor) => new_descriptor.answer(id),
         }
     }
 
@@ -391,7 +391,7 @@ impl Placement {
     pub fn produced_chars(&self) -> u64 {
         match self {
             Self::Context { produced_chars, .. } => *produced_chars,
-            Self::Descriptor(new) => new.total_chars(),
+            Self::Descriptor(new_descriptor) => new_descriptor.total_chars(),
         }
     }
 
@@ -413,7 +413,7 @@ impl Placement {
     fn with_error_flag(mut self, flag: bool) -> Self {
         match &mut self {
             Self::Context { answer, .. } => answer.is_error = flag,
-            Self::Descriptor(new) => new.set_error(flag),
+            Self::Descriptor(new_descriptor) => new_descriptor.set_error(flag),
         }
         self
     }

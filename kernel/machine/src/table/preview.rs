@@ -46,15 +46,15 @@ pub(super) fn build_preview(view: &View<'_>, preview: Preview) -> Result<Preview
             tail: None,
         });
     };
-    let from = head.bytes().end;
-    let to = tail.start_byte;
+    let omitted_start = head.bytes().end;
+    let omitted_end = tail.start_byte;
     let lines = (
-        content.line_at(from)?,
-        content.line_at(to.saturating_sub(1).max(from))?,
+        content.line_at(omitted_start)?,
+        content.line_at(omitted_end.saturating_sub(1).max(omitted_start))?,
     );
     let omitted = Omitted {
         lines,
-        chars: content.char_at(to)? - content.char_at(from)?,
+        chars: content.char_at(omitted_end)? - content.char_at(omitted_start)?,
     };
     Ok(PreviewParts {
         head,
@@ -80,12 +80,12 @@ fn head_and_tail(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> 
         None => head,
     };
     let tail = content.slice(tail)?;
-    let skipped = if tail.continued {
+    let skipped_bytes = if tail.continued {
         partial_line_bytes(&tail.text)
     } else {
         0
     };
-    let tail = content.slice(tail.start_byte + skipped..tail.bytes().end)?;
+    let tail = content.slice(tail.start_byte + skipped_bytes..tail.bytes().end)?;
     Ok(Some((head, tail)))
 }
 

@@ -53,7 +53,7 @@ impl Outcome {
 
     /// Whether the outcome starts work outside of the process.
     #[must_use]
-    pub fn begins_work(&self) -> bool {
+    pub fn starts_work(&self) -> bool {
         match self {
             Self::Answer(_) | Self::Opened(_) | Self::Annotated { .. } => false,
             Self::Write(_) | Self::Summarize(_) | Self::TempFile(_) => true,

@@ -26,7 +26,7 @@ pub struct Parameter {
     bounds: (Option<u64>, Option<u64>),
     is_required: bool,
     is_alias: bool,
-    needs: Needs,
+    required_feature: RequiredFeature,
 }
 
 /// The type of a parameter.
@@ -57,8 +57,8 @@ pub enum ItemType {
 
 /// The feature that a program must enable for a parameter to be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Needs {
-    Nothing,
+enum RequiredFeature {
+    None,
     Descriptors,
     TempFiles,
 }
@@ -142,7 +142,7 @@ impl Parameter {
             bounds,
             is_required: false,
             is_alias: false,
-            needs: Needs::Nothing,
+            required_feature: RequiredFeature::None,
         }
     }
 
@@ -194,18 +194,18 @@ impl Parameter {
 
     /// Sets the minimum of a number, or the minimum length of a text.
     #[must_use]
-    pub const fn at_least(self, least: u64) -> Self {
+    pub const fn at_least(self, minimum: u64) -> Self {
         Self {
-            bounds: (Some(least), self.bounds.1),
+            bounds: (Some(minimum), self.bounds.1),
             ..self
         }
     }
 
     /// Sets the maximum of a number, or the maximum length of a text.
     #[must_use]
-    pub const fn at_most(self, most: u64) -> Self {
+    pub const fn at_most(self, maximum: u64) -> Self {
         Self {
-            bounds: (self.bounds.0, Some(most)),
+            bounds: (self.bounds.0, Some(maximum)),
             ..self
         }
     }
@@ -223,7 +223,7 @@ impl Parameter {
     #[must_use]
     pub const fn with_descriptors(self) -> Self {
         Self {
-            needs: Needs::Descriptors,
+            required_feature: RequiredFeature::Descriptors,
             ..self
         }
     }
@@ -232,7 +232,7 @@ impl Parameter {
     #[must_use]
     pub const fn with_temp_files(self) -> Self {
         Self {
-            needs: Needs::TempFiles,
+            required_feature: RequiredFeature::TempFiles,
             ..self
         }
     }
@@ -240,10 +240,10 @@ impl Parameter {
     /// Whether the parameter is offered to a program.
     #[must_use]
     pub fn is_offered(&self, offered: OfferedParameters) -> bool {
-        match self.needs {
-            Needs::Nothing => true,
-            Needs::Descriptors => offered.descriptors,
-            Needs::TempFiles => offered.temp_files,
+        match self.required_feature {
+            RequiredFeature::None => true,
+            RequiredFeature::Descriptors => offered.descriptors,
+            RequiredFeature::TempFiles => offered.temp_files,
         }
     }
 
@@ -257,11 +257,11 @@ impl Parameter {
         if !self.choices.is_empty() {
             schema.insert("enum".into(), self.choices.into());
         }
-        let (least, most) = match self.kind {
+        let (minimum, maximum) = match self.kind {
             ParameterKind::Integer => ("minimum", "maximum"),
             _ => ("minLength", "maxLength"),
         };
-        for (key, bound) in [(least, self.bounds.0), (most, self.bounds.1)] {
+        for (key, bound) in [(minimum, self.bounds.0), (maximum, self.bounds.1)] {
             bound.map(|bound| schema.insert(key.into(), bound.into()));
         }
         schema.insert("description".into(), self.description.into());

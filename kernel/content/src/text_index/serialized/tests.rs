@@ -8,10 +8,10 @@ use crate::location::Data;
 
 fn text_index(bytes: Vec<u8>, page_sizes: &[u32]) -> TextIndex {
     let data = Data::new(bytes.into());
-    let text_index = TextIndex::of(&data);
+    let text_index = TextIndex::new(&data);
     if let (TextIndex::Text { index, pages }, Data::Text(text)) = (&text_index, &data) {
         page_sizes.iter().for_each(|chars| {
-            pages.of_size(*chars, text, index.is_ascii());
+            pages.find_or_build(*chars, text, index.is_ascii());
         });
     }
     text_index
@@ -39,8 +39,8 @@ fn look_up(text_index: &TextIndex, len: usize) {
     for at in [0, 1, len / 2, len] {
         let shown = at.min(text_index.shown_len());
         let _ = (
-            text_index.line_of(&opened, shown.min(len)),
-            text_index.char_of(&opened, shown.min(len)),
+            text_index.line_at(&opened, shown.min(len)),
+            text_index.char_at(&opened, shown.min(len)),
         );
         let _ = (
             text_index.line_start(&opened, at as u64),
