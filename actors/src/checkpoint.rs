@@ -29,7 +29,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
-use commit::{Committed, commit};
+use commit::{CommitResult, commit_batch};
 
 use crate::checkpoint_guard::{CheckpointGuard, CheckpointsInUse};
 use crate::content_cache::ContentCache;
@@ -84,7 +84,7 @@ pub(crate) enum LogRecord {
 pub(crate) struct NewCheckpoint {
     pub(crate) label: Arc<str>,
     /// The process that the checkpoint is requested for.
-    pub(crate) of: Pid,
+    pub(crate) pid: Pid,
     /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) scope: Scope,
@@ -141,12 +141,12 @@ pub(crate) enum SnapshotOutcome {
     /// The snapshot was written; the value is its size in bytes.
     Written(u64),
     /// The snapshot was not written: it is larger than the limit, or cannot be encoded.
-    TooLong,
+    Skipped,
 }
 
 /// An append in the queue. An append without records is acknowledged after all appends before it.
 pub(crate) struct Append {
-    pub(crate) entries: Vec<LogRecord>,
+    pub(crate) records: Vec<LogRecord>,
     pub(crate) acknowledge: Acknowledge,
 }
 
@@ -156,7 +156,7 @@ pub(crate) enum CheckpointMessage {
     Append(Append),
     /// A commit has finished, successfully or not.
     Committed {
-        committed: Committed,
+        commit_result: CommitResult,
         sync_level: Option<SyncLevel>,
     },
     /// The delay after an unsynced write has elapsed.
@@ -171,14 +171,14 @@ pub(crate) enum CheckpointMessage {
     Close { reply: CloseReply },
 }
 
-/// Makes `entries` durable in one commit, then calls `acknowledge` with the result.
-pub(crate) fn append(
+/// Makes `records` durable in one commit, then calls `acknowledge` with the result.
+pub(crate) fn append_records(
     checkpoint: &ActorRef<CheckpointMessage>,
-    entries: Vec<LogRecord>,
+    records: Vec<LogRecord>,
     acknowledge: Acknowledge,
 ) {
     let message = CheckpointMessage::Append(Append {
-        entries,
+        records,
         acknowledge,
     });
     if let Err(ractor::MessagingErr::SendErr(CheckpointMessage::Append(append))) =
@@ -190,8 +190,8 @@ pub(crate) fn append(
 
 pub(crate) struct CheckpointActor;
 
-/// The state of the checkpoint actor.
-pub(crate) struct Checkpoint {
+/// The state of the checkpoint actor: the queue of appends, and what is known of the last commits.
+pub(crate) struct JournalWriter {
     store: Option<(StoreHandle, OwnerToken)>,
     content_cache: Arc<ContentCache>,
     durability: Durability,
@@ -206,14 +206,14 @@ pub(crate) struct Checkpoint {
     /// The final error of the store. All further appends fail with it.
     final_error: Option<CommitError>,
     /// The first failure of a sync that no append waited for. Closing the store returns it.
-    unreported: Option<CommitError>,
+    unreported_error: Option<CommitError>,
     /// The callers that wait until the store is closed.
     close_replies: Vec<CloseReply>,
 }
 
 impl Actor for CheckpointActor {
     type Msg = CheckpointMessage;
-    type State = Checkpoint;
+    type State = JournalWriter;
     type Arguments = (
         Option<(StoreHandle, OwnerToken)>,
         u64,
@@ -226,7 +226,7 @@ impl Actor for CheckpointActor {
         _myself: ActorRef<Self::Msg>,
         (store, last_checkpoint_id, content_cache, durability): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(Checkpoint {
+        Ok(JournalWriter {
             store,
             last_checkpoint_id,
             content_cache,
@@ -236,7 +236,7 @@ impl Actor for CheckpointActor {
             has_unsynced_writes: false,
             is_sync_due: false,
             final_error: None,
-            unreported: None,
+            unreported_error: None,
             close_replies: Vec::new(),
         })
     }
@@ -245,29 +245,29 @@ impl Actor for CheckpointActor {
         &self,
         myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        checkpoint: &mut Self::State,
+        writer: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            CheckpointMessage::Append(append) => checkpoint.append(append),
+            CheckpointMessage::Append(append) => writer.enqueue(append),
             CheckpointMessage::Committed {
-                committed,
+                commit_result,
                 sync_level,
-            } => checkpoint.acknowledge_commit(committed, sync_level, &myself),
-            CheckpointMessage::Sync => checkpoint.is_sync_due = checkpoint.has_unsynced_writes,
+            } => writer.acknowledge_commit(commit_result, sync_level, &myself),
+            CheckpointMessage::Sync => writer.is_sync_due = writer.has_unsynced_writes,
             CheckpointMessage::MakeCheckpoint {
                 new_checkpoint,
                 checkpoints_in_use,
                 reply,
-            } => checkpoint.make_checkpoint(new_checkpoint, &checkpoints_in_use, reply),
-            CheckpointMessage::Close { reply } => checkpoint.close_replies.push(reply),
+            } => writer.make_checkpoint(new_checkpoint, &checkpoints_in_use, reply),
+            CheckpointMessage::Close { reply } => writer.close_replies.push(reply),
         }
-        checkpoint.start_commit(&myself);
+        writer.start_commit(&myself);
         Ok(())
     }
 }
 
-impl Checkpoint {
-    fn append(&mut self, append: Append) {
+impl JournalWriter {
+    fn enqueue(&mut self, append: Append) {
         match (&self.store, &self.final_error) {
             (_, Some(error)) => (append.acknowledge)(Err(error.clone())),
             (None, None) => (append.acknowledge)(Ok(AppendSize::default())),
@@ -293,26 +293,26 @@ impl Checkpoint {
         let acknowledge = Box::new(move |result: Result<AppendSize, CommitError>| {
             let _ = reply.send(result.map(|_| guard).map_err(KernelError::from));
         });
-        self.append(Append {
-            entries: vec![LogRecord::Checkpoint { id, new_checkpoint }],
+        self.enqueue(Append {
+            records: vec![LogRecord::Checkpoint { id, new_checkpoint }],
             acknowledge,
         });
     }
 
     fn acknowledge_commit(
         &mut self,
-        Committed {
+        CommitResult {
             results,
-            unreported,
-        }: Committed,
+            unreported_error,
+        }: CommitResult,
         sync_level: Option<SyncLevel>,
         myself: &ActorRef<CheckpointMessage>,
     ) {
         self.is_committing = false;
-        if let Some(error) = unreported {
+        if let Some(error) = unreported_error {
             tracing::error!(%error, "written data could not be synced");
             self.record_failure(&error);
-            self.unreported.get_or_insert(error);
+            self.unreported_error.get_or_insert(error);
         }
         match sync_level {
             Some(SyncLevel::Synced) => self.has_unsynced_writes = false,
@@ -352,42 +352,42 @@ impl Checkpoint {
         }
         self.is_sync_due |= !self.close_replies.is_empty() && self.has_unsynced_writes;
         if self.queue.is_empty() && !self.is_sync_due {
-            self.close();
+            self.close_if_requested();
         } else if let Some((store, owner)) = self.store.clone() {
-            self.commit(store, owner, myself.clone());
+            self.commit_queue(store, owner, myself.clone());
         }
     }
 
-    fn commit(
+    fn commit_queue(
         &mut self,
         store: StoreHandle,
         owner: OwnerToken,
         myself: ActorRef<CheckpointMessage>,
     ) {
         let batch = std::mem::take(&mut self.queue);
-        let entries = batch.iter().flat_map(|append| &append.entries);
+        let records = batch.iter().flat_map(|append| &append.records);
         let sync_level = if self.is_sync_due {
             Some(SyncLevel::Synced)
         } else {
-            self.durability.sync_level(entries)
+            self.durability.sync_level(records)
         };
         self.is_committing = true;
         self.is_sync_due = false;
         let content_cache = self.content_cache.clone();
         tokio::task::spawn_blocking(move || {
-            let (committed, contents) = commit(&*store, owner, batch, sync_level);
+            let (commit_result, contents) = commit_batch(&*store, owner, batch, sync_level);
             // The store handle is released before the acknowledgement, so that a caller that waits
             // for it can reopen the store.
             drop(store);
             let _ = myself.cast(CheckpointMessage::Committed {
-                committed,
+                commit_result,
                 sync_level,
             });
             content_cache.insert_durable(contents);
         });
     }
 
-    fn close(&mut self) {
+    fn close_if_requested(&mut self) {
         if self.close_replies.is_empty() {
             return;
         }
@@ -395,7 +395,7 @@ impl Checkpoint {
         self.final_error = Some(CommitError::Closed);
         for reply in std::mem::take(&mut self.close_replies) {
             // The requester has dropped its receiver if it no longer waits.
-            let _ = reply.send(self.unreported.clone().map_or(Ok(()), Err));
+            let _ = reply.send(self.unreported_error.clone().map_or(Ok(()), Err));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Checkpoints that an operation has created and is about to read. Garbage collection keeps them,
-//! regardless of its retention rules.
+//! Protects checkpoints from garbage collection, whatever its retention rules say, while the
+//! operation that created them is about to read them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -21,7 +21,7 @@ use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::recovery::{self, LoadError, LoadPurpose};
-use crate::supervisor::{ImportedProcess, Lineage, ProcessTree};
+use crate::supervisor::{Lineage, ProcessTree, RestoredProcess};
 
 /// A past state of the store, restricted to one tree.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl ConsistentCut {
         }
     }
 
-    /// The cut after the commit that holds fact `at` of process `of`. Costs a read for each commit
+    /// The cut after the commit that holds fact `at` of process `pid`. Costs a read for each commit
     /// of each process of the tree.
     ///
     /// # Errors
@@ -58,11 +58,11 @@ impl ConsistentCut {
     /// [`StoreError::Damaged`] if the state of a process at the cut is lost.
     pub(crate) fn after_fact(
         store: &dyn Store,
-        of: Pid,
+        pid: Pid,
         at: FactNumber,
         process_tree: &ProcessTree,
     ) -> Result<Self, StoreError> {
-        let CommittedFacts { commit, at_ms, .. } = store.history(of)?.commit_of(at)?;
+        let CommittedFacts { commit, at_ms, .. } = store.history(pid)?.commit_of(at)?;
         let mut members = BTreeMap::new();
         for row in &process_tree.rows {
             let history = match store.history(row.pid) {
@@ -152,7 +152,7 @@ pub(crate) fn state_at_checkpoint(
     else {
         return Ok(None);
     };
-    let image = recovery::load(store, context, pid, Some(checkpoint.at), LoadPurpose::Run)?
+    let image = recovery::load_process(store, context, pid, Some(checkpoint.at), LoadPurpose::Run)?
         .state
         .image();
     Ok(Some(CheckpointImage { checkpoint, image }))
@@ -186,16 +186,17 @@ fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid,
 pub(crate) fn processes_at(
     store: &dyn Store,
     context: &KernelContext,
-    process_tree: Vec<ProcessRow>,
+    rows: Vec<ProcessRow>,
     cut: &ConsistentCut,
     start_mode: StartMode,
-) -> Result<Vec<ImportedProcess>, LoadError> {
+) -> Result<Vec<RestoredProcess>, LoadError> {
     let mut processes = Vec::new();
-    for row in process_tree {
+    for row in rows {
         let Some(at) = cut.members.get(&row.pid).copied() else {
             continue;
         };
-        let state = recovery::load(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
+        let state =
+            recovery::load_process(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
         let image = Box::new(image_of_branch(
             state.image(),
             cut.at_ms,
@@ -216,7 +217,7 @@ pub(crate) fn processes_at(
         };
         let row = ProcessRow { name: None, ..row };
         let program = state.program().clone();
-        processes.push(ImportedProcess {
+        processes.push(RestoredProcess {
             row,
             restored,
             program,
@@ -242,10 +243,10 @@ pub(crate) fn temp_files_at(
         record
             .try_map(&mut |reference| Ok::<_, StoreError>(context.content_cache.content(reference)))
     };
-    let damaged = |error: codec::CodecError| StoreError::Damaged {
+    let decode_error = |error: codec::CodecError| StoreError::Damaged {
         what: format!("a change of the temporary files of process {root} does not decode: {error}"),
     };
     changes
-        .map(|change| with_contents(codec::decode(&change.record).map_err(damaged)?))
+        .map(|change| with_contents(codec::decode(&change.record).map_err(decode_error)?))
         .collect()
 }

@@ -28,7 +28,7 @@ const SPARE_ENTRIES: usize = 1024;
 
 /// The durable contents of one kernel.
 pub(crate) struct ContentCache {
-    source: Arc<dyn BlobStore>,
+    blob_store: Arc<dyn BlobStore>,
     /// `None`: no limit.
     limit_bytes: Option<u64>,
     access_clock: Arc<AccessClock>,
@@ -49,9 +49,9 @@ struct Accounting {
 
 impl ContentCache {
     /// An empty cache of contents that `source` can read once they are durable.
-    pub(crate) fn new(source: Arc<dyn BlobStore>, limit_bytes: Option<u64>) -> Self {
+    pub(crate) fn new(blob_store: Arc<dyn BlobStore>, limit_bytes: Option<u64>) -> Self {
         Self {
-            source,
+            blob_store,
             limit_bytes,
             access_clock: Arc::default(),
             accounting: Mutex::default(),
@@ -68,7 +68,7 @@ impl ContentCache {
             .filter_map(WeakContent::upgrade)
             .find(|content| content.reference() == reference);
         existing.unwrap_or_else(|| {
-            let content = Content::stored(reference, self.source.clone());
+            let content = Content::stored(reference, self.blob_store.clone());
             content.use_clock(&self.access_clock);
             entries.push(content.downgrade());
             content
@@ -89,7 +89,7 @@ impl ContentCache {
     }
 
     /// The counted bytes in memory. O(live contents).
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         self.lock()
             .measure(&self.access_clock)
             .iter()
@@ -116,7 +116,7 @@ impl ContentCache {
         drop(accounting);
         evicted
             .iter()
-            .for_each(|content| content.evict(&self.source));
+            .for_each(|content| content.evict(&self.blob_store));
         if !evicted.is_empty() {
             self.lock().measure(&self.access_clock);
         }

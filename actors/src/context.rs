@@ -37,9 +37,9 @@ pub(crate) struct KernelContext {
     /// Whether the kernel has a store. Without one, no journal record is built.
     pub(crate) has_store: bool,
     /// Descriptions of the records that the store has lost. Empty if the store is complete.
-    pub(crate) lost: Vec<String>,
+    pub(crate) losses: Vec<String>,
     /// Losses that a repair has acknowledged.
-    pub(crate) acknowledged: Vec<String>,
+    pub(crate) acknowledged_losses: Vec<String>,
     /// The owner token of this opening of the store; 0 if the store is read-only or absent.
     pub(crate) owner_token: u64,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
@@ -69,7 +69,7 @@ pub(crate) struct KernelContext {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// How many inputs can wait for one process.
-    pub(crate) inbox: usize,
+    pub(crate) inbox_capacity: usize,
     /// Which processes can send messages to each other.
     pub(crate) reach: Reach,
     /// The deadline of one attempt of a model call.
@@ -77,28 +77,30 @@ pub(crate) struct Limits {
     pub(crate) model_attempts: u32,
     /// `None`: [`JournalTail`] decides when a snapshot is due.
     pub(crate) snapshot_after_facts: Option<u64>,
-    /// How many faults within a time window restart a process; the next fault ends it.
-    pub(crate) restarts: u32,
+    /// How often a process is restarted for faults within a time window; the next fault ends it.
+    pub(crate) max_restarts: u32,
     /// How long a process is idle before it hibernates.
     pub(crate) hibernate_after: Option<Duration>,
     /// The number of loaded processes above which idle ones hibernate.
-    pub(crate) max_awake: Option<usize>,
+    pub(crate) max_loaded: Option<usize>,
 }
 
 impl Limits {
     /// If a snapshot is due: the largest size that it may have, in bytes.
-    pub(crate) fn snapshot_limit(&self, tail: JournalTail) -> Option<u64> {
+    pub(crate) fn snapshot_limit(&self, journal_tail: JournalTail) -> Option<u64> {
         match self.snapshot_after_facts {
-            Some(facts) => (tail.facts() >= facts).then_some(u64::MAX),
-            None => tail.is_image_due().then(|| tail.max_image_bytes()),
+            Some(facts) => (journal_tail.facts() >= facts).then_some(u64::MAX),
+            None => journal_tail
+                .is_image_due()
+                .then(|| journal_tail.max_image_bytes()),
         }
     }
 }
 
 impl KernelContext {
-    /// Makes `entries` durable in one commit, then calls `acknowledge` with the result.
-    pub(crate) fn append(&self, entries: Vec<LogRecord>, acknowledge: Acknowledge) {
-        checkpoint::append(&self.checkpoint, entries, acknowledge);
+    /// Makes `records` durable in one commit, then calls `acknowledge` with the result.
+    pub(crate) fn append_records(&self, records: Vec<LogRecord>, acknowledge: Acknowledge) {
+        checkpoint::append_records(&self.checkpoint, records, acknowledge);
     }
 
     /// A handle on the store, while the kernel runs on one.
@@ -121,12 +123,12 @@ impl KernelContext {
             .map_err(|_| KernelError::Closed)?
     }
 
-    /// All losses of the store, acknowledged or not; `None` if the store is complete.
-    pub(crate) fn lost_records(&self) -> Option<String> {
+    /// Describes all losses of the store, acknowledged or not; `None` if the store is complete.
+    pub(crate) fn describe_losses(&self) -> Option<String> {
         let missing: Vec<_> = self
-            .lost
+            .losses
             .iter()
-            .chain(&self.acknowledged)
+            .chain(&self.acknowledged_losses)
             .map(String::as_str)
             .collect();
         (!missing.is_empty()).then(|| missing.join("; "))
@@ -152,10 +154,10 @@ impl KernelContext {
         }
         // An actor that has already stopped returns an error, which is ignored.
         let _ = self.temp_files.stop_and_wait(None, None).await;
-        let (reply, closed) = oneshot::channel();
+        let (reply, close_result) = oneshot::channel();
         // An actor that has already stopped drops the reply: another shutdown has closed the store.
         let _ = self.checkpoint.cast(CheckpointMessage::Close { reply });
-        let closed = closed.await.unwrap_or(Ok(()));
+        let close_result = close_result.await.unwrap_or(Ok(()));
         self.checkpoint.stop(None);
         self.store.close().await;
         drop(
@@ -164,7 +166,7 @@ impl KernelContext {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
-        closed
+        close_result
     }
 
     /// Sends an event to all subscribers. No subscriber is not an error.
@@ -185,7 +187,8 @@ impl KernelContext {
 
     /// Whether processes must report when nothing is pending for them.
     pub(crate) fn is_hibernation_enabled(&self) -> bool {
-        self.has_store && (self.limits.hibernate_after.is_some() || self.limits.max_awake.is_some())
+        self.has_store
+            && (self.limits.hibernate_after.is_some() || self.limits.max_loaded.is_some())
     }
 
     /// Whether the event channel has a subscriber.
@@ -272,11 +275,11 @@ impl KernelContext {
         tool: &OutsideTool,
         args: String,
     ) -> Result<ToolRun, ToolError> {
-        let choice = program
+        let enabled_server = program
             .servers()
             .iter()
-            .find(|choice| *choice.server.name == *server);
-        let (Some(servers), Some(choice)) = (&self.servers, choice) else {
+            .find(|enabled_server| *enabled_server.server.name == *server);
+        let (Some(servers), Some(enabled_server)) = (&self.servers, enabled_server) else {
             return Err(format!(
                 "The tool '{}' cannot run: this kernel does not reach the server '{server}'.",
                 tool.given
@@ -285,7 +288,7 @@ impl KernelContext {
         };
         let servers = servers.clone();
         let host = self.host.clone();
-        let server = choice.server.clone();
+        let server = enabled_server.server.clone();
         let name = tool.name.clone();
         Ok(Box::new(move |out| {
             servers.call(&host, &server, &name, args, out)

@@ -1,8 +1,8 @@
 //! The durability settings, and which records require a sync under each of them.
 //!
 //! Under every setting, facts reach the log in order before any effect that follows from them. If a
-//! power loss loses something, it loses the end of the log for all processes alike; everything
-//! before it is complete and consistent.
+//! power loss loses data, it loses the end of the log, for all processes alike; everything before
+//! that end is complete and consistent.
 
 use dormouse_kernel::process::Fact;
 use dormouse_proto::record::{
@@ -36,16 +36,16 @@ impl Durability {
     /// records.
     pub(crate) fn sync_level<'a>(
         self,
-        entries: impl IntoIterator<Item = &'a LogRecord>,
+        records: impl IntoIterator<Item = &'a LogRecord>,
     ) -> Option<SyncLevel> {
-        let levels = entries.into_iter().map(|entry| match self {
+        let levels = records.into_iter().map(|record| match self {
             // A snapshot only saves replay, and its facts are durable without it. A content is
             // needed only once a record that refers to it is durable.
-            _ if matches!(entry, LogRecord::Snapshot { .. } | LogRecord::Content(_)) => {
+            _ if matches!(record, LogRecord::Snapshot { .. } | LogRecord::Content(_)) => {
                 SyncLevel::Written
             }
             Self::EveryFact => SyncLevel::Synced,
-            Self::EveryTurn if is_synced_every_turn(entry) => SyncLevel::Synced,
+            Self::EveryTurn if is_synced_every_turn(record) => SyncLevel::Synced,
             Self::EveryTurn | Self::Relaxed => SyncLevel::Written,
         });
         levels.max()

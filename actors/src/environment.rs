@@ -1,10 +1,10 @@
-//! Collects what a process needs before it is created: the facts of the environment that its
-//! program requests (`[env_info]`), and the tools that its tool servers offer. Both become part of
-//! its image and are never collected again.
+//! Collects what a process needs before it is created: the information about the environment that
+//! its program requests (`[env_info]`), and the tools that its tool servers offer. Both become part
+//! of the image of the process and are never collected again.
 //!
 //! Environment variables and commands go through the host, which decides what is permitted. If a
-//! fact is denied or fails, the system prompt says so in its place and the process starts anyway.
-//! If a required tool server cannot be reached, the process is not created.
+//! variable or a command is denied or fails, the system prompt says so in its place, and the
+//! process starts anyway. If a required tool server cannot be reached, the process is not created.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -36,13 +36,13 @@ const MAX_TEXT_BYTES: usize = 4 << 10;
 /// The most bytes of output that a command may write; then it is ended.
 const OUTPUT_CAP_BYTES: u64 = 1 << 20;
 
-/// Reads the facts that every program can use by name from the environment of this operating system
-/// process.
-pub(crate) fn standard_facts() -> BTreeMap<String, String> {
+/// Reads the information that every program can use by name from the environment of this operating
+/// system process.
+pub(crate) fn standard_env_info() -> BTreeMap<String, String> {
     let directory = env::current_dir()
         .ok()
         .map(|path| path.display().to_string());
-    let facts = [
+    let env_info = [
         ("working_directory", directory),
         (
             "platform",
@@ -54,24 +54,25 @@ pub(crate) fn standard_facts() -> BTreeMap<String, String> {
         ),
         ("hostname", env::var("HOSTNAME").ok()),
     ];
-    facts
+    env_info
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect()
 }
 
-/// Collects the facts that a program requests in addition to the standard ones. Its commands run
-/// concurrently, each up to the deadline. Dropping the future ends them.
-async fn gather_facts(context: &KernelContext, program: &Program) -> GatheredEnvironment {
-    let choice = program.environment();
+/// Collects the variables and the command outputs that a program requests in addition to the
+/// standard information. The commands run concurrently, each up to the deadline. Dropping the
+/// future ends them.
+async fn gather_env_info(context: &KernelContext, program: &Program) -> GatheredEnvironment {
+    let requested = program.environment();
     let commands = join_all(
-        choice
+        requested
             .commands
             .iter()
             .map(|command| run_command(context, program, command)),
     );
     let gathered = async {
-        let env_vars = choice
+        let env_vars = requested
             .env_vars
             .iter()
             .map(|var| read_variable(context, program, var))
@@ -81,14 +82,15 @@ async fn gather_facts(context: &KernelContext, program: &Program) -> GatheredEnv
             commands: commands.await,
         }
     };
-    // If the host panics, the process starts without these facts.
+    // If the host panics, the process starts without this information.
     AssertUnwindSafe(gathered)
         .catch_unwind()
         .await
         .unwrap_or_default()
 }
 
-/// Whether a process of this program needs facts or tool offers before it is created.
+/// Whether a process of this program needs environment information or tool offers before it is
+/// created.
 fn needs_gathering(program: &Program) -> bool {
     program.environment().is_gathered() || !program.servers().is_empty()
 }
@@ -109,15 +111,16 @@ impl From<StartContextError> for StartError {
     }
 }
 
-/// The facts and tool offers that were collected for a process that is about to be created.
+/// The environment information and the tool offers that were collected for a process that is about
+/// to be created.
 #[derive(Default)]
 pub(crate) struct StartContext {
-    facts: Option<GatheredEnvironment>,
+    env_info: Option<GatheredEnvironment>,
     offers: Vec<OfferedTool>,
 }
 
-/// Collects facts and tool offers for a process of `program`. Dropping the future ends the
-/// collection.
+/// Collects environment information and tool offers for a process of `program`. Dropping the future
+/// ends the collection.
 ///
 /// # Errors
 /// A tool server that the program requires cannot be used.
@@ -125,21 +128,21 @@ pub(crate) async fn gather_start_context(
     context: &KernelContext,
     program: &Program,
 ) -> Result<StartContext, StartContextError> {
-    let facts = async {
+    let env_info = async {
         match program.environment().is_gathered() {
-            true => Some(gather_facts(context, program).await),
+            true => Some(gather_env_info(context, program).await),
             false => None,
         }
     };
-    let (facts, offers) = join(facts, servers::list_offers(context, program)).await;
+    let (env_info, offers) = join(env_info, servers::list_offers(context, program)).await;
     Ok(StartContext {
-        facts,
+        env_info,
         offers: offers?,
     })
 }
 
 impl StartContext {
-    /// Adds the facts and tools to the image that the process starts from.
+    /// Adds the information and the tools to the image that the process starts from.
     ///
     /// # Errors
     /// A tool server does not offer a tool that the program selects.
@@ -149,8 +152,8 @@ impl StartContext {
         program: &Program,
         host_context: &HostContext,
     ) -> Result<(), StartContextError> {
-        if let Some(facts) = self.facts {
-            add_environment(image, program, host_context, &facts, now_ms());
+        if let Some(env_info) = self.env_info {
+            add_environment(image, program, host_context, &env_info, now_ms());
         }
         Ok(add_server_tools(
             image,
@@ -161,8 +164,8 @@ impl StartContext {
     }
 }
 
-/// Whether facts or tool offers must be collected for this child. A fork inherits those of its
-/// parent.
+/// Whether environment information or tool offers must be collected for this child. A fork inherits
+/// those of its parent.
 pub(crate) fn needs_start_context(child: &Child) -> bool {
     matches!(child.origin, Origin::Spawned { .. }) && needs_gathering(&child.program)
 }
@@ -245,6 +248,6 @@ fn truncate_text(bytes: &[u8], cut_bytes: u64) -> String {
     let beginning = String::from_utf8_lossy(&bytes[..bytes.len() - past_limit]);
     match cut_bytes + past_limit as u64 {
         0 => beginning.trim_end().to_owned(),
-        missing => format!("{}\n… {missing} more bytes", beginning.trim_end()),
+        left_out => format!("{}\n… {left_out} more bytes", beginning.trim_end()),
     }
 }

@@ -143,7 +143,8 @@ impl Event {
     }
 }
 
-/// The observable state of a process. Reading it costs the process nothing.
+/// The observable state of a process. The actor of the process publishes it after each commit, so
+/// that reading it costs the process nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The last durable fact.

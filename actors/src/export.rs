@@ -27,7 +27,7 @@ use crate::ports::{BlobReader, CommittedFacts, Store, StoreError, Unreadable};
 use crate::recovery::{self, LoadError, LoadPurpose};
 
 /// The size of the chunks in which contents are read.
-const PART_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Summary of a written export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +50,14 @@ pub(crate) struct ExportRequest {
     /// The root process of the tree.
     pub(crate) root: Pid,
     /// The highest pid of the store.
-    pub(crate) last: Pid,
+    pub(crate) last_pid: Pid,
     pub(crate) cut: ConsistentCut,
     pub(crate) redact: Option<Box<dyn Redact>>,
 }
 
 /// The contents of an export, by their hash in the store.
 #[derive(Default)]
-struct Contents(BTreeMap<ContentHash, ExportedContent>);
+struct ExportedContents(BTreeMap<ContentHash, ExportedContent>);
 
 #[derive(Clone, Copy)]
 struct ExportedContent {
@@ -73,7 +73,7 @@ enum ContentKind {
     Other,
 }
 
-impl Contents {
+impl ExportedContents {
     fn add(&mut self, content: ContentRef, kind: ContentKind) {
         let exported = ExportedContent {
             len: content.len,
@@ -104,14 +104,14 @@ impl Contents {
 /// The output, framed and counted.
 struct ExportWriter<W> {
     framer: Framer,
-    to: W,
+    output: W,
     bytes: u64,
 }
 
 impl<W: Write> ExportWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
         self.bytes += bytes.len() as u64;
-        self.to.write_all(bytes).map_err(write_error)
+        self.output.write_all(bytes).map_err(write_error)
     }
 }
 
@@ -126,11 +126,11 @@ fn write_error(source: io::Error) -> KernelError {
 ///
 /// # Errors
 /// The errors of the store, of a journal, and of `to`.
-pub(crate) fn write<W: Write>(
+pub(crate) fn write_export<W: Write>(
     store: &dyn Store,
     context: &KernelContext,
     request: &ExportRequest,
-    to: W,
+    output: W,
 ) -> Result<(W, Exported), KernelError> {
     let redact = request.redact.as_deref();
     let files = consistent_cut::temp_files_at(store, context, request.root, &request.cut)?;
@@ -139,7 +139,7 @@ pub(crate) fn write<W: Write>(
         .into_iter()
         .map(|file| file.try_map(&mut to_reference))
         .collect::<Result<_, _>>()?;
-    let mut contents = Contents::default();
+    let mut contents = ExportedContents::default();
     let mut add = |content| {
         contents.add(content, ContentKind::Other);
         Ok::<_, KernelError>(content)
@@ -162,7 +162,7 @@ pub(crate) fn write<W: Write>(
     let (framer, magic) = Framer::begin();
     let mut out = ExportWriter {
         framer,
-        to,
+        output,
         bytes: 0,
     };
     out.write(&magic)?;
@@ -170,14 +170,14 @@ pub(crate) fn write<W: Write>(
         .rows()
         .next()
         .ok_or(StoreError::UnknownProcess(request.root))?;
-    let record = |out: &mut ExportWriter<W>, record: Record, pid: Pid| {
+    let write_record = |out: &mut ExportWriter<W>, record: Record, pid: Pid| {
         let encoded = out
             .framer
             .record(&record, mask)
             .map_err(|source| LoadError::Record { pid, source })?;
         out.write(&encoded)
     };
-    record(&mut out, Record::Head(request.head(first)), first.pid)?;
+    write_record(&mut out, Record::Head(request.head(first)), first.pid)?;
     let mut processes = 0;
     for row in request.rows() {
         let mut member = request.member(store, context, row)?;
@@ -188,7 +188,7 @@ pub(crate) fn write<W: Write>(
             .image
             .try_map(&mut |content| Ok::<_, KernelError>(contents.exported_reference(content)))?;
         let at = member.at;
-        record(&mut out, Record::Member(Box::new(member)), row.pid)?;
+        write_record(&mut out, Record::Member(Box::new(member)), row.pid)?;
         for_each_commit(store, row.pid, at, &mut |mut facts| {
             if let Some(mask) = mask {
                 let masked = |fact: &Vec<u8>| mask_fact(fact, &contents, mask);
@@ -198,27 +198,28 @@ pub(crate) fn write<W: Write>(
                     source,
                 })?;
             }
-            record(&mut out, Record::Facts(facts), row.pid)
+            write_record(&mut out, Record::Facts(facts), row.pid)
         })?;
         processes += 1;
     }
     for file in files {
         let file = file
             .try_map(&mut |content| Ok::<_, KernelError>(contents.exported_reference(content)))?;
-        record(&mut out, Record::TempFile(file), request.root)?;
+        write_record(&mut out, Record::TempFile(file), request.root)?;
     }
     let contents = contents.write(store, redact, &mut out)?;
     let ExportWriter {
         framer,
-        mut to,
+        mut output,
         bytes,
     } = out;
     let (id, end) = framer.end();
-    to.write_all(&end)
-        .and_then(|()| to.flush())
+    output
+        .write_all(&end)
+        .and_then(|()| output.flush())
         .map_err(write_error)?;
     Ok((
-        to,
+        output,
         Exported {
             id,
             processes,
@@ -242,7 +243,7 @@ impl ExportRequest {
             at_ms: self.cut.at_ms,
             scope: self.scope,
             of: first.local_id(),
-            last: self.last,
+            last: self.last_pid,
             redaction: if self.redact.is_some() {
                 Redaction::Redacted
             } else {
@@ -259,7 +260,7 @@ impl ExportRequest {
         row: &ProcessRow,
     ) -> Result<Member, LoadError> {
         let at = self.cut.members.get(&row.pid).copied();
-        let loaded = recovery::load(store, context, row.pid, at, LoadPurpose::Inspect)?;
+        let loaded = recovery::load_process(store, context, row.pid, at, LoadPurpose::Inspect)?;
         let to_reference = &mut |content: Content| Ok::<_, LoadError>(content.reference());
         let image = loaded.state.image().try_map(to_reference)?;
         Ok(Member {
@@ -267,13 +268,13 @@ impl ExportRequest {
                 exit: None,
                 ..row.clone()
             },
-            at: loaded.last,
+            at: loaded.last_fact,
             image,
         })
     }
 }
 
-impl Contents {
+impl ExportedContents {
     fn add_member(&mut self, member: &Member) {
         referenced_contents(&member.image)
             .into_iter()
@@ -289,7 +290,7 @@ impl Contents {
     ) -> Result<(), KernelError> {
         for (hash, content) in &mut self.0 {
             let mut hasher = ContentHasher::default();
-            read(store, *hash, content, Some(redact), &mut |part| {
+            read_content(store, *hash, content, Some(redact), &mut |part| {
                 hasher.part(part);
                 Ok(())
             })?;
@@ -307,15 +308,15 @@ impl Contents {
     ) -> Result<usize, KernelError> {
         // Contents that differ only in masked parts become one. They are written in the order of
         // their new hashes, because the order of the old hashes would reveal something about them.
-        let written: BTreeMap<_, _> = self
+        let by_exported_hash: BTreeMap<_, _> = self
             .0
             .iter()
             .map(|(hash, content)| (content.exported_hash, (hash, content)))
             .collect();
-        for (hash, content) in written.values() {
+        for (hash, content) in by_exported_hash.values() {
             let header = out.framer.content(content.len);
             out.write(&header)?;
-            read(store, **hash, content, redact, &mut |part| {
+            read_content(store, **hash, content, redact, &mut |part| {
                 out.framer.part(part);
                 out.write(part)
             })?;
@@ -329,27 +330,32 @@ impl Contents {
             }
             out.write(&footer)?;
         }
-        Ok(written.len())
+        Ok(by_exported_hash.len())
     }
 }
 
 /// Reads a content in chunks, masked if the export is redacted.
-fn read(
+fn read_content(
     store: &dyn Store,
     hash: ContentHash,
     content: &ExportedContent,
     redact: Option<&dyn Redact>,
-    each: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
+    on_chunk: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let stored = store.content(hash)?;
-    let unreadable = |error: Unreadable| KernelError::from(LoadError::from(error));
+    let to_load_error = |error: Unreadable| KernelError::from(LoadError::from(error));
     let Some(redact) = redact else {
-        return for_each_part(&*stored, content.len, &mut |part| each(part), unreadable);
+        return for_each_chunk(
+            &*stored,
+            content.len,
+            &mut |part| on_chunk(part),
+            to_load_error,
+        );
     };
     if content.kind == ContentKind::Program {
-        let bytes = stored.slice(0..content.len).map_err(unreadable)?;
+        let bytes = stored.slice(0..content.len).map_err(to_load_error)?;
         match masked_bundle(redact, &bytes) {
-            Ok(masked) => return each(&masked),
+            Ok(masked) => return on_chunk(&masked),
             Err(MaskError::NotABundle) => {}
             Err(MaskError::DuplicateName) => {
                 let what = "two files of a program have the same name after masking: mask them \
@@ -362,25 +368,25 @@ fn read(
         }
     }
     let mut masker = Masker::new(redact);
-    for_each_part(
+    for_each_chunk(
         &*stored,
         content.len,
-        &mut |part| each(&masker.feed(part)),
-        unreadable,
+        &mut |part| on_chunk(&masker.feed(part)),
+        to_load_error,
     )?;
-    each(&masker.finish())
+    on_chunk(&masker.finish())
 }
 
-fn for_each_part(
+fn for_each_chunk(
     content: &dyn BlobReader,
     len: u64,
-    each: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
-    unreadable: impl Fn(Unreadable) -> KernelError,
+    on_chunk: &mut dyn FnMut(&[u8]) -> Result<(), KernelError>,
+    to_load_error: impl Fn(Unreadable) -> KernelError,
 ) -> Result<(), KernelError> {
     let mut from = 0;
     while from < len {
-        let to = len.min(from + PART_BYTES);
-        each(&content.slice(from..to).map_err(&unreadable)?)?;
+        let to = len.min(from + CHUNK_BYTES);
+        on_chunk(&content.slice(from..to).map_err(&to_load_error)?)?;
         from = to;
     }
     Ok(())
@@ -391,12 +397,12 @@ fn for_each_commit(
     store: &dyn Store,
     pid: Pid,
     upto: FactNumber,
-    each: &mut dyn FnMut(Facts) -> Result<(), KernelError>,
+    on_commit: &mut dyn FnMut(Facts) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let history = store.history(pid)?.commits;
     let Some(first) = history
         .first()
-        .map(|written| FactNumber(written.first.0.max(1)))
+        .map(|committed| FactNumber(committed.first.0.max(1)))
     else {
         return Ok(());
     };
@@ -404,21 +410,21 @@ fn for_each_commit(
         return Ok(());
     }
     let mut facts = store.facts(pid, first, upto)?.into_iter();
-    for written in history {
+    for committed in history {
         let CommittedFacts {
             commit,
             at_ms,
             first,
             ..
-        } = written;
+        } = committed;
         let first = FactNumber(first.0.max(1));
-        let count = (written.last().0.min(upto.0) + 1).saturating_sub(first.0);
+        let count = (committed.last().0.min(upto.0) + 1).saturating_sub(first.0);
         let facts: Vec<_> = facts
             .by_ref()
             .take(usize::try_from(count).unwrap_or(usize::MAX))
             .collect();
         if !facts.is_empty() {
-            each(Facts {
+            on_commit(Facts {
                 pid,
                 commit,
                 at_ms,
@@ -432,7 +438,7 @@ fn for_each_commit(
 
 fn mask_fact(
     fact: &[u8],
-    contents: &Contents,
+    contents: &ExportedContents,
     mask: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<u8>, CodecError> {
     let fact: Fact<ContentRef> = codec::decode(fact)?;

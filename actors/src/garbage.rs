@@ -8,15 +8,15 @@
 //!    the deleted data.
 //! 3. Sweep: free the space of everything that the inventory does not refer to.
 //!
-//! Processes commit during a collection. Before the first step the collection sets a mark, from
-//! which on the store pins every content that a commit refers to.
+//! Processes commit during a collection. Before the first step the collection begins a mark: until
+//! the mark ends, the store pins every content that a commit refers to.
 //!
 //! The inventory stays in memory, so a collection reads only what changed since the last one. The
 //! first collection after a start reads every retained journal.
 //!
-//! A collection runs on a blocking thread, and asks before each bounded part of its work whether to
-//! continue. If it is stopped, deleted data stays deleted, no more space is freed, and the next
-//! collection continues.
+//! A collection runs on a blocking thread. Before each bounded part of its work it calls a function
+//! that decides whether to continue. If the collection is stopped, deleted data stays deleted, no
+//! more space is freed, and the next collection continues.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -88,9 +88,9 @@ pub enum UnreadablePolicy {
 pub struct Garbage {
     /// The checkpoints, processes and histories that the retention rules deleted.
     pub deletions: Deletions,
-    /// Contents that a record refers to.
+    /// The number of contents that a record refers to.
     pub live_contents: u64,
-    /// Log records that were read.
+    /// The number of log records that were read.
     pub read: u64,
     /// Descriptions of the records that cannot be read. They may refer to any content.
     pub unreadable: Vec<String>,
@@ -207,18 +207,18 @@ impl DeletionPlanner<'_, '_> {
         let inventory = &mut *self.inventory;
         let watch = &mut || (self.watch)(Stage::Read);
         let references = &mut |record: EncodedRecord<'_>| record.contents();
-        let read = self.store.update_inventory(InventoryUpdate {
+        let report = self.store.update_inventory(InventoryUpdate {
             inventory,
             references,
             watch,
         });
-        if read.is_err() {
+        if report.is_err() {
             *self.inventory = Inventory::default();
         }
-        let read = read?;
-        garbage.read += read.records;
-        garbage.swept.progress = read.progress;
-        Ok(read.progress)
+        let report = report?;
+        garbage.read += report.records;
+        garbage.swept.progress = report.progress;
+        Ok(report.progress)
     }
 
     /// Selects what the rules delete. If lost records, acknowledged or not, may include a
@@ -243,14 +243,14 @@ impl DeletionPlanner<'_, '_> {
             retention
         };
         let ended_ms = |pid| self.inventory.ended_ms(pid);
-        let begins = |pid, floor| self.inventory.generation_before(pid, floor);
+        let generation_start = |pid, floor| self.inventory.generation_before(pid, floor);
         let checkpoints = self.store.checkpoints()?;
         Ok(retention.deletions(
             &listing.rows,
             checkpoints,
             &in_use(),
             ended_ms,
-            begins,
+            generation_start,
             now_ms,
         ))
     }
@@ -265,10 +265,10 @@ fn commit_deletions(
     deletions: &mut Deletions,
     on_deleted: &mut dyn FnMut(&BTreeSet<Pid>),
 ) -> Result<(), StoreError> {
-    let commit_deletion = |entries: &[WriteOp]| match store.commit(
+    let commit_deletion = |ops: &[WriteOp]| match store.commit(
         owner,
         Batch {
-            ops: entries,
+            ops,
             at_ms,
             sync_level: SyncLevel::Written,
         },
@@ -278,11 +278,11 @@ fn commit_deletions(
         Err(StoreError::UnknownCheckpoint(_)) => Ok(true),
         Err(error) => Err(error),
     };
-    let mut failed = None;
+    let mut first_error = None;
     // Records the first error, and reports whether the deletion was committed.
-    let mut is_deleted = |outcome: Result<bool, StoreError>| {
+    let mut is_committed = |outcome: Result<bool, StoreError>| {
         outcome.unwrap_or_else(|error| {
-            failed.get_or_insert(error);
+            first_error.get_or_insert(error);
             false
         })
     };
@@ -295,38 +295,40 @@ fn commit_deletions(
         .difference(&deletable)
         .copied()
         .collect();
-    let mut kept = store.checkpoints()?;
-    kept.retain(|checkpoint| {
+    let mut kept_checkpoints = store.checkpoints()?;
+    kept_checkpoints.retain(|checkpoint| {
         checkpoint
             .members
             .iter()
             .any(|member| kept_processes.contains(&member.pid))
     });
-    deletions
-        .checkpoints
-        .retain(|id| kept.iter().all(|checkpoint| checkpoint.id != *id));
+    deletions.checkpoints.retain(|id| {
+        kept_checkpoints
+            .iter()
+            .all(|checkpoint| checkpoint.id != *id)
+    });
     deletions.processes = deletable;
     deletions
         .checkpoints
-        .retain(|id| is_deleted(commit_deletion(&[WriteOp::CheckpointDropped { id: *id }])));
+        .retain(|id| is_committed(commit_deletion(&[WriteOp::CheckpointDropped { id: *id }])));
     // A tree is deleted in one commit, so that a collection that stops early deletes no part of it.
     for tree in by_tree(&rows, &deletions.processes) {
-        let entries: Vec<_> = tree
+        let ops: Vec<_> = tree
             .iter()
             .map(|pid| WriteOp::ProcessDeleted { pid: *pid })
             .collect();
-        if !is_deleted(commit_deletion(&entries)) {
+        if !is_committed(commit_deletion(&ops)) {
             deletions.processes.retain(|pid| !tree.contains(pid));
         }
     }
     deletions.histories.retain(|pid, below| {
-        is_deleted(commit_deletion(&[WriteOp::HistoryTruncated {
+        is_committed(commit_deletion(&[WriteOp::HistoryTruncated {
             pid: *pid,
             below: *below,
         }]))
     });
     on_deleted(&deletions.processes);
-    if let Some(error) = failed {
+    if let Some(error) = first_error {
         return Err(error);
     }
     store.commit(owner, Batch::durable(&[], at_ms))

@@ -21,10 +21,10 @@ use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::error::{ExportFailure, KernelError};
 use crate::recovery::{self, LoadError, LoadPurpose};
-use crate::supervisor::ImportedProcess;
+use crate::supervisor::RestoredProcess;
 
 /// The size of the chunks in which the file is read.
-const PART_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// A batch of contents is committed once it has this many bytes, or [`BATCH_CONTENTS`] contents.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -63,15 +63,15 @@ fn check_file<T: ExportVisitor>(
     after_chunk: &mut dyn FnMut(&mut T) -> Result<(), KernelError>,
 ) -> Result<Manifest, KernelError> {
     let mut checker = Checker::new(keep);
-    let mut part = vec![0; PART_BYTES];
+    let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let len = match file.read(&mut part) {
+        let len = match file.read(&mut chunk) {
             Ok(0) => return Ok(checker.finish()?),
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => return Err(read_error(source)),
         };
-        checker.feed(&part[..len], visitor)?;
+        checker.feed(&chunk[..len], visitor)?;
         after_chunk(visitor)?;
     }
 }
@@ -112,11 +112,15 @@ pub(crate) fn check_export(
         let program = match compiled.get(&program_key) {
             Some(program) => program.clone(),
             None => {
-                let lost = || ExportError::Invalid {
+                let no_program = || ExportError::Invalid {
                     what: format!("process {pid} has no program"),
                 };
-                let bundle = manifest.programs.get(&program_key.0).ok_or_else(lost)?;
-                let program = recovery::compile(context, pid, bundle, program_key.1, purpose)?;
+                let bundle = manifest
+                    .programs
+                    .get(&program_key.0)
+                    .ok_or_else(no_program)?;
+                let program =
+                    recovery::compile_from_bundle(context, pid, bundle, program_key.1, purpose)?;
                 compiled.insert(program_key, program.clone());
                 program
             }
@@ -155,10 +159,10 @@ fn initial_image(
     birth: Birth<'_>,
     start_mode: StartMode,
 ) -> dormouse_kernel::process::Image {
-    let mut by_reference = |content: ContentRef| {
+    let mut to_content = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
     };
-    let Ok(image) = birth.member().image.clone().try_map(&mut by_reference);
+    let Ok(image) = birth.member().image.clone().try_map(&mut to_content);
     birth.image(image, now_ms(), start_mode)
 }
 
@@ -176,14 +180,14 @@ pub(crate) fn store_contents(
 ) -> Result<(), KernelError> {
     rewind(file)?;
     let mut batch = ContentBatch::default();
-    let second_pass = check_file(file, Keep::Programs, &mut batch, &mut |batch| match batch
+    let second_manifest = check_file(file, Keep::Programs, &mut batch, &mut |batch| match batch
         .is_full()
     {
         true => batch.commit(context),
         false => Ok(()),
     })?;
     batch.commit(context)?;
-    if second_pass.id != export.manifest.id {
+    if second_manifest.id != export.manifest.id {
         let what = "it was replaced by another while it was read".to_owned();
         return Err(ExportError::Invalid { what }.into());
     }
@@ -195,10 +199,10 @@ pub(crate) fn processes(
     context: &KernelContext,
     export: &CheckedExport,
     start_mode: StartMode,
-) -> Vec<ImportedProcess> {
+) -> Vec<RestoredProcess> {
     let process = |(birth, program): (Birth<'_>, &Program)| {
         let image = Box::new(initial_image(context, birth, start_mode));
-        ImportedProcess {
+        RestoredProcess {
             row: birth.row(),
             restored: birth.restored(),
             program: program.clone(),
@@ -218,14 +222,14 @@ pub(crate) fn temp_files(
     context: &KernelContext,
     export: &CheckedExport,
 ) -> Vec<TempFileRecord<Content>> {
-    let mut by_reference = |content: ContentRef| {
+    let mut to_content = |content: ContentRef| {
         Ok::<_, std::convert::Infallible>(context.content_cache.content(content))
     };
-    let by_reference = |change: &TempFileRecord<ContentRef>| {
-        let Ok(change) = change.clone().try_map(&mut by_reference);
+    let to_content = |change: &TempFileRecord<ContentRef>| {
+        let Ok(change) = change.clone().try_map(&mut to_content);
         change
     };
-    export.manifest.files.iter().map(by_reference).collect()
+    export.manifest.files.iter().map(to_content).collect()
 }
 
 /// Whether the store still has the imported contents. A garbage collection may have swept them,
@@ -273,15 +277,15 @@ impl ContentBatch {
     /// Waits until the contents are written. They need no sync of their own: the commit of the
     /// processes syncs them.
     fn commit(&mut self, context: &KernelContext) -> Result<(), KernelError> {
-        let entries = std::mem::take(&mut self.contents)
+        let records = std::mem::take(&mut self.contents)
             .into_iter()
             .map(LogRecord::Content)
             .collect();
         self.bytes = 0;
-        let (written, committed) = oneshot::channel();
-        context.append(
-            entries,
-            Box::new(move |result: Result<_, CommitError>| drop(written.send(result.map(drop)))),
+        let (reply, committed) = oneshot::channel();
+        context.append_records(
+            records,
+            Box::new(move |result: Result<_, CommitError>| drop(reply.send(result.map(drop)))),
         );
         Ok(committed
             .blocking_recv()

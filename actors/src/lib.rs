@@ -1,9 +1,9 @@
 //! The running kernel: ractor actors that drive the pure process machine and execute its effects.
 //!
-//! * One process actor per process owns its state; [`dormouse_kernel::process`] makes its
-//!   decisions.
+//! * Each process has one process actor, which owns the state of the process. The pure functions of
+//!   [`dormouse_kernel::process`] make its decisions.
 //! * The supervisor owns the process table: it creates processes, knows their parents and children,
-//!   and restarts processes that fault.
+//!   and restarts processes that fault (whose actors fail or panic).
 //! * The checkpoint actor is the only writer of journals. It commits the records of all processes
 //!   in groups, and no effect starts before the facts that caused it are durable.
 //! * The temporary files actor owns the files that the processes of a tree share.

@@ -3,8 +3,8 @@
 //!
 //! [`dormouse_kernel::permits`] decides which request is next; this module delivers its decisions
 //! to the waiting tasks. The lock is held only during a decision, never while a task waits.
-//! Dropping a permit returns it. Dropping a wait leaves the queue, even if the permit was granted
-//! at the same moment.
+//! Dropping a permit returns it. Dropping the future that waits for a permit removes its ticket
+//! from the queue, even if the permit was granted at the same moment.
 //!
 //! Permits limit the calls in flight and nothing else: a process that waits for one can hibernate
 //! and receives messages and signals as usual.
@@ -32,7 +32,7 @@ type Server = (String, Option<String>);
 /// The permit queues of all servers of all providers.
 pub(crate) struct PermitQueues {
     limits: CallLimits,
-    queues: Mutex<BTreeMap<Server, Arc<Queue>>>,
+    queues: Mutex<BTreeMap<Server, Arc<PermitQueue>>>,
 }
 
 impl PermitQueues {
@@ -44,9 +44,9 @@ impl PermitQueues {
     }
 
     /// The queue of a server. O(log n) in the number of servers.
-    pub(crate) fn queue(&self, provider: &str, base_url: Option<&str>) -> Arc<Queue> {
+    pub(crate) fn queue(&self, provider: &str, base_url: Option<&str>) -> Arc<PermitQueue> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let bound = || {
+        let limit = || {
             self.limits
                 .by_provider
                 .get(provider)
@@ -55,23 +55,23 @@ impl PermitQueues {
         };
         queues
             .entry((provider.to_owned(), base_url.map(str::to_owned)))
-            .or_insert_with(|| Arc::new(Queue::new(bound())))
+            .or_insert_with(|| Arc::new(PermitQueue::new(limit())))
             .clone()
     }
 }
 
 /// The queue of one server.
-pub(crate) struct Queue {
+pub(crate) struct PermitQueue {
     /// The origin of its millisecond timestamps.
     start: Instant,
-    inner: Mutex<Inner>,
+    state: Mutex<QueueState>,
 }
 
-struct Inner {
+struct QueueState {
     permits: Permits,
     /// The senders that grant waiting tickets. A sender is removed when its ticket is granted or
     /// dropped.
-    waiting: BTreeMap<PermitTicket, oneshot::Sender<()>>,
+    grant_senders: BTreeMap<PermitTicket, oneshot::Sender<()>>,
     /// The task that ends the current pause.
     timer: Option<AbortHandle>,
 }
@@ -80,29 +80,29 @@ struct Inner {
 /// leaves the queue.
 #[must_use = "a permit is returned when it is dropped"]
 pub(crate) struct Permit {
-    queue: Arc<Queue>,
+    queue: Arc<PermitQueue>,
     ticket: PermitTicket,
 }
 
-impl Queue {
-    fn new(bound: usize) -> Self {
-        let inner = Inner {
-            permits: Permits::new(bound),
-            waiting: BTreeMap::new(),
+impl PermitQueue {
+    fn new(limit: usize) -> Self {
+        let state = QueueState {
+            permits: Permits::new(limit),
+            grant_senders: BTreeMap::new(),
             timer: None,
         };
         Self {
             start: Instant::now(),
-            inner: Mutex::new(inner),
+            state: Mutex::new(state),
         }
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(self: &Arc<Self>, requester: Requester) -> Permit {
-        let (granted_sender, granted) = oneshot::channel();
+        let (grant_sender, grant_receiver) = oneshot::channel();
         // The permit owns the ticket from the start, so that a cancelled wait returns the ticket.
-        let permit = self.enqueue(requester, granted_sender);
-        granted
+        let permit = self.enqueue(requester, grant_sender);
+        grant_receiver
             .await
             .expect("the sender of a ticket is kept until it is granted");
         permit
@@ -111,11 +111,11 @@ impl Queue {
     fn enqueue(
         self: &Arc<Self>,
         requester: Requester,
-        granted_sender: oneshot::Sender<()>,
+        grant_sender: oneshot::Sender<()>,
     ) -> Permit {
-        let ticket = self.update(|inner| {
-            let ticket = inner.permits.enter(requester);
-            inner.waiting.insert(ticket, granted_sender);
+        let ticket = self.change_and_grant(|state| {
+            let ticket = state.permits.enter(requester);
+            state.grant_senders.insert(ticket, grant_sender);
             ticket
         });
         Permit {
@@ -131,45 +131,45 @@ impl Queue {
             .now_ms()
             .saturating_add(delay.as_millis() as u64)
             .saturating_add(1);
-        let mut inner = self.lock();
-        inner.permits.pause(until);
-        if inner.timer.is_none() {
-            inner.timer = Some(tokio::spawn(end_pauses(Arc::downgrade(self))).abort_handle());
+        let mut state = self.lock();
+        state.permits.pause(until);
+        if state.timer.is_none() {
+            state.timer = Some(tokio::spawn(end_pauses(Arc::downgrade(self))).abort_handle());
         }
     }
 
     /// Returns the end of the pause, if one is active. Otherwise grants the permits that are free.
     fn end_pause(&self) -> Option<Instant> {
         let now = self.now_ms();
-        self.update(|inner| {
-            let until = inner.permits.paused_until(now);
+        self.change_and_grant(|state| {
+            let until = state.permits.paused_until(now);
             if until.is_none() {
-                inner.timer = None;
+                state.timer = None;
             }
             until.map(|until| self.start + Duration::from_millis(until))
         })
     }
 
     /// Changes the queue, then grants every permit that the change made available.
-    fn update<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+    fn change_and_grant<T>(&self, change: impl FnOnce(&mut QueueState) -> T) -> T {
         let now = self.now_ms();
-        let mut inner = self.lock();
-        let changed = change(&mut inner);
-        let granted: Vec<_> = std::iter::from_fn(|| inner.permits.grant(now)).collect();
-        let granted_senders: Vec<_> = granted
+        let mut state = self.lock();
+        let changed = change(&mut state);
+        let granted: Vec<_> = std::iter::from_fn(|| state.permits.grant(now)).collect();
+        let taken_senders: Vec<_> = granted
             .iter()
-            .filter_map(|ticket| inner.waiting.remove(ticket))
+            .filter_map(|ticket| state.grant_senders.remove(ticket))
             .collect();
-        drop(inner);
+        drop(state);
         // If a task stopped waiting in the meantime, dropping its ticket returns the permit.
-        for granted_sender in granted_senders {
-            let _ = granted_sender.send(());
+        for grant_sender in taken_senders {
+            let _ = grant_sender.send(());
         }
         changed
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_ms(&self) -> u64 {
@@ -178,7 +178,7 @@ impl Queue {
 }
 
 /// Sleeps until the pause is over, then resumes the queue.
-async fn end_pauses(queue: Weak<Queue>) {
+async fn end_pauses(queue: Weak<PermitQueue>) {
     while let Some(until) = queue.upgrade().and_then(|queue| queue.end_pause()) {
         tokio::time::sleep_until(until).await;
     }
@@ -187,14 +187,14 @@ async fn end_pauses(queue: Weak<Queue>) {
 impl Drop for Permit {
     fn drop(&mut self) {
         let ticket = self.ticket;
-        self.queue.update(|inner| {
-            inner.waiting.remove(&ticket);
-            inner.permits.leave(ticket);
+        self.queue.change_and_grant(|state| {
+            state.grant_senders.remove(&ticket);
+            state.permits.leave(ticket);
         });
     }
 }
 
-impl Drop for Queue {
+impl Drop for PermitQueue {
     fn drop(&mut self) {
         if let Some(timer) = self.lock().timer.take() {
             timer.abort();
@@ -217,16 +217,16 @@ mod tests {
         }
     }
 
-    fn queue(bound: usize) -> Arc<Queue> {
-        Arc::new(Queue::new(bound))
+    fn queue(limit: usize) -> Arc<PermitQueue> {
+        Arc::new(PermitQueue::new(limit))
     }
 
-    fn counts(queue: &Queue) -> (usize, usize, usize) {
-        let inner = queue.lock();
+    fn counts(queue: &PermitQueue) -> (usize, usize, usize) {
+        let state = queue.lock();
         (
-            inner.permits.granted(),
-            inner.permits.waiting(),
-            inner.waiting.len(),
+            state.permits.granted(),
+            state.permits.waiting(),
+            state.grant_senders.len(),
         )
     }
 
@@ -281,12 +281,12 @@ mod tests {
             default: 1,
             by_provider,
         });
-        for (provider, bound) in [("anthropic", 2), ("scripted", 1)] {
+        for (provider, limit) in [("anthropic", 2), ("scripted", 1)] {
             let queue = queues.queue(provider, None);
             let waits: Vec<_> = (0..3)
                 .map(|_| queue.enqueue(requester(1), oneshot::channel().0))
                 .collect();
-            assert_eq!(counts(&queue), (bound, 3 - bound, 3 - bound), "{provider}");
+            assert_eq!(counts(&queue), (limit, 3 - limit, 3 - limit), "{provider}");
             drop(waits);
             assert_eq!(
                 counts(&queues.queue(provider, None)),

@@ -19,10 +19,10 @@ mod incoming_reads;
 mod model_call;
 mod read;
 mod send_message;
-mod started;
+mod started_signal;
 pub(crate) mod tool_call;
-mod turn;
 mod turn_end;
+mod turn_span;
 
 use dormouse_proto::record::CallFact;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,7 +55,7 @@ use alarm::Alarm;
 pub(crate) use copy::{CopyReply, ProcessCopy};
 pub(crate) use hibernation::HibernationBlocker;
 use incoming_reads::IncomingReads;
-pub(crate) use started::StartedSignal;
+pub(crate) use started_signal::StartedSignal;
 pub(crate) use turn_end::TurnRequest;
 use turn_end::{EndedTurns, TurnWaiters};
 
@@ -94,13 +94,13 @@ pub(crate) struct Delivery {
     pub(crate) input: Input,
     /// The inbox slot that the input occupies until it is handled; for a message, until its turn
     /// begins.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) inbox_permit: Option<OwnedSemaphorePermit>,
     /// Where the answer goes, by the request id in `input`.
-    pub(crate) answer: Option<(Arc<str>, ReplyTo)>,
+    pub(crate) reply_to: Option<(Arc<str>, ReplyTo)>,
     /// Notified when the input is durable.
-    pub(crate) received: Option<DurableReply>,
-    /// The caller that waits for the end of the turn with this input.
-    pub(crate) turn: Option<TurnRequest>,
+    pub(crate) durable_reply: Option<DurableReply>,
+    /// The caller that waits for the end of the turn that handles this input.
+    pub(crate) turn_request: Option<TurnRequest>,
 }
 
 /// Receives the answer to a call or a message.
@@ -124,10 +124,10 @@ impl Delivery {
     pub(crate) fn internal(input: Input) -> Self {
         Self {
             input,
-            permit: None,
-            answer: None,
-            received: None,
-            turn: None,
+            inbox_permit: None,
+            reply_to: None,
+            durable_reply: None,
+            turn_request: None,
         }
     }
 
@@ -142,9 +142,9 @@ impl Delivery {
 
     /// Reports to the sender that the input was refused.
     pub(crate) fn refuse(self, error: KernelError) {
-        if let Some(received) = self.received {
+        if let Some(durable_reply) = self.durable_reply {
             // The requester has dropped its receiver if it no longer waits.
-            let _ = received.send(Err(error));
+            let _ = durable_reply.send(Err(error));
         }
     }
 }
@@ -157,12 +157,12 @@ pub(crate) struct ProcessArgs {
     pub(crate) state: State,
     /// The root process of the tree.
     pub(crate) root: Pid,
-    pub(crate) last: FactNumber,
+    pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
-    pub(crate) tail: JournalTail,
+    pub(crate) journal_tail: JournalTail,
     pub(crate) view: watch::Sender<Option<View>>,
     /// Notified when the process has produced its first output, if siblings wait for that output.
-    pub(crate) started: Option<StartedSignal>,
+    pub(crate) started_signal: Option<StartedSignal>,
 }
 
 pub(crate) struct ProcessActor;
@@ -177,23 +177,25 @@ pub(crate) struct RunningProcess {
     state: State,
     root: Pid,
     /// The last fact, durable or not.
-    last: FactNumber,
+    last_fact: FactNumber,
     /// The size of the journal after the latest snapshot. For facts that are not durable yet only
     /// their number is known.
-    tail: JournalTail,
+    journal_tail: JournalTail,
     view: watch::Sender<Option<View>>,
-    started: Option<StartedSignal>,
+    started_signal: Option<StartedSignal>,
     /// The span of the current turn.
     turn_span: Option<Span>,
     turn_waiters: TurnWaiters,
     pending_commits: VecDeque<PendingCommit>,
     /// Inbox slots of messages that wait for the next turn.
-    waiting: Vec<OwnedSemaphorePermit>,
-    in_flight: BTreeMap<CallId, JoinHandle<()>>,
+    waiting_permits: Vec<OwnedSemaphorePermit>,
+    /// The tasks of the calls in flight.
+    call_tasks: BTreeMap<CallId, JoinHandle<()>>,
     incoming_reads: IncomingReads,
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
     alarm: Option<Alarm>,
+    /// The senders of host calls and messages that wait for an answer, by request id.
     host_requests: BTreeMap<Arc<str>, ReplyTo>,
 }
 
@@ -203,10 +205,10 @@ struct PendingCommit {
     facts: Arc<[Fact]>,
     effects: Vec<Effect>,
     view: View,
-    received: Option<DurableReply>,
+    durable_reply: Option<DurableReply>,
     ended_turns: EndedTurns,
     /// Inbox slots that are released once the facts are durable.
-    permits: Vec<OwnedSemaphorePermit>,
+    inbox_permits: Vec<OwnedSemaphorePermit>,
     /// The process at this fact, and the requester of the copy.
     copy: Option<(CopyReply, ProcessCopy)>,
 }
@@ -227,10 +229,10 @@ impl Actor for ProcessActor {
             supervisor,
             state,
             root,
-            last,
-            tail,
+            last_fact,
+            journal_tail,
             view,
-            started,
+            started_signal,
         } = args;
         Ok(RunningProcess {
             pid,
@@ -239,15 +241,15 @@ impl Actor for ProcessActor {
             myself,
             state,
             root,
-            last,
-            tail,
+            last_fact,
+            journal_tail,
             view,
-            started,
+            started_signal,
             turn_span: None,
             turn_waiters: TurnWaiters::default(),
             pending_commits: VecDeque::new(),
-            waiting: Vec::new(),
-            in_flight: BTreeMap::new(),
+            waiting_permits: Vec::new(),
+            call_tasks: BTreeMap::new(),
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
             alarm: None,
@@ -269,7 +271,7 @@ impl Actor for ProcessActor {
             } => running.on_committed(upto, size),
             ProcessMessage::Committed {
                 result: Err(error), ..
-            } => running.fail_commit(&error),
+            } => running.stop_after_failed_commit(&error),
             ProcessMessage::ChildrenPrepared { call, children } => {
                 running.start_prepared_children(call, children)
             }
@@ -287,9 +289,9 @@ impl Actor for ProcessActor {
         _myself: ActorRef<Self::Msg>,
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        running.in_flight.values().for_each(JoinHandle::abort);
+        running.call_tasks.values().for_each(JoinHandle::abort);
         // The tasks are awaited, so that none of them holds the store after the shutdown.
-        let tasks = std::mem::take(&mut running.in_flight).into_values();
+        let tasks = std::mem::take(&mut running.call_tasks).into_values();
         for task in tasks.chain(running.incoming_reads.abort()) {
             let _ = task.await;
         }
@@ -300,7 +302,7 @@ impl Actor for ProcessActor {
 impl Drop for RunningProcess {
     /// Aborts all tasks if the actor panics: its successor starts the calls again.
     fn drop(&mut self) {
-        self.in_flight.values().for_each(JoinHandle::abort);
+        self.call_tasks.values().for_each(JoinHandle::abort);
         self.incoming_reads.abort();
     }
 }
@@ -313,13 +315,13 @@ impl RunningProcess {
     fn handle_input(&mut self, delivery: Delivery) {
         let Delivery {
             input,
-            permit,
-            answer,
-            received,
-            turn,
+            mut inbox_permit,
+            reply_to,
+            durable_reply,
+            mut turn_request,
         } = delivery;
         self.is_quiescent = false;
-        self.host_requests.extend(answer);
+        self.host_requests.extend(reply_to);
         self.remove_finished_call(&input);
         let is_model_reply = matches!(
             input,
@@ -328,8 +330,8 @@ impl RunningProcess {
                 ..
             }
         );
-        if is_model_reply && let Some(started) = &self.started {
-            started.notify();
+        if is_model_reply && let Some(started_signal) = &self.started_signal {
+            started_signal.notify();
         }
         if matches!(input, Input::Placed(_)) {
             self.incoming_reads.finish();
@@ -339,13 +341,13 @@ impl RunningProcess {
             Input::UserInput { .. } | Input::Placed(PlacedArrival::UserInput { .. })
         );
         // A process that has ended accepts no message: the sender gets an error.
-        let received = match received {
-            Some(received) if is_message && self.state.exit().is_some() => {
+        let mut durable_reply = match durable_reply {
+            Some(durable_reply) if is_message && self.state.exit().is_some() => {
                 // The requester has dropped its receiver if it no longer waits.
-                let _ = received.send(Err(ProcessError::Ended(self.pid).into()));
+                let _ = durable_reply.send(Err(ProcessError::Ended(self.pid).into()));
                 None
             }
-            received => received,
+            durable_reply => durable_reply,
         };
         let now_ms = now_ms();
         let decision = decide(&self.state, input, now_ms).read_inline(read::INLINE_BYTES, now_ms);
@@ -358,23 +360,25 @@ impl RunningProcess {
         self.state = state;
         self.cancel_answered_calls(&facts);
         self.trace_turn(&facts);
-        let mut permit = permit;
-        let mut received = received;
-        let mut turn = turn;
         let mut call_reads = Vec::new();
         for read in reads {
             match read.call() {
                 Some(call) => call_reads.push((call, read)),
                 // An incoming content is acknowledged once its read has come back and is durable.
-                None => self
-                    .incoming_reads
-                    .push(read, permit.take(), received.take(), turn.take()),
+                None => self.incoming_reads.push(
+                    read,
+                    inbox_permit.take(),
+                    durable_reply.take(),
+                    turn_request.take(),
+                ),
             }
         }
-        let freed = self.take_freed_permits(permit, is_message);
-        let first = self.last.plus(1);
-        let ended_turns = self.turn_waiters.apply(&facts, first, &self.state, turn);
-        self.persist(facts, effects, received, ended_turns, freed);
+        let released = self.take_released_permits(inbox_permit, is_message);
+        let first = self.last_fact.plus(1);
+        let ended_turns = self
+            .turn_waiters
+            .apply(&facts, first, &self.state, turn_request);
+        self.persist(facts, effects, durable_reply, ended_turns, released);
         for (call, read) in call_reads {
             self.start_read(call, read);
         }
@@ -383,21 +387,21 @@ impl RunningProcess {
 
     /// Takes the inbox slots that this input releases. A message keeps its slot until its turn
     /// begins.
-    fn take_freed_permits(
+    fn take_released_permits(
         &mut self,
-        permit: Option<OwnedSemaphorePermit>,
+        inbox_permit: Option<OwnedSemaphorePermit>,
         is_message: bool,
     ) -> Vec<OwnedSemaphorePermit> {
-        let mut freed = Vec::new();
+        let mut released = Vec::new();
         if is_message {
-            self.waiting.extend(permit);
+            self.waiting_permits.extend(inbox_permit);
         } else {
-            freed.extend(permit);
+            released.extend(inbox_permit);
         }
         if self.state.waiting_messages() == 0 {
-            freed.append(&mut self.waiting);
+            released.append(&mut self.waiting_permits);
         }
-        freed
+        released
     }
 
     fn remove_finished_call(&mut self, input: &Input) {
@@ -407,7 +411,7 @@ impl RunningProcess {
             event: ChildEvent::CreationFailed { .. } | ChildEvent::Ended { .. },
         } = input
         {
-            self.in_flight.remove(call);
+            self.call_tasks.remove(call);
         }
     }
 
@@ -418,7 +422,7 @@ impl RunningProcess {
             let Fact::Call(CallFact::ToolReturned { call, .. }) = fact else {
                 continue;
             };
-            if let Some(task) = self.in_flight.remove(call) {
+            if let Some(task) = self.call_tasks.remove(call) {
                 task.abort();
             }
             let calls = std::slice::from_ref(call);
@@ -435,24 +439,24 @@ impl RunningProcess {
         &mut self,
         facts: Vec<Fact>,
         effects: Vec<Effect>,
-        received: Option<DurableReply>,
+        durable_reply: Option<DurableReply>,
         ended_turns: EndedTurns,
-        permits: Vec<OwnedSemaphorePermit>,
+        inbox_permits: Vec<OwnedSemaphorePermit>,
     ) {
         self.cancel_abandoned_calls(&effects);
         let facts: Arc<[Fact]> = facts.into();
-        let first = self.last.plus(1);
-        let upto = self.last.plus(facts.len());
+        let first = self.last_fact.plus(1);
+        let upto = self.last_fact.plus(facts.len());
         let view = View::of(&self.state, upto);
-        self.last = upto;
+        self.last_fact = upto;
         let pending = PendingCommit {
             upto,
             facts: facts.clone(),
             effects,
             view,
-            received,
+            durable_reply,
             ended_turns,
-            permits,
+            inbox_permits,
             copy: None,
         };
         let is_durable = facts.is_empty() || !self.context.has_store;
@@ -461,7 +465,7 @@ impl RunningProcess {
         }
         self.pending_commits.push_back(pending);
         if !facts.is_empty() {
-            self.append(first, facts);
+            self.append_facts(first, facts);
         }
     }
 
@@ -476,21 +480,21 @@ impl RunningProcess {
         }
     }
 
-    fn append(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
+    fn append_facts(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
         let pid = self.pid();
-        let upto = self.last;
-        self.tail = self.tail.with_facts(facts.len() as u64, 0);
-        let mut entries = vec![LogRecord::Facts { pid, first, facts }];
+        let upto = self.last_fact;
+        self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
+        let mut records = vec![LogRecord::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
-            entries.push(LogRecord::Ended {
+            records.push(LogRecord::Ended {
                 pid,
                 exit: exit.clone(),
             });
-        } else if let Some(max_bytes) = self.context.limits.snapshot_limit(self.tail) {
-            self.tail = self.tail.with_pending_image();
-            entries.push(LogRecord::Snapshot {
+        } else if let Some(max_bytes) = self.context.limits.snapshot_limit(self.journal_tail) {
+            self.journal_tail = self.journal_tail.with_pending_image();
+            records.push(LogRecord::Snapshot {
                 pid,
-                at: self.last,
+                at: self.last_fact,
                 image: Box::new(self.state.image()),
                 max_bytes,
             });
@@ -500,7 +504,7 @@ impl RunningProcess {
             // If the actor has stopped, its successor reads the journal instead.
             let _ = myself.cast(ProcessMessage::Committed { upto, result });
         });
-        self.context.append(entries, acknowledge);
+        self.context.append_records(records, acknowledge);
     }
 
     /// Finishes every pending commit up to fact `upto`.
@@ -511,10 +515,13 @@ impl RunningProcess {
         {
             self.finish_commit(pending);
         }
-        self.tail = match size.snapshot {
-            SnapshotOutcome::None => self.tail.with_facts(0, size.facts),
-            SnapshotOutcome::Written(image) => self.tail.after_image(image),
-            SnapshotOutcome::TooLong => self.tail.with_facts(0, size.facts).without_pending_image(),
+        self.journal_tail = match size.snapshot {
+            SnapshotOutcome::None => self.journal_tail.with_facts(0, size.facts),
+            SnapshotOutcome::Written(image) => self.journal_tail.after_image(image),
+            SnapshotOutcome::Skipped => self
+                .journal_tail
+                .with_facts(0, size.facts)
+                .without_pending_image(),
         };
     }
 
@@ -522,9 +529,9 @@ impl RunningProcess {
     fn finish_commit(&mut self, pending: PendingCommit) {
         self.view.send_replace(Some(pending.view));
         self.publish_facts(pending.upto, &pending.facts);
-        if let Some(received) = pending.received {
+        if let Some(durable_reply) = pending.durable_reply {
             // The requester has dropped its receiver if it no longer waits.
-            let _ = received.send(Ok(()));
+            let _ = durable_reply.send(Ok(()));
         }
         for (reply, end) in pending.ended_turns {
             // The requester has dropped its receiver if it no longer waits.
@@ -534,15 +541,15 @@ impl RunningProcess {
             // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(process_copy);
         }
-        drop(pending.permits);
+        drop(pending.inbox_permits);
         for effect in pending.effects {
-            self.execute(effect);
+            self.execute_effect(effect);
         }
     }
 
     /// Stops the process after a failed commit. It cannot continue, because its next effects could
     /// follow from facts that are not in its journal.
-    fn fail_commit(&mut self, error: &CommitError) {
+    fn stop_after_failed_commit(&mut self, error: &CommitError) {
         self.cast_to_supervisor(RunMessage::NotDurable {
             pid: self.pid(),
             error: error.clone(),

@@ -47,7 +47,7 @@ impl ReadPool {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub(crate) async fn execute(self, read: Read) -> Result<Input, ReadError> {
+    pub(crate) async fn execute_read(self, read: Read) -> Result<Input, ReadError> {
         let permit = self.permits.acquire_owned().await?;
         let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
         let quota = ReadQuota::until(cancel.0.clone());
@@ -59,7 +59,10 @@ impl ReadPool {
     }
 
     /// The bytes of several contents. A content that cannot be read is left out.
-    pub(crate) async fn bytes(&self, contents: BTreeMap<FdId, Content>) -> BTreeMap<FdId, Bytes> {
+    pub(crate) async fn read_bytes(
+        &self,
+        contents: BTreeMap<FdId, Content>,
+    ) -> BTreeMap<FdId, Bytes> {
         if contents.is_empty() {
             return BTreeMap::new();
         }

@@ -56,9 +56,9 @@ pub(crate) struct Loaded {
     pub(crate) pid: Pid,
     pub(crate) state: State,
     /// The last fact that the state includes.
-    pub(crate) last: FactNumber,
+    pub(crate) last_fact: FactNumber,
     /// The size of the journal after the snapshot.
-    pub(crate) tail: JournalTail,
+    pub(crate) journal_tail: JournalTail,
 }
 
 /// The purpose of loading a process.
@@ -72,7 +72,7 @@ pub(crate) enum LoadPurpose {
 
 /// Loads the process as of fact `upto` (`None`: its last fact). Reads the disk; costs the journal
 /// since the latest snapshot.
-pub(crate) fn load(
+pub(crate) fn load_process(
     store: &dyn Store,
     context: &KernelContext,
     pid: Pid,
@@ -85,22 +85,22 @@ pub(crate) fn load(
         image,
         facts,
     } = store.journal(pid, upto)?;
-    let mut content =
+    let mut to_content =
         |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
-    let tail = JournalTail::of(image.len() as u64);
-    let tail = tail.with_facts(
+    let journal_tail = JournalTail::of(image.len() as u64);
+    let journal_tail = journal_tail.with_facts(
         facts.len() as u64,
         facts.iter().map(|fact| fact.len() as u64).sum(),
     );
     let image: Image<ContentRef> =
         codec::decode(&image).map_err(|source| LoadError::Record { pid, source })?;
     let program = load_program(context, pid, &image, purpose)?;
-    let image = image.try_map(&mut content)?;
+    let image = image.try_map(&mut to_content)?;
     let mut state = State::from_image(row.local_id(), program, context.host_context.clone(), image)
         .map_err(|source| LoadError::State { pid, source })?;
     for fact in &facts {
         let fact = decode_fact(pid, fact)?;
-        let fact = fact.try_map(&mut content)?;
+        let fact = fact.try_map(&mut to_content)?;
         state
             .check(&fact)
             .map_err(|source| LoadError::State { pid, source })?;
@@ -110,8 +110,8 @@ pub(crate) fn load(
     Ok(Loaded {
         pid,
         state,
-        last: base.plus(facts.len()),
-        tail,
+        last_fact: base.plus(facts.len()),
+        journal_tail,
     })
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn decode_fact(pid: Pid, fact: &[u8]) -> Result<Fact<ContentRef>, Loa
     codec::decode(fact).map_err(|source| LoadError::Record { pid, source })
 }
 
-/// Refuses to run a process with a cost limit if the price of its model is not known.
+/// Fails if a process with a cost limit would run and the price of one of its models is not known.
 pub(crate) fn check_prices(
     context: &KernelContext,
     pid: Pid,
@@ -202,7 +202,7 @@ fn load_program(
         return Err(LoadError::Program { pid, reason });
     }
     let bundle = context.content_cache.content(image.bundle);
-    let program = compile(
+    let program = compile_from_bundle(
         context,
         pid,
         &bundle.unlimited_reader().bytes()?,
@@ -221,7 +221,7 @@ fn load_program(
 }
 
 /// Compiles the program with this key from a bundle.
-pub(crate) fn compile(
+pub(crate) fn compile_from_bundle(
     context: &KernelContext,
     pid: Pid,
     bundle: &[u8],

@@ -60,8 +60,8 @@ pub(crate) fn turn_span(pid: Pid, state: &State, root: Pid) -> Span {
     )
 }
 
-/// Records the outcome of a turn. A turn that was interrupted or killed from outside counts as not
-/// failed.
+/// Records the outcome of a turn. A turn that was interrupted or killed from outside does not count
+/// as failed.
 pub(crate) fn record_turn_end(turn: &Span, status: ExitStatus) {
     match status {
         ExitStatus::Done | ExitStatus::Interrupted | ExitStatus::Killed => {}
@@ -145,13 +145,13 @@ pub(crate) async fn in_span<T>(
     work: impl Future<Output = T>,
     record_outcome: impl FnOnce(&Span, &T),
 ) -> T {
-    let end = AssertUnwindSafe(work.instrument(span.clone()))
+    let result = AssertUnwindSafe(work.instrument(span.clone()))
         .catch_unwind()
         .await;
-    match end {
-        Ok(end) => {
-            record_outcome(&span, &end);
-            end
+    match result {
+        Ok(result) => {
+            record_outcome(&span, &result);
+            result
         }
         Err(panic) => {
             record_failure(&span, "panic");
@@ -170,7 +170,7 @@ fn record_failure(span: &Span, kind: &'static str) {
     span.record(STATUS, "ERROR");
 }
 
-/// The finish reason as the conventions name it.
+/// The finish reason, as the OpenTelemetry conventions name it.
 fn finish_reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::EndTurn | StopReason::StopSequence => "stop",

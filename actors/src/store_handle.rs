@@ -57,20 +57,20 @@ pub(crate) struct StoreSlot {
 }
 
 /// Contents that could not be read, with the reason, for
-/// [`Kernel::unreadable`](crate::handle::Kernel::unreadable). Whoever read such a content also got
-/// the error.
+/// [`Kernel::unreadable`](crate::handle::Kernel::unreadable). The caller that reads such a content
+/// also gets the error.
 #[derive(Default)]
 struct UnreadableContents(Mutex<BTreeMap<ContentHash, String>>);
 
-/// The most contents that are listed.
+/// The most contents in the list.
 const MAX_LISTED: usize = 100;
 
 impl UnreadableContents {
     fn record(&self, hash: ContentHash, error: Unreadable) -> Unreadable {
-        let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.len() < MAX_LISTED && !listed.contains_key(&hash) {
+        let mut errors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() < MAX_LISTED && !errors.contains_key(&hash) {
             tracing::error!(%hash, %error, "a content cannot be read");
-            listed.insert(hash, error.to_string());
+            errors.insert(hash, error.to_string());
         }
         error
     }
@@ -110,12 +110,12 @@ impl StoreSlot {
 
     /// Descriptions of the contents that could not be read so far; the first hundred.
     pub(crate) fn unreadable(&self) -> Vec<String> {
-        let listed = self
+        let errors = self
             .unreadable
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        listed
+        errors
             .iter()
             .map(|(hash, why)| format!("content {hash}: {why}"))
             .collect()

@@ -27,7 +27,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 pub(crate) use self::birth::{BirthMessage, PendingProcess};
 pub(crate) use self::branch::{
-    BranchRequest, Branched, BranchedReply, ImportedProcess, Launch, ProcessTree,
+    BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
 pub(crate) use self::entry::WaitOutcome;
 pub(crate) use self::hibernation::HibernationMessage;

@@ -30,23 +30,24 @@ use crate::content_cache::ContentCache;
 use crate::store_handle::StoreHandle;
 
 /// An operation on the files of a tree.
-pub(crate) struct Request {
+pub(crate) struct TempFileRequest {
     /// The root process of the tree.
     pub(crate) root: Pid,
     pub(crate) origin: TempFileOrigin,
     pub(crate) op: TempFileOp<Content>,
     /// The largest size of a file.
     pub(crate) max_bytes: u64,
-    pub(crate) reply: Reply,
+    pub(crate) reply: TempFileReplySender,
 }
 
-/// Receives the result. The receiver is dropped by a requester that no longer waits.
-pub(crate) type Reply = oneshot::Sender<Result<TempFileReply<Content>, TempFileError>>;
+/// Receives the result of an operation. A requester that no longer waits has dropped the receiver.
+pub(crate) type TempFileReplySender =
+    oneshot::Sender<Result<TempFileReply<Content>, TempFileError>>;
 
 /// The messages of the temporary files actor.
 pub(crate) enum TempFilesMessage {
     /// Execute an operation on a file.
-    Request(Request),
+    Request(TempFileRequest),
     /// The files of a tree were read, or could not be read.
     Loaded {
         root: Pid,
@@ -128,7 +129,7 @@ impl Actor for TempFilesActor {
 }
 
 impl TempFileTrees {
-    fn on_request(&mut self, request: Request) {
+    fn on_request(&mut self, request: TempFileRequest) {
         let root = request.root;
         if !self.trees.contains_key(&root) {
             let tree = self.load_tree(root);
@@ -148,7 +149,7 @@ impl TempFileTrees {
         let myself = self.myself.clone();
         let content_cache = self.content_cache.clone();
         self.readers.spawn_blocking(move || {
-            let result = pieces::load(&*store, &content_cache, root);
+            let result = pieces::load_files(&*store, &content_cache, root);
             drop(store);
             // If the actor has stopped, no request waits for the result.
             let _ = myself.cast(TempFilesMessage::Loaded { root, result });
@@ -179,11 +180,11 @@ impl TempFileTrees {
         let Some(tree) = self.trees.get_mut(&root).filter(|tree| tree.is_ready()) else {
             return;
         };
-        let records = tree.decide();
+        let records = tree.decide_waiting();
         if records.is_empty() {
             return self.on_committed(root, Ok(()));
         }
-        let entries = records
+        let records = records
             .into_iter()
             .map(|record| LogRecord::TempFile { root, record })
             .collect();
@@ -195,17 +196,15 @@ impl TempFileTrees {
                 result: result.map(drop),
             });
         });
-        checkpoint::append(&self.checkpoint, entries, acknowledge);
+        checkpoint::append_records(&self.checkpoint, records, acknowledge);
     }
 
     fn on_committed(&mut self, root: Pid, result: Result<(), CommitError>) {
         let Some(tree) = self.trees.get_mut(&root) else {
             return;
         };
-        let answers = tree.finish_batch(result);
-        answers
-            .into_iter()
-            .for_each(|answer| self.send_reply(answer));
+        let replies = tree.finish_batch(result);
+        replies.into_iter().for_each(|reply| self.send_reply(reply));
         self.commit_waiting(root);
         self.evict_if_done(root);
     }
@@ -238,11 +237,11 @@ impl TempFileTrees {
     /// thread.
     fn reply_with_content(
         &mut self,
-        (id, version): Version,
+        (id, version): FileVersion,
         pieces: FileParts<Content>,
-        reply: Reply,
+        reply: TempFileReplySender,
     ) {
-        let answer = move |content: Result<Content, Unreadable>| {
+        let send_content = move |content: Result<Content, Unreadable>| {
             let content = content.map_err(|lost| TempFileError::Unavailable {
                 reason: format_unreadable((id, version), &lost),
             });
@@ -253,10 +252,10 @@ impl TempFileTrees {
             }));
         };
         if let Some(content) = pieces::single_piece(&pieces) {
-            return answer(Ok(content));
+            return send_content(Ok(content));
         }
         self.readers
-            .spawn_blocking(move || answer(pieces::join(&pieces)));
+            .spawn_blocking(move || send_content(pieces::join_pieces(&pieces)));
     }
 
     fn on_tree_ended(&mut self, root: Pid) {
@@ -275,8 +274,8 @@ impl TempFileTrees {
 }
 
 /// A file and its version.
-type Version = (TempId, u64);
+type FileVersion = (TempId, u64);
 
-fn format_unreadable((id, version): Version, reason: &Unreadable) -> String {
+fn format_unreadable((id, version): FileVersion, reason: &Unreadable) -> String {
     format!("Version {version} of {id} cannot be read: {reason}")
 }

@@ -13,73 +13,73 @@ use crate::clock::now_ms;
 use crate::ports::{Batch, OwnerToken, Store, StoreError, SyncLevel, WriteOp};
 
 /// The result of a commit.
-pub(crate) struct Committed {
+pub(crate) struct CommitResult {
     /// The callback of each append, and the result to call it with.
     pub(super) results: Vec<(Acknowledge, Result<AppendSize, CommitError>)>,
     /// The error of the commit, if none of its appends has records and can report the error.
-    pub(super) unreported: Option<CommitError>,
+    pub(super) unreported_error: Option<CommitError>,
 }
 
 /// Commits the batch. Returns its result, and the contents that are durable now.
-pub(super) fn commit(
+pub(super) fn commit_batch(
     store: &dyn Store,
     owner: OwnerToken,
     batch: Vec<Append>,
     sync_level: Option<SyncLevel>,
-) -> (Committed, Vec<Content>) {
+) -> (CommitResult, Vec<Content>) {
     let mut encoded_batch = EncodedBatch::default();
     let mut appends = Vec::with_capacity(batch.len());
     for Append {
-        entries: records,
+        records,
         acknowledge,
     } in batch
     {
-        let first_entry = encoded_batch.entries.len();
+        let first_op = encoded_batch.ops.len();
         let first_content = encoded_batch.contents.len();
         let mut size = AppendSize::default();
         let encoded = records
             .into_iter()
             .try_for_each(|record| encode(record, &mut encoded_batch, &mut size));
         if encoded.is_err() {
-            encoded_batch.entries.truncate(first_entry);
+            encoded_batch.ops.truncate(first_op);
             encoded_batch.contents.truncate(first_content);
         }
-        let entries = encoded_batch.entries.len() - first_entry;
-        let contents = encoded_batch.contents.len() - first_content;
+        let op_count = encoded_batch.ops.len() - first_op;
+        let content_count = encoded_batch.contents.len() - first_content;
         let outcome = encoded
             .map(|()| size)
             .map_err(|error| CommitError::Codec(Arc::new(error)));
         appends.push(EncodedAppend {
             acknowledge,
             outcome,
-            entries,
-            contents,
+            op_count,
+            content_count,
         });
     }
-    let committed = match sync_level {
+    let commit_result = match sync_level {
         Some(sync_level) => encoded_batch.commit(store, owner, &mut appends, sync_level),
         None => Ok(()),
     };
     let mut contents = encoded_batch.contents;
-    let committed = committed.map_err(|error| CommitError::Store(Arc::new(error)));
+    let commit_result = commit_result.map_err(|error| CommitError::Store(Arc::new(error)));
     // An append without records only waits for those before it, and reports no error.
-    let is_reported = appends.iter().any(|append| append.entries > 0);
-    let unreported = committed.clone().err().filter(|_| !is_reported);
-    if committed.is_err() {
+    let is_reported = appends.iter().any(|append| append.op_count > 0);
+    let unreported_error = commit_result.clone().err().filter(|_| !is_reported);
+    if commit_result.is_err() {
         contents.clear();
     }
     let mut results = Vec::with_capacity(appends.len());
     for append in appends {
         let result = append
             .outcome
-            .and_then(|size| committed.clone().map(|()| size));
+            .and_then(|size| commit_result.clone().map(|()| size));
         results.push((append.acknowledge, result));
     }
-    let committed = Committed {
+    let commit_result = CommitResult {
         results,
-        unreported,
+        unreported_error,
     };
-    (committed, contents)
+    (commit_result, contents)
 }
 
 /// One append of a commit, after encoding.
@@ -87,16 +87,16 @@ struct EncodedAppend {
     acknowledge: Acknowledge,
     /// The result of encoding, before the commit.
     outcome: Result<AppendSize, CommitError>,
-    /// The number of entries in the batch that belong to this append.
-    entries: usize,
+    /// The number of operations in the batch that belong to this append.
+    op_count: usize,
     /// The number of contents in the batch that belong to this append.
-    contents: usize,
+    content_count: usize,
 }
 
-/// The encoded entries of a commit, and the contents among them that are in memory.
+/// The encoded operations of a commit, and the contents among them that are in memory.
 #[derive(Default)]
 struct EncodedBatch {
-    entries: Vec<WriteOp>,
+    ops: Vec<WriteOp>,
     contents: Vec<Content>,
 }
 
@@ -113,7 +113,7 @@ impl EncodedBatch {
         match store.commit(
             owner,
             Batch {
-                ops: &self.entries,
+                ops: &self.ops,
                 at_ms: now_ms(),
                 sync_level,
             },
@@ -138,21 +138,21 @@ impl EncodedBatch {
                     },
                 )
             }
-            committed => committed,
+            commit_result => commit_result,
         }
     }
 
     fn commit_each(&mut self, store: &dyn Store, owner: OwnerToken, appends: &mut [EncodedAppend]) {
-        let mut entries = std::mem::take(&mut self.entries).into_iter();
+        let mut ops = std::mem::take(&mut self.ops).into_iter();
         let mut contents = std::mem::take(&mut self.contents).into_iter();
         for append in appends {
-            let entries: Vec<_> = entries.by_ref().take(append.entries).collect();
-            let contents = contents.by_ref().take(append.contents);
+            let ops: Vec<_> = ops.by_ref().take(append.op_count).collect();
+            let contents = contents.by_ref().take(append.content_count);
             if append.outcome.is_err() {
                 continue;
             }
             let batch = Batch {
-                ops: &entries,
+                ops: &ops,
                 at_ms: now_ms(),
                 sync_level: SyncLevel::Written,
             };
@@ -193,16 +193,16 @@ fn is_refusal(error: &StoreError) -> bool {
 /// Encodes one record into the batch. The contents that the record refers to precede it (DUR-3).
 fn encode(
     record: LogRecord,
-    EncodedBatch { entries, contents }: &mut EncodedBatch,
+    EncodedBatch { ops, contents }: &mut EncodedBatch,
     size: &mut AppendSize,
 ) -> Result<(), CodecError> {
-    let first_entry = entries.len();
+    let first_op = ops.len();
     let first_content = contents.len();
     let mut add_content = |content: Content| {
         let reference = content.reference();
         match content.resident() {
             Some(bytes) => {
-                entries.push(WriteOp::Content {
+                ops.push(WriteOp::Content {
                     hash: reference.hash,
                     bytes,
                     index: content.serialized_index(),
@@ -211,13 +211,13 @@ fn encode(
             }
             // The content is in the store already. The reference pins it, so that a running
             // garbage collection does not free it.
-            None => entries.push(WriteOp::ContentReferenced {
+            None => ops.push(WriteOp::ContentReferenced {
                 hash: reference.hash,
             }),
         }
         Ok::<ContentRef, CodecError>(reference)
     };
-    let entry = match record {
+    let op = match record {
         LogRecord::Created { row, image } => WriteOp::ProcessCreated {
             row,
             image: codec::encode(&image.try_map(&mut add_content)?)?,
@@ -234,8 +234,8 @@ fn encode(
                 .try_map(&mut add_content)
                 .and_then(|image| codec::encode(&image));
             let Some(image) = image.ok().filter(|image| image.len() as u64 <= max_bytes) else {
-                size.snapshot = SnapshotOutcome::TooLong;
-                entries.truncate(first_entry);
+                size.snapshot = SnapshotOutcome::Skipped;
+                ops.truncate(first_op);
                 contents.truncate(first_content);
                 return Ok(());
             };
@@ -264,7 +264,7 @@ fn encode(
             new_checkpoint:
                 NewCheckpoint {
                     label,
-                    of,
+                    pid,
                     root,
                     scope,
                     members,
@@ -272,7 +272,7 @@ fn encode(
         } => WriteOp::Checkpoint {
             id,
             label,
-            of,
+            of: pid,
             root,
             scope,
             members,
@@ -280,6 +280,6 @@ fn encode(
         LogRecord::CheckpointDropped { id } => WriteOp::CheckpointDropped { id },
         LogRecord::Content(content) => return add_content(content).map(drop),
     };
-    entries.push(entry);
+    ops.push(op);
     Ok(())
 }

@@ -77,19 +77,19 @@ fn a_content_is_counted_once_while_it_has_an_owner() {
     let clones = vec![first.clone(); 10];
     let second = fixture.insert_durable(text(1));
     let other = fixture.insert_durable(text(2));
-    assert_eq!(fixture.content_cache.bytes(), 2_400);
+    assert_eq!(fixture.content_cache.resident_bytes(), 2_400);
     assert_eq!(
         first.unlimited_reader().bytes().unwrap().as_ptr(),
         second.unlimited_reader().bytes().unwrap().as_ptr(),
         "the bytes are shared"
     );
     drop((first, clones, other));
-    assert_eq!(fixture.content_cache.bytes(), 1_200);
+    assert_eq!(fixture.content_cache.resident_bytes(), 1_200);
     drop(second);
-    assert_eq!(fixture.content_cache.bytes(), 0);
+    assert_eq!(fixture.content_cache.resident_bytes(), 0);
     fixture.insert_durable("again");
     assert_eq!(
-        fixture.content_cache.bytes(),
+        fixture.content_cache.resident_bytes(),
         0,
         "the content has no owner any more"
     );
@@ -101,7 +101,7 @@ fn the_least_recently_read_contents_are_evicted_and_stay_readable() {
     let mut contents: Vec<_> = (0..10)
         .map(|number| fixture.insert_durable(text(number)))
         .collect();
-    assert_eq!(fixture.content_cache.bytes(), 12_000);
+    assert_eq!(fixture.content_cache.resident_bytes(), 12_000);
     contents[0].unlimited_reader().text().unwrap();
     contents.extend((10..13).map(|number| fixture.insert_durable(text(number))));
     let resident = |content: &Content| content.is_resident();
@@ -117,7 +117,7 @@ fn contents_of_ten_times_the_limit_stay_within_the_limit() {
     let contents: Vec<_> = (0..100)
         .map(|number| {
             let content = fixture.insert_durable(text(number));
-            assert!(fixture.content_cache.bytes() <= 12_000);
+            assert!(fixture.content_cache.resident_bytes() <= 12_000);
             content
         })
         .collect();
@@ -128,7 +128,10 @@ fn contents_of_ten_times_the_limit_stay_within_the_limit() {
             .unwrap()
             == text(number))
     );
-    assert!(fixture.content_cache.bytes() <= 12_000 && fixture.content_cache.bytes() > 9_000);
+    assert!(
+        fixture.content_cache.resident_bytes() <= 12_000
+            && fixture.content_cache.resident_bytes() > 9_000
+    );
 }
 
 #[test]
@@ -137,21 +140,24 @@ fn derived_data_is_counted_and_evicted_with_its_content() {
     let json = fixture.insert_durable(format!("[{}1]", "1,".repeat(2_000)));
     let pretty = json.unlimited_reader().pretty().unwrap().content().clone();
     assert_eq!(
-        fixture.content_cache.bytes(),
+        fixture.content_cache.resident_bytes(),
         json.len_bytes() + pretty.len_bytes()
     );
     let others: Vec<_> = (0..3)
         .map(|number| fixture.insert_durable(text(number)))
         .collect();
     assert!(
-        fixture.content_cache.bytes() <= 20_000,
+        fixture.content_cache.resident_bytes() <= 20_000,
         "{}",
-        fixture.content_cache.bytes()
+        fixture.content_cache.resident_bytes()
     );
     assert_eq!(*json.unlimited_reader().pretty().unwrap().content(), pretty);
     drop((pretty, others));
     fixture.insert_durable("x");
-    assert_eq!(fixture.content_cache.bytes(), json.resident_bytes());
+    assert_eq!(
+        fixture.content_cache.resident_bytes(),
+        json.resident_bytes()
+    );
 }
 
 #[test]
@@ -199,7 +205,7 @@ fn reading_back_returns_the_existing_content() {
     assert_eq!(
         (
             &*stored.unlimited_reader().text().unwrap(),
-            fixture.content_cache.bytes()
+            fixture.content_cache.resident_bytes()
         ),
         (&*text(1), 0)
     );

@@ -27,7 +27,7 @@ use crate::error::{KernelError, NotFound};
 use crate::ports::{History, Store, StoreError};
 use crate::recovery::{LoadError, LoadPurpose};
 use crate::supervisor::{
-    BirthMessage, BranchRequest, Branched, BranchedReply, Launch, LookupMessage, ProcessTree,
+    BirthMessage, BranchReply, BranchRequest, BranchResult, Launch, LookupMessage, ProcessTree,
     TreeMessage,
 };
 
@@ -60,7 +60,7 @@ impl From<CheckpointId> for Position {
 #[must_use = "a branch is made when this is awaited"]
 pub struct Branch {
     kernel: Kernel,
-    of: BranchSource,
+    source: BranchSource,
     start_mode: StartMode,
 }
 
@@ -81,11 +81,11 @@ impl Branch {
     async fn create(self) -> Result<Process, KernelError> {
         let Self {
             kernel,
-            of,
+            source,
             start_mode,
         } = self;
         let mut guard = None;
-        let (pid, cut) = match of {
+        let (pid, cut) = match source {
             BranchSource::Restore(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
                 (checkpoint.of, BranchCut::Checkpoint(checkpoint))
@@ -172,7 +172,7 @@ impl Kernel {
     pub fn branch(&self, pid: Pid, at: impl Into<Position>) -> Branch {
         Branch {
             kernel: self.clone(),
-            of: BranchSource::Branch(pid, at.into()),
+            source: BranchSource::Branch(pid, at.into()),
             start_mode: StartMode::Running,
         }
     }
@@ -185,7 +185,7 @@ impl Kernel {
     pub fn restore(&self, checkpoint: CheckpointId) -> Branch {
         Branch {
             kernel: self.clone(),
-            of: BranchSource::Restore(checkpoint),
+            source: BranchSource::Restore(checkpoint),
             start_mode: StartMode::Running,
         }
     }
@@ -211,23 +211,25 @@ impl Kernel {
     }
 
     /// The last fact of a process in the commit that holds `fact`.
-    async fn end_of_commit(&self, of: Pid, fact: FactNumber) -> Result<FactNumber, KernelError> {
-        let end = move |history: History| {
+    async fn end_of_commit(&self, pid: Pid, fact: FactNumber) -> Result<FactNumber, KernelError> {
+        let last_fact = move |history: History| {
             Ok(history
                 .last_fact_by(history.commit_of(fact)?.commit)?
                 .unwrap_or(fact))
         };
-        let last = move |store: &dyn Store, _: &KernelContext| match store.history(of).and_then(end)
+        let query = move |store: &dyn Store, _: &KernelContext| match store
+            .history(pid)
+            .and_then(last_fact)
         {
             Ok(last) => Ok(last),
-            // A truncated history begins at a snapshot, and a snapshot is never taken in the middle
+            // A truncated history begins at a snapshot, and no snapshot is taken in the middle
             // of the facts of a commit.
             Err(StoreError::DeletedFact {
                 requested, since, ..
             }) if requested.plus(1) == since => Ok(requested),
             Err(error) => Err(LoadError::from(error).into()),
         };
-        self.context.query_store(last).await
+        self.context.query_store(query).await
     }
 
     async fn copy_at(
@@ -238,7 +240,7 @@ impl Kernel {
     ) -> Result<Process, KernelError> {
         let loaded = self.load_process(from, at, LoadPurpose::Run).await?;
         let program = loaded.state.program().clone();
-        let at = loaded.last;
+        let at = loaded.last_fact;
         let image = with_start_mode(image_of_copy(loaded.state.image(), now_ms()), start_mode);
         self.create(program, Box::new(image), Origin::Copied { from, at }, None)
             .await
@@ -274,11 +276,11 @@ impl Kernel {
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable).
     pub async fn drop_checkpoint(&self, id: CheckpointId) -> Result<(), KernelError> {
         self.checkpoint(id).await?;
-        let (reply, dropped) = oneshot::channel();
+        let (reply, drop_result) = oneshot::channel();
         let acknowledge = Box::new(move |result: Result<_, _>| drop(reply.send(result.map(drop))));
         self.context
-            .append(vec![LogRecord::CheckpointDropped { id }], acknowledge);
-        Ok(dropped.await.map_err(|_| KernelError::Closed)??)
+            .append_records(vec![LogRecord::CheckpointDropped { id }], acknowledge);
+        Ok(drop_result.await.map_err(|_| KernelError::Closed)??)
     }
 
     /// Creates the processes of a branch, and returns the branch of `pid`. Drops a checkpoint that
@@ -290,12 +292,12 @@ impl Kernel {
         guard: Option<CheckpointGuard>,
         start_mode: StartMode,
     ) -> Result<Process, KernelError> {
-        let top = match &cut {
+        let top_pid = match &cut {
             BranchCut::Checkpoint(checkpoint) => checkpoint.of,
             BranchCut::AfterFact(_) => self.process_tree(pid).await?.root,
         };
-        let temporary = TemporaryCheckpoint::of(self, guard);
-        let process_tree = self.process_tree(top).await?;
+        let temporary = TemporaryCheckpoint::new(self, guard);
+        let process_tree = self.process_tree(top_pid).await?;
         let read = self.context.query_store(move |store, context| {
             let cut = match &cut {
                 BranchCut::Checkpoint(checkpoint) => {
@@ -311,14 +313,14 @@ impl Kernel {
                 }
             };
             let ProcessTree { root, rows, .. } = process_tree;
-            let files = consistent_cut::temp_files_at(store, context, root, &cut)?;
+            let temp_files = consistent_cut::temp_files_at(store, context, root, &cut)?;
             Ok((
                 consistent_cut::processes_at(store, context, rows, &cut, start_mode)?,
-                files,
+                temp_files,
             ))
         });
-        let (processes, files) = read.await?;
-        let requested = processes
+        let (processes, temp_files) = read.await?;
+        let requested_index = processes
             .iter()
             .position(|process| process.row.pid == pid)
             .ok_or(NotFound::Process(pid))?;
@@ -327,8 +329,8 @@ impl Kernel {
         let drop_checkpoint = guard.as_ref().map(|guard| guard.id);
         let request = |reply| BranchRequest {
             processes,
-            requested,
-            files,
+            requested_index,
+            temp_files,
             drop_checkpoint,
             launch: Launch::Run,
             reply,
@@ -336,7 +338,7 @@ impl Kernel {
         match self.create_branch(request).await {
             Ok((process, _)) => Ok(process),
             Err(error) => {
-                drop(TemporaryCheckpoint::of(self, guard));
+                drop(TemporaryCheckpoint::new(self, guard));
                 Err(error)
             }
         }
@@ -345,36 +347,37 @@ impl Kernel {
     /// Creates processes. Returns the requested one, and the pids of all.
     pub(crate) async fn create_branch(
         &self,
-        request: impl FnOnce(BranchedReply) -> BranchRequest,
+        request: impl FnOnce(BranchReply) -> BranchRequest,
     ) -> Result<(Process, Vec<Pid>), KernelError> {
         let events = self.context.subscribe();
-        let (reply, branched) = oneshot::channel();
+        let (reply, branch_result) = oneshot::channel();
         self.cast(BirthMessage::Branch(Box::new(request(reply))))?;
-        let Branched { handle, pids } = branched.await.map_err(|_| KernelError::Closed)??;
+        let BranchResult { handle, pids } =
+            branch_result.await.map_err(|_| KernelError::Closed)??;
         Ok((Process::new(self.clone(), handle, events), pids))
     }
 
-    pub(super) async fn process_tree(&self, of: Pid) -> Result<ProcessTree, KernelError> {
+    pub(super) async fn process_tree(&self, pid: Pid) -> Result<ProcessTree, KernelError> {
         let (reply, process_tree) = oneshot::channel();
-        self.cast(LookupMessage::ListTree { of, reply })?;
+        self.cast(LookupMessage::ListTree { pid, reply })?;
         process_tree.await.map_err(|_| KernelError::Closed)?
     }
 
     /// Creates a checkpoint. No garbage collection deletes it before the guard is dropped.
     pub(super) async fn make_checkpoint(
         &self,
-        of: Pid,
+        pid: Pid,
         scope: Scope,
         label: Arc<str>,
     ) -> Result<(Checkpoint, CheckpointGuard), KernelError> {
-        let (reply, made) = oneshot::channel();
+        let (reply, guard) = oneshot::channel();
         self.cast(TreeMessage::MakeCheckpoint {
-            of,
+            pid,
             scope,
             label,
             reply,
         })?;
-        let guard = made.await.map_err(|_| KernelError::Closed)??;
+        let guard = guard.await.map_err(|_| KernelError::Closed)??;
         Ok((self.checkpoint(guard.id).await?, guard))
     }
 }
@@ -415,7 +418,7 @@ impl Process {
     pub async fn restore(&self, checkpoint: CheckpointId) -> Result<Answer, KernelError> {
         let (reply, lineage) = oneshot::channel();
         self.kernel.cast(LookupMessage::Lineage {
-            of: self.pid(),
+            pid: self.pid(),
             reply,
         })?;
         let lineage = lineage.await.map_err(|_| KernelError::Closed)?;
@@ -428,7 +431,7 @@ impl Process {
             }))
         });
         let state: Box<CheckpointImage> = Box::new(read.await?);
-        self.request(|request_id| Input::Host {
+        self.request_answer(|request_id| Input::Host {
             request_id,
             request: HostRequest::Restore(state),
         })

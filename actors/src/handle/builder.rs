@@ -54,14 +54,14 @@ pub struct KernelBuilder {
 impl Default for KernelBuilder {
     fn default() -> Self {
         let limits = Limits {
-            inbox: 256,
+            inbox_capacity: 256,
             reach: Reach::default(),
             model_deadline: Duration::from_secs(600),
             model_attempts: 4,
             snapshot_after_facts: None,
-            restarts: 3,
+            max_restarts: 3,
             hibernate_after: None,
-            max_awake: None,
+            max_loaded: None,
         };
         Self {
             store: None,
@@ -99,10 +99,10 @@ impl KernelBuilder {
     }
 
     /// A provider, for programs with `[model] provider = "name"` whose model is not registered by
-    /// name. `name` is a word of your own, or one that every kernel knows and that this provider
-    /// replaces (`anthropic`,
-    /// `openai`, `openai-chat`, `gemini`, `scripted`). A program that names an unregistered
-    /// provider does not compile, and a process whose provider is missing after a restart is held.
+    /// name. `name` is a word of your own, or a word that every kernel knows and whose provider
+    /// this one replaces (`anthropic`, `openai`, `openai-chat`, `gemini`, `scripted`). A program
+    /// that names an unregistered provider does not compile, and a process whose provider is
+    /// missing after a restart is held.
     pub fn provider(mut self, name: impl Into<String>, provider: impl Provider) -> Self {
         self.providers.insert(name.into(), Arc::new(provider));
         self
@@ -162,7 +162,7 @@ impl KernelBuilder {
     /// The number of inputs that can wait for one process; the default is 256. Further inputs fail
     /// with [`ProcessError::Busy`](crate::ProcessError::Busy).
     pub fn inbox(mut self, inputs: usize) -> Self {
-        self.limits.inbox = inputs.clamp(1, Semaphore::MAX_PERMITS);
+        self.limits.inbox_capacity = inputs.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
@@ -214,7 +214,7 @@ impl KernelBuilder {
     /// have been idle longest hibernate. Processes with pending work never hibernate, so more of
     /// them than the limit may be loaded. The limit has no effect in a kernel without a store.
     pub fn max_awake(mut self, processes: usize) -> Self {
-        self.limits.max_awake = Some(processes);
+        self.limits.max_loaded = Some(processes);
         self
     }
 
@@ -257,11 +257,11 @@ impl KernelBuilder {
         let ClaimedStore {
             store: claimed,
             table,
-            resumed,
+            resumed_pids,
             last_checkpoint_id,
-            lost,
-            acknowledged,
-        } = self.claim().await?;
+            losses,
+            acknowledged_losses,
+        } = self.claim_store().await?;
         let owner_token = claimed.as_ref().map_or(0, |(_, owner)| owner.0);
         let (claimed, handle) = match claimed {
             Some((store, owner)) => {
@@ -288,20 +288,20 @@ impl KernelBuilder {
         )
         .await;
         let (checkpoint, _task) = spawned.map_err(|_| KernelError::Closed)?;
-        let files = (checkpoint.clone(), store.handle(), content_cache.clone());
-        let spawned = TempFilesActor::spawn(None, TempFilesActor, files).await;
+        let temp_files_args = (checkpoint.clone(), store.handle(), content_cache.clone());
+        let spawned = TempFilesActor::spawn(None, TempFilesActor, temp_files_args).await;
         let (temp_files, _task) = spawned.map_err(|_| KernelError::Closed)?;
         let context = Arc::new(KernelContext {
             has_store,
-            lost,
-            acknowledged,
+            losses,
+            acknowledged_losses,
             store,
             content_cache,
             owner_token,
             host_context: Arc::new(HostContext {
                 kernel_tools: &syscall::TOOL_SET,
                 tools: host_tools(&self.tools),
-                environment: environment::standard_facts(),
+                environment: environment::standard_env_info(),
                 prices: self.prices,
             }),
             models: self.models,
@@ -322,7 +322,7 @@ impl KernelBuilder {
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (context.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;
         supervisor
-            .cast(RunMessage::Recover { pids: resumed }.into())
+            .cast(RunMessage::Recover { pids: resumed_pids }.into())
             .map_err(|_| KernelError::Closed)?;
         Ok(Kernel {
             context,
@@ -331,17 +331,17 @@ impl KernelBuilder {
     }
 
     /// Claims the store and reads its process table.
-    async fn claim(&self) -> Result<ClaimedStore, KernelError> {
-        let inbox = self.limits.inbox;
+    async fn claim_store(&self) -> Result<ClaimedStore, KernelError> {
+        let inbox = self.limits.inbox_capacity;
         let Some(store) = self.store.clone() else {
             let table = ProcessTable::new(Listing::default(), inbox);
             return Ok(ClaimedStore {
                 store: None,
                 table,
-                resumed: Vec::new(),
+                resumed_pids: Vec::new(),
                 last_checkpoint_id: 0,
-                lost: Vec::new(),
-                acknowledged: Vec::new(),
+                losses: Vec::new(),
+                acknowledged_losses: Vec::new(),
             });
         };
         let recovery = self.recovery.clone();
@@ -351,22 +351,22 @@ impl KernelBuilder {
             listing.lost.iter().for_each(
                 |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
             );
-            let (owner, resumed) = match store.claim() {
+            let (owner, resumed_pids) = match store.claim() {
                 // On a read-only store the kernel only serves inspection: no process runs, and
                 // writes are refused.
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.select_pids(&listing.rows)),
             };
-            let lost = listing.lost.clone();
-            let acknowledged = listing.acknowledged.clone();
+            let losses = listing.lost.clone();
+            let acknowledged_losses = listing.acknowledged.clone();
             let table = ProcessTable::new(listing, inbox);
             Ok(ClaimedStore {
                 store: Some((store, owner)),
                 table,
-                resumed,
+                resumed_pids,
                 last_checkpoint_id,
-                lost,
-                acknowledged,
+                losses,
+                acknowledged_losses,
             })
         };
         tokio::task::spawn_blocking(claim)
@@ -380,13 +380,13 @@ struct ClaimedStore {
     store: Option<(Arc<dyn Store>, OwnerToken)>,
     table: ProcessTable,
     /// The processes that run again.
-    resumed: Vec<Pid>,
+    resumed_pids: Vec<Pid>,
     /// The highest number that a checkpoint ever had.
     last_checkpoint_id: u64,
     /// Descriptions of the records that the store has lost.
-    lost: Vec<String>,
+    losses: Vec<String>,
     /// Losses that a repair has acknowledged.
-    acknowledged: Vec<String>,
+    acknowledged_losses: Vec<String>,
 }
 
 fn host_tools(tools: &BTreeMap<String, Arc<dyn Tool>>) -> BTreeMap<Arc<str>, HostTool> {

@@ -17,14 +17,14 @@ use crate::event::Event;
 #[derive(Debug)]
 pub struct Events {
     stream: BroadcastStream<Event>,
-    only: Option<Pid>,
+    only_pid: Option<Pid>,
 }
 
 impl Events {
-    pub(super) fn new(receiver: broadcast::Receiver<Event>, only: Option<Pid>) -> Self {
+    pub(super) fn new(receiver: broadcast::Receiver<Event>, only_pid: Option<Pid>) -> Self {
         Self {
             stream: BroadcastStream::new(receiver),
-            only,
+            only_pid,
         }
     }
 }
@@ -39,7 +39,7 @@ impl Stream for Events {
                 Some(Ok(event)) => event,
                 Some(Err(BroadcastStreamRecvError::Lagged(missed))) => Event::Lagged { missed },
             };
-            if self.only.is_none() || event.pid().is_none() || event.pid() == self.only {
+            if self.only_pid.is_none() || event.pid().is_none() || event.pid() == self.only_pid {
                 return Poll::Ready(Some(event));
             }
         }

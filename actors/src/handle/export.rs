@@ -21,7 +21,7 @@ use crate::supervisor::ProcessTree;
 #[must_use = "an export is made when it is written"]
 pub struct Export {
     kernel: Kernel,
-    of: Pid,
+    pid: Pid,
     scope: Scope,
     at: Position,
     redact: Option<Box<dyn Redact>>,
@@ -30,7 +30,7 @@ pub struct Export {
 impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            of,
+            pid,
             scope,
             at,
             redact,
@@ -38,7 +38,7 @@ impl fmt::Debug for Export {
         } = self;
         let is_redacted = redact.is_some();
         f.debug_struct("Export")
-            .field("of", of)
+            .field("of", pid)
             .field("scope", scope)
             .field("at", at)
             .field("redacted", &is_redacted)
@@ -55,10 +55,10 @@ impl Kernel {
     ///
     /// An export is not encrypted, even if the store is. Secrets of the environment are not part of
     /// any state and therefore not exported, unless a tool or a model was given them.
-    pub fn export(&self, of: Pid, scope: Scope) -> Export {
+    pub fn export(&self, pid: Pid, scope: Scope) -> Export {
         Export {
             kernel: self.clone(),
-            of,
+            pid,
             scope,
             at: Position::Now,
             redact: None,
@@ -100,7 +100,7 @@ impl Export {
     ) -> Result<(W, Exported), KernelError> {
         let Self {
             kernel,
-            of,
+            pid,
             mut scope,
             at,
             redact,
@@ -113,8 +113,8 @@ impl Export {
             Position::Fact(fact) => ExportCut::AfterFact(fact),
             Position::Checkpoint(id) => {
                 let checkpoint = kernel.checkpoint(id).await?;
-                checkpoint.position_of(of).ok_or(NotFound::InCheckpoint {
-                    pid: of,
+                checkpoint.position_of(pid).ok_or(NotFound::InCheckpoint {
+                    pid,
                     checkpoint: id,
                 })?;
                 if checkpoint.scope == Scope::Process {
@@ -125,45 +125,49 @@ impl Export {
             Position::Now if kernel.context.is_read_only() => ExportCut::End,
             Position::Now => {
                 let (checkpoint, new_guard) =
-                    kernel.make_checkpoint(of, scope, "export".into()).await?;
+                    kernel.make_checkpoint(pid, scope, "export".into()).await?;
                 guard = Some(new_guard);
                 ExportCut::Checkpoint(checkpoint)
             }
         };
-        let temporary = TemporaryCheckpoint::of(&kernel, guard);
-        let mut process_tree = kernel.process_tree(of).await?;
+        let temporary = TemporaryCheckpoint::new(&kernel, guard);
+        let mut process_tree = kernel.process_tree(pid).await?;
         if scope == Scope::Process {
-            process_tree.rows.retain(|row| row.pid == of);
+            process_tree.rows.retain(|row| row.pid == pid);
         }
-        let write = move |store: &dyn Store, context: &KernelContext| {
+        let query = move |store: &dyn Store, context: &KernelContext| {
             let cut = match &export_cut {
                 ExportCut::Checkpoint(checkpoint) => ConsistentCut::at_checkpoint(checkpoint),
                 ExportCut::AfterFact(fact) => {
-                    ConsistentCut::after_fact(store, of, *fact, &process_tree)?
+                    ConsistentCut::after_fact(store, pid, *fact, &process_tree)?
                 }
                 ExportCut::End => cut_at_end(store, &process_tree)?,
             };
-            let ProcessTree { root, rows, last } = process_tree;
-            export::write(
+            let ProcessTree {
+                root,
+                rows,
+                last_pid,
+            } = process_tree;
+            export::write_export(
                 store,
                 context,
                 &ExportRequest {
                     scope,
                     rows,
                     root,
-                    last,
+                    last_pid,
                     cut,
                     redact,
                 },
                 to,
             )
         };
-        let written = kernel.context.query_store(write).await;
+        let write_result = kernel.context.query_store(query).await;
         if let Some(guard) = temporary.into_guard() {
-            let dropped = kernel.drop_checkpoint(guard.id).await;
-            return written.and_then(|written| dropped.map(|()| written));
+            let drop_result = kernel.drop_checkpoint(guard.id).await;
+            return write_result.and_then(|written| drop_result.map(|()| written));
         }
-        written
+        write_result
     }
 }
 
@@ -176,7 +180,7 @@ enum ExportCut {
     End,
 }
 
-/// The cut at the end of all histories.
+/// The cut after the last commit of every history.
 fn cut_at_end(store: &dyn Store, process_tree: &ProcessTree) -> Result<ConsistentCut, StoreError> {
     let mut cut = ConsistentCut {
         commit: CommitNumber(u64::MAX),

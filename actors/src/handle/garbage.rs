@@ -77,7 +77,7 @@ impl Kernel {
             let now_ms = now_ms();
             let inventory = &mut *inventory;
             let in_use = &|| context.checkpoints_in_use.list();
-            let collection = CollectionRequest {
+            let request = CollectionRequest {
                 owner,
                 inventory,
                 retention,
@@ -89,7 +89,7 @@ impl Kernel {
                 on_deleted,
                 watch,
             };
-            collect(&*store, collection)
+            collect(&*store, request)
         };
         let garbage = tokio::task::spawn_blocking(work)
             .await

@@ -70,13 +70,13 @@ impl Kernel {
         left: (Pid, Position),
         right: (Pid, Position),
     ) -> Result<Diff, KernelError> {
-        let read = move |store: &dyn Store, context: &KernelContext| {
+        let query = move |store: &dyn Store, context: &KernelContext| {
             Ok(diff(
                 &image_at(store, context, left)?,
                 &image_at(store, context, right)?,
             ))
         };
-        self.context.query_store(read).await
+        self.context.query_store(query).await
     }
 }
 
@@ -85,30 +85,30 @@ fn readable_log(
     pid: Pid,
 ) -> Result<(Vec<LogLine>, Option<KernelError>), KernelError> {
     let history = store.history(pid)?;
-    let (written, lost) = history.up_to_loss();
-    let Some(from) = written.first().map(|written| written.first) else {
+    let (commits, lost) = history.up_to_loss();
+    let Some(from) = commits.first().map(|committed| committed.first) else {
         return Ok((Vec::new(), None));
     };
-    let last = written.last().map(CommittedFacts::last).unwrap_or_default();
+    let last = commits.last().map(CommittedFacts::last).unwrap_or_default();
     let mut lost = lost.map(KernelError::from);
-    let read = match store.facts(pid, from, last) {
+    let encoded_facts = match store.facts(pid, from, last) {
         Err(StoreError::Damaged { .. } | StoreError::Lost { .. }) => {
-            let (facts, error) = facts_up_to_loss(store, pid, written)?;
+            let (facts, error) = facts_up_to_loss(store, pid, commits)?;
             lost = error.map(KernelError::from).or(lost);
             facts
         }
         read => read?,
     };
-    let mut facts = read.into_iter();
+    let mut facts = encoded_facts.into_iter();
     let mut lines = Vec::new();
-    for written in written {
+    for committed in commits {
         let CommittedFacts {
             commit,
             at_ms,
             first,
             ..
-        } = *written;
-        for number in (first.0..=written.last().0).map(FactNumber) {
+        } = *committed;
+        for number in (first.0..=committed.last().0).map(FactNumber) {
             let (name, summary) = match number {
                 FactNumber(0) => ("born", program_name(store, pid)?),
                 _ => match facts.next() {
@@ -140,11 +140,11 @@ fn program_name(store: &dyn Store, pid: Pid) -> Result<String, StoreError> {
 fn facts_up_to_loss(
     store: &dyn Store,
     pid: Pid,
-    written: &[CommittedFacts],
+    commits: &[CommittedFacts],
 ) -> Result<(Vec<Vec<u8>>, Option<StoreError>), StoreError> {
     let mut facts = Vec::new();
-    for written in written {
-        match store.facts(pid, written.first, written.last()) {
+    for committed in commits {
+        match store.facts(pid, committed.first, committed.last()) {
             Err(error @ (StoreError::Damaged { .. } | StoreError::Lost { .. })) => {
                 return Ok((facts, Some(error)));
             }
@@ -200,7 +200,7 @@ pub(super) fn image_at(
         }
     };
     Ok(
-        recovery::load(store, context, pid, upto, LoadPurpose::Inspect)?
+        recovery::load_process(store, context, pid, upto, LoadPurpose::Inspect)?
             .state
             .image(),
     )

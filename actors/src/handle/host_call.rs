@@ -1,4 +1,5 @@
-//! What the host does with the tools and descriptors of a process, outside of the conversation.
+//! Host calls: the host calls tools of a process and opens descriptors in its table, outside of the
+//! conversation.
 
 use std::future::{Future, ready};
 use std::path::Path;
@@ -31,7 +32,7 @@ impl Process {
     ) -> Result<Answer, KernelError> {
         let tool = tool.into();
         let args = args.into();
-        self.request(|request_id| Input::Host {
+        self.request_answer(|request_id| Input::Host {
             request_id,
             request: HostRequest::Call { tool, args },
         })
@@ -81,7 +82,7 @@ impl Process {
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
         let request_id = self.new_request_id();
-        let calling = self.request_with_id(
+        let answer_future = self.request_with_id(
             request_id.clone(),
             Input::Host {
                 request_id: request_id.clone(),
@@ -89,14 +90,14 @@ impl Process {
             },
             watcher,
         );
-        let mut calling = std::pin::pin!(calling);
+        let mut answer_future = std::pin::pin!(answer_future);
         tokio::select! {
             // `biased`: the call is sent before it can be cancelled.
             biased;
-            answer = &mut calling => answer,
+            answer = &mut answer_future => answer,
             () = cancelled => {
-                self.signal(Input::Host { request_id, request: HostRequest::Cancel }).await?;
-                calling.await
+                self.send_without_permit(Input::Host { request_id, request: HostRequest::Cancel }).await?;
+                answer_future.await
             }
         }
     }
@@ -169,7 +170,7 @@ impl Process {
         capped: CappedBytes,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        self.request(|request_id| Input::Host {
+        self.request_answer(|request_id| Input::Host {
             request_id,
             request: HostRequest::Open {
                 capped,

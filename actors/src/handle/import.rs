@@ -15,8 +15,8 @@ use crate::import;
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{BranchRequest, Launch};
 
-/// The number of attempts if a garbage collection frees the contents before the processes are
-/// created.
+/// The most attempts. An attempt is repeated if a garbage collection frees the imported contents
+/// before the processes are created.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// An import that starts when it is awaited.
@@ -112,17 +112,17 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
                 import::store_contents(&context, &mut file, &checked)?;
                 Ok::<_, KernelError>((file, checked))
             };
-            let (read, checked) = tokio::task::spawn_blocking(store_contents)
+            let (returned_file, checked) = tokio::task::spawn_blocking(store_contents)
                 .await
                 .map_err(|_| KernelError::Closed)??;
-            file = read;
+            file = returned_file;
             let processes = import::processes(&kernel.context, &checked, start_mode);
-            let files = import::temp_files(&kernel.context, &checked);
+            let temp_files = import::temp_files(&kernel.context, &checked);
             let exported_pids: Vec<Pid> = processes.iter().map(|process| process.row.pid).collect();
             let request = |reply| BranchRequest {
                 processes,
-                requested: 0,
-                files,
+                requested_index: 0,
+                temp_files,
                 drop_checkpoint: None,
                 launch,
                 reply,

@@ -138,9 +138,9 @@ impl Kernel {
         let mut processes: Vec<ProcessInfo> = Vec::new();
         loop {
             let last = processes.last().map(|info| info.row.pid);
-            let part = self.list(ListFilter::After(last, LISTED_AT_ONCE)).await?;
-            let is_last = part.len() < LISTED_AT_ONCE;
-            processes.extend(part);
+            let page = self.list(ListFilter::After(last, LISTED_AT_ONCE)).await?;
+            let is_last = page.len() < LISTED_AT_ONCE;
+            processes.extend(page);
             if is_last {
                 return Ok(processes);
             }
@@ -152,7 +152,7 @@ impl Kernel {
     /// continue, because it would create the child again.
     #[must_use]
     pub fn lost(&self) -> &[String] {
-        &self.context.lost
+        &self.context.losses
     }
 
     /// Losses that a repair of the store has acknowledged, in addition to [`lost`](Self::lost). The
@@ -160,7 +160,7 @@ impl Kernel {
     /// of a lost process does not continue.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
-        &self.context.acknowledged
+        &self.context.acknowledged_losses
     }
 
     /// Contents of the store that could not be read since this kernel was built, with the reasons;
@@ -171,11 +171,11 @@ impl Kernel {
         self.context.store.unreadable()
     }
 
-    pub(super) async fn list(&self, which: ListFilter) -> Result<Vec<ProcessInfo>, KernelError> {
-        let (reply, listed) = oneshot::channel();
-        self.cast(LookupMessage::List { which, reply })?;
-        let listed = listed.await.map_err(|_| KernelError::Closed)?;
-        Ok(listed.into_iter().map(ProcessInfo::from).collect())
+    pub(super) async fn list(&self, filter: ListFilter) -> Result<Vec<ProcessInfo>, KernelError> {
+        let (reply, rows) = oneshot::channel();
+        self.cast(LookupMessage::List { filter, reply })?;
+        let rows = rows.await.map_err(|_| KernelError::Closed)?;
+        Ok(rows.into_iter().map(ProcessInfo::from).collect())
     }
 
     /// A handle on a process, loaded or not.
@@ -248,7 +248,7 @@ impl Kernel {
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
     pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
         let loaded = self.load_process(pid, None, LoadPurpose::Inspect).await?;
-        Ok(View::with_table(&loaded.state, loaded.last))
+        Ok(View::with_table(&loaded.state, loaded.last_fact))
     }
 
     /// The bytes of durable contents in memory, each content counted once: the value that
@@ -256,7 +256,7 @@ impl Kernel {
     /// contents).
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
-        self.context.content_cache.bytes()
+        self.context.content_cache.resident_bytes()
     }
 
     /// Events of all processes from now on.
@@ -323,7 +323,7 @@ impl Kernel {
         }
         let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
         let context = self.context.clone();
-        let load = move || recovery::load(&*store, &context, pid, upto, purpose);
+        let load = move || recovery::load_process(&*store, &context, pid, upto, purpose);
         Ok(tokio::task::spawn_blocking(load)
             .await
             .map_err(|_| KernelError::Closed)??)
@@ -337,7 +337,7 @@ impl Kernel {
             // The requester has dropped its receiver if it no longer waits.
             let _ = done.send(());
         });
-        self.context.append(Vec::new(), acknowledge);
+        self.context.append_records(Vec::new(), acknowledge);
         // If the checkpoint actor has stopped, no write is queued.
         let _ = written.await;
     }

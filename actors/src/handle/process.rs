@@ -28,7 +28,7 @@ use crate::supervisor::{
 };
 
 /// Numbers the requests of this host program. The owner token of the store, which is also part of a
-/// request id, distinguishes earlier programs.
+/// request id, distinguishes these requests from those of earlier programs.
 static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 
 /// A handle on a process. Clones refer to the same process; dropping a handle ends nothing.
@@ -42,7 +42,7 @@ static NEXT_REQUEST: AtomicU64 = AtomicU64::new(0);
 pub struct Process {
     pub(super) kernel: Kernel,
     pid: Pid,
-    exit: watch::Receiver<Option<WaitOutcome>>,
+    wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     view: watch::Receiver<Option<View>>,
     inbox: Arc<Semaphore>,
     /// Declared after the subscriptions `exit` and `view`, so that they are dropped first: the
@@ -59,7 +59,7 @@ impl Process {
     ) -> Self {
         let HandleParts {
             pid,
-            exit,
+            wait_outcome,
             view,
             inbox,
             guard,
@@ -67,7 +67,7 @@ impl Process {
         Self {
             kernel,
             pid,
-            exit,
+            wait_outcome,
             view,
             inbox,
             _guard: guard,
@@ -127,7 +127,8 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn interrupt(&self) -> Result<(), KernelError> {
-        self.signal(Input::Signal(Signal::Interrupt)).await
+        self.send_without_permit(Input::Signal(Signal::Interrupt))
+            .await
     }
 
     /// Ends the process and its children.
@@ -135,7 +136,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn kill(&self) -> Result<(), KernelError> {
-        self.signal(Input::Signal(Signal::Kill)).await
+        self.send_without_permit(Input::Signal(Signal::Kill)).await
     }
 
     /// Stops the process: it begins no further model call, tool call or turn. Calls in flight
@@ -145,7 +146,7 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn stop(&self) -> Result<(), KernelError> {
-        self.signal(Input::Signal(Signal::Stop)).await
+        self.send_without_permit(Input::Signal(Signal::Stop)).await
     }
 
     /// Continues the process after a [`stop`](Self::stop). No effect on a process that is not
@@ -154,7 +155,8 @@ impl Process {
     /// # Errors
     /// [`ProcessError::Ended`](crate::ProcessError::Ended).
     pub async fn cont(&self) -> Result<(), KernelError> {
-        self.signal(Input::Signal(Signal::Continue)).await
+        self.send_without_permit(Input::Signal(Signal::Continue))
+            .await
     }
 
     /// Hibernates the process: it leaves memory, except for a row in the process table, until a
@@ -171,12 +173,12 @@ impl Process {
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),
     /// [`ProcessError::Unanswered`](crate::ProcessError::Unanswered).
     pub async fn hibernate(&self) -> Result<(), KernelError> {
-        let (reply, hibernated) = oneshot::channel();
+        let (reply, hibernate_result) = oneshot::channel();
         self.kernel.cast(HibernationMessage::Hibernate {
             pid: self.pid,
             reply,
         })?;
-        hibernated
+        hibernate_result
             .await
             .unwrap_or_else(|_| Err(self.unanswered_error()))
     }
@@ -221,7 +223,7 @@ impl Process {
     ) -> Result<Answer, KernelError> {
         let position = position.into();
         let message = message.into();
-        self.request(|request_id| Input::Host {
+        self.request_answer(|request_id| Input::Host {
             request_id,
             request: HostRequest::Goto { position, message },
         })
@@ -268,14 +270,14 @@ impl Process {
     /// journal could not be read or written: it has not ended, and can be resumed.
     /// [`KernelError::Closed`] if the kernel shuts down first.
     pub async fn wait(&self) -> Result<Exit, KernelError> {
-        let mut exit = self.exit.clone();
+        let mut wait_outcome = self.wait_outcome.clone();
         self.wake_if_hibernated()?;
-        let ended = exit
+        let outcome = wait_outcome
             .wait_for(Option::is_some)
             .await
             .map_err(|_| KernelError::Closed)?;
-        let ended = ended.clone().ok_or(KernelError::Closed)?;
-        ended.map_err(|reason| {
+        let outcome = outcome.clone().ok_or(KernelError::Closed)?;
+        outcome.map_err(|reason| {
             KernelError::Process(ProcessError::Held {
                 pid: self.pid,
                 reason,
@@ -295,11 +297,11 @@ impl Process {
         if !is_met {
             self.wake_if_hibernated()?;
         }
-        let seen = view
+        let matching_view = view
             .wait_for(|view| view.as_ref().is_some_and(&condition))
             .await
             .map_err(|_| KernelError::Closed)?;
-        seen.clone().ok_or(KernelError::Closed)
+        matching_view.clone().ok_or(KernelError::Closed)
     }
 
     /// The processes that this one forked and spawned, sorted by pid, including those that have
@@ -341,7 +343,7 @@ impl Process {
         let choice = state.model();
         let model = context.model(state.program(), choice)?;
         let mut request = state.request();
-        request.media = context.read_pool.bytes(state.media()).await;
+        request.media = context.read_pool.read_bytes(state.media()).await;
         let counting =
             tokio::time::timeout(context.limits.model_deadline, model.count_tokens(&request));
         let deadline_error = |_| {
@@ -361,13 +363,13 @@ impl Process {
         watch::Receiver<Option<View>>,
         watch::Receiver<Option<WaitOutcome>>,
     ) {
-        (self.view.clone(), self.exit.clone())
+        (self.view.clone(), self.wait_outcome.clone())
     }
 
     /// The exit of the process, if it has ended.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
-        self.exit.borrow().as_ref()?.clone().ok()
+        self.wait_outcome.borrow().as_ref()?.clone().ok()
     }
 
     /// The state of the process; `None` while it is not loaded. If the process hibernated while
@@ -393,7 +395,7 @@ impl Process {
         )
     }
 
-    pub(super) async fn request(
+    pub(super) async fn request_answer(
         &self,
         input: impl FnOnce(Arc<str>) -> Input,
     ) -> Result<Answer, KernelError> {
@@ -413,10 +415,10 @@ impl Process {
         input: Input,
         watcher: Option<Watcher>,
     ) -> Result<Answer, KernelError> {
-        let (reply, answered) = oneshot::channel();
+        let (reply, answer_receiver) = oneshot::channel();
         self.deliver(input, Some((request_id, ReplyTo { reply, watcher })))
             .await?;
-        answered.await.map_err(|_| self.unanswered_error())
+        answer_receiver.await.map_err(|_| self.unanswered_error())
     }
 
     /// The error for a request that was dropped without an answer. The view shows whether the
@@ -431,64 +433,66 @@ impl Process {
     async fn deliver(
         &self,
         input: Input,
-        answer: Option<(Arc<str>, ReplyTo)>,
+        reply_to: Option<(Arc<str>, ReplyTo)>,
     ) -> Result<(), KernelError> {
-        let permit = self.inbox_permit()?;
-        self.send(input, Some(permit), answer, None).await
+        let inbox_permit = self.acquire_inbox_permit()?;
+        self.send(input, Some(inbox_permit), reply_to, None).await
     }
 
     pub(super) async fn deliver_for_turn(
         &self,
         input: Input,
-        turn: TurnRequest,
+        turn_request: TurnRequest,
     ) -> Result<(), KernelError> {
-        let permit = self.inbox_permit()?;
-        self.send(input, Some(permit), None, Some(turn)).await
+        let inbox_permit = self.acquire_inbox_permit()?;
+        self.send(input, Some(inbox_permit), None, Some(turn_request))
+            .await
     }
 
-    fn inbox_permit(&self) -> Result<OwnedSemaphorePermit, KernelError> {
-        let (pid, limit) = (self.pid, self.kernel.context.limits.inbox);
-        let permit = self.inbox.clone().try_acquire_owned();
-        permit.map_err(|_| ProcessError::Busy { pid, limit }.into())
+    fn acquire_inbox_permit(&self) -> Result<OwnedSemaphorePermit, KernelError> {
+        let (pid, limit) = (self.pid, self.kernel.context.limits.inbox_capacity);
+        let inbox_permit = self.inbox.clone().try_acquire_owned();
+        inbox_permit.map_err(|_| ProcessError::Busy { pid, limit }.into())
     }
 
-    /// Sends a signal. It occupies no inbox slot, so it reaches a process whose inbox is full.
-    pub(super) async fn signal(&self, input: Input) -> Result<(), KernelError> {
+    /// Sends a signal or a cancellation. It occupies no inbox slot, so it reaches a process whose
+    /// inbox is full.
+    pub(super) async fn send_without_permit(&self, input: Input) -> Result<(), KernelError> {
         self.send(input, None, None, None).await
     }
 
     pub(super) async fn signal_tree(&self, signal: Signal) -> Result<(), KernelError> {
-        let (received, durable) = oneshot::channel();
+        let (durable_reply, durable_result) = oneshot::channel();
         let message = TreeMessage::SignalTree {
             root: self.pid,
             signal,
-            received,
+            durable_reply,
         };
         self.kernel.cast(message)?;
-        durable.await.unwrap_or(Err(KernelError::Closed))
+        durable_result.await.unwrap_or(Err(KernelError::Closed))
     }
 
     async fn send(
         &self,
         input: Input,
-        permit: Option<OwnedSemaphorePermit>,
-        answer: Option<(Arc<str>, ReplyTo)>,
-        turn: Option<TurnRequest>,
+        inbox_permit: Option<OwnedSemaphorePermit>,
+        reply_to: Option<(Arc<str>, ReplyTo)>,
+        turn_request: Option<TurnRequest>,
     ) -> Result<(), KernelError> {
-        let (received, durable) = oneshot::channel();
+        let (durable_reply, durable_result) = oneshot::channel();
         let delivery = Box::new(Delivery {
             input,
-            permit,
-            answer,
-            received: Some(received),
-            turn,
+            inbox_permit,
+            reply_to,
+            durable_reply: Some(durable_reply),
+            turn_request,
         });
         let message = MailMessage::Deliver {
             pid: self.pid,
             delivery,
         };
         self.kernel.cast(message)?;
-        durable
+        durable_result
             .await
             .unwrap_or_else(|_| Err(self.unanswered_error()))
     }

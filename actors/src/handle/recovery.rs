@@ -1,4 +1,4 @@
-//! Which processes of a store run again when a kernel is opened on it.
+//! Selects the processes of a store that run again when a kernel is opened on it.
 
 use std::fmt;
 use std::sync::Arc;

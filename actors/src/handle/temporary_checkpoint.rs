@@ -1,4 +1,5 @@
-//! Checkpoints that exist for one operation only, for instance for an export of the present state.
+//! Drops checkpoints that exist for one operation only, for instance for an export of the present
+//! state, when that operation ends.
 
 use std::sync::Arc;
 
@@ -10,31 +11,31 @@ use crate::context::KernelContext;
 /// Drops a checkpoint when it goes out of scope, even if the future that holds it is cancelled.
 pub(super) struct TemporaryCheckpoint {
     context: Arc<KernelContext>,
-    checkpoint: Option<CheckpointGuard>,
+    guard: Option<CheckpointGuard>,
 }
 
 impl TemporaryCheckpoint {
     /// `None`: there is no checkpoint to drop.
-    pub(super) fn of(kernel: &Kernel, checkpoint: Option<CheckpointGuard>) -> Self {
+    pub(super) fn new(kernel: &Kernel, guard: Option<CheckpointGuard>) -> Self {
         Self {
             context: kernel.context.clone(),
-            checkpoint,
+            guard,
         }
     }
 
     /// Returns the checkpoint. The caller must drop it.
     pub(super) fn into_guard(mut self) -> Option<CheckpointGuard> {
-        self.checkpoint.take()
+        self.guard.take()
     }
 }
 
 impl Drop for TemporaryCheckpoint {
     fn drop(&mut self) {
-        if let Some(CheckpointGuard { id, .. }) = self.checkpoint {
+        if let Some(CheckpointGuard { id, .. }) = self.guard {
             // The result is not awaited: if this fails, the checkpoint stays listed, and the user
             // can drop it.
             self.context
-                .append(vec![LogRecord::CheckpointDropped { id }], Box::new(drop));
+                .append_records(vec![LogRecord::CheckpointDropped { id }], Box::new(drop));
         }
     }
 }

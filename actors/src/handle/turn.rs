@@ -63,12 +63,18 @@ impl Process {
         if user_input.parts.is_empty() {
             return Err(ProcessError::EmptyInput(self.pid()).into());
         }
-        let (queued, queued_at) = oneshot::channel();
-        let (ended, end) = oneshot::channel();
+        let (queued_reply, queued_at) = oneshot::channel();
+        let (end_reply, end) = oneshot::channel();
         let from = Sender::Host;
         let input = Input::UserInput { from, user_input };
-        self.deliver_for_turn(input, TurnRequest { queued, ended })
-            .await?;
+        self.deliver_for_turn(
+            input,
+            TurnRequest {
+                queued_reply,
+                end_reply,
+            },
+        )
+        .await?;
         match end.await {
             Ok(end) => self.wait_for_exit(end).await,
             Err(_) => {
@@ -85,20 +91,20 @@ impl Process {
         }
     }
 
-    /// Waits for the end of the turn with the input of fact `queued`, after the actor that received
-    /// the input has stopped. Reads each later fact once.
+    /// Waits for the end of the turn that handles the input of fact `queued`, after the actor that
+    /// received the input has stopped. Reads each later fact once.
     async fn wait_in_journal(&self, queued: FactNumber) -> Result<Exit, KernelError> {
         let (mut view, mut exit) = self.subscriptions();
         let mut search = TurnSearch::new(queued);
         loop {
             let last = view.borrow_and_update().as_ref().map(|view| view.fact);
-            let stopped = exit.borrow_and_update().clone();
+            let outcome = exit.borrow_and_update().clone();
             if let Some(last) = last.filter(|_| self.kernel.context.has_store)
                 && let Some(end) = self.read_turn(&mut search, last).await?
             {
                 return self.wait_for_exit(end).await;
             }
-            if stopped.is_some() {
+            if outcome.is_some() {
                 return self.wait().await;
             }
             let changed = tokio::select! {

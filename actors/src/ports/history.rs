@@ -27,10 +27,10 @@ pub struct LostHistory {
 impl History {
     /// Builds a history without losses.
     #[must_use]
-    pub fn complete(pid: Pid, written: Vec<CommittedFacts>) -> Self {
+    pub fn complete(pid: Pid, commits: Vec<CommittedFacts>) -> Self {
         Self {
             pid,
-            commits: written,
+            commits,
             lost: None,
         }
     }
@@ -63,10 +63,10 @@ impl History {
     /// All commits.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if a part of it is lost.
+    /// [`StoreError::Damaged`] if a part of the history is lost.
     pub fn readable(&self) -> Result<&[CommittedFacts], StoreError> {
         match self.up_to_loss() {
-            (written, None) => Ok(written),
+            (commits, None) => Ok(commits),
             (_, Some(error)) => Err(error),
         }
     }
@@ -85,8 +85,12 @@ impl History {
                 since: retained.first,
             });
         }
-        match self.commits.iter().find(|written| fact <= written.last()) {
-            Some(written) if written.first <= fact => Ok(*written),
+        match self
+            .commits
+            .iter()
+            .find(|committed| fact <= committed.last())
+        {
+            Some(committed) if committed.first <= fact => Ok(*committed),
             Some(_) => Err(self.gap_error(fact)),
             None => Err(self.end_error().unwrap_or(StoreError::UnknownFact {
                 pid,
@@ -105,7 +109,7 @@ impl History {
         let count = self
             .commits
             .iter()
-            .take_while(|written| written.commit <= commit)
+            .take_while(|committed| committed.commit <= commit)
             .count();
         let last = self.commits[..count].last().map(CommittedFacts::last);
         match self.commits.get(count) {

@@ -23,7 +23,7 @@ pub trait Model: Send + Sync + 'static {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>>;
 
-    /// The number of input tokens of `request`. The default estimates it.
+    /// The number of input tokens of `request`. The default estimates the number.
     fn count_tokens<'a>(
         &'a self,
         request: &Request,

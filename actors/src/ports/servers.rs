@@ -1,4 +1,5 @@
-//! The port for tool servers that programs name. An adapter implements it with their protocol.
+//! The port for tool servers that programs name. An adapter implements it with the protocol of
+//! these servers (MCP).
 
 use std::sync::Arc;
 

@@ -31,10 +31,10 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
-    /// Appends the entries of `batch` in order, all or nothing. When it returns, they are as
+    /// Appends the operations of `batch` in order, all or nothing. When it returns, they are as
     /// durable as the batch requires. Costs one append and at most one fdatasync, regardless of the
-    /// number of entries. A content that the store already has is not written again. A batch
-    /// without entries that requires a sync makes everything durable that was written before it.
+    /// number of operations. A content that the store already has is not written again. A batch
+    /// without operations that requires a sync makes everything durable that was written before it.
     ///
     /// # Errors
     /// [`StoreError::Stale`] if `owner` is not the latest token, and nothing is written.
@@ -187,10 +187,10 @@ pub enum SyncLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnerToken(pub u64);
 
-/// A record of a commit.
+/// One operation of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOp {
-    /// A content. Precedes the first entry that refers to it (DUR-3).
+    /// A content. Precedes the first operation that refers to it (DUR-3).
     Content {
         /// The hash of its bytes, by which other records refer to it.
         hash: ContentHash,
@@ -200,8 +200,8 @@ pub enum WriteOp {
         /// may be empty.
         index: Bytes,
     },
-    /// A content that the store already has and a later entry refers to: a running mark pins it.
-    /// Refused as [`StoreError::UnknownContent`] if the store does not have it.
+    /// A content that the store already has and that a later operation refers to: a running mark
+    /// pins it. Refused as [`StoreError::UnknownContent`] if the store does not have it.
     ContentReferenced {
         /// The hash of its bytes.
         hash: ContentHash,
@@ -247,8 +247,8 @@ pub enum WriteOp {
         /// The encoded change.
         record: Vec<u8>,
     },
-    /// A named position that processes can return to: each member as of this entry. A process that
-    /// does not exist yet is not a member.
+    /// A named position that processes can return to: each member as of this operation. A process
+    /// that does not exist yet is not a member.
     Checkpoint {
         /// Its number, greater than that of any before it.
         id: CheckpointId,

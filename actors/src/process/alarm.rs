@@ -1,4 +1,5 @@
-//! A timer that wakes a process at a given time. It is cancelled when the actor ends.
+//! A timer that sends a process an input at a given time, for instance the end of its wall time. It
+//! is cancelled when the actor ends.
 
 use std::time::Duration;
 

@@ -23,19 +23,19 @@ impl RunningProcess {
         let pid = self.pid();
         let context = self.context.clone();
         let (reply, lineage) = oneshot::channel();
-        self.cast_to_supervisor(LookupMessage::Lineage { of: pid, reply });
-        let made = match &op {
+        self.cast_to_supervisor(LookupMessage::Lineage { pid, reply });
+        let new_guard = match &op {
             CheckpointOp::Make { label } => {
-                let (reply, made): (NewCheckpointReply, _) = oneshot::channel();
+                let (reply, new_guard): (NewCheckpointReply, _) = oneshot::channel();
                 let scope = Scope::Process;
                 let label = label.clone();
                 self.cast_to_supervisor(TreeMessage::MakeCheckpoint {
-                    of: pid,
+                    pid,
                     scope,
                     label,
                     reply,
                 });
-                Some(made)
+                Some(new_guard)
             }
             CheckpointOp::List | CheckpointOp::Read { .. } => None,
         };
@@ -43,32 +43,37 @@ impl RunningProcess {
             let lineage: Lineage = lineage
                 .await
                 .map_err(|_| to_checkpoint_error(KernelError::Closed))?;
-            let made = match made {
-                Some(made) => Some(
-                    made.await
+            let new_guard = match new_guard {
+                Some(new_guard) => Some(
+                    new_guard
+                        .await
                         .unwrap_or(Err(KernelError::Closed))
                         .map_err(to_checkpoint_error)?,
                 ),
                 None => None,
             };
-            let read = move |store: &dyn crate::ports::Store,
-                             context: &crate::context::KernelContext| match (
-                op, made,
-            ) {
-                (CheckpointOp::Read { id }, _) => {
-                    let state = consistent_cut::state_at_checkpoint(store, context, id, &lineage)?;
-                    let state = state.ok_or(StoreError::UnknownCheckpoint(id))?;
-                    Ok(CheckpointReply::Read(Box::new(state)))
+            let query = move |store: &dyn crate::ports::Store,
+                              context: &crate::context::KernelContext| {
+                match (op, new_guard) {
+                    (CheckpointOp::Read { id }, _) => {
+                        let state =
+                            consistent_cut::state_at_checkpoint(store, context, id, &lineage)?;
+                        let state = state.ok_or(StoreError::UnknownCheckpoint(id))?;
+                        Ok(CheckpointReply::Read(Box::new(state)))
+                    }
+                    (_, Some(new_guard)) => Ok(CheckpointReply::Made(find_checkpoint_info(
+                        consistent_cut::restorable_checkpoints(store, &lineage)?,
+                        new_guard.id,
+                    )?)),
+                    (_, None) => Ok(CheckpointReply::Listed(
+                        consistent_cut::restorable_checkpoints(store, &lineage)?,
+                    )),
                 }
-                (_, Some(made)) => Ok(CheckpointReply::Made(find_checkpoint(
-                    consistent_cut::restorable_checkpoints(store, &lineage)?,
-                    made.id,
-                )?)),
-                (_, None) => Ok(CheckpointReply::Listed(
-                    consistent_cut::restorable_checkpoints(store, &lineage)?,
-                )),
             };
-            context.query_store(read).await.map_err(to_checkpoint_error)
+            context
+                .query_store(query)
+                .await
+                .map_err(to_checkpoint_error)
         };
         self.spawn_work(work.boxed(), call, Completion::Checkpoint, |why| {
             Err(CheckpointError::Unavailable(why))
@@ -76,7 +81,7 @@ impl RunningProcess {
     }
 }
 
-fn find_checkpoint(
+fn find_checkpoint_info(
     checkpoints: Vec<CheckpointInfo>,
     id: CheckpointId,
 ) -> Result<CheckpointInfo, StoreError> {

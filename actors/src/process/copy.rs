@@ -29,16 +29,16 @@ impl RunningProcess {
         let process_copy = ProcessCopy {
             program,
             image,
-            at: self.last,
+            at: self.last_fact,
         };
         let pending = PendingCommit {
-            upto: self.last,
+            upto: self.last_fact,
             facts: Arc::new([]),
             effects: Vec::new(),
-            view: View::of(&self.state, self.last),
-            received: None,
+            view: View::of(&self.state, self.last_fact),
+            durable_reply: None,
             ended_turns: Vec::new(),
-            permits: Vec::new(),
+            inbox_permits: Vec::new(),
             copy: Some((reply, process_copy)),
         };
         if self.pending_commits.is_empty() {

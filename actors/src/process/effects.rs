@@ -34,10 +34,10 @@ use crate::temp_files::{self, TempFilesMessage};
 pub(super) type TempFileResult = Result<TempFileReply<Content>, TempFileError>;
 
 impl RunningProcess {
-    pub(super) fn execute(&mut self, effect: Effect) {
+    pub(super) fn execute_effect(&mut self, effect: Effect) {
         let pid = self.pid();
         match effect {
-            Effect::StartWork { call, work } => self.begin_work(call, work),
+            Effect::StartWork { call, work } => self.start_work(call, work),
             Effect::Abandon { calls } => self.abandon_calls(calls),
             Effect::StartChildren {
                 children,
@@ -78,15 +78,15 @@ impl RunningProcess {
         }
     }
 
-    fn begin_work(&mut self, call: CallId, work: Work) {
+    fn start_work(&mut self, call: CallId, work: Work) {
         match work {
             Work::Model {
                 request,
                 media,
                 model,
             } => {
-                let deltas = DeltaSink::Publish(self.started.clone());
-                let work = self.call_model((request, media), model, deltas, &self.turn_span());
+                let delta_sink = DeltaSink::Publish(self.started_signal.clone());
+                let work = self.call_model((request, media), model, delta_sink, &self.turn_span());
                 self.spawn_work(work, call, Completion::Model, model_failed);
             }
             Work::Summarize {
@@ -131,8 +131,8 @@ impl RunningProcess {
         }
     }
 
-    /// Runs `work` in a task. Its result comes back as the `completion` of the call. If an adapter
-    /// panics, `on_panic` creates the result, since a call without a result would wait forever.
+    /// Runs `work` in a task. Its result comes back as the `completion` of the call. If the work
+    /// panics, `on_panic` creates the result, since a call without a result would never end.
     pub(super) fn spawn_work<T: Send + 'static>(
         &mut self,
         work: BoxFuture<'static, T>,
@@ -143,9 +143,9 @@ impl RunningProcess {
         self.spawn_for_input(
             work,
             call,
-            move |end| Input::Completed {
+            move |result| Input::Completed {
                 call,
-                result: completion(end),
+                result: completion(result),
             },
             on_panic,
         );
@@ -161,13 +161,13 @@ impl RunningProcess {
     ) {
         let myself = self.myself.clone();
         let task = tokio::spawn(async move {
-            let end = AssertUnwindSafe(work).catch_unwind().await;
-            let end = end.unwrap_or_else(|panic| on_panic(tool_call::panic_text(&*panic)));
-            let delivery = Delivery::internal(input(end));
+            let result = AssertUnwindSafe(work).catch_unwind().await;
+            let result = result.unwrap_or_else(|panic| on_panic(tool_call::panic_text(&*panic)));
+            let delivery = Delivery::internal(input(result));
             // If the process has stopped, no call waits for the result.
             let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
         });
-        if let Some(previous) = self.in_flight.insert(call, task) {
+        if let Some(previous) = self.call_tasks.insert(call, task) {
             previous.abort();
         }
     }
@@ -177,7 +177,7 @@ impl RunningProcess {
         &self,
         (mut request, media): (Request, BTreeMap<FdId, Content>),
         model: ModelChoice,
-        deltas: DeltaSink,
+        delta_sink: DeltaSink,
         parent: &Span,
     ) -> BoxFuture<'static, Result<Reply, ModelError>> {
         let context = self.context.clone();
@@ -196,7 +196,7 @@ impl RunningProcess {
             requester,
             request,
             media,
-            deltas,
+            delta_sink,
         };
         spans::in_span(
             span,
@@ -324,7 +324,7 @@ impl RunningProcess {
             pid: self.state.pid(),
             call,
         };
-        let request = temp_files::Request {
+        let request = temp_files::TempFileRequest {
             root: self.root,
             origin,
             op,
@@ -368,7 +368,7 @@ impl RunningProcess {
             // the meantime. If the process has stopped, so has the call.
             let _ = myself.cast(ProcessMessage::ChildrenPrepared { call, children });
         });
-        if let Some(previous) = self.in_flight.insert(call, task) {
+        if let Some(previous) = self.call_tasks.insert(call, task) {
             previous.abort();
         }
     }
@@ -380,7 +380,7 @@ impl RunningProcess {
         call: CallId,
         children: Result<Vec<Child>, StartContextError>,
     ) {
-        if self.in_flight.remove(&call).is_none() {
+        if self.call_tasks.remove(&call).is_none() {
             return;
         }
         match children {
@@ -407,7 +407,7 @@ impl RunningProcess {
 
     fn abandon_calls(&mut self, calls: Vec<CallId>) {
         for call in &calls {
-            if let Some(task) = self.in_flight.remove(call) {
+            if let Some(task) = self.call_tasks.remove(call) {
                 task.abort();
             }
         }
@@ -430,8 +430,8 @@ pub(super) fn in_tool_span<T: Send + 'static>(
     work: BoxFuture<'static, T>,
     is_error: fn(&T) -> bool,
 ) -> BoxFuture<'static, T> {
-    let record_outcome = move |span: &Span, end: &T| {
-        if is_error(end) {
+    let record_outcome = move |span: &Span, result: &T| {
+        if is_error(result) {
             spans::record_tool_failure(span);
         }
     };

@@ -42,7 +42,7 @@ impl RunningProcess {
         if let Some(reason) = self.state.busy_reason() {
             return Some(HibernationBlocker::Busy(reason));
         }
-        if !self.in_flight.is_empty() {
+        if !self.call_tasks.is_empty() {
             return Some(HibernationBlocker::Calls);
         }
         (!self.pending_commits.is_empty()).then_some(HibernationBlocker::PendingCommits)
@@ -66,18 +66,18 @@ impl RunningProcess {
         if let Some(blocker) = self.hibernation_blocker() {
             return self.decline_hibernation(blocker);
         }
-        let Some(max_bytes) = self.tail.max_image_bytes_before_sleep() else {
+        let Some(max_bytes) = self.journal_tail.max_image_bytes_before_sleep() else {
             return self.stop_hibernated();
         };
         let pid = self.pid();
-        let at = self.last;
+        let at = self.last_fact;
         let image = Box::new(self.state.image());
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
             // If the actor has stopped, its successor reads the journal instead.
             let _ = myself.cast(ProcessMessage::SnapshotWritten { result });
         });
-        self.context.append(
+        self.context.append_records(
             vec![LogRecord::Snapshot {
                 pid,
                 at,
@@ -93,8 +93,10 @@ impl RunningProcess {
             Err(error) => self.decline_hibernation(HibernationBlocker::SnapshotFailed(error)),
             Ok(size) => {
                 match size.snapshot {
-                    SnapshotOutcome::Written(bytes) => self.tail = self.tail.after_image(bytes),
-                    SnapshotOutcome::TooLong | SnapshotOutcome::None => {}
+                    SnapshotOutcome::Written(bytes) => {
+                        self.journal_tail = self.journal_tail.after_image(bytes)
+                    }
+                    SnapshotOutcome::Skipped | SnapshotOutcome::None => {}
                 }
                 self.stop_hibernated();
             }

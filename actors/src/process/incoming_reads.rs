@@ -12,33 +12,33 @@ use super::{Delivery, DurableReply, ProcessMessage, RunningProcess, TurnRequest}
 /// The incoming contents of one process that are not read yet.
 #[derive(Default)]
 pub(super) struct IncomingReads {
-    waiting: VecDeque<IncomingRead>,
+    queue: VecDeque<IncomingRead>,
     task: Option<JoinHandle<()>>,
 }
 
 struct IncomingRead {
     read: Read,
     /// The inbox slot, kept until the process handles the content.
-    permit: Option<OwnedSemaphorePermit>,
+    inbox_permit: Option<OwnedSemaphorePermit>,
     /// Notified when the input is durable.
-    received: Option<DurableReply>,
-    /// The caller that waits for the end of the turn with this input.
-    turn: Option<TurnRequest>,
+    durable_reply: Option<DurableReply>,
+    /// The caller that waits for the end of the turn that handles this input.
+    turn_request: Option<TurnRequest>,
 }
 
 impl IncomingReads {
     pub(super) fn push(
         &mut self,
         read: Read,
-        permit: Option<OwnedSemaphorePermit>,
-        received: Option<DurableReply>,
-        turn: Option<TurnRequest>,
+        inbox_permit: Option<OwnedSemaphorePermit>,
+        durable_reply: Option<DurableReply>,
+        turn_request: Option<TurnRequest>,
     ) {
-        self.waiting.push_back(IncomingRead {
+        self.queue.push_back(IncomingRead {
             read,
-            permit,
-            received,
-            turn,
+            inbox_permit,
+            durable_reply,
+            turn_request,
         });
     }
 
@@ -49,7 +49,7 @@ impl IncomingReads {
 
     /// Drops all incoming contents with their acknowledgements, so that each sender gets an error.
     pub(super) fn abort(&mut self) -> Option<JoinHandle<()>> {
-        self.waiting.clear();
+        self.queue.clear();
         self.task.take().inspect(JoinHandle::abort)
     }
 }
@@ -62,24 +62,24 @@ impl RunningProcess {
         }
         let Some(IncomingRead {
             read,
-            permit,
-            received,
-            turn,
-        }) = self.incoming_reads.waiting.pop_front()
+            inbox_permit,
+            durable_reply,
+            turn_request,
+        }) = self.incoming_reads.queue.pop_front()
         else {
             return;
         };
         let read_pool = self.context.read_pool.clone();
         let myself = self.myself.clone();
         self.incoming_reads.task = Some(tokio::spawn(async move {
-            match read_pool.execute(read).await {
+            match read_pool.execute_read(read).await {
                 Ok(input) => {
                     let delivery = Delivery {
                         input,
-                        permit,
-                        answer: None,
-                        received,
-                        turn,
+                        inbox_permit,
+                        reply_to: None,
+                        durable_reply,
+                        turn_request,
                     };
                     // If the process has stopped, the acknowledgement is dropped and the sender
                     // gets an error.

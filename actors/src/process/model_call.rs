@@ -17,7 +17,7 @@ use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
 use super::StartedSignal;
 use crate::context::KernelContext;
 use crate::event::Event;
-use crate::permits::Queue;
+use crate::permits::PermitQueue;
 use crate::ports::Model;
 
 /// The delay before the second attempt, without jitter.
@@ -44,7 +44,7 @@ pub(super) struct ModelRequest {
     pub(super) request: Request,
     /// Attachments of the request. Their bytes are read before the first attempt.
     pub(super) media: BTreeMap<FdId, Content>,
-    pub(super) deltas: DeltaSink,
+    pub(super) delta_sink: DeltaSink,
 }
 
 /// Repeats the call until the model replies, an error occurs that a retry cannot fix, or no attempt
@@ -57,14 +57,14 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
         requester,
         mut request,
         media,
-        deltas,
+        delta_sink,
     } = call;
-    request.media = context.read_pool.bytes(media).await;
+    request.media = context.read_pool.read_bytes(media).await;
     let model = context.model(&program, &choice)?;
     let queue = context
         .model_permits
         .queue(choice.provider.word(), choice.base_url.as_deref());
-    let attempts = choice.failures.unwrap_or(context.limits.model_attempts);
+    let max_attempts = choice.failures.unwrap_or(context.limits.model_attempts);
     let deadline = choice
         .timeout_ms
         .map_or(context.limits.model_deadline, Duration::from_millis);
@@ -72,37 +72,40 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
     let mut attempt = 1;
     loop {
         let permit = queue.acquire(requester).await;
-        let attempt_end = attempt_call(&context, &*model, request.clone(), &deltas);
-        let end = tokio::time::timeout(deadline, attempt_end)
+        let attempt_result = attempt_call(&context, &*model, request.clone(), &delta_sink);
+        let result = tokio::time::timeout(deadline, attempt_result)
             .await
             .unwrap_or_else(|_| Err(deadline_error(deadline)));
         // The queue pauses before the permit is returned, so that no other call gets it in between.
-        if let Err(error) = &end {
+        if let Err(error) = &result {
             pause_if_requested(&queue, error);
         }
         drop(permit);
-        match end {
-            Err(error) if attempt < attempts && may_repeat(&error) => {
+        match result {
+            Err(error) if attempt < max_attempts && may_repeat(&error) => {
                 back_off(&context, request.pid, delays.next(), &error).await;
                 attempt += 1;
             }
-            end => return end,
+            result => return result,
         }
     }
 }
 
 fn may_repeat(error: &ModelError) -> bool {
-    error.is_transient() && error.retry_after.is_none_or(|hint| hint <= MAX_RETRY_AFTER)
+    error.is_transient()
+        && error
+            .retry_after
+            .is_none_or(|delay| delay <= MAX_RETRY_AFTER)
 }
 
 /// Pauses the queue of the provider for the delay that the provider names, whether or not this call
 /// is repeated.
-fn pause_if_requested(queue: &Arc<Queue>, error: &ModelError) {
-    if let (ModelErrorKind::Overloaded, Some(hint)) = (
+fn pause_if_requested(queue: &Arc<PermitQueue>, error: &ModelError) {
+    if let (ModelErrorKind::Overloaded, Some(delay)) = (
         error.kind,
-        requested_delay(error).filter(|hint| *hint <= MAX_RETRY_AFTER),
+        requested_delay(error).filter(|delay| *delay <= MAX_RETRY_AFTER),
     ) {
-        queue.pause(hint);
+        queue.pause(delay);
     }
 }
 
@@ -115,10 +118,10 @@ async fn attempt_call(
 ) -> Result<Reply, ModelError> {
     let pid = request.pid;
     let on_delta = move |delta| {
-        let DeltaSink::Publish(started) = deltas else {
+        let DeltaSink::Publish(started_signal) = deltas else {
             return;
         };
-        started.iter().for_each(StartedSignal::notify);
+        started_signal.iter().for_each(StartedSignal::notify);
         if let Some(event) = delta_event(pid, delta) {
             context.publish(event);
         }
@@ -164,7 +167,7 @@ fn retry_delay(backoff: Option<Duration>, error: &ModelError) -> Duration {
 /// The delay that the provider names. A delay of zero (a date in the past) is ignored: all attempts
 /// would be spent at once.
 fn requested_delay(error: &ModelError) -> Option<Duration> {
-    error.retry_after.filter(|hint| !hint.is_zero())
+    error.retry_after.filter(|delay| !delay.is_zero())
 }
 
 /// Exponential backoff with jitter: each delay doubles and gets a random addition of up to its own

@@ -18,7 +18,7 @@ impl RunningProcess {
     /// Starts the read of a call on the pool. Abandoning the call cancels the read.
     pub(super) fn start_read(&mut self, call: CallId, read: Read) {
         let is_tool = read.is_tool();
-        let work = Box::pin(self.context.read_pool.clone().execute(read));
+        let work = Box::pin(self.context.read_pool.clone().execute_read(read));
         // A tool outside of the machine has a span of its own.
         let work = if is_tool {
             in_tool_span(self.tool_span(call), work, Result::is_err)

@@ -38,15 +38,18 @@ impl RunningProcess {
     }
 
     pub(super) fn list_processes(&mut self, call: CallId) {
-        let (reply, listed) = oneshot::channel();
+        let (reply, process_list) = oneshot::channel();
         self.cast_to_supervisor(LookupMessage::ListReachable {
-            of: self.pid(),
+            pid: self.pid(),
             reply,
         });
-        let work = async { listed.await.unwrap_or_default() }.boxed();
-        let completion = |ReachableProcesses { listed, unlisted }| Completion::Listed {
-            known: listed,
-            hidden: unlisted,
+        let work = async { process_list.await.unwrap_or_default() }.boxed();
+        let completion = |ReachableProcesses {
+                              processes,
+                              unlisted_count,
+                          }| Completion::Listed {
+            known: processes,
+            hidden: unlisted_count,
         };
         self.spawn_work(work, call, completion, |_| ReachableProcesses::default());
     }
@@ -57,7 +60,7 @@ impl RunningProcess {
     }
 }
 
-/// A message without a receipt.
+/// A message whose receipt has not arrived.
 struct OutgoingMessage {
     supervisor: ActorRef<SupervisorMessage>,
     from: Pid,
@@ -70,7 +73,7 @@ impl OutgoingMessage {
     /// Sends the message to the supervisor. The returned channel closes without a receipt if the
     /// receiver or the kernel stops first.
     fn send(&self) -> oneshot::Receiver<Answer> {
-        let (receipt, received) = oneshot::channel();
+        let (receipt, receipt_receiver) = oneshot::channel();
         let PendingMessage { to, envelope } = self.pending.clone();
         let request = SendRequest {
             from: self.from,
@@ -84,21 +87,23 @@ impl OutgoingMessage {
         let _ = self
             .supervisor
             .cast(MailMessage::Send(Box::new(request)).into());
-        received
+        receipt_receiver
     }
 
     /// Sends the message again until the receiver answers. The receiver recognizes a duplicate by
     /// its call. A repeated message may arrive after messages that were sent later.
-    async fn retry_until_receipt(self, mut received: oneshot::Receiver<Answer>) -> Answer {
+    async fn retry_until_receipt(self, mut receipt_receiver: oneshot::Receiver<Answer>) -> Answer {
         for attempt in 1..MAX_ATTEMPTS {
-            if let Ok(answer) = received.await {
+            if let Ok(answer) = receipt_receiver.await {
                 return answer;
             }
             tokio::time::sleep(FIRST_RETRY_DELAY * 2_u32.pow(attempt - 1)).await;
-            received = self.send();
+            receipt_receiver = self.send();
         }
         let why = || format!("it stopped {MAX_ATTEMPTS} times before it accepted the message");
-        received.await.unwrap_or_else(|_| delivery_unknown(why()))
+        receipt_receiver
+            .await
+            .unwrap_or_else(|_| delivery_unknown(why()))
     }
 }
 

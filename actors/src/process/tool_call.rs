@@ -29,9 +29,9 @@ pub(crate) async fn run(
     let mut task = JoinSet::new();
     let out = sink.clone();
     task.spawn(async move { tool_run(out).await }.in_current_span());
-    let end = tokio::select! {
-        end = task.join_next() => match end {
-            Some(Ok(end)) => end,
+    let result = tokio::select! {
+        result = task.join_next() => match result {
+            Some(Ok(result)) => result,
             Some(Err(error)) => Err(task_error(&name, error)),
             None => Ok(()),
         },
@@ -44,16 +44,16 @@ pub(crate) async fn run(
     };
     // A tool may return successfully although its output did not fit. Truncated output is never
     // shown as complete.
-    let end = match end {
+    let result = match result {
         Ok(()) if sink.has_overflowed() => Err(format!(
             "{name} was stopped: its output reached the limit of {} bytes. The text above is \
              its beginning.",
             policy.output_cap_bytes
         )
         .into()),
-        end => end,
+        result => result,
     };
-    build_output(&sink, end)
+    build_output(&sink, result)
 }
 
 fn task_error(name: &str, error: JoinError) -> ToolError {
@@ -73,9 +73,9 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 /// The output of the tool, followed by the failure if there is one.
-fn build_output(sink: &OutputSink, end: Result<(), ToolError>) -> ToolOutput {
+fn build_output(sink: &OutputSink, result: Result<(), ToolError>) -> ToolOutput {
     let CappedBytes { bytes, cut_bytes } = sink.take();
-    let output = match end {
+    let output = match result {
         Ok(()) => ToolOutput::ok(bytes),
         Err(error) if bytes.is_empty() => ToolOutput::error(String::from(error)),
         Err(error) => {

@@ -1,17 +1,17 @@
-//! Notifies callers of the ends of the turns with their inputs.
+//! Notifies callers when the turns that handle their inputs end.
 
 use dormouse_kernel::process::{Fact as ProcessFact, InputProgress, State, TurnEnd};
 use dormouse_proto::id::FactNumber;
 use dormouse_proto::record::{Fact, MailFact};
 use tokio::sync::oneshot;
 
-/// A request to be notified of the end of the turn with an input. If the process stops first, both
-/// channels are dropped.
+/// A request to be notified when the turn that handles an input ends. If the process stops first,
+/// both channels are dropped.
 pub(crate) struct TurnRequest {
     /// Receives the number of the fact that queues the input, which may not be durable yet.
-    pub(crate) queued: oneshot::Sender<FactNumber>,
+    pub(crate) queued_reply: oneshot::Sender<FactNumber>,
     /// Notified when the end of the turn is durable.
-    pub(crate) ended: oneshot::Sender<TurnEnd>,
+    pub(crate) end_reply: oneshot::Sender<TurnEnd>,
 }
 
 /// The callers that wait for the ends of turns of one process.
@@ -20,7 +20,7 @@ pub(super) struct TurnWaiters(Vec<TurnWaiter>);
 
 struct TurnWaiter {
     progress: InputProgress,
-    ended: oneshot::Sender<TurnEnd>,
+    end_reply: oneshot::Sender<TurnEnd>,
 }
 
 /// The callers to notify once the facts of a decision are durable.
@@ -37,19 +37,30 @@ impl TurnWaiters {
         state: &State,
         request: Option<TurnRequest>,
     ) -> EndedTurns {
-        let mut ended = EndedTurns::new();
-        let waiting = std::mem::take(&mut self.0).into_iter();
-        let waiting = waiting.map(|waiter| (waiter, facts));
+        let mut ended_turns = EndedTurns::new();
+        let waiters = std::mem::take(&mut self.0).into_iter();
+        let waiters = waiters.map(|waiter| (waiter, facts));
         let is_queued = |fact: &ProcessFact| matches!(fact, Fact::Mail(MailFact::Queued { .. }));
-        let queued = request.and_then(|TurnRequest { queued, ended }| {
-            let at = facts.iter().position(is_queued)?;
-            // The requester has dropped its receiver if it no longer waits.
-            let _ = queued.send(first.plus(at));
-            let progress = InputProgress::Waiting;
-            Some((TurnWaiter { progress, ended }, &facts[at + 1..]))
-        });
-        for (mut waiter, facts) in waiting.chain(queued) {
-            if waiter.ended.is_closed() {
+        let new_waiter = request.and_then(
+            |TurnRequest {
+                 queued_reply,
+                 end_reply,
+             }| {
+                let at = facts.iter().position(is_queued)?;
+                // The requester has dropped its receiver if it no longer waits.
+                let _ = queued_reply.send(first.plus(at));
+                let progress = InputProgress::Waiting;
+                Some((
+                    TurnWaiter {
+                        progress,
+                        end_reply,
+                    },
+                    &facts[at + 1..],
+                ))
+            },
+        );
+        for (mut waiter, facts) in waiters.chain(new_waiter) {
+            if waiter.end_reply.is_closed() {
                 continue;
             }
             let mut ends = facts
@@ -58,12 +69,12 @@ impl TurnWaiters {
             match ends.next() {
                 Some(TurnEnd::Turn(exit)) => {
                     let end = TurnEnd::Turn(exit.with_usage(state.budget().spent()));
-                    ended.push((waiter.ended, end));
+                    ended_turns.push((waiter.end_reply, end));
                 }
-                Some(TurnEnd::Process) => ended.push((waiter.ended, TurnEnd::Process)),
+                Some(TurnEnd::Process) => ended_turns.push((waiter.end_reply, TurnEnd::Process)),
                 None => self.0.push(waiter),
             }
         }
-        ended
+        ended_turns
     }
 }

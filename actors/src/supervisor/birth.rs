@@ -69,7 +69,7 @@ impl Supervisor {
                 name,
                 reply,
             } => {
-                self.start(program, image, origin, name, reply);
+                self.start_root(program, image, origin, name, reply);
             }
             BirthMessage::StartChildren {
                 parent,
@@ -78,7 +78,7 @@ impl Supervisor {
             } => {
                 self.start_children(parent, children, may_exist);
             }
-            BirthMessage::Branch(branching) => self.branch(*branching),
+            BirthMessage::Branch(request) => self.branch(*request),
             BirthMessage::BirthsCommitted {
                 pending,
                 result,
@@ -87,11 +87,11 @@ impl Supervisor {
             BirthMessage::BranchCommitted { branch, result } => {
                 self.on_branch_committed(*branch, result).await
             }
-            BirthMessage::Release { pids } => self.release(pids).await,
+            BirthMessage::Release { pids } => self.release_delayed(pids).await,
         }
     }
 
-    fn start(
+    fn start_root(
         &mut self,
         program: Program,
         image: Box<Image>,
@@ -114,7 +114,7 @@ impl Supervisor {
         }
         let mut process = self.pending_process(None, program, image, origin);
         process.row.name = name;
-        self.create(vec![process], Some(reply));
+        self.commit_births(vec![process], Some(reply));
     }
 
     pub(super) fn pending_process(
@@ -140,18 +140,22 @@ impl Supervisor {
     /// Makes birth records durable in one commit; the processes run afterwards. In a stopped tree
     /// the new processes start stopped; their images record it, so that they stay stopped after a
     /// restart.
-    pub(super) fn create(&mut self, mut pending: Vec<PendingProcess>, reply: Option<HandleReply>) {
+    pub(super) fn commit_births(
+        &mut self,
+        mut pending: Vec<PendingProcess>,
+        reply: Option<HandleReply>,
+    ) {
         for process in pending
             .iter_mut()
             .filter(|process| self.table.inherits_stop(process.row.parent))
         {
             process.image.control = Control::Stopped;
         }
-        let mut entries = Vec::new();
+        let mut records = Vec::new();
         for process in &pending {
             self.table.reserve(process.row.clone());
             if self.context.has_store {
-                entries.push(LogRecord::Created {
+                records.push(LogRecord::Created {
                     row: process.row.clone(),
                     image: process.image.clone(),
                 });
@@ -169,7 +173,7 @@ impl Supervisor {
                 .into(),
             );
         });
-        self.context.append(entries, acknowledge);
+        self.context.append_records(records, acknowledge);
     }
 
     async fn on_births_committed(
@@ -198,10 +202,10 @@ impl Supervisor {
     }
 
     /// Runs a new process, if its image is valid.
-    pub(super) async fn run_new(
+    pub(super) async fn run_new_process(
         &mut self,
         process: PendingProcess,
-        started: Option<StartedSignal>,
+        started_signal: Option<StartedSignal>,
     ) {
         let pid = process.row.pid;
         match State::from_image(
@@ -214,10 +218,10 @@ impl Supervisor {
                 let loaded = Loaded {
                     pid,
                     state,
-                    last: FactNumber(0),
-                    tail: JournalTail::of(0),
+                    last_fact: FactNumber(0),
+                    journal_tail: JournalTail::of(0),
                 };
-                self.start_actor(loaded, started).await
+                self.start_actor(loaded, started_signal).await
             }
             Err(error) => self.end_as_faulted(pid, &error.to_string()),
         }

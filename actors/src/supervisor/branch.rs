@@ -1,11 +1,12 @@
 //! Checkpoints of a tree, and the creation of several processes in one commit for a branch or an
 //! import.
 //!
-//! A branch copies no content and rewrites no image. Each member of the cut becomes a new process
-//! with a new pid. Its parent is the branch of the original parent. It keeps its origin, so that
-//! the parent finds it by the call that created it. Each new process then resumes as after a
-//! restart. The temporary files of the tree are copied with it. An import creates its processes in
-//! the same way.
+//! A branch copies no content and rewrites no image. Each member of the cut (`consistent_cut.rs`)
+//! becomes a new process with a new pid. The parent of a new process is the new process that was
+//! made from the original parent. A new process keeps the origin of the original, so that its
+//! parent finds it by the call that created it. Each new process then resumes as after a restart.
+//! The temporary files of the tree are copied with it. An import creates its processes in the same
+//! way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub(crate) struct ProcessTree {
     /// Sorted by pid, so parents come before their children.
     pub(crate) rows: Vec<ProcessRow>,
     /// The highest pid that was assigned so far.
-    pub(crate) last: Pid,
+    pub(crate) last_pid: Pid,
 }
 
 /// Receives the process tree.
@@ -44,19 +45,19 @@ pub(crate) type ProcessTreeReply = oneshot::Sender<Result<ProcessTree, KernelErr
 /// A request to create processes from the members of a cut or an export.
 pub(crate) struct BranchRequest {
     /// The members, each after its parent.
-    pub(crate) processes: Vec<ImportedProcess>,
-    /// The index of the member whose handle is returned.
-    pub(crate) requested: usize,
+    pub(crate) processes: Vec<RestoredProcess>,
+    /// The index in `processes` of the member whose handle is returned.
+    pub(crate) requested_index: usize,
     /// The changes of the temporary files of the tree.
-    pub(crate) files: Vec<TempFileRecord<Content>>,
+    pub(crate) temp_files: Vec<TempFileRecord<Content>>,
     /// A temporary checkpoint that the commit drops.
     pub(crate) drop_checkpoint: Option<CheckpointId>,
     pub(crate) launch: Launch,
-    pub(crate) reply: BranchedReply,
+    pub(crate) reply: BranchReply,
 }
 
 /// A member of a cut or an export, in the state of that cut.
-pub(crate) struct ImportedProcess {
+pub(crate) struct RestoredProcess {
     /// The original row. The name is kept if no living process has it.
     pub(crate) row: ProcessRow,
     pub(crate) restored: Restored,
@@ -74,22 +75,22 @@ pub(crate) enum Launch {
 }
 
 /// The result of a branch or an import.
-pub(crate) struct Branched {
+pub(crate) struct BranchResult {
     /// The handle of the requested process.
     pub(crate) handle: HandleParts,
     /// The new processes, in the order of the request.
     pub(crate) pids: Vec<Pid>,
 }
 
-/// Receives the result.
-pub(crate) type BranchedReply = oneshot::Sender<Result<Branched, KernelError>>;
+/// Receives the result of a branch or an import.
+pub(crate) type BranchReply = oneshot::Sender<Result<BranchResult, KernelError>>;
 
 /// New processes whose birth records are not durable yet.
 pub(crate) struct PendingBranch {
     pending: Vec<PendingProcess>,
-    requested: usize,
+    requested_index: usize,
     launch: Launch,
-    reply: BranchedReply,
+    reply: BranchReply,
 }
 
 impl Supervisor {
@@ -97,25 +98,25 @@ impl Supervisor {
     /// far: a process that is created later is not a member, and no member refers to it at the cut.
     pub(super) fn make_checkpoint(
         &self,
-        of: Pid,
+        pid: Pid,
         scope: Scope,
         label: Arc<str>,
         reply: NewCheckpointReply,
     ) {
-        if self.table.get(of).is_none() {
+        if self.table.get(pid).is_none() {
             // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(
-                self.or_lost_record(KernelError::NotFound(NotFound::Process(of))),
+                self.or_lost_record(KernelError::NotFound(NotFound::Process(pid))),
             )));
         }
         let members = match scope {
-            Scope::Process => vec![of],
-            Scope::Tree => self.tree_pids(of),
+            Scope::Process => vec![pid],
+            Scope::Tree => self.tree_pids(pid),
         };
         let checkpoint = NewCheckpoint {
             label,
-            of,
-            root: self.table.root(of),
+            pid,
+            root: self.table.root(pid),
             scope,
             members,
         };
@@ -130,43 +131,43 @@ impl Supervisor {
             });
     }
 
-    pub(super) fn list_tree(&self, of: Pid, reply: ProcessTreeReply) {
+    pub(super) fn list_tree(&self, pid: Pid, reply: ProcessTreeReply) {
         let rows = self
-            .tree_pids(of)
+            .tree_pids(pid)
             .into_iter()
             .filter_map(|pid| self.table.row(pid));
         let process_tree = ProcessTree {
-            root: self.table.root(of),
+            root: self.table.root(pid),
             rows: rows.collect(),
-            last: self.table.last_pid(),
+            last_pid: self.table.last_pid(),
         };
         // The requester has dropped its receiver if it no longer waits.
         let is_unknown = process_tree.rows.is_empty();
         let _ = reply.send(if is_unknown {
-            Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(of))))
+            Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid))))
         } else {
             Ok(process_tree)
         });
     }
 
     /// A process and its descendants, living or ended, sorted by pid.
-    fn tree_pids(&self, of: Pid) -> Vec<Pid> {
-        let mut process_tree = vec![of];
+    fn tree_pids(&self, pid: Pid) -> Vec<Pid> {
+        let mut pids = vec![pid];
         let mut next = 0;
-        while let Some(parent) = process_tree.get(next).copied() {
-            process_tree.extend(self.table.children_of(parent).map(|(child, _)| child));
+        while let Some(parent) = pids.get(next).copied() {
+            pids.extend(self.table.children_of(parent).map(|(child, _)| child));
             next += 1;
         }
-        process_tree.sort_unstable();
-        process_tree
+        pids.sort_unstable();
+        pids
     }
 
-    /// Makes the birth records of all processes durable in one commit.
+    /// Makes the birth records of all processes of a branch or an import durable in one commit.
     pub(super) fn branch(&mut self, request: BranchRequest) {
         let BranchRequest {
             processes,
-            requested,
-            files,
+            requested_index,
+            temp_files,
             drop_checkpoint,
             launch,
             reply,
@@ -176,28 +177,28 @@ impl Supervisor {
             // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(NotFound::Member.into())));
         };
-        let mut entries = Vec::new();
+        let mut records = Vec::new();
         for process in &pending {
-            entries.push(LogRecord::Created {
+            records.push(LogRecord::Created {
                 row: process.row.clone(),
                 image: process.image.clone(),
             });
-            entries.extend(process.exit_at_cut().map(|exit| LogRecord::Ended {
+            records.extend(process.exit_at_cut().map(|exit| LogRecord::Ended {
                 pid: process.row.pid,
                 exit,
             }));
         }
-        for record in files {
-            entries.push(LogRecord::TempFile { root, record });
+        for record in temp_files {
+            records.push(LogRecord::TempFile { root, record });
         }
-        entries.extend(drop_checkpoint.map(|id| LogRecord::CheckpointDropped { id }));
+        records.extend(drop_checkpoint.map(|id| LogRecord::CheckpointDropped { id }));
         for process in &pending {
             self.table.reserve(process.row.clone());
             self.local_ids.insert(root, &process.row);
         }
         let branch = PendingBranch {
             pending,
-            requested,
+            requested_index,
             launch,
             reply,
         };
@@ -212,24 +213,24 @@ impl Supervisor {
                 .into(),
             );
         });
-        self.context.append(entries, acknowledge);
+        self.context.append_records(records, acknowledge);
     }
 
     /// Assigns new pids; parents come before their children. The new pids are greater than every id
     /// in the conversations of the processes.
-    fn assign_pids(&mut self, processes: Vec<ImportedProcess>) -> Vec<PendingProcess> {
+    fn assign_pids(&mut self, processes: Vec<RestoredProcess>) -> Vec<PendingProcess> {
         let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
         for process in &processes {
             if let Some(import) = process.restored.import {
                 self.table.raise_next_pid_above(import.last_pid);
             }
         }
-        let process = |ImportedProcess {
-                           row,
-                           restored,
-                           program,
-                           image,
-                       }| {
+        let to_pending = |RestoredProcess {
+                              row,
+                              restored,
+                              program,
+                              image,
+                          }| {
             let pid = self.table.next_pid();
             new_pids.insert(row.pid, pid);
             let parent = row.parent.and_then(|parent| new_pids.get(&parent).copied());
@@ -250,7 +251,7 @@ impl Supervisor {
                 image,
             }
         };
-        processes.into_iter().map(process).collect()
+        processes.into_iter().map(to_pending).collect()
     }
 
     pub(super) async fn on_branch_committed(
@@ -260,7 +261,7 @@ impl Supervisor {
     ) {
         let PendingBranch {
             pending,
-            requested,
+            requested_index,
             launch,
             reply,
         } = branch;
@@ -276,7 +277,7 @@ impl Supervisor {
             // The requester has dropped its receiver if it no longer waits.
             return drop(reply.send(Err(error.into())));
         }
-        let requested = pids.get(requested).copied().unwrap_or(root);
+        let requested = pids.get(requested_index).copied().unwrap_or(root);
         let (ended, living): (Vec<_>, Vec<_>) = pending
             .into_iter()
             .partition(|process| process.exit_at_cut().is_some());
@@ -291,19 +292,19 @@ impl Supervisor {
         for process in living {
             self.mark_orphan(&process.row);
             match launch {
-                Launch::Run => self.run_new(process, None).await,
+                Launch::Run => self.run_new_process(process, None).await,
                 Launch::Hold => self.leave_unloaded(process.row.pid),
             }
         }
         let _ = reply.send(
             self.handle_parts(requested)
-                .map(|handle| Branched { handle, pids }),
+                .map(|handle| BranchResult { handle, pids }),
         );
     }
 
     /// Leaves a new process unloaded, unless an input for it arrived in the meantime.
     fn leave_unloaded(&mut self, pid: Pid) {
-        self.table.set_run(pid, RunState::Held);
+        self.table.set_run_state(pid, RunState::Held);
         if self.table.has_pending_input(pid) {
             self.wake(pid);
         }
@@ -341,8 +342,8 @@ mod tests {
         let kernel = Kernel::builder().build().await.unwrap();
         let request = |reply| BranchRequest {
             processes: Vec::new(),
-            requested: 0,
-            files: Vec::new(),
+            requested_index: 0,
+            temp_files: Vec::new(),
             drop_checkpoint: None,
             launch: Launch::Run,
             reply,

@@ -19,7 +19,8 @@ impl Supervisor {
     /// its end is reported once more; if it hibernates, it stays hibernated.
     pub(super) fn start_children(&mut self, parent: Pid, children: Vec<Child>, may_exist: bool) {
         let is_missing = |child: &Child| self.table.child(parent, &child.origin).is_none();
-        if may_exist && self.context.lost_records().is_some() && children.iter().any(is_missing) {
+        if may_exist && self.context.describe_losses().is_some() && children.iter().any(is_missing)
+        {
             return self.stop_for_lost_records(parent);
         }
         let mut pending: Vec<PendingProcess> = Vec::new();
@@ -40,7 +41,7 @@ impl Supervisor {
             }
         }
         if !pending.is_empty() {
-            self.create(pending, None);
+            self.commit_births(pending, None);
         }
     }
 
@@ -49,7 +50,7 @@ impl Supervisor {
     pub(super) fn find_child(&mut self, parent: Pid, call: CallId, index: u32) {
         match self.table.child_at(parent, call, index) {
             Some(row) => self.report_existing_child(&row),
-            None if self.context.lost_records().is_none() => self.notify_parent(
+            None if self.context.describe_losses().is_none() => self.notify_parent(
                 parent,
                 Input::Child {
                     call,
@@ -63,7 +64,7 @@ impl Supervisor {
     /// LOST-1: if the store has lost records, a child that is not in the table may exist. Creating
     /// it again would repeat its calls, so the parent stops, together with all of its ancestors.
     fn stop_for_lost_records(&mut self, parent: Pid) {
-        let lost = self.context.lost_records().unwrap_or_default();
+        let lost = self.context.describe_losses().unwrap_or_default();
         self.stop_with_ancestors(
             parent,
             &format!("it may have made a child whose record the store has lost: {lost}"),

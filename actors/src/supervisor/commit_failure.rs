@@ -24,7 +24,7 @@ impl Supervisor {
 
     /// A child whose birth could not be made durable does not exist. If the store refused it, its
     /// parent stops and creates it again when it is resumed; if the child itself cannot be encoded,
-    /// its parent gets that as the end of the child.
+    /// its parent receives the error as the exit of the child.
     pub(super) fn on_creation_failed(&mut self, process: &PendingProcess, error: &CommitError) {
         for reply in self.table.take_run_waiters(process.row.pid) {
             // The requester has dropped its receiver if it no longer waits.
@@ -54,9 +54,8 @@ impl Supervisor {
     /// Stops a process that cannot continue, and its ancestors, which wait for it.
     pub(super) fn stop_with_ancestors(&mut self, pid: Pid, reason: &str) {
         let parent = |pid: &Pid| self.table.get(*pid).and_then(ProcessEntry::parent);
-        let stopping: Vec<_> = std::iter::successors(Some(pid), parent).collect();
-        stopping
-            .into_iter()
+        let pids: Vec<_> = std::iter::successors(Some(pid), parent).collect();
+        pids.into_iter()
             .for_each(|pid| self.stop_process(pid, reason));
     }
 

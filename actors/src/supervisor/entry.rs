@@ -28,7 +28,7 @@ pub(super) struct ProcessEntry {
     call: CallId,
     index: u32,
     origin: OriginKind,
-    pub(super) run: RunState,
+    pub(super) run_state: RunState,
     /// The tree of the process was stopped: its new children start stopped.
     pub(super) is_stop_inherited: bool,
     /// The process must be killed when it is loaded, even if the signal itself was lost.
@@ -81,25 +81,26 @@ struct OptionalFields {
 pub(super) struct Live {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
     /// The exit of the process, or the reason why it is held; `None` while neither applies.
-    pub(super) exit: watch::Sender<Option<WaitOutcome>>,
+    pub(super) wait_outcome: watch::Sender<Option<WaitOutcome>>,
     pub(super) view: watch::Sender<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
     /// Inputs that wait until the process runs.
-    pub(super) waiting: Vec<Delivery>,
+    pub(super) waiting_inputs: Vec<Delivery>,
     /// The times of the recent faults.
     pub(super) faults: Vec<Instant>,
     /// Callers that wait until the process runs.
     pub(super) run_waiters: Vec<HandleReply>,
     /// Callers that requested hibernation.
     pub(super) hibernate_replies: Vec<oneshot::Sender<Result<(), KernelError>>>,
-    /// The position in the queue of quiescent processes, and since when.
+    /// The number of the process in the queue of quiescent processes, and the time when it became
+    /// quiescent.
     pub(super) quiescent: Option<(u64, Instant)>,
     /// The process is being loaded because it was woken from hibernation.
     pub(super) is_waking: bool,
 }
 
 impl ProcessEntry {
-    pub(super) fn new(row: ProcessRow, run: RunState) -> Self {
+    pub(super) fn new(row: ProcessRow, run_state: RunState) -> Self {
         let ProcessRow {
             parent,
             program,
@@ -136,7 +137,7 @@ impl ProcessEntry {
             call,
             index,
             origin,
-            run,
+            run_state,
             is_stop_inherited: false,
             is_kill_pending: false,
         }
@@ -224,7 +225,7 @@ impl ProcessEntry {
             let optional_fields = optional_fields.as_ref();
             Box::new(Live {
                 actor: None,
-                exit: watch::Sender::new(
+                wait_outcome: watch::Sender::new(
                     optional_fields
                         .and_then(|optional_fields| optional_fields.exit.clone())
                         .map(Ok),
@@ -233,7 +234,7 @@ impl ProcessEntry {
                     optional_fields.and_then(|optional_fields| optional_fields.last_view.clone()),
                 ),
                 inbox: Arc::new(Semaphore::new(inbox)),
-                waiting: Vec::new(),
+                waiting_inputs: Vec::new(),
                 faults: Vec::new(),
                 run_waiters: Vec::new(),
                 hibernate_replies: Vec::new(),
@@ -246,17 +247,21 @@ impl ProcessEntry {
     /// Drops the live state if the process is not loaded and no handle or caller needs it.
     pub(super) fn drop_live_if_unused(&mut self) {
         let is_unloaded = matches!(
-            self.run,
+            self.run_state,
             RunState::Held | RunState::Hibernated { .. } | RunState::Ended
         );
-        if is_unloaded && self.live().is_some_and(|live| live.is_unused(self.run)) {
+        if is_unloaded
+            && self
+                .live()
+                .is_some_and(|live| live.is_unused(self.run_state))
+        {
             self.live = None;
         }
     }
 
     /// The detailed state of the process, if it is in memory.
     pub(super) fn view(&self) -> Option<View> {
-        match (self.run, &self.live) {
+        match (self.run_state, &self.live) {
             (RunState::Hibernated { .. }, _) => None,
             (_, Some(live)) => live.view.borrow().clone(),
             (_, None) => self.optional_fields.as_ref()?.last_view.clone(),
@@ -265,7 +270,7 @@ impl ProcessEntry {
 
     /// The status word of the process.
     pub(super) fn status(&self) -> &'static str {
-        match (self.exit(), self.run) {
+        match (self.exit(), self.run_state) {
             (Some(exit), _) => exit.status.word(),
             (None, RunState::Held) => "held",
             (None, RunState::Hibernated { is_stopped: true }) => "stopped",
@@ -287,7 +292,7 @@ impl ProcessEntry {
     pub(super) fn take_startup_inputs(&mut self) -> Vec<Delivery> {
         let mut waiting = self
             .live_mut()
-            .map(|live| std::mem::take(&mut live.waiting))
+            .map(|live| std::mem::take(&mut live.waiting_inputs))
             .unwrap_or_default();
         let continued = waiting
             .iter()
@@ -312,11 +317,15 @@ impl ProcessEntry {
 }
 
 impl Live {
-    fn is_unused(&self, run: RunState) -> bool {
-        let has_subscribers = self.exit.receiver_count() > 0 || self.view.receiver_count() > 0;
-        // A process that had to stop keeps the reason for callers that ask.
-        let has_failed = run == RunState::Held && self.exit.borrow().is_some();
-        !has_subscribers && !has_failed && self.waiting.is_empty() && self.run_waiters.is_empty()
+    fn is_unused(&self, run_state: RunState) -> bool {
+        let has_subscribers =
+            self.wait_outcome.receiver_count() > 0 || self.view.receiver_count() > 0;
+        // A process that had to stop keeps the reason for callers that wait for its end.
+        let has_failed = run_state == RunState::Held && self.wait_outcome.borrow().is_some();
+        !has_subscribers
+            && !has_failed
+            && self.waiting_inputs.is_empty()
+            && self.run_waiters.is_empty()
     }
 }
 

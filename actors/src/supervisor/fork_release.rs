@@ -28,17 +28,17 @@ impl Supervisor {
             return self.delay_siblings(first, pending.collect()).await;
         }
         for process in pending {
-            self.run_new(process, None).await;
+            self.run_new_process(process, None).await;
         }
     }
 
     async fn delay_siblings(&mut self, first: PendingProcess, others: Vec<PendingProcess>) {
-        let (started, started_receiver) = StartedSignal::new();
+        let (started_signal, started_receiver) = StartedSignal::new();
         let pids: Vec<_> = others.iter().map(|process| process.row.pid).collect();
         self.delayed_starts
             .extend(others.into_iter().map(|process| (process.row.pid, process)));
-        self.run_new(first, Some(started)).await;
-        self.release(
+        self.run_new_process(first, Some(started_signal)).await;
+        self.release_delayed(
             pids.iter()
                 .copied()
                 .filter(|pid| self.table.has_pending_input(*pid))
@@ -53,11 +53,11 @@ impl Supervisor {
         });
     }
 
-    /// Runs those of these processes whose start is still delayed.
-    pub(super) async fn release(&mut self, pids: Vec<Pid>) {
+    /// Runs each of these processes whose start is still delayed.
+    pub(super) async fn release_delayed(&mut self, pids: Vec<Pid>) {
         for pid in pids {
             if let Some(process) = self.delayed_starts.remove(&pid) {
-                self.run_new(process, None).await;
+                self.run_new_process(process, None).await;
             }
         }
     }

@@ -30,8 +30,8 @@ pub(crate) type HibernateReply = oneshot::Sender<Result<(), KernelError>>;
 #[derive(Default)]
 pub(super) struct QuiescentQueue {
     order: BTreeMap<u64, Pid>,
-    next: u64,
-    /// Whether a timer runs for the first of them.
+    next_number: u64,
+    /// Whether a timer runs for the process that was quiescent longest.
     is_timer_running: bool,
 }
 
@@ -47,9 +47,9 @@ impl QuiescentQueue {
     pub(super) fn insert(&mut self, pid: Pid, entry: &mut ProcessEntry) {
         self.remove(entry);
         if let Some(live) = entry.live_mut() {
-            live.quiescent = Some((self.next, Instant::now()));
-            self.order.insert(self.next, pid);
-            self.next += 1;
+            live.quiescent = Some((self.next_number, Instant::now()));
+            self.order.insert(self.next_number, pid);
+            self.next_number += 1;
         }
     }
 }
@@ -90,7 +90,7 @@ impl Supervisor {
         }
     }
 
-    /// Handles the request of the host.
+    /// Handles the request of the host to hibernate a process.
     pub(super) fn hibernate(&mut self, pid: Pid, reply: HibernateReply) {
         let result = match self.table.run_state(pid) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid)))),
@@ -102,11 +102,11 @@ impl Supervisor {
                 what: "it is being loaded".to_owned(),
             }
             .into()),
-            Some(run @ (RunState::Running | RunState::Hibernating)) => {
+            Some(run_state @ (RunState::Running | RunState::Hibernating)) => {
                 if let Some(live) = self.table.live_mut(pid) {
                     live.hibernate_replies.push(reply);
                 }
-                if run == RunState::Running {
+                if run_state == RunState::Running {
                     self.begin_hibernation(pid);
                 }
                 return;
@@ -116,17 +116,17 @@ impl Supervisor {
         let _ = reply.send(result);
     }
 
-    /// Adds the process to the queue.
+    /// Adds a process to the queue of quiescent processes.
     pub(super) fn on_quiescent(&mut self, pid: Pid) {
         self.table.mark_quiescent(pid);
-        self.hibernate_due();
+        self.hibernate_due_processes();
     }
 
     /// Hibernates processes that were quiescent for the configured time, and as many as exceed the
     /// limit of loaded processes.
-    pub(super) fn hibernate_due(&mut self) {
+    pub(super) fn hibernate_due_processes(&mut self) {
         let after = self.context.limits.hibernate_after;
-        let max_loaded = self.context.limits.max_awake;
+        let max_loaded = self.context.limits.max_loaded;
         while let Some((pid, since)) = self.longest_quiescent() {
             let is_due = after.is_some_and(|after| since.elapsed() >= after);
             let is_over_limit = max_loaded.is_some_and(|max| self.table.loaded_count() > max);
@@ -160,11 +160,11 @@ impl Supervisor {
 
     pub(super) fn on_timer_expired(&mut self) {
         self.table.quiescent.is_timer_running = false;
-        self.hibernate_due();
+        self.hibernate_due_processes();
     }
 
     fn begin_hibernation(&mut self, pid: Pid) {
-        self.table.set_run(pid, RunState::Hibernating);
+        self.table.set_run_state(pid, RunState::Hibernating);
         let actor = self
             .table
             .get(pid)
@@ -186,8 +186,9 @@ impl Supervisor {
             }
         });
         let replies = std::mem::take(&mut live.hibernate_replies);
-        let has_waiting = !live.waiting.is_empty();
-        self.table.set_run(pid, RunState::Hibernated { is_stopped });
+        let has_waiting = !live.waiting_inputs.is_empty();
+        self.table
+            .set_run_state(pid, RunState::Hibernated { is_stopped });
         self.context.publish(Event::Hibernated { pid });
         // The requester has dropped its receiver if it no longer waits.
         replies
@@ -204,8 +205,8 @@ impl Supervisor {
             return;
         };
         let replies = std::mem::take(&mut live.hibernate_replies);
-        let waiting = std::mem::take(&mut live.waiting);
-        self.table.set_run(pid, RunState::Running);
+        let waiting = std::mem::take(&mut live.waiting_inputs);
+        self.table.set_run_state(pid, RunState::Running);
         replies
             .into_iter()
             .for_each(|reply| drop(reply.send(Err(blocker.error(pid)))));
@@ -214,13 +215,13 @@ impl Supervisor {
             .for_each(|delivery| self.deliver(pid, delivery));
         // The process did not count as loaded during the request, so another one may have to
         // hibernate now.
-        self.hibernate_due();
+        self.hibernate_due_processes();
     }
 
     fn live_if_hibernating(&mut self, pid: Pid) -> Option<&mut super::entry::Live> {
         self.table
             .get_mut(pid)
-            .filter(|entry| entry.run == RunState::Hibernating)?
+            .filter(|entry| entry.run_state == RunState::Hibernating)?
             .live_mut()
     }
 

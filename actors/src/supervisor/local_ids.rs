@@ -29,20 +29,21 @@ const NO_PROCESS: Pid = Pid(0);
 /// The local ids in branched and imported trees, by the root of the tree.
 #[derive(Debug, Default)]
 pub(crate) struct LocalIds {
-    /// Root of the tree and local id, to pid.
-    members: BTreeMap<(Pid, Pid), Pid>,
-    /// For an imported tree: the greatest pid of the store that it was exported from. Every id up
-    /// to it belongs to that store.
-    imported: BTreeMap<Pid, Pid>,
+    /// The pids, by the root of the tree and the local id.
+    pids_by_local_id: BTreeMap<(Pid, Pid), Pid>,
+    /// For each imported tree, by its root: the greatest pid of the store that the tree was
+    /// exported from. Every id up to that pid belongs to that store.
+    last_source_pids: BTreeMap<Pid, Pid>,
 }
 
 impl LocalIds {
     /// Adds the local id of a process in the tree of `root`.
     pub(super) fn insert(&mut self, root: Pid, row: &ProcessRow) {
         if let Some(restored) = row.restored {
-            self.members.insert((root, restored.local_id), row.pid);
+            self.pids_by_local_id
+                .insert((root, restored.local_id), row.pid);
             if let Some(import) = restored.import {
-                let last = self.imported.entry(root).or_insert(import.last_pid);
+                let last = self.last_source_pids.entry(root).or_insert(import.last_pid);
                 *last = import.last_pid.max(*last);
             }
         }
@@ -51,16 +52,20 @@ impl LocalIds {
     /// Removes a process whose creation failed or whose tree was deleted.
     pub(super) fn remove(&mut self, root: Pid, row: &ProcessRow) {
         if row.restored.is_some() {
-            self.members.remove(&(root, row.local_id()));
-            self.imported.remove(&root);
+            self.pids_by_local_id.remove(&(root, row.local_id()));
+            self.last_source_pids.remove(&root);
         }
     }
 
     /// The pid of local id `id` in the tree of `root`; [`NO_PROCESS`] for an id of the store
     /// that the tree was exported from; `None` if the tree does not define the id.
     fn resolve(&self, root: Pid, id: Pid) -> Option<Pid> {
-        let belongs_to_source = || self.imported.get(&root).is_some_and(|last| id <= *last);
-        self.members
+        let belongs_to_source = || {
+            self.last_source_pids
+                .get(&root)
+                .is_some_and(|last| id <= *last)
+        };
+        self.pids_by_local_id
             .get(&(root, id))
             .copied()
             .or_else(|| belongs_to_source().then_some(NO_PROCESS))

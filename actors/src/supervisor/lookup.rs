@@ -22,19 +22,19 @@ pub(crate) enum LookupMessage {
     FindNamed { name: Arc<str>, reply: HandleReply },
     /// Rows of the process table.
     List {
-        which: ListFilter,
+        filter: ListFilter,
         reply: oneshot::Sender<Vec<ListedProcess>>,
     },
     /// The processes that a process can write to.
     ListReachable {
-        of: Pid,
+        pid: Pid,
         reply: oneshot::Sender<ReachableProcesses>,
     },
     /// A process and its descendants, including those that have ended.
-    ListTree { of: Pid, reply: ProcessTreeReply },
+    ListTree { pid: Pid, reply: ProcessTreeReply },
     /// The processes that a process was copied or restored from.
     Lineage {
-        of: Pid,
+        pid: Pid,
         reply: oneshot::Sender<Lineage>,
     },
     /// A garbage collection deleted these ended processes.
@@ -48,7 +48,7 @@ pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 /// The parts of a process handle.
 pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
-    pub(crate) exit: watch::Receiver<Option<WaitOutcome>>,
+    pub(crate) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     pub(crate) view: watch::Receiver<Option<View>>,
     pub(crate) inbox: Arc<Semaphore>,
     pub(crate) guard: Arc<HandleGuard>,
@@ -82,13 +82,13 @@ impl Supervisor {
             LookupMessage::FindNamed { name, reply } => {
                 let _ = reply.send(self.find_named(&name));
             }
-            LookupMessage::List { which, reply } => {
-                let _ = reply.send(self.table.list(which));
+            LookupMessage::List { filter, reply } => {
+                let _ = reply.send(self.table.list(filter));
             }
-            LookupMessage::ListReachable { of, reply } => self.list_reachable(of, reply),
-            LookupMessage::ListTree { of, reply } => self.list_tree(of, reply),
-            LookupMessage::Lineage { of, reply } => {
-                let _ = reply.send(self.lineage(of));
+            LookupMessage::ListReachable { pid, reply } => self.list_reachable(pid, reply),
+            LookupMessage::ListTree { pid, reply } => self.list_tree(pid, reply),
+            LookupMessage::Lineage { pid, reply } => {
+                let _ = reply.send(self.lineage(pid));
             }
             LookupMessage::RemoveDeleted { pids } => self.remove_deleted(&pids),
         }
@@ -103,7 +103,11 @@ impl Supervisor {
 
     /// Subscribes a new handle to a process.
     pub(super) fn handle_parts(&mut self, pid: Pid) -> Result<HandleParts, KernelError> {
-        let HandleChannels { exit, view, inbox } = self
+        let HandleChannels {
+            wait_outcome,
+            view,
+            inbox,
+        } = self
             .table
             .handle_channels(pid)
             .map_err(|unknown| self.or_lost_record(unknown))?;
@@ -113,7 +117,7 @@ impl Supervisor {
         });
         Ok(HandleParts {
             pid,
-            exit,
+            wait_outcome,
             view,
             inbox,
             guard,
@@ -123,7 +127,7 @@ impl Supervisor {
     /// Turns `unknown` into an error that says that the process may be lost, if the store could not
     /// list all processes: absence from the table is then not authoritative (LOST-1).
     pub(super) fn or_lost_record(&self, unknown: KernelError) -> KernelError {
-        match self.context.lost_records() {
+        match self.context.describe_losses() {
             None => unknown,
             Some(lost) => KernelError::NotFound(NotFound::MayBeLost {
                 unknown: unknown.to_string(),

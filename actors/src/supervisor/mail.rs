@@ -41,12 +41,12 @@ pub(crate) struct SendRequest {
     pub(crate) receipt: oneshot::Sender<Answer>,
 }
 
-/// The processes that a process can write to: a bounded list, and the number of those that are not
-/// listed.
+/// The processes that a process can write to: a bounded list, and the number of processes that are
+/// left out of the list.
 #[derive(Default)]
 pub(crate) struct ReachableProcesses {
-    pub(crate) listed: Vec<ReachableProcess>,
-    pub(crate) unlisted: usize,
+    pub(crate) processes: Vec<ReachableProcess>,
+    pub(crate) unlisted_count: usize,
 }
 
 impl Supervisor {
@@ -84,12 +84,12 @@ impl Supervisor {
             Ok(Receiver {
                 pid,
                 sender_id,
-                ended: Some(why),
+                refusal: Some(why),
             }) => self.answer_from_journal(pid, sender_id, why, request),
             Ok(Receiver {
                 pid: to,
                 sender_id,
-                ended: None,
+                refusal: None,
             }) => {
                 let SendRequest {
                     from,
@@ -114,7 +114,7 @@ impl Supervisor {
                 self.deliver(
                     to,
                     Delivery {
-                        answer: Some((request_id, receipt.into())),
+                        reply_to: Some((request_id, receipt.into())),
                         ..Delivery::internal(input)
                     },
                 );
@@ -137,25 +137,26 @@ impl Supervisor {
         let context = self.context.clone();
         tokio::task::spawn_blocking(move || {
             let loaded = context.store_handle().and_then(|store| {
-                recovery::load(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
+                recovery::load_process(&*store, &context, pid, None, LoadPurpose::Inspect).ok()
             });
-            let journalled = loaded.and_then(|loaded| loaded.state.receipt(sender_id, call));
+            let journal_receipt = loaded.and_then(|loaded| loaded.state.receipt(sender_id, call));
             // The requester has dropped its receiver if it no longer waits.
-            let _ = receipt.send(journalled.unwrap_or_else(|| why.into()));
+            let _ = receipt.send(journal_receipt.unwrap_or_else(|| why.into()));
         });
     }
 
     /// Resolves an address, and checks that the sender may write to it.
     fn resolve_receiver(&self, from: Pid, to: &Address) -> Result<Receiver, Refusal> {
-        let resolve = |number: Pid| AddressedProcess {
-            number,
-            pid: self.resolve(from, number),
+        let resolve = |addressed_id: Pid| AddressedProcess {
+            addressed_id,
+            pid: self.resolve(from, addressed_id),
         };
-        let (to, ended) =
+        let (to, refusal) =
             self.table
                 .resolve_receiver(from, to, resolve, self.context.limits.reach)?;
         let root = self.table.root(to);
-        if ended.is_none() && self.isolated_trees.contains(&root) && self.table.root(from) != root {
+        if refusal.is_none() && self.isolated_trees.contains(&root) && self.table.root(from) != root
+        {
             return Err(format!(
                 "Process {to} does not run: the user has not resumed it. Nothing was sent."
             )
@@ -170,19 +171,24 @@ impl Supervisor {
         Ok(Receiver {
             pid: to,
             sender_id,
-            ended,
+            refusal,
         })
     }
 
-    pub(super) fn list_reachable(&self, of: Pid, reply: oneshot::Sender<ReachableProcesses>) {
-        let ReachableProcesses { listed, unlisted } =
-            self.table.reachable_from(of, self.context.limits.reach);
-        let listed = listed
+    pub(super) fn list_reachable(&self, pid: Pid, reply: oneshot::Sender<ReachableProcesses>) {
+        let ReachableProcesses {
+            processes,
+            unlisted_count,
+        } = self.table.reachable_from(pid, self.context.limits.reach);
+        let processes = processes
             .into_iter()
-            .filter_map(|neighbour| self.with_local_ids(of, neighbour))
+            .filter_map(|reachable_process| self.with_local_ids(pid, reachable_process))
             .collect();
         // The requester has dropped its receiver if it no longer waits.
-        let _ = reply.send(ReachableProcesses { listed, unlisted });
+        let _ = reply.send(ReachableProcesses {
+            processes,
+            unlisted_count,
+        });
     }
 }
 
@@ -192,12 +198,12 @@ struct Receiver {
     /// The id by which the receiver knows the sender.
     sender_id: Pid,
     /// The error for the sender, if the receiver has ended.
-    ended: Option<Refusal>,
+    refusal: Option<Refusal>,
 }
 
 /// A process, and the id that the sender used for it.
 struct AddressedProcess {
-    number: Pid,
+    addressed_id: Pid,
     pid: Pid,
 }
 
@@ -211,33 +217,37 @@ impl ProcessTable {
         resolve: impl Fn(Pid) -> AddressedProcess,
         reach: Reach,
     ) -> Result<(Pid, Option<Refusal>), Refusal> {
-        let addressed_by_pid = |pid| AddressedProcess { number: pid, pid };
-        let AddressedProcess { number, pid } = match to {
+        let addressed_by_pid = |pid| AddressedProcess {
+            addressed_id: pid,
+            pid,
+        };
+        let AddressedProcess { addressed_id, pid } = match to {
             Address::Parent => self.get(from).and_then(ProcessEntry::parent).map(addressed_by_pid).ok_or(
                 "This process has no parent: the host started it. list_processes shows who there \
                  is.",
             )?,
-            Address::Process(number) | Address::Correspondent(number) => resolve(*number),
+            Address::Process(addressed_id) | Address::Correspondent(addressed_id) => resolve(*addressed_id),
             Address::Name(name) => self.find_by_name(name).map(addressed_by_pid).ok_or_else(|| {
                 format!("There is no living process of the name '{name}'. list_processes shows who \
                      there is.")
             })?,
         };
         if pid == from {
-            return Err(format!("Process {number} is this process itself.").into());
+            return Err(format!("Process {addressed_id} is this process itself.").into());
         }
         let can_write_to =
             |pid| matches!(to, Address::Correspondent(_)) || self.can_reach(from, pid, reach);
         let Some(entry) = self.get(pid).filter(|_| can_write_to(pid)) else {
             let reach = format_reach(reach);
             return Err(format!(
-                "There is no process {number} {reach}. list_processes shows who there is."
+                "There is no process {addressed_id} {reach}. list_processes shows who there is."
             )
             .into());
         };
         let ended_error = |exit: &Exit| {
             let word = exit.status.word();
-            format!("Process {number} has ended as {word}: it receives no more messages.").into()
+            format!("Process {addressed_id} has ended as {word}: it receives no more messages.")
+                .into()
         };
         Ok((pid, entry.exit().map(ended_error)))
     }
@@ -251,17 +261,19 @@ impl ProcessTable {
                 Reach::Everyone => true,
                 Reach::Tree => self.root(from) == self.root(to),
                 Reach::Relatives => {
-                    let (mine, other) = (parent(from), parent(to));
-                    mine == Some(to) || other == Some(from) || (mine.is_some() && mine == other)
+                    let (from_parent, to_parent) = (parent(from), parent(to));
+                    from_parent == Some(to)
+                        || to_parent == Some(from)
+                        || (from_parent.is_some() && from_parent == to_parent)
                 }
             }
     }
 
-    /// The living processes that `of` may write to, itself included: relatives and named processes
-    /// first, then the newest of the others up to the limit. Costs the tree, or all processes if
-    /// the reach is everyone.
-    fn reachable_from(&self, of: Pid, reach: Reach) -> ReachableProcesses {
-        let parent = self.get(of).and_then(ProcessEntry::parent);
+    /// The living processes that `pid` may write to, including `pid` itself: relatives and named
+    /// processes first, then the newest of the others up to the limit. Costs the tree, or all
+    /// processes if the reach is everyone.
+    fn reachable_from(&self, pid: Pid, reach: Reach) -> ReachableProcesses {
+        let parent = self.get(pid).and_then(ProcessEntry::parent);
         let children = |pid: Pid| {
             self.living_children(pid)
                 .into_iter()
@@ -269,14 +281,14 @@ impl ProcessTable {
         };
         let siblings = parent.into_iter().flat_map(children);
         let mut listed_first: BTreeSet<Pid> = siblings
-            .chain(children(of))
+            .chain(children(pid))
             .chain(parent)
-            .chain([of])
+            .chain([pid])
             .collect();
         listed_first.extend(self.named_processes());
         let others: Vec<Pid> = match reach {
             Reach::Relatives => Vec::new(),
-            Reach::Tree => self.living_tree(self.root(of)),
+            Reach::Tree => self.living_tree(self.root(pid)),
             Reach::Everyone => self.living().collect(),
         };
         let mut others: Vec<Pid> = others
@@ -284,20 +296,22 @@ impl ProcessTable {
             .filter(|pid| !listed_first.contains(pid))
             .collect();
         others.sort_unstable_by_key(|pid| Reverse(*pid));
-        let listed_others = others
+        let listed_other_count = others
             .len()
             .min(MAX_SHOWN.saturating_sub(listed_first.len()));
-        let unlisted = others.len() - listed_others;
+        let unlisted_count = others.len() - listed_other_count;
         let listed = listed_first
             .into_iter()
-            .chain(others.into_iter().take(listed_others));
+            .chain(others.into_iter().take(listed_other_count));
         ReachableProcesses {
-            listed: listed.filter_map(|pid| self.neighbour(pid)).collect(),
-            unlisted,
+            processes: listed
+                .filter_map(|pid| self.reachable_process(pid))
+                .collect(),
+            unlisted_count,
         }
     }
 
-    fn neighbour(&self, pid: Pid) -> Option<ReachableProcess> {
+    fn reachable_process(&self, pid: Pid) -> Option<ReachableProcess> {
         let entry = self.get(pid)?;
         let program = entry.program().clone();
         let name = entry.name().cloned();

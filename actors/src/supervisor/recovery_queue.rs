@@ -14,31 +14,31 @@ const MAX_CONCURRENT_LOADS: usize = 32;
 /// The processes that wait for a load, and those that are being loaded.
 #[derive(Default)]
 pub(super) struct RecoveryQueue {
-    waiting: std::collections::VecDeque<Pid>,
-    loading: std::collections::BTreeSet<Pid>,
+    queued_pids: std::collections::VecDeque<Pid>,
+    loading_pids: std::collections::BTreeSet<Pid>,
 }
 
 impl Supervisor {
     /// Loads these processes, a few at a time.
     pub(super) fn recover(&mut self, pids: Vec<Pid>) {
-        self.recovery_queue.waiting.extend(pids);
-        self.load_next();
+        self.recovery_queue.queued_pids.extend(pids);
+        self.load_next_processes();
     }
 
-    /// Starts the next load after a journal was read, or could not be read.
+    /// Starts the next loads after a journal was read, or could not be read.
     pub(super) fn on_recovery_load_finished(&mut self, pid: Pid) {
-        if self.recovery_queue.loading.remove(&pid) {
-            self.load_next();
+        if self.recovery_queue.loading_pids.remove(&pid) {
+            self.load_next_processes();
         }
     }
 
-    fn load_next(&mut self) {
-        while self.recovery_queue.loading.len() < MAX_CONCURRENT_LOADS
-            && let Some(pid) = self.recovery_queue.waiting.pop_front()
+    fn load_next_processes(&mut self) {
+        while self.recovery_queue.loading_pids.len() < MAX_CONCURRENT_LOADS
+            && let Some(pid) = self.recovery_queue.queued_pids.pop_front()
         {
             // A message or a parent may have loaded it in the meantime.
             if self.table.run_state(pid) == Some(RunState::Held) {
-                self.recovery_queue.loading.insert(pid);
+                self.recovery_queue.loading_pids.insert(pid);
                 self.wake(pid);
             }
         }

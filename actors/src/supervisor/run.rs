@@ -18,7 +18,7 @@ use crate::event::{Event, View};
 use crate::process::{CopyReply, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal};
 use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 
-/// Faults that are older do not count.
+/// A fault that is older than this does not count towards the limit of restarts.
 const FAULT_WINDOW: Duration = Duration::from_secs(600);
 /// The delay after the first fault. It doubles with each further fault.
 const FIRST_RESTART_DELAY: Duration = Duration::from_millis(50);
@@ -90,10 +90,12 @@ impl Supervisor {
         }
         let context = self.context.clone();
         let myself = self.myself.clone();
-        let read = move |_durable| {
+        let start_load = move |_durable| {
             tokio::task::spawn_blocking(move || {
                 let loaded = match context.store_handle() {
-                    Some(store) => recovery::load(&*store, &context, pid, None, LoadPurpose::Run),
+                    Some(store) => {
+                        recovery::load_process(&*store, &context, pid, None, LoadPurpose::Run)
+                    }
                     None => Err(LoadError::NoStore),
                 };
                 let _ = myself.cast(
@@ -106,9 +108,10 @@ impl Supervisor {
             });
         };
         if is_hibernated {
-            read(Ok(AppendSize::default()))
+            start_load(Ok(AppendSize::default()))
         } else {
-            self.context.append(Vec::new(), Box::new(read))
+            self.context
+                .append_records(Vec::new(), Box::new(start_load))
         }
     }
 
@@ -136,7 +139,7 @@ impl Supervisor {
         let running = self
             .table
             .get(pid)
-            .filter(|entry| entry.run == RunState::Running);
+            .filter(|entry| entry.run_state == RunState::Running);
         if let Some(actor) = running.and_then(|entry| entry.live()?.actor.as_ref()) {
             // An actor that has just ended drops the reply.
             let _ = actor.cast(ProcessMessage::Copy { reply });
@@ -160,9 +163,9 @@ impl Supervisor {
     pub(super) fn start_actor(
         &mut self,
         loaded: Loaded,
-        started: Option<StartedSignal>,
+        started_signal: Option<StartedSignal>,
     ) -> BoxFuture<'_, ()> {
-        Box::pin(self.spawn_actor(loaded, started))
+        Box::pin(self.spawn_actor(loaded, started_signal))
     }
 
     async fn spawn_actor(
@@ -170,16 +173,16 @@ impl Supervisor {
         Loaded {
             pid,
             state,
-            last,
-            tail,
+            last_fact,
+            journal_tail,
         }: Loaded,
-        started: Option<StartedSignal>,
+        started_signal: Option<StartedSignal>,
     ) {
         let root = self.table.root(pid);
         let Some(entry) = self
             .table
             .get_mut(pid)
-            .filter(|entry| entry.run == RunState::Loading)
+            .filter(|entry| entry.run_state == RunState::Loading)
         else {
             return;
         };
@@ -188,7 +191,7 @@ impl Supervisor {
         let program = entry.program().clone();
         let Some(live) = entry.live_mut() else { return };
         let view = live.view.clone();
-        view.send_replace(Some(View::of(&state, last)));
+        view.send_replace(Some(View::of(&state, last_fact)));
         let event = match std::mem::take(&mut live.is_waking) {
             true => Event::Woke { pid },
             false => Event::Started {
@@ -204,10 +207,10 @@ impl Supervisor {
             supervisor,
             state,
             root,
-            last,
-            tail,
+            last_fact,
+            journal_tail,
             view,
-            started,
+            started_signal,
         };
         let spawned =
             ProcessActor::spawn_linked(None, ProcessActor, args, self.myself.get_cell()).await;
@@ -223,7 +226,7 @@ impl Supervisor {
             // The requester has dropped its receiver if it no longer waits.
             let _ = reply.send(self.handle_parts(pid));
         }
-        self.hibernate_due();
+        self.hibernate_due_processes();
     }
 
     /// Unloads a process whose journal cannot be read or written. It can be resumed later. Its
@@ -247,11 +250,11 @@ impl Supervisor {
         if self.table.finish_stopping(pid) {
             return self.load(pid);
         }
-        let limit = self.context.limits.restarts as usize;
+        let max_restarts = self.context.limits.max_restarts as usize;
         let Some(live) = self
             .table
             .get_mut(pid)
-            .filter(|entry| entry.run != RunState::Ended)
+            .filter(|entry| entry.run_state != RunState::Ended)
             .and_then(|entry| entry.live_mut())
         else {
             return;
@@ -262,17 +265,17 @@ impl Supervisor {
         live.faults.push(now);
         let faults = live.faults.len();
         tracing::error!(%pid, reason, faults, "a process faulted");
-        if faults > limit {
+        if faults > max_restarts {
             return self.end_as_faulted(
                 pid,
                 &format!("it faulted {faults} times, the last time with: {reason}"),
             );
         }
-        self.table.set_run(pid, RunState::Loading);
-        let pause = FIRST_RESTART_DELAY * 2_u32.saturating_pow(faults as u32 - 1);
+        self.table.set_run_state(pid, RunState::Loading);
+        let restart_delay = FIRST_RESTART_DELAY * 2_u32.saturating_pow(faults as u32 - 1);
         let myself = self.myself.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(restart_delay).await;
             let _ = myself.cast(RunMessage::Restart { pid }.into());
         });
     }
@@ -281,7 +284,7 @@ impl Supervisor {
     pub(super) fn end_as_faulted(&mut self, pid: Pid, reason: &str) {
         let exit = Exit::new(ExitStatus::Faulted, reason);
         tracing::error!(%pid, reason, "a process ended as faulted");
-        let entries = vec![LogRecord::Ended {
+        let records = vec![LogRecord::Ended {
             pid,
             exit: exit.clone(),
         }];
@@ -290,6 +293,6 @@ impl Supervisor {
             // Even if the record was not written, callers that wait for the process get its end.
             let _ = myself.cast(RunMessage::Ended { pid, exit }.into());
         });
-        self.context.append(entries, acknowledge);
+        self.context.append_records(records, acknowledge);
     }
 }

@@ -23,7 +23,7 @@ use crate::supervisor::HandleReply;
 /// The process table.
 pub(crate) struct ProcessTable {
     next_pid: u64,
-    inbox: usize,
+    inbox_capacity: usize,
     entries: PidMap<ProcessEntry>,
     actors: HashMap<ActorId, Pid>,
     /// Processes whose actors were asked to stop and have not stopped yet, and whether to load the
@@ -41,7 +41,7 @@ pub(crate) struct ProcessTable {
 
 /// The channels that a process handle subscribes to.
 pub(super) struct HandleChannels {
-    pub(super) exit: watch::Receiver<Option<WaitOutcome>>,
+    pub(super) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     pub(super) view: watch::Receiver<Option<View>>,
     pub(super) inbox: Arc<Semaphore>,
 }
@@ -65,11 +65,11 @@ pub(crate) enum ListFilter {
 
 impl ProcessTable {
     /// The table of the processes that a store lists. Costs a pass over the list.
-    pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox: usize) -> Self {
+    pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox_capacity: usize) -> Self {
         let next_pid = last + 1;
         let mut table = Self {
             next_pid,
-            inbox,
+            inbox_capacity,
             entries: PidMap::default(),
             actors: HashMap::new(),
             stopping: BTreeMap::new(),
@@ -80,12 +80,12 @@ impl ProcessTable {
             quiescent: QuiescentQueue::default(),
         };
         for row in rows {
-            let run = if row.exit.is_some() {
+            let run_state = if row.exit.is_some() {
                 RunState::Ended
             } else {
                 RunState::Held
             };
-            table.insert(row, run);
+            table.insert(row, run_state);
         }
         table.mark_orphans();
         table
@@ -96,10 +96,10 @@ impl ProcessTable {
     fn mark_orphans(&mut self) {
         let has_ended = |pid| {
             self.get(pid)
-                .is_some_and(|entry| entry.run == RunState::Ended)
+                .is_some_and(|entry| entry.run_state == RunState::Ended)
         };
         let is_orphan = |entry: &ProcessEntry| {
-            entry.run != RunState::Ended && entry.parent().is_some_and(has_ended)
+            entry.run_state != RunState::Ended && entry.parent().is_some_and(has_ended)
         };
         let orphans: Vec<_> = self
             .entries
@@ -165,13 +165,16 @@ impl ProcessTable {
 
     /// Whether an input or a kill waits for a process that is not running.
     pub(super) fn has_pending_input(&self, pid: Pid) -> bool {
-        let has_waiting =
-            |entry: &ProcessEntry| entry.live().is_some_and(|live| !live.waiting.is_empty());
+        let has_waiting = |entry: &ProcessEntry| {
+            entry
+                .live()
+                .is_some_and(|live| !live.waiting_inputs.is_empty())
+        };
         self.get(pid)
             .is_some_and(|entry| entry.is_kill_pending || has_waiting(entry))
     }
 
-    fn insert(&mut self, mut row: ProcessRow, run: RunState) {
+    fn insert(&mut self, mut row: ProcessRow, run_state: RunState) {
         let pid = row.pid;
         if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
             self.children.insert((parent, call, index), pid);
@@ -185,24 +188,24 @@ impl ProcessTable {
         }
         self.entries
             .insert(pid, ProcessEntry::new(row, RunState::Held));
-        self.set_run(pid, run);
+        self.set_run_state(pid, run_state);
     }
 
     /// Changes the run state of a process. A process that runs or is being loaded gets live state.
-    pub(super) fn set_run(&mut self, pid: Pid, run: RunState) {
-        let inbox = self.inbox;
+    pub(super) fn set_run_state(&mut self, pid: Pid, run_state: RunState) {
+        let inbox_capacity = self.inbox_capacity;
         let Some(entry) = self.entries.get_mut(pid) else {
             return;
         };
-        self.loaded -= usize::from(is_loaded(entry.run));
-        self.loaded += usize::from(is_loaded(run));
-        entry.run = run;
-        if run != RunState::Running {
+        self.loaded -= usize::from(is_loaded(entry.run_state));
+        self.loaded += usize::from(is_loaded(run_state));
+        entry.run_state = run_state;
+        if run_state != RunState::Running {
             self.quiescent.remove(entry);
         }
-        match run {
+        match run_state {
             RunState::Loading | RunState::Running | RunState::Hibernating => {
-                entry.live_or_create(inbox);
+                entry.live_or_create(inbox_capacity);
             }
             RunState::Held | RunState::Hibernated { .. } | RunState::Ended => {
                 if let Some(live) = entry.live_mut() {
@@ -219,7 +222,7 @@ impl ProcessTable {
         if let Some(entry) = self
             .entries
             .get_mut(pid)
-            .filter(|entry| entry.run == RunState::Running)
+            .filter(|entry| entry.run_state == RunState::Running)
         {
             self.quiescent.insert(pid, entry);
         }
@@ -232,7 +235,7 @@ impl ProcessTable {
 
     /// Removes a process whose creation failed.
     pub(super) fn remove(&mut self, row: &ProcessRow) {
-        self.set_run(row.pid, RunState::Ended);
+        self.set_run_state(row.pid, RunState::Ended);
         self.entries.remove(row.pid);
         self.release_name(row);
         if let (Some(parent), Some((call, index))) = (row.parent, child_slot(&row.origin)) {
@@ -245,7 +248,7 @@ impl ProcessTable {
     pub(super) fn remove_ended(&mut self, pid: Pid) {
         if !self
             .get(pid)
-            .is_some_and(|entry| matches!(entry.run, RunState::Ended))
+            .is_some_and(|entry| matches!(entry.run_state, RunState::Ended))
         {
             return;
         }
@@ -289,7 +292,7 @@ impl ProcessTable {
     }
 
     pub(super) fn run_state(&self, pid: Pid) -> Option<RunState> {
-        self.get(pid).map(|entry| entry.run)
+        self.get(pid).map(|entry| entry.run_state)
     }
 
     pub(super) fn row(&self, pid: Pid) -> Option<ProcessRow> {
@@ -327,7 +330,7 @@ impl ProcessTable {
     pub(super) fn living_children(&self, parent: Pid) -> Vec<(Pid, CallId)> {
         let is_living = |pid: Pid| {
             self.run_state(pid)
-                .is_some_and(|run| run != RunState::Ended)
+                .is_some_and(|run_state| run_state != RunState::Ended)
         };
         self.children_of(parent)
             .filter(|(child, _)| is_living(*child))
@@ -361,15 +364,15 @@ impl ProcessTable {
 
     /// Keeps `reply` until the process runs. Returns it if the process already runs or has ended.
     pub(super) fn await_run(&mut self, pid: Pid, reply: HandleReply) -> Option<HandleReply> {
-        let inbox = self.inbox;
+        let inbox_capacity = self.inbox_capacity;
         match self.get_mut(pid) {
             Some(entry)
                 if matches!(
-                    entry.run,
+                    entry.run_state,
                     RunState::Held | RunState::Hibernated { .. } | RunState::Loading
                 ) =>
             {
-                entry.live_or_create(inbox).run_waiters.push(reply);
+                entry.live_or_create(inbox_capacity).run_waiters.push(reply);
                 None
             }
             _ => Some(reply),
@@ -384,21 +387,21 @@ impl ProcessTable {
 
     /// Unloads a process that cannot continue. Callers that wait for its end get `reason`.
     pub(super) fn unload(&mut self, pid: Pid, reason: &str) -> Option<ProcessRow> {
-        let inbox = self.inbox;
+        let inbox_capacity = self.inbox_capacity;
         let entry = self
             .get_mut(pid)
-            .filter(|entry| entry.run != RunState::Ended)?;
-        let live = entry.live_or_create(inbox);
-        live.waiting.clear();
+            .filter(|entry| entry.run_state != RunState::Ended)?;
+        let live = entry.live_or_create(inbox_capacity);
+        live.waiting_inputs.clear();
         live.view.send_replace(None);
-        live.exit.send_replace(Some(Err(reason.into())));
-        self.set_run(pid, RunState::Held);
+        live.wait_outcome.send_replace(Some(Err(reason.into())));
+        self.set_run_state(pid, RunState::Held);
         self.row(pid)
     }
 
     pub(super) fn mark_running(&mut self, pid: Pid, actor: ActorRef<ProcessMessage>) {
         self.actors.insert(actor.get_id(), pid);
-        self.set_run(pid, RunState::Running);
+        self.set_run_state(pid, RunState::Running);
         if let Some(live) = self.live_mut(pid) {
             live.actor = Some(actor);
         }
@@ -408,10 +411,11 @@ impl ProcessTable {
         // A process that has ended in the meantime stays ended.
         if self
             .run_state(pid)
-            .is_some_and(|run| run != RunState::Ended)
+            .is_some_and(|run_state| run_state != RunState::Ended)
         {
-            self.set_run(pid, RunState::Loading);
-            self.live_mut(pid).map(|live| live.exit.send_replace(None));
+            self.set_run_state(pid, RunState::Loading);
+            self.live_mut(pid)
+                .map(|live| live.wait_outcome.send_replace(None));
         }
     }
 
@@ -451,18 +455,18 @@ impl ProcessTable {
     ) -> Option<ProcessRow> {
         let entry = self
             .get_mut(pid)
-            .filter(|entry| entry.run != RunState::Ended)?;
+            .filter(|entry| entry.run_state != RunState::Ended)?;
         let last_view = match final_state {
             FinalState::InJournal => None,
             FinalState::LastView => entry.view(),
         };
         entry.record_exit(exit.clone(), last_view);
         if let Some(live) = entry.live_mut() {
-            live.waiting.clear();
+            live.waiting_inputs.clear();
             live.hibernate_replies.clear();
-            live.exit.send_replace(Some(Ok(exit.clone())));
+            live.wait_outcome.send_replace(Some(Ok(exit.clone())));
         }
-        self.set_run(pid, RunState::Ended);
+        self.set_run_state(pid, RunState::Ended);
         let row = self.row(pid)?;
         self.release_name(&row);
         Some(row)
@@ -471,20 +475,20 @@ impl ProcessTable {
     /// Delivers an input, or keeps it until the process runs. Returns false if the input was
     /// refused.
     pub(super) fn deliver(&mut self, pid: Pid, delivery: Delivery) -> bool {
-        let inbox = self.inbox;
+        let inbox_capacity = self.inbox_capacity;
         let Some(entry) = self.entries.get_mut(pid) else {
             delivery.refuse(KernelError::NotFound(NotFound::Process(pid)));
             return false;
         };
-        if entry.run == RunState::Ended {
+        if entry.run_state == RunState::Ended {
             delivery.refuse(KernelError::Process(ProcessError::Ended(pid)));
             return false;
         }
         entry.is_kill_pending |= matches!(delivery.input, Input::Signal(Signal::Kill));
         entry.is_stop_inherited &= !matches!(delivery.input, Input::Signal(Signal::Continue));
         self.quiescent.remove(entry);
-        let is_running = entry.run == RunState::Running;
-        let live = entry.live_or_create(inbox);
+        let is_running = entry.run_state == RunState::Running;
+        let live = entry.live_or_create(inbox_capacity);
         match live.actor.as_ref().filter(|_| is_running) {
             Some(actor) => {
                 // An actor that has just faulted accepts no message: the input waits for its
@@ -492,35 +496,35 @@ impl ProcessTable {
                 if let Err(MessagingErr::SendErr(ProcessMessage::Input(delivery))) =
                     actor.cast(ProcessMessage::Input(Box::new(delivery)))
                 {
-                    live.waiting.push(*delivery);
+                    live.waiting_inputs.push(*delivery);
                 }
             }
-            None => live.waiting.push(delivery),
+            None => live.waiting_inputs.push(delivery),
         }
         true
     }
 
     pub(super) fn handle_channels(&mut self, pid: Pid) -> Result<HandleChannels, KernelError> {
-        let inbox = self.inbox;
+        let inbox_capacity = self.inbox_capacity;
         let live = self
             .get_mut(pid)
             .ok_or(NotFound::Process(pid))?
-            .live_or_create(inbox);
+            .live_or_create(inbox_capacity);
         Ok(HandleChannels {
-            exit: live.exit.subscribe(),
+            wait_outcome: live.wait_outcome.subscribe(),
             view: live.view.subscribe(),
             inbox: live.inbox.clone(),
         })
     }
 
     /// The selected rows, sorted by pid.
-    pub(super) fn list(&self, which: ListFilter) -> Vec<ListedProcess> {
+    pub(super) fn list(&self, filter: ListFilter) -> Vec<ListedProcess> {
         let listed_process = |(pid, entry): (Pid, &ProcessEntry)| ListedProcess {
             row: entry.row(pid),
             status: entry.status(),
             view: entry.view().map(Box::new),
         };
-        match which {
+        match filter {
             ListFilter::After(pid, max_rows) => self
                 .entries
                 .after(pid)
@@ -549,6 +553,6 @@ pub(super) enum FinalState {
     LastView,
 }
 
-fn is_loaded(run: RunState) -> bool {
-    matches!(run, RunState::Loading | RunState::Running)
+fn is_loaded(run_state: RunState) -> bool {
+    matches!(run_state, RunState::Loading | RunState::Running)
 }

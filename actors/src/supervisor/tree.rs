@@ -21,11 +21,11 @@ pub(crate) enum TreeMessage {
     SignalTree {
         root: Pid,
         signal: Signal,
-        received: DurableReply,
+        durable_reply: DurableReply,
     },
     /// Create a checkpoint of a process, or of a process and its descendants.
     MakeCheckpoint {
-        of: Pid,
+        pid: Pid,
         scope: Scope,
         label: Arc<str>,
         reply: NewCheckpointReply,
@@ -50,14 +50,14 @@ impl Supervisor {
             TreeMessage::SignalTree {
                 root,
                 signal,
-                received,
-            } => self.signal_tree(root, signal, received),
+                durable_reply,
+            } => self.signal_tree(root, signal, durable_reply),
             TreeMessage::MakeCheckpoint {
-                of,
+                pid,
                 scope,
                 label,
                 reply,
-            } => self.make_checkpoint(of, scope, label, reply),
+            } => self.make_checkpoint(pid, scope, label, reply),
             TreeMessage::FindChild {
                 parent,
                 call,
@@ -71,11 +71,11 @@ impl Supervisor {
         }
     }
 
-    /// Signals a process and its descendants, parents first. `received` is answered when the signal
-    /// is durable in all of them, or with the error of the first that failed; a process that ends
-    /// in the meantime counts as signalled. Children that are being created while their tree is
-    /// stopped start stopped.
-    fn signal_tree(&mut self, root: Pid, signal: Signal, received: DurableReply) {
+    /// Signals a process and its descendants, parents first. `durable_reply` is answered when the
+    /// signal is durable in all of them, or with the error of the first process that failed; a
+    /// process that ends in the meantime counts as signalled. Children that are being created while
+    /// their tree is stopped start stopped.
+    fn signal_tree(&mut self, root: Pid, signal: Signal, durable_reply: DurableReply) {
         let deliverable = match self.table.run_state(root) {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(root)))),
             Some(RunState::Ended) => Err(ProcessError::Ended(root).into()),
@@ -83,19 +83,19 @@ impl Supervisor {
         };
         if let Err(error) = deliverable {
             // The requester has dropped its receiver if it no longer waits.
-            return drop(received.send(Err(error)));
+            return drop(durable_reply.send(Err(error)));
         }
         let mut pending = Vec::new();
         for pid in self.table.living_tree(root) {
             if let Signal::Stop | Signal::Continue = signal {
                 self.table.set_stop_inherited(pid, signal == Signal::Stop);
             }
-            let (received, durable) = oneshot::channel();
-            pending.push((pid, durable));
+            let (durable_reply, durable_result) = oneshot::channel();
+            pending.push((pid, durable_result));
             self.deliver(
                 pid,
                 Delivery {
-                    received: Some(received),
+                    durable_reply: Some(durable_reply),
                     ..Delivery::internal(Input::Signal(signal))
                 },
             );
@@ -103,15 +103,15 @@ impl Supervisor {
         let supervisor = self.myself.clone();
         tokio::spawn(async move {
             let mut result = Ok(());
-            for (pid, durable) in pending {
-                let signalled = match durable.await {
+            for (pid, durable_result) in pending {
+                let signal_result = match durable_result.await {
                     Ok(Err(KernelError::Process(ProcessError::Ended(_)))) => Ok(()),
-                    Ok(signalled) => signalled,
+                    Ok(signal_result) => signal_result,
                     Err(_) => check_ended(&supervisor, pid).await,
                 };
-                result = result.and(signalled);
+                result = result.and(signal_result);
             }
-            let _ = received.send(result);
+            let _ = durable_reply.send(result);
         });
     }
 }
@@ -124,7 +124,7 @@ async fn check_ended(
 ) -> Result<(), KernelError> {
     let (reply, process_tree) = oneshot::channel();
     supervisor
-        .cast(LookupMessage::ListTree { of: pid, reply }.into())
+        .cast(LookupMessage::ListTree { pid, reply }.into())
         .map_err(|_| KernelError::Closed)?;
     let is_alive = match process_tree.await.map_err(|_| KernelError::Closed)? {
         Ok(ProcessTree { rows, .. }) => rows.iter().any(|row| row.pid == pid && row.exit.is_none()),

@@ -26,7 +26,7 @@ pub(crate) enum LoadFilesError {
 ///
 /// # Errors
 /// [`LoadFilesError`].
-pub(super) fn load(
+pub(super) fn load_files(
     store: &dyn Store,
     content_cache: &ContentCache,
     root: Pid,
@@ -52,7 +52,7 @@ pub(super) fn single_piece(pieces: &FileParts<Content>) -> Option<Content> {
 ///
 /// # Errors
 /// One of the pieces cannot be read.
-pub(super) fn join(pieces: &FileParts<Content>) -> Result<Content, Unreadable> {
+pub(super) fn join_pieces(pieces: &FileParts<Content>) -> Result<Content, Unreadable> {
     let parts = pieces
         .iter()
         .map(|piece| piece.unlimited_reader().bytes())

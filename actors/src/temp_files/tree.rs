@@ -7,29 +7,29 @@ use dormouse_kernel::temp_files::{FileParts, TempFileDecision, TempFiles, decide
 use dormouse_proto::temp_file::{TempFileError, TempFileRecord, TempFileReply};
 
 use super::pieces::LoadFilesError;
-use super::{Reply, Request};
+use super::{TempFileReplySender, TempFileRequest};
 use crate::checkpoint::CommitError;
 
 /// The files of a tree. At most one batch waits for its commit.
 pub(super) struct TreeFiles {
     /// The durable files; `None` until they have been read.
     files: Option<TempFiles<Content>>,
-    waiting: Vec<Request>,
-    batch: Option<Batch>,
+    waiting_requests: Vec<TempFileRequest>,
+    batch: Option<DecidedBatch>,
     /// Whether the processes of the tree have ended.
     has_ended: bool,
 }
 
-/// Requests that were decided together.
-struct Batch {
+/// Requests that were decided together and become durable in one commit.
+struct DecidedBatch {
     /// The files once the batch is durable.
     files: TempFiles<Content>,
-    answers: Vec<PreparedReply>,
+    replies: Vec<PreparedReply>,
 }
 
 /// A reply that is sent once the batch is durable.
 pub(super) struct PreparedReply {
-    pub(super) reply: Reply,
+    pub(super) reply: TempFileReplySender,
     pub(super) result: Result<TempFileReply<FileParts<Content>>, TempFileError>,
 }
 
@@ -37,14 +37,14 @@ impl TreeFiles {
     pub(super) fn new(files: Option<TempFiles<Content>>) -> Self {
         Self {
             files,
-            waiting: Vec::new(),
+            waiting_requests: Vec::new(),
             batch: None,
             has_ended: false,
         }
     }
 
-    pub(super) fn push(&mut self, request: Request) {
-        self.waiting.push(request);
+    pub(super) fn push(&mut self, request: TempFileRequest) {
+        self.waiting_requests.push(request);
     }
 
     pub(super) fn set_files(&mut self, files: TempFiles<Content>) {
@@ -57,52 +57,52 @@ impl TreeFiles {
 
     /// Whether a request can be decided now.
     pub(super) fn is_ready(&self) -> bool {
-        self.files.is_some() && self.batch.is_none() && !self.waiting.is_empty()
+        self.files.is_some() && self.batch.is_none() && !self.waiting_requests.is_empty()
     }
 
     /// Whether the tree has ended and no request is pending.
     pub(super) fn is_done(&self) -> bool {
-        self.has_ended && self.batch.is_none() && self.waiting.is_empty()
+        self.has_ended && self.batch.is_none() && self.waiting_requests.is_empty()
     }
 
     /// Decides all waiting requests in order, each on the result of those before it. Returns the
     /// changes, to be made durable together.
-    pub(super) fn decide(&mut self) -> Vec<TempFileRecord<Content>> {
+    pub(super) fn decide_waiting(&mut self) -> Vec<TempFileRecord<Content>> {
         let mut files = self.files.clone().unwrap_or_default();
         let mut records = Vec::new();
-        let mut answers = Vec::new();
-        for Request {
+        let mut replies = Vec::new();
+        for TempFileRequest {
             origin,
             op,
             max_bytes,
             reply,
             ..
-        } in std::mem::take(&mut self.waiting)
+        } in std::mem::take(&mut self.waiting_requests)
         {
-            let decided = decide(&files, origin, op, max_bytes);
-            let result = decided.map(|TempFileDecision { record, reply }| {
+            let decision = decide(&files, origin, op, max_bytes);
+            let result = decision.map(|TempFileDecision { record, reply }| {
                 record.iter().for_each(|record| evolve(&mut files, record));
                 records.extend(record);
                 reply
             });
-            answers.push(PreparedReply { reply, result });
+            replies.push(PreparedReply { reply, result });
         }
-        self.batch = Some(Batch { files, answers });
+        self.batch = Some(DecidedBatch { files, replies });
         records
     }
 
     /// The replies of a batch. If the batch is not durable, the files stay as they were and every
     /// request fails.
     pub(super) fn finish_batch(&mut self, result: Result<(), CommitError>) -> Vec<PreparedReply> {
-        let Some(Batch { files, answers }) = self.batch.take() else {
+        let Some(DecidedBatch { files, replies }) = self.batch.take() else {
             return Vec::new();
         };
         match result {
             Ok(()) => {
                 self.files = Some(files);
-                answers
+                replies
             }
-            Err(error) => answers
+            Err(error) => replies
                 .into_iter()
                 .map(|PreparedReply { reply, .. }| not_durable_reply(reply, &error))
                 .collect(),
@@ -112,7 +112,7 @@ impl TreeFiles {
     /// Fails all waiting requests, because the files cannot be read.
     pub(super) fn fail_waiting(self, error: &LoadFilesError) {
         let reason = format!("The temporary files of this process tree cannot be read: {error}");
-        for request in self.waiting {
+        for request in self.waiting_requests {
             let _ = request.reply.send(Err(TempFileError::Unavailable {
                 reason: reason.clone(),
             }));
@@ -120,7 +120,7 @@ impl TreeFiles {
     }
 }
 
-fn not_durable_reply(reply: Reply, error: &CommitError) -> PreparedReply {
+fn not_durable_reply(reply: TempFileReplySender, error: &CommitError) -> PreparedReply {
     let reason = format!("Nothing was changed, since it could not be made durable: {error}");
     PreparedReply {
         reply,

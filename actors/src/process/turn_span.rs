@@ -10,7 +10,8 @@ use crate::spans;
 
 impl RunningProcess {
     /// Ends and begins the span of the turn according to `facts`, which are already part of the
-    /// state. A process that is created or loaded in the middle of a turn begins a span there.
+    /// state. A process that is created or loaded in the middle of a turn begins a span when it
+    /// handles its first input.
     pub(super) fn trace_turn(&mut self, facts: &[Fact]) {
         for fact in facts {
             match fact {
