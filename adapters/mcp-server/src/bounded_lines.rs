@@ -1,5 +1,5 @@
-//! A reader that fails on a line that is too long. The session then ends, so that its client does
-//! not wait for an answer that never comes.
+//! A reader that fails on a line that is too long. The session then ends, so that the client does
+//! not wait for an answer that never arrives.
 
 use std::io;
 use std::pin::Pin;

@@ -115,8 +115,8 @@ impl ServerHandler for Handler {
             .enable_tools()
             .enable_resources()
             .build();
-        let this = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
-        ServerConfig::new(capabilities).with_server_info(this)
+        let server_info = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(capabilities).with_server_info(server_info)
     }
 
     async fn initialize(
@@ -125,8 +125,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         let result = self.negotiate_initialize(&request)?;
-        // The process depends on the version that was agreed on, not on the requested one: later
-        // requests must find the same process.
+        // The process depends on the negotiated version, not on the requested one, so that later
+        // requests find the same process.
         request.protocol_version = result.protocol_version.clone();
         context.peer.set_peer_info(request);
         Ok(result.with_instructions(&*self.view(&context).await?.system))
@@ -279,7 +279,8 @@ fn list_page<T>(
 /// The description of a tool for clients. It has no output schema: the preview that replaces a
 /// large output would not match one.
 fn describe_tool(spec: &ToolSpec, access: Option<Access>) -> Tool {
-    // A schema that is not an object accepts anything: the tool itself checks its arguments.
+    // A schema that is not an object is sent as an empty one, which accepts anything. The tool
+    // itself checks its arguments.
     let schema: JsonObject = serde_json::from_str(&spec.schema).unwrap_or_default();
     let tool = Tool::new(spec.name.to_string(), spec.description.to_string(), schema);
     match access {

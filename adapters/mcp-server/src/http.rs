@@ -182,7 +182,7 @@ async fn accept(listener: &TcpListener) -> Result<TcpStream, ServeError> {
 }
 
 async fn serve_stream(stream: TcpStream, endpoint: Arc<Endpoint>, slot: Arc<Slot>) {
-    // If this fails, small messages are delayed, which is slower but harmless.
+    // If this fails, small messages are sent with a delay, which is harmless.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let (endpoint, slot) = (endpoint.clone(), slot.clone());
@@ -219,7 +219,7 @@ impl Endpoint {
             .handle(Request::from_parts(head, Full::new(body)))
             .await;
         if ends_session && response.status() == StatusCode::ACCEPTED {
-            // The session has ended by now. Some clients accept only this status as its end.
+            // The session has ended. Some clients accept only the status 204 as confirmation.
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
         response.map(|body| guard.attach_to(body))

@@ -9,21 +9,22 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 use tokio::sync::watch;
 
-/// Awaits `calling`, and meanwhile notifies the client of each value of `progress`. A client that
-/// reads slowly gets the latest value only.
+/// Awaits `call`, and meanwhile notifies the client of each value of `progress`. A client that
+/// reads slowly gets only the latest value.
 pub(crate) async fn forward_progress<T>(
-    calling: impl Future<Output = T>,
+    call: impl Future<Output = T>,
     mut progress: watch::Receiver<Option<Progress>>,
     peer: &Peer<RoleServer>,
     token: &ProgressToken,
 ) -> T {
-    let mut calling = pin!(calling);
+    let mut call = pin!(call);
     let mut last = f64::NEG_INFINITY;
     loop {
         tokio::select! {
-            // The answer comes first, so that a tool which reports without end cannot delay it.
+            // The answer is polled first, so that a tool which reports progress without end cannot
+            // delay it.
             biased;
-            answer = &mut calling => {
+            answer = &mut call => {
                 notify_latest(&mut progress, &mut last, peer, token).await;
                 return answer;
             }
@@ -40,7 +41,7 @@ async fn notify_latest(
     token: &ProgressToken,
 ) {
     let latest = progress.borrow_and_update().clone();
-    // The protocol demands that progress grows. Not every tool keeps to that.
+    // The protocol requires that progress increases. Not every tool reports it so.
     let Some(progress) = latest.filter(|progress| progress.done > *last) else {
         return;
     };

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use dormouse_kernel::syscall::{Group, names_of};
 use serde_json::json;
 
-/// The most characters that one call reads, unless a page is longer.
+/// The most characters that one call of `read_fd` returns, unless a page is longer.
 const MAX_READ_CHARS: u32 = 100_000;
 
 /// Whether clients can write contents into files.
@@ -53,14 +53,14 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
     let is_included = |name: &&str| {
         *name != "summarize_fd" && (*name != "fd_to_file" || files == FileExport::Enabled)
     };
-    let own = names_of(Group::Descriptors)
+    let descriptor_tools = names_of(Group::Descriptors)
         .filter(is_included)
         .map(|name| -> &str { name });
     let enabled: Vec<&str> = upstream
         .tools
         .iter()
         .map(String::as_str)
-        .chain(own)
+        .chain(descriptor_tools)
         .collect();
     let mut text = String::from("[model]\nname = \"none\"\nprovider = \"scripted\"\n\n[tools]\n");
     // A string or a list of strings has the same syntax in JSON and in TOML.
@@ -82,7 +82,7 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
         text,
         "max_direct_output_chars = {threshold_chars}\ndefault_page_size = {page_chars}"
     );
-    // A whole page can always be read with one call, however large pages are.
+    // One call can always read a whole page, even if pages are larger than the default limit.
     let _ = writeln!(text, "max_read_chars = {}", MAX_READ_CHARS.max(page_chars));
     text
 }

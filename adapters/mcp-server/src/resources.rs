@@ -1,5 +1,6 @@
-//! Offers descriptors as resources, for clients whose users attach resources by hand: `fd://1` is
-//! the first page of `fd:1`, `fd://1?page=3` its third. One read returns one page.
+//! Offers descriptors as resources, for clients whose users attach resources by hand. `fd://1` is
+//! the first page of the descriptor `fd:1`, and `fd://1?page=3` is its third page. One read returns
+//! one page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -80,8 +81,8 @@ pub(crate) fn page_template() -> ResourceTemplate {
     )
 }
 
-/// Reads one page of at most `page_chars` characters. Binary content is returned whole, if it is
-/// not too large. May read the disk.
+/// Reads one page of at most `page_chars` characters. Binary content is returned as a whole, if it
+/// is not too large. This may read the disk.
 pub(crate) fn read(
     view: &View,
     requested: &str,

@@ -1,8 +1,9 @@
 //! The Dormouse processes that execute the calls of MCP sessions.
 //!
-//! A session has a process of its own, which starts with its first request and is killed with the
-//! session. One shared process serves clients without sessions (over HTTP, the protocol has no
-//! sessions from version 2026-07-28 on). All clients share a persistent process.
+//! A session has a process of its own, which starts with the first request of the session and is
+//! killed when the session ends. Clients without sessions share one process (over HTTP, the
+//! protocol has no sessions from version 2026-07-28 on). If the process is persistent, all clients
+//! share it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,7 @@ const PERSISTENT_NAME: &str = "mcp";
 /// Whether the process of a session outlives the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessLifetime {
-    /// Each session has a process of its own, which ends with it.
+    /// Each session has a process of its own, which ends with the session.
     PerSession,
     /// All sessions share one process, which stays in the store of the kernel. The next server on
     /// that store resumes the process, so descriptors survive. If the program or the tools of its
@@ -35,7 +36,7 @@ pub(crate) struct Processes {
     lifetime: ProcessLifetime,
     shared: OnceCell<Process>,
     /// The processes that belong to one session each.
-    of_sessions: Mutex<BTreeMap<Pid, Process>>,
+    session_processes: Mutex<BTreeMap<Pid, Process>>,
 }
 
 impl Processes {
@@ -45,20 +46,20 @@ impl Processes {
             program,
             lifetime,
             shared: OnceCell::new(),
-            of_sessions: Mutex::default(),
+            session_processes: Mutex::default(),
         }
     }
 
     /// The process that clients without a session share.
     async fn shared(&self) -> Result<Process, KernelError> {
-        let begin = async || match self.lifetime {
-            ProcessLifetime::PerSession => self.begin().await,
+        let start = async || match self.lifetime {
+            ProcessLifetime::PerSession => self.start_process().await,
             ProcessLifetime::Persistent => self.resume_persistent().await,
         };
-        self.shared.get_or_try_init(begin).await.cloned()
+        self.shared.get_or_try_init(start).await.cloned()
     }
 
-    async fn begin(&self) -> Result<Process, KernelError> {
+    async fn start_process(&self) -> Result<Process, KernelError> {
         self.kernel
             .start(self.program.clone())
             .session()
@@ -70,80 +71,82 @@ impl Processes {
     /// system prompt, which never change in the life of a process. Otherwise ends it and starts a
     /// new one.
     async fn resume_persistent(&self) -> Result<Process, KernelError> {
-        let begin = || {
+        let start = || {
             self.kernel
                 .start(self.program.clone())
                 .session()
                 .without_input()
                 .name(PERSISTENT_NAME)
         };
-        let kept = match self.kernel.named(PERSISTENT_NAME).await {
-            Err(KernelError::NotFound(NotFound::Name(_))) => return begin().await,
-            kept => kept?.pid(),
+        let existing = match self.kernel.named(PERSISTENT_NAME).await {
+            Err(KernelError::NotFound(NotFound::Name(_))) => return start().await,
+            existing => existing?.pid(),
         };
-        self.refuse_imported(kept).await?;
-        let kept = self.kernel.resume(kept).await?;
-        let probe = self.begin().await?;
+        self.refuse_imported(existing).await?;
+        let existing = self.kernel.resume(existing).await?;
+        let probe = self.start_process().await?;
         let new_view = current_view(&probe).await?;
-        let kept_view = current_view(&kept).await?;
-        end(&probe).await;
-        let is_same = new_view.tools.specs() == kept_view.tools.specs()
-            && new_view.system == kept_view.system
-            && new_view.program.bundle().to_bytes() == kept_view.program.bundle().to_bytes();
-        if is_same {
-            return Ok(kept);
+        let existing_view = current_view(&existing).await?;
+        end_process(&probe).await;
+        let is_unchanged = new_view.tools.specs() == existing_view.tools.specs()
+            && new_view.system == existing_view.system
+            && new_view.program.bundle().to_bytes() == existing_view.program.bundle().to_bytes();
+        if is_unchanged {
+            return Ok(existing);
         }
         tracing::warn!(
             "the program or its tools have changed since the process was kept: a new process starts"
         );
-        end(&kept).await;
-        begin().await
+        end_process(&existing).await;
+        start().await
     }
 
     /// Refuses a persistent process that was imported. An import can bring a process of any name,
     /// which would run with permissions that the user gave to this server's own program.
-    async fn refuse_imported(&self, kept: Pid) -> Result<(), KernelError> {
+    async fn refuse_imported(&self, existing: Pid) -> Result<(), KernelError> {
         let mut processes = self.kernel.processes().await?.into_iter();
         let row = processes
-            .find(|info| info.row.pid == kept)
+            .find(|info| info.row.pid == existing)
             .map(|info| info.row);
         match row.and_then(|row| row.restored?.import) {
             None => Ok(()),
             Some(_) => Err(KernelError::Start(StartError::UnmetRequirement(format!(
                 "the store has a process of the name '{PERSISTENT_NAME}' that was imported from another \
-                 store, process {kept}. It is not resumed: serve from another store"
+                 store, process {existing}. It is not resumed: serve from another store"
             )))),
         }
     }
 
-    fn of_sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<Pid, Process>> {
-        self.of_sessions
+    fn session_processes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Pid, Process>> {
+        self.session_processes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends all processes except a persistent one.
     pub(crate) async fn end_all(&self) {
         // A process that is ending is still in the map, so this waits for its end too.
-        let of_sessions: Vec<_> = self.of_sessions().values().cloned().collect();
-        for process in &of_sessions {
-            end(process).await;
+        let session_processes: Vec<_> = self.session_processes().values().cloned().collect();
+        for process in &session_processes {
+            end_process(process).await;
         }
         if let Some(process) = self
             .shared
             .get()
             .filter(|_| self.lifetime == ProcessLifetime::PerSession)
         {
-            end(process).await;
+            end_process(process).await;
         }
     }
 }
 
-/// The state of a process, which is woken if it hibernates.
+/// The state of a process. A process that hibernates is woken.
 pub(crate) async fn current_view(process: &Process) -> Result<View, KernelError> {
     process.wait_for(|_| true).await
 }
 
-async fn end(process: &Process) {
+/// Kills a process and waits for its end.
+async fn end_process(process: &Process) {
     // A process that has ended already cannot be killed or waited for; these errors are ignored.
     let _ = process.kill().await;
     let _ = process.wait().await;
@@ -155,7 +158,7 @@ pub(crate) struct SessionProcess {
     processes: Arc<Processes>,
     /// Bounds the number of processes that belong to one session each.
     permits: Arc<Semaphore>,
-    own: OnceCell<(Process, OwnedSemaphorePermit)>,
+    own_process: OnceCell<(Process, OwnedSemaphorePermit)>,
 }
 
 /// Why a session has no process.
@@ -175,7 +178,7 @@ impl SessionProcess {
         Self {
             processes,
             permits,
-            own: OnceCell::new(),
+            own_process: OnceCell::new(),
         }
     }
 
@@ -184,19 +187,19 @@ impl SessionProcess {
         if self.processes.lifetime == ProcessLifetime::Persistent {
             return Ok(self.shared().await?);
         }
-        let begin = async || {
+        let start = async || {
             let permit = self
                 .permits
                 .clone()
                 .try_acquire_owned()
                 .map_err(|_| NoProcess::Full)?;
-            let process = self.processes.begin().await?;
+            let process = self.processes.start_process().await?;
             self.processes
-                .of_sessions()
+                .session_processes()
                 .insert(process.pid(), process.clone());
             Ok::<_, NoProcess>((process, permit))
         };
-        let (process, _) = self.own.get_or_try_init(begin).await?;
+        let (process, _) = self.own_process.get_or_try_init(start).await?;
         Ok(process.clone())
     }
 
@@ -219,15 +222,16 @@ impl SessionProcess {
 impl Drop for SessionProcess {
     /// Ends the process of the session, even if a call is running.
     fn drop(&mut self) {
-        let (Some((process, permit)), Ok(runtime)) =
-            (self.own.take(), tokio::runtime::Handle::try_current())
-        else {
+        let (Some((process, permit)), Ok(runtime)) = (
+            self.own_process.take(),
+            tokio::runtime::Handle::try_current(),
+        ) else {
             return;
         };
         let processes = self.processes.clone();
         runtime.spawn(async move {
-            end(&process).await;
-            processes.of_sessions().remove(&process.pid());
+            end_process(&process).await;
+            processes.session_processes().remove(&process.pid());
             drop(permit);
         });
     }

@@ -33,7 +33,7 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 ///
 /// A connection starts when it is first needed and ends with the kernel. If a server has ended, or
 /// does not answer any more, the next call starts it again after a pause that grows. A call is made
-/// once: a call that was in flight when its server ended is answered with "effect unknown".
+/// once: a call that was in flight when its server ended fails with "effect unknown".
 ///
 /// ```
 /// # async fn run() -> Result<(), dormouse_actors::KernelError> {
@@ -60,9 +60,9 @@ impl Default for McpClient {
 }
 
 impl McpClient {
-    /// Sets the longest message that a server may send, in bytes; the default is 64 MiB. The
-    /// request that a longer message answers fails. Over HTTP, an answer that is not a stream is
-    /// bounded by 16 MiB in any case.
+    /// Sets the longest message that a server may send, in bytes; the default is 64 MiB. If the
+    /// response to a request is longer, the request fails. Over HTTP, an answer that is not a
+    /// stream is bounded by 16 MiB in any case.
     #[must_use]
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.max_message_bytes = bytes.max(1 << 10);

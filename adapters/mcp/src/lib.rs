@@ -1,10 +1,11 @@
-//! The client of the Model Context Protocol (MCP): tools of servers that programs name.
+//! The client of the Model Context Protocol (MCP), by which processes call tools of the servers
+//! that their programs name.
 //!
 //! [`client`] implements the port [`dormouse_actors::ports::ToolServers`]. No type of the protocol
 //! library is part of a public signature.
 //!
-//! A server counts as hostile. Every wait has a limit, everything that is read is bounded, and the
-//! texts of a server are texts for a model, never a reason to trust the server more. No value of a
+//! Servers are not trusted. Every wait has a limit, everything that is read is bounded, and no text
+//! of a server gives the server further permissions. No value of a
 //! declaration (an environment variable, a header) appears in an error, an event or a log.
 
 pub mod client;

@@ -8,13 +8,13 @@ use dormouse_proto::model::{ModelError, Reply, Request};
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, Delivery, Purpose, Service, Turn, Version};
+use crate::wire::{Caching, Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "anthropic";
 
-/// A model behind the Messages API: the key in `ANTHROPIC_API_KEY`, another server in
-/// `ANTHROPIC_BASE_URL`, without `/v1`.
+/// A model behind the Messages API. The environment variable `ANTHROPIC_API_KEY` holds the key, and
+/// `ANTHROPIC_BASE_URL` may name another server, without `/v1`.
 ///
 /// ```no_run
 /// use dormouse_models::Anthropic;
@@ -51,34 +51,34 @@ impl Codec for Messages {
         }))
     }
 
-    fn head(
+    fn encode_head(
         &self,
         request: &Request,
         purpose: Purpose,
         caching: Caching,
     ) -> Result<String, ModelError> {
-        encode::head(request, purpose, caching)
+        encode::encode_head(request, purpose, caching)
     }
 
-    fn turn(&self, turn: Turn<'_>) -> Result<String, ModelError> {
-        encode::turn(turn)
+    fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError> {
+        encode::encode_message(context)
     }
 
-    fn tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Ok(encode::tail(request, purpose))
+    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+        Ok(encode::encode_tail(request, purpose))
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
-        decode::message(json)
+        decode::decode_message(json)
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {
         #[derive(Deserialize)]
-        struct Counted {
+        struct CountResponse {
             input_tokens: u64,
         }
         serde_json::from_str(json)
-            .map(|Counted { input_tokens }| input_tokens)
+            .map(|CountResponse { input_tokens }| input_tokens)
             .ok()
     }
 }

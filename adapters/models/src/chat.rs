@@ -1,8 +1,8 @@
 //! OpenAI's Chat Completions API, and the many compatible servers.
 //!
-//! This format has messages, not blocks. The original message of a reply is kept as the raw form of
-//! the first block that is decoded from it, and is sent back unchanged. The other blocks have no
-//! raw form.
+//! In this format a reply is one message, without blocks. The first block that is decoded from a
+//! reply keeps the original message as its raw form, which is sent back unchanged. The other blocks
+//! have no raw form.
 
 mod decode;
 mod encode;
@@ -12,13 +12,14 @@ mod stream;
 use dormouse_proto::model::{ModelError, Reply, Request};
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, Purpose, Service, Turn, Version};
+use crate::wire::{Caching, Client, Codec, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-chat";
 
-/// A model behind chat completions: the key in `OPENAI_API_KEY`, another server in
-/// `OPENAI_BASE_URL`. An address with a path is taken as it is, one without gets `/v1`.
+/// A model behind the Chat Completions API. The environment variable `OPENAI_API_KEY` holds the
+/// key, and `OPENAI_BASE_URL` may name another server. An address without a path gets `/v1`, an
+/// address with a path is unchanged.
 ///
 /// ```no_run
 /// use dormouse_models::OpenAiChat;
@@ -34,7 +35,7 @@ pub struct Completions {
     dialect: Dialect,
 }
 
-/// The name of the field that limits a reply.
+/// The dialect of a server: the name of the field that limits a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Dialect {
     /// `max_completion_tokens`: OpenAI, whose newer models refuse the older name.
@@ -46,11 +47,11 @@ enum Dialect {
 
 impl Codec for Completions {
     const FORMAT: &'static str = FORMAT;
-    const COST_FOLLOWS: bool = true;
+    const USAGE_FOLLOWS: bool = true;
     const SERVICE: Service = Service {
         name: "OpenAiChat",
         base_url: "https://api.openai.com",
-        version: Version::WhereBare("/v1"),
+        version: Version::IfNoPath("/v1"),
         key_header: "authorization",
         key_scheme: "Bearer ",
         headers: &[],
@@ -59,10 +60,10 @@ impl Codec for Completions {
     };
     type Decoder = StreamDecoder;
 
-    fn at(self, host: &str) -> Self {
-        let is_theirs = host == "api.openai.com" || host.ends_with(".api.openai.com");
+    fn for_host(self, host: &str) -> Self {
+        let is_openai = host == "api.openai.com" || host.ends_with(".api.openai.com");
         Self {
-            dialect: if is_theirs {
+            dialect: if is_openai {
                 Dialect::OpenAi
             } else {
                 Dialect::Compatible
@@ -77,25 +78,25 @@ impl Codec for Completions {
         })
     }
 
-    fn head(
+    fn encode_head(
         &self,
         request: &Request,
         purpose: Purpose,
         _caching: Caching,
     ) -> Result<String, ModelError> {
-        encode::head(request, purpose)
+        encode::encode_head(request, purpose)
     }
 
-    fn turn(&self, turn: Turn<'_>) -> Result<String, ModelError> {
-        encode::turn(turn)
+    fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError> {
+        encode::encode_message(context)
     }
 
-    fn tail(&self, request: &Request, _purpose: Purpose) -> Result<String, ModelError> {
-        Ok(encode::tail(request, self.dialect))
+    fn encode_tail(&self, request: &Request, _purpose: Purpose) -> Result<String, ModelError> {
+        Ok(encode::encode_tail(request, self.dialect))
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
-        decode::completion(json)
+        decode::decode_completion(json)
     }
 
     fn decode_count(&self, _json: &str) -> Option<u64> {

@@ -12,13 +12,13 @@ use dormouse_proto::model::{ModelError, Reply, Request};
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, Delivery, Purpose, Service, Turn, Version};
+use crate::wire::{Caching, Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "gemini";
 
-/// A model behind the Gemini API: the key in `GEMINI_API_KEY` or `GOOGLE_API_KEY`, another server
-/// in `GEMINI_BASE_URL`, without `/v1beta`.
+/// A model behind the Gemini API. The environment variable `GEMINI_API_KEY` or `GOOGLE_API_KEY`
+/// holds the key, and `GEMINI_BASE_URL` may name another server, without `/v1beta`.
 ///
 /// ```no_run
 /// use dormouse_models::Gemini;
@@ -58,35 +58,35 @@ impl Codec for GenerateContent {
         )))
     }
 
-    fn head(
+    fn encode_head(
         &self,
         request: &Request,
         purpose: Purpose,
         _caching: Caching,
     ) -> Result<String, ModelError> {
-        encode::head(request, purpose)
+        encode::encode_head(request, purpose)
     }
 
-    fn turn(&self, turn: Turn<'_>) -> Result<String, ModelError> {
-        encode::turn(turn)
+    fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError> {
+        encode::encode_message(context)
     }
 
-    fn tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        encode::tail(request, purpose)
+    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+        encode::encode_tail(request, purpose)
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
-        decode::whole(json)
+        decode::decode_reply(json)
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Counted {
+        struct CountResponse {
             total_tokens: u64,
         }
         serde_json::from_str(json)
-            .map(|Counted { total_tokens }| total_tokens)
+            .map(|CountResponse { total_tokens }| total_tokens)
             .ok()
     }
 }

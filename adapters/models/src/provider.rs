@@ -1,4 +1,4 @@
-//! The providers that programs select with `provider`, one for each wire format.
+//! The providers that programs select with the key `provider`, one for each wire format.
 //!
 //! A program may name a server, and a variable that holds a key; the host checks that the user
 //! permits both. The key that the environment holds for a provider is sent only to the provider's
@@ -14,23 +14,24 @@ use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::program::CacheTtl;
 use dormouse_proto::server::ServerValue;
 
-use crate::wire::{Builder, Caching, Client, Codec, server};
+use crate::wire::{Builder, Caching, Client, Codec, host_and_port};
 
-/// The provider for a wire format. It has one client for each server, key and caching mode. A
-/// client is created when it is first needed, so a kernel that never uses the provider needs no
-/// key.
+/// The provider for a wire format. It has one client for each combination of server, key, headers,
+/// timeout and caching. A client is created when it is first needed, so a kernel that never uses
+/// the provider needs no key.
 pub struct ServerProvider<C> {
     clients: Mutex<HashMap<ClientKey, Client<C>>>,
 }
 
-/// The most clients that are kept. Further clients are created for each call.
+/// The most clients that are kept. For a further combination, each call creates a client.
 const MAX_CLIENTS: usize = 64;
 
-/// Identifies a client. It holds an API key, so it has no debug output.
+/// Identifies a client. It contains an API key, so it has no debug output.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     server: Server,
-    /// None: the key of the environment, or no key for a server that the program names.
+    /// The key that the program names. None stands for the provider's key in the environment, or
+    /// for no key if the program names the server.
     key: Option<String>,
     headers: Vec<Header>,
     idle_timeout: Option<Duration>,
@@ -57,7 +58,7 @@ impl<C: Codec> ServerProvider<C> {
         let server = match &model.base_url {
             None => Server::Default,
             Some(url) => {
-                let (machine, port) = server(url)?;
+                let (machine, port) = host_and_port(url)?;
                 host.connect(&machine, port).map_err(unavailable)?;
                 Server::Named(url.clone())
             }
@@ -65,7 +66,7 @@ impl<C: Codec> ServerProvider<C> {
         let key = model
             .api_key_env
             .as_deref()
-            .map(|name| variable(host, name))
+            .map(|name| read_api_key(host, name))
             .transpose()?;
         let caching = match model.cache_ttl {
             Some(CacheTtl::FiveMinutes) => Caching::Automatic,
@@ -86,7 +87,7 @@ impl<C: Codec> ServerProvider<C> {
         })
     }
 
-    fn build(client_key: &ClientKey) -> Result<Client<C>, ModelError> {
+    fn build_client(client_key: &ClientKey) -> Result<Client<C>, ModelError> {
         let builder = match &client_key.server {
             Server::Default => Builder::from_env(),
             Server::Named(url) => Builder::default().base_url(url).without_api_key(),
@@ -110,7 +111,7 @@ impl<C: Codec> ServerProvider<C> {
         builder.caching(client_key.caching).build()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, Client<C>>> {
+    fn lock_clients(&self) -> MutexGuard<'_, HashMap<ClientKey, Client<C>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,11 +119,11 @@ impl<C: Codec> ServerProvider<C> {
 impl<C: Codec> Provider for ServerProvider<C> {
     fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
         let client_key = Self::client_key(request.model, request.host)?;
-        if let Some(client) = self.lock().get(&client_key) {
+        if let Some(client) = self.lock_clients().get(&client_key) {
             return Ok(Arc::new(client.clone()));
         }
-        let client = Self::build(&client_key)?;
-        let mut clients = self.lock();
+        let client = Self::build_client(&client_key)?;
+        let mut clients = self.lock_clients();
         if clients.len() >= MAX_CLIENTS {
             return Ok(Arc::new(client));
         }
@@ -146,7 +147,8 @@ impl<C> std::fmt::Debug for ServerProvider<C> {
     }
 }
 
-fn variable(host: &Arc<dyn Host>, name: &str) -> Result<String, ModelError> {
+/// Reads the API key from the variable `name` of the host.
+fn read_api_key(host: &Arc<dyn Host>, name: &str) -> Result<String, ModelError> {
     let value = host.variable(name).map_err(unavailable)?;
     let value = value.filter(|value| !value.trim().is_empty());
     value.ok_or_else(|| {
@@ -156,12 +158,13 @@ fn variable(host: &Arc<dyn Host>, name: &str) -> Result<String, ModelError> {
     })
 }
 
+/// Fills the variables of the host into the value of a header.
 fn fill_header(
     host: &Arc<dyn Host>,
     name: &str,
-    written: &ServerValue,
+    template: &ServerValue,
 ) -> Result<Header, ModelError> {
-    let value = written
+    let value = template
         .filled(|variable| host.variable(variable))
         .map_err(|why| {
             let message = format!("the header {name} of the model cannot be filled in: {why}");
@@ -170,7 +173,7 @@ fn fill_header(
     Ok(Header {
         name: name.to_owned(),
         value,
-        is_secret: written.literal().is_none(),
+        is_secret: template.literal().is_none(),
     })
 }
 
@@ -293,7 +296,7 @@ mod tests {
             client_key.key.is_none()
                 && client_key.server == Server::Named("https://models.example/api".to_owned())
         );
-        let client = ServerProvider::<Completions>::build(&client_key).unwrap();
+        let client = ServerProvider::<Completions>::build_client(&client_key).unwrap();
         assert!(!client.has_key());
     }
 
@@ -310,7 +313,7 @@ mod tests {
                     host: &host,
                 })
                 .unwrap();
-            provider.lock().len()
+            provider.lock_clients().len()
         };
         let local = "base_url = \"http://localhost:1/v1\"";
         assert_eq!([model(local), model(local)], [1, 1]);

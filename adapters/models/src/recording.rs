@@ -1,8 +1,9 @@
 //! Recordings of real runs: [`Recorder`] writes the requests and replies of models to a file,
 //! [`Replayer`] serves them again, offline.
 //!
-//! A recording is a text of lines, each a JSON object. The first says what the file is:
-//! `{"dormouse_recording":1}`. Then come parts, numbered from 0, and calls that name them:
+//! A recording is a text file in which each line is a JSON object. The first line identifies the
+//! format and its version: `{"dormouse_recording":1}`. The other lines are parts, numbered from 0,
+//! and calls, which refer to parts by their numbers:
 //!
 //! ```text
 //! {"part":"You are an auditor."}
@@ -57,12 +58,12 @@ struct Line {
     call: Option<Call>,
 }
 
-/// A call, by the parts of its request.
+/// A call: the numbers of the parts of its request, and the outcome.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Call {
     request: Vec<usize>,
     #[serde(flatten)]
-    end: End,
+    outcome: End,
 }
 
 /// How a call ended.
@@ -82,8 +83,8 @@ struct Failure {
 }
 
 impl From<&Result<Reply, ModelError>> for End {
-    fn from(end: &Result<Reply, ModelError>) -> Self {
-        match end {
+    fn from(outcome: &Result<Reply, ModelError>) -> Self {
+        match outcome {
             Ok(reply) => Self::Reply(reply.clone()),
             Err(ModelError {
                 kind,
@@ -99,15 +100,15 @@ impl From<&Result<Reply, ModelError>> for End {
 }
 
 impl From<End> for Result<Reply, ModelError> {
-    fn from(end: End) -> Self {
-        match end {
+    fn from(outcome: End) -> Self {
+        match outcome {
             End::Reply(reply) => Ok(reply),
             End::Error(Failure {
                 kind,
                 message,
                 retry_after_ms,
             }) => {
-                // An unknown kind was written by a later version, and cannot be handled here.
+                // A later version wrote an unknown kind.
                 let kind = ModelErrorKind::ALL
                     .into_iter()
                     .find(|known| known.word() == kind);
@@ -146,21 +147,24 @@ fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, s
         .iter()
         .map(|(fd, bytes)| (fd.to_string(), blake3::hash(bytes).to_string()))
         .collect();
-    let front = [
+    let leading_parts = [
         json(&Endpoints { model, program }, redact)?,
         json(system, redact)?,
         json(tools, redact)?,
         json(parameters, redact)?,
         json(&media, redact)?,
     ];
-    front
+    leading_parts
         .into_iter()
         .map(Ok)
         .chain(messages.iter().map(|message| json(message, redact)))
         .collect()
 }
 
-/// Fails where a mask gives two keys of an object the same name.
+/// A value as JSON, with secrets masked.
+///
+/// # Errors
+/// Masking gives two keys of an object the same name.
 fn json(value: &impl Serialize, redact: Option<&Redaction>) -> Result<String, serde_json::Error> {
     match redact {
         Some(redact) => serde_json::to_string(&Masked::new(value, &|text: &str| {

@@ -12,13 +12,14 @@ use dormouse_proto::model::{ModelError, Reply, Request};
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, Purpose, Service, Turn, Version};
+use crate::wire::{Caching, Client, Codec, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-responses";
 
-/// A model behind the Responses API: the key in `OPENAI_API_KEY`, another server in
-/// `OPENAI_BASE_URL`. An address with a path is taken as it is, one without gets `/v1`.
+/// A model behind the Responses API. The environment variable `OPENAI_API_KEY` holds the key, and
+/// `OPENAI_BASE_URL` may name another server. An address without a path gets `/v1`, an address with
+/// a path is unchanged.
 ///
 /// ```no_run
 /// use dormouse_models::OpenAi;
@@ -37,7 +38,7 @@ impl Codec for Responses {
     const SERVICE: Service = Service {
         name: "OpenAi",
         base_url: "https://api.openai.com",
-        version: Version::WhereBare("/v1"),
+        version: Version::IfNoPath("/v1"),
         key_header: "authorization",
         key_scheme: "Bearer ",
         headers: &[],
@@ -53,34 +54,34 @@ impl Codec for Responses {
         }))
     }
 
-    fn head(
+    fn encode_head(
         &self,
         request: &Request,
         purpose: Purpose,
         _caching: Caching,
     ) -> Result<String, ModelError> {
-        encode::head(request, purpose)
+        encode::encode_head(request, purpose)
     }
 
-    fn turn(&self, turn: Turn<'_>) -> Result<String, ModelError> {
-        encode::turn(turn)
+    fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError> {
+        encode::encode_message(context)
     }
 
-    fn tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Ok(encode::tail(request, purpose))
+    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+        Ok(encode::encode_tail(request, purpose))
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
-        decode::response(json)
+        decode::decode_reply(json)
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {
         #[derive(Deserialize)]
-        struct Counted {
+        struct CountResponse {
             input_tokens: u64,
         }
         serde_json::from_str(json)
-            .map(|Counted { input_tokens }| input_tokens)
+            .map(|CountResponse { input_tokens }| input_tokens)
             .ok()
     }
 }

@@ -1,12 +1,12 @@
 //! A model that follows a script, offline and deterministically.
 //!
-//! A script is a TOML file of turns. The first turn whose conditions hold answers. Its text and its
-//! calls are templates ([minijinja](https://docs.rs/minijinja)) over variables that patterns
-//! capture from the conversation.
+//! A script is a TOML file of turns. The first turn whose conditions hold gives the reply. Its text
+//! and its calls are templates ([minijinja](https://docs.rs/minijinja)) over variables that
+//! patterns capture from the conversation.
 //!
-//! A reply depends on the request alone: the model keeps no state between calls, reads no clock and
-//! uses no random numbers. So a restored process, a fork and a repeated call get the same reply as
-//! before.
+//! A reply depends only on the request: the model keeps no state between calls, reads no clock and
+//! uses no random numbers. A restored process, a fork and a repeated call therefore get the same
+//! reply as before.
 //!
 //! ```toml
 //! [[capture]]               # a variable: what a pattern finds
@@ -61,8 +61,8 @@ use self::history::History;
 pub use self::provider::ScriptedProvider;
 use self::script::{Script, ScriptedReply, Turn};
 
-/// The number of pieces in which a text is streamed.
-const PIECES: usize = 4;
+/// The number of deltas in which a text is streamed.
+const STREAM_CHUNKS: usize = 4;
 /// The maximum number of characters of the last message that an error shows.
 const SHOWN_CHARS: usize = 200;
 
@@ -83,7 +83,8 @@ impl Scripted {
     /// Reads a script from a file.
     ///
     /// # Errors
-    /// [`ScriptError`] if the file cannot be read, or with the line of the mistake in it.
+    /// [`ScriptError`] if the file cannot be read, or if the script is not valid: the error then
+    /// has the line of the mistake.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ScriptError> {
         let path = path.as_ref();
         let read = |source| ScriptError::Read {
@@ -111,18 +112,21 @@ impl Scripted {
         Self { script: None }
     }
 
-    fn choose(&self, request: &Request) -> Result<(&Turn, ScriptedReply), ModelError> {
+    fn choose_turn(&self, request: &Request) -> Result<(&Turn, ScriptedReply), ModelError> {
         let script = self
             .script
             .as_ref()
-            .ok_or_else(|| unavailable(no_script(request)))?;
+            .ok_or_else(|| unavailable(missing_script_message(request)))?;
         let history = History::of(request);
         let last = history.last();
         let variables = script.variables(&history, &last);
-        let broken = |error| unavailable(format!("script '{}', {error}", script.name));
-        match script.turn(&history, &last, &variables).map_err(broken)? {
-            Some(turn) => Ok((turn, turn.render(&variables).map_err(broken)?)),
-            None => Err(unavailable(no_turn(script, request, &last))),
+        let script_failure = |error| unavailable(format!("script '{}', {error}", script.name));
+        match script
+            .turn(&history, &last, &variables)
+            .map_err(script_failure)?
+        {
+            Some(turn) => Ok((turn, turn.render(&variables).map_err(script_failure)?)),
+            None => Err(unavailable(no_turn_message(script, request, &last))),
         }
     }
 }
@@ -142,7 +146,7 @@ impl Model for Scripted {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            let (turn, scripted) = self.choose(&request)?;
+            let (turn, scripted) = self.choose_turn(&request)?;
             if !turn.delay.is_zero() {
                 tokio::time::sleep(turn.delay).await;
             }
@@ -152,40 +156,40 @@ impl Model for Scripted {
                     format!("the script's {} fails", turn.name),
                 ));
             }
-            stream(&scripted, deltas);
-            Ok(reply(&request, scripted))
+            report_deltas(&scripted, deltas);
+            Ok(build_reply(&request, scripted))
         }
         .boxed()
     }
 }
 
-fn stream(scripted: &ScriptedReply, deltas: &(dyn Fn(Delta) + Send + Sync)) {
+fn report_deltas(scripted: &ScriptedReply, deltas: &(dyn Fn(Delta) + Send + Sync)) {
     let chars: Vec<char> = scripted.text.chars().collect();
-    for piece in chars.chunks(chars.len().div_ceil(PIECES).max(1)) {
-        deltas(Delta::Text(piece.iter().collect()));
+    for chunk in chars.chunks(chars.len().div_ceil(STREAM_CHUNKS).max(1)) {
+        deltas(Delta::Text(chunk.iter().collect()));
     }
     for (tool, _) in &scripted.calls {
         deltas(Delta::ToolUse(tool.clone()));
     }
 }
 
-fn reply(request: &Request, scripted: ScriptedReply) -> Reply {
+fn build_reply(request: &Request, scripted: ScriptedReply) -> Reply {
     let turn = request
         .messages
         .iter()
         .filter(|m| m.role == dormouse_proto::message::Role::Assistant)
         .count();
-    let finished = if scripted.calls.is_empty() {
+    let default_stop = if scripted.calls.is_empty() {
         StopReason::EndTurn
     } else {
         StopReason::ToolUse
     };
-    let stop = scripted.stop.unwrap_or(finished);
+    let stop = scripted.stop.unwrap_or(default_stop);
     let text = Some(scripted.text)
         .filter(|text| !text.is_empty())
         .map(Block::text);
-    // The number of the reply makes the name unique in its conversation, in a fork as well as in
-    // its parent.
+    // The number of the reply makes each id unique in its conversation, in a fork as well as in its
+    // parent.
     let uses = scripted
         .calls
         .into_iter()
@@ -213,7 +217,7 @@ fn unavailable(message: String) -> ModelError {
     ModelError::new(ModelErrorKind::Unavailable, message)
 }
 
-fn no_script(request: &Request) -> String {
+fn missing_script_message(request: &Request) -> String {
     format!(
         "the program '{}' runs on a scripted model, but no script is named: give the model a \
          script, a TOML file with [[turn]] entries, or choose another provider",
@@ -221,7 +225,7 @@ fn no_script(request: &Request) -> String {
     )
 }
 
-fn no_turn(script: &Script, request: &Request, last: &str) -> String {
+fn no_turn_message(script: &Script, request: &Request, last: &str) -> String {
     let shown: String = last.chars().take(SHOWN_CHARS).collect();
     let more = if shown.len() < last.len() { "…" } else { "" };
     let turns: String = script

@@ -1,4 +1,4 @@
-//! Requests, and replies that come in events, for the tests of this crate.
+//! Requests, and replies as events, for the tests of this crate.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ pub(crate) fn media(fd: u32, answers: Option<&str>) -> Block {
     }
 }
 
-/// A conversation that grows: what is sent of each of its beginnings that end with the user.
+/// The request bodies of a growing conversation: one after each message of the user.
 pub(crate) fn bodies_of_a_growing_conversation<C: Codec>(
     codec: &C,
     reply: Vec<Block>,
@@ -133,7 +133,7 @@ pub(crate) fn bodies_of_a_growing_conversation<C: Codec>(
         .into()
 }
 
-/// What comes of these events: the reply, and what was told meanwhile.
+/// The reply that these events decode to, and the deltas that were reported.
 pub(crate) fn decoded<D: Decoder>(events: &[&str]) -> (Result<Reply, ModelError>, Vec<Delta>) {
     let deltas = RefCell::new(Vec::new());
     let mut decoder = D::default();
@@ -143,7 +143,7 @@ pub(crate) fn decoded<D: Decoder>(events: &[&str]) -> (Result<Reply, ModelError>
     (fed.and_then(|()| decoder.finish()), deltas.into_inner())
 }
 
-/// HIST-1: each body begins with the one before it, up to `tail`.
+/// HIST-1: each body begins with the previous one, up to `tail`.
 #[track_caller]
 pub(crate) fn check_prefixes(bodies: &[String], tail: &str) {
     for pair in bodies.windows(2) {

@@ -3,8 +3,9 @@
 //!
 //! A [`Codec`] implements one format: it encodes requests and decodes replies. [`Client`] combines
 //! a codec with a server. One call is one HTTP request: nothing is retried, no redirect is followed
-//! (it would send the key elsewhere), and only open connections and encoded messages are kept
-//! between calls. The key is sent in one header, and never appears in an error or in debug output.
+//! (a redirect would send the key to another server), and only open connections and encoded
+//! messages are kept between calls. The key is sent in one header, and never appears in an error or
+//! in debug output.
 //!
 //! [`Builder::idle_timeout`] bounds the time between two bytes, [`Builder::reply_cap_bytes`] the
 //! size of a reply. The kernel decides how long a whole call may take.
@@ -27,10 +28,10 @@ mod surrogates;
 pub(crate) mod usage;
 
 pub use self::builder::Builder;
-pub(crate) use self::builder::server;
+pub(crate) use self::builder::host_and_port;
 pub use self::client::Client;
 pub use self::codec::{
-    Caching, Codec, Decoder, Delivery, Mark, Progress, Purpose, Service, Turn, Version,
+    Caching, Codec, Completeness, Decoder, Delivery, MessageContext, Purpose, Service, Version,
 };
 pub use self::request_body::{Body, encode};
 

@@ -25,7 +25,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 type SessionResult = Result<Arc<Session>, ToolError>;
 type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 
-/// The connection to one server.
+/// The connection to one server, with at most one session at a time.
 pub(super) struct Connection {
     server: Arc<Server>,
     max_bytes: usize,
@@ -183,8 +183,8 @@ enum AttemptEnd {
     Failure,
 }
 
-/// The delay after a number of failures in a row: exponential backoff, of which a random part
-/// between half and all is used.
+/// The delay after a number of failures in a row: exponential backoff with a random factor between
+/// a half and one.
 fn retry_delay(failures: u32) -> Duration {
     let Some(doublings) = failures.checked_sub(1) else {
         return Duration::ZERO;

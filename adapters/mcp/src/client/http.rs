@@ -22,7 +22,7 @@ pub(super) fn transport(
     host: &dyn Host,
     url: &str,
     headers: &[(String, ServerValue)],
-    (connect, max_bytes): (Duration, usize),
+    (connect_timeout, max_bytes): (Duration, usize),
 ) -> Result<StreamableHttpClientTransport<Client>, ToolError> {
     let parsed = Url::parse(url)
         .ok()
@@ -37,7 +37,7 @@ pub(super) fn transport(
     }
     let client = dormouse_http::client(&parsed)
         .default_headers(fill_headers(host, headers)?)
-        .connect_timeout(connect);
+        .connect_timeout(connect_timeout);
     let client = client.build().map_err(|_| "no HTTP client can be made.")?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.max_sse_event_size = max_bytes;

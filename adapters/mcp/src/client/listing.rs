@@ -41,7 +41,7 @@ pub(super) async fn offers(
     let session = connection.session(host).await?;
     let tools = list_tools(&session)
         .await
-        .map_err(|fault| format!("its tools cannot be listed: {fault}."))?;
+        .map_err(|error| format!("its tools cannot be listed: {error}."))?;
     let server = session.server();
     let mut bytes_left = MAX_LISTING_BYTES;
     let mut offers: Vec<OfferedTool> = Vec::new();

@@ -38,7 +38,7 @@ pub(super) enum CallEnd {
     Answered,
     /// The answer got lost.
     Broken,
-    /// The caller does not wait for it any more.
+    /// The caller does not wait for the answer any more.
     Cancelled,
     /// The server does not know the session any more.
     SessionExpired,

@@ -31,7 +31,7 @@ pub(super) async fn call(
     let arguments = parse_arguments(args).map_err(|why| format!("{tool}: {why}"))?;
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    let call_error = |fault: RequestError| fault.call_error(&session.server().name, tool);
+    let call_error = |error: RequestError| error.call_error(&session.server().name, tool);
     match session
         .request_with_progress(request, out)
         .await
@@ -66,7 +66,7 @@ pub(super) fn parse_arguments(args: &str) -> Result<JsonObject, ToolError> {
 
 /// Writes a result to the output of the call.
 fn write_result(result: CallToolResult, out: &OutputSink) -> Result<(), ToolError> {
-    let mut shown = ModelResult::default();
+    let mut model_result = ModelResult::default();
     let texts: Vec<&str> = result.content.iter().filter_map(block_text).collect();
     let structured = result
         .structured_content
@@ -76,32 +76,32 @@ fn write_result(result: CallToolResult, out: &OutputSink) -> Result<(), ToolErro
     result
         .content
         .iter()
-        .for_each(|block| shown.add_block(block));
-    shown.texts.extend(structured);
+        .for_each(|block| model_result.add_block(block));
+    model_result.texts.extend(structured);
     if result.is_error == Some(true) {
-        shown.write_error_to(out)
+        model_result.write_error_to(out)
     } else {
-        shown.write_to(out)
+        model_result.write_to(out)
     }
 }
 
 /// Writes a result of an unknown type: known parts as usual, all others as JSON.
 fn write_unknown_result(result: &Value, out: &OutputSink) -> Result<(), ToolError> {
-    let mut shown = ModelResult::default();
+    let mut model_result = ModelResult::default();
     let parts = result.get("content").and_then(Value::as_array);
     for part in parts.into_iter().flatten() {
         match serde_json::from_value::<ContentBlock>(part.clone()) {
-            Ok(block) => shown.add_block(&block),
-            Err(_) => shown.texts.push(part.to_string()),
+            Ok(block) => model_result.add_block(&block),
+            Err(_) => model_result.texts.push(part.to_string()),
         }
     }
     if parts.is_none() {
-        shown.texts.push(result.to_string());
+        model_result.texts.push(result.to_string());
     }
     if result["isError"] == true {
-        shown.write_error_to(out)
+        model_result.write_error_to(out)
     } else {
-        shown.write_to(out)
+        model_result.write_to(out)
     }
 }
 

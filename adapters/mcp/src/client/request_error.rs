@@ -55,7 +55,7 @@ impl RequestError {
     pub(super) fn or_closed(self, close_reason: &CloseReason) -> Self {
         match (self, close_reason.get()) {
             (Self::Disconnected, Some(why)) => Self::Closed(why),
-            (fault, _) => fault,
+            (error, _) => error,
         }
     }
 

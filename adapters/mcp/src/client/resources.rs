@@ -95,18 +95,18 @@ impl ResourceTool {
             }
         };
         let call_error =
-            |fault: RequestError| fault.call_error(&session.server().name, self.name());
-        let mut shown = ModelResult::default();
+            |error: RequestError| error.call_error(&session.server().name, self.name());
+        let mut model_result = ModelResult::default();
         match session.request(request).await.map_err(call_error)? {
             ServerResult::ReadResourceResult(read) => read
                 .contents
                 .iter()
-                .for_each(|part| shown.add_resource(part)),
+                .for_each(|part| model_result.add_resource(part)),
             ServerResult::ListResourcesResult(list) => {
                 list.resources
                     .iter()
-                    .for_each(|resource| shown.add_text(format_link(resource)));
-                shown.add_text(match (list.next_cursor, list.resources.len()) {
+                    .for_each(|resource| model_result.add_text(format_link(resource)));
+                model_result.add_text(match (list.next_cursor, list.resources.len()) {
                     (Some(cursor), _) => {
                         format!("There are more: list_resources with cursor {cursor:?}.")
                     }
@@ -116,6 +116,6 @@ impl ResourceTool {
             }
             _ => return Err(call_error(RequestError::UnexpectedResult)),
         }
-        shown.write_to(out)
+        model_result.write_to(out)
     }
 }

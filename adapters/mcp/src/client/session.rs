@@ -39,7 +39,7 @@ pub(super) struct Session {
     process_guard: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
     liveness: Mutex<Liveness>,
-    changes: watch::Receiver<u64>,
+    tool_changes: watch::Receiver<u64>,
     progress_sinks: ProgressSinks,
     close_reason: CloseReason,
     /// The names of the server's own tools, and the number of changes after which they were listed.
@@ -50,8 +50,9 @@ pub(super) struct Session {
 pub(super) type ProgressSinks = Arc<Mutex<HashMap<ProgressToken, OutputSink>>>;
 
 impl Session {
-    /// Starts a session within the time limit of the server's declaration. Tries the handshake that
-    /// most servers know. If the server refuses it, tries the newer protocol without a handshake.
+    /// Starts a session within the time limit of the server's declaration. First tries the
+    /// handshake `initialize`, which most servers know. If the server refuses it, tries the newer
+    /// protocol, which begins with `server/discover` instead.
     ///
     /// # Errors
     /// A text that says what is not permitted, or what went wrong.
@@ -93,7 +94,7 @@ impl Session {
         server: &Arc<Server>,
         max_bytes: usize,
     ) -> Result<Self, HandshakeError> {
-        let (changes, changed) = watch::channel(0);
+        let (changes, tool_changes) = watch::channel(0);
         let (progress_sinks, close_reason) = (ProgressSinks::default(), CloseReason::default());
         let (service, process_guard) = match &server.transport {
             Transport::Stdio(command) => {
@@ -160,7 +161,7 @@ impl Session {
             process_guard: Mutex::new(process_guard),
             began: Instant::now(),
             liveness: Mutex::default(),
-            changes: changed,
+            tool_changes,
             progress_sinks,
             close_reason,
             own_tools: Mutex::default(),
@@ -202,7 +203,7 @@ impl Session {
     async fn is_ping_answered(&self) -> bool {
         let ping = ClientRequest::PingRequest(Default::default());
         let answer = timeout(PING_TIMEOUT, self.request(ping)).await;
-        // An error in the answer shows too that the server is alive.
+        // An error response also shows that the server is alive.
         answer.is_ok_and(|answer| call_end(&answer) == CallEnd::Answered)
     }
 
@@ -269,10 +270,10 @@ impl Session {
             .unwrap_or(Err(RequestError::TimedOut(ms)))
     }
 
-    /// Whether the server has a tool of this name. Lists its tools if that was not done since they
-    /// changed. A server that does not answer counts as one without tools.
+    /// Whether the server itself has a tool of this name. Lists its tools if they were not listed
+    /// since they changed. A server that does not answer counts as a server without tools.
     pub(super) async fn has_own_tool(&self, tool: &str) -> bool {
-        let changes = *self.changes.borrow();
+        let changes = *self.tool_changes.borrow();
         let listed = self
             .own_tools
             .lock()
@@ -288,7 +289,7 @@ impl Session {
 
     /// Remembers the names of the server's own tools.
     pub(super) fn remember_own_tools(&self, names: BTreeSet<String>) {
-        let changes = *self.changes.borrow();
+        let changes = *self.tool_changes.borrow();
         *self
             .own_tools
             .lock()

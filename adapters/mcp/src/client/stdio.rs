@@ -1,8 +1,9 @@
 //! The transport to a server that is a program: each line of its standard streams is a message.
 //!
-//! The length of a line is bounded. A longer line is not kept, and the request that it answers gets
-//! an error instead; if that request cannot be determined, the connection is closed. Lines that are
-//! not messages are skipped. The connection to a server that writes too many of them is closed.
+//! The length of a line is bounded. A longer line is discarded, and the request that it answers
+//! gets an error instead; if that request cannot be determined, the connection is closed. Lines
+//! that are not messages are skipped. If a server writes too many of them, the connection is
+//! closed.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use tokio::sync::{Mutex, watch};
 
 use super::unsolicited::CloseReason;
 
-/// How much of the beginning and of the end of a long line is kept, to find the request it answers.
+/// How much of the beginning and of the end of a long line is kept, to find the request that the
+/// line answers.
 const LINE_END_BYTES: usize = 4 << 10;
 /// A line this many times longer than allowed counts as endless.
 const ENDLESS_FACTOR: usize = 64;
@@ -60,7 +62,7 @@ impl StdioTransport {
     /// The message of the complete line, or an error for the request that the line answers. None if
     /// the line is not a message.
     fn take_message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let message = match &self.line.dropped {
+        let message = match &self.line.overlong {
             Some(ends) => {
                 let why = format!(
                     "its answer is longer than {} bytes, and was not kept",
@@ -68,7 +70,7 @@ impl StdioTransport {
                 );
                 ends.find_request_id().map(|id| error_response(id, why))
             }
-            None => parse_message(&self.line.kept),
+            None => parse_message(&self.line.buffer),
         };
         let bytes = self.line.bytes;
         self.line.clear();
@@ -161,10 +163,10 @@ impl Transport<RoleClient> for StdioTransport {
                 }
                 continue;
             }
-            let is_dropped = self.line.dropped.is_some();
+            let is_overlong = self.line.overlong.is_some();
             match self.take_message() {
                 Some(message) => return Some(message),
-                None if is_dropped => {
+                None if is_overlong => {
                     self.close_reason
                         .set("wrote a line that is too long, and answers no call");
                     return None;
@@ -175,7 +177,7 @@ impl Transport<RoleClient> for StdioTransport {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // Pending writes are cancelled. The end of its input asks the server to end.
+        // Pending writes are cancelled. Closing the input of the server asks the server to end.
         drop(self.open.take());
         drop(self.input.lock().await.take());
         Ok(())
@@ -184,41 +186,41 @@ impl Transport<RoleClient> for StdioTransport {
 
 /// The line that is being read.
 struct CurrentLine {
-    kept: Vec<u8>,
+    buffer: Vec<u8>,
     bytes: usize,
     max_bytes: usize,
     /// The beginning and the end of a line that is too long.
-    dropped: Option<LineEnds>,
+    overlong: Option<LineEnds>,
 }
 
 impl CurrentLine {
     fn new(max_bytes: usize) -> Self {
         Self {
-            kept: Vec::new(),
+            buffer: Vec::new(),
             bytes: 0,
             max_bytes,
-            dropped: None,
+            overlong: None,
         }
     }
 
     fn push(&mut self, part: &[u8]) {
         self.bytes = self.bytes.saturating_add(part.len());
-        match &mut self.dropped {
+        match &mut self.overlong {
             Some(ends) => ends.push(part),
-            None if self.bytes <= self.max_bytes => self.kept.extend_from_slice(part),
+            None if self.bytes <= self.max_bytes => self.buffer.extend_from_slice(part),
             None => {
                 let mut ends = LineEnds::default();
-                ends.push(&std::mem::take(&mut self.kept));
+                ends.push(&std::mem::take(&mut self.buffer));
                 ends.push(part);
-                self.dropped = Some(ends);
+                self.overlong = Some(ends);
             }
         }
     }
 
     fn clear(&mut self) {
         // A new buffer, so that the memory of a long line is freed.
-        self.kept = Vec::new();
-        (self.bytes, self.dropped) = (0, None);
+        self.buffer = Vec::new();
+        (self.bytes, self.overlong) = (0, None);
     }
 }
 

@@ -28,7 +28,7 @@ use super::session::{END_TIMEOUT, ProgressSinks};
 
 /// The most answers that wait to be written. Nothing is read from the server while they wait.
 const MAX_ANSWERS: usize = 128;
-/// The connection is closed if the server reads none of these answers for this long.
+/// The connection is closed if the server reads none of these waiting answers for this long.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// The most unsolicited messages within [`WINDOW`]. More of them close the connection.
 const MAX_UNSOLICITED: usize = 10_000;

@@ -1,7 +1,8 @@
-//! Decodes complete replies, and the parts that streamed replies share with them.
+//! Decodes complete replies of the Messages API, and the parts that streamed replies share with
+//! them.
 //!
 //! Every block keeps its original JSON text; texts and tool uses are decoded in addition. A block
-//! of an unknown type is kept, never dropped.
+//! of an unknown type becomes an opaque block, and is never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
@@ -23,13 +24,13 @@ struct ReplyBody {
 }
 
 /// Decodes a complete reply.
-pub(super) fn message(json: &str) -> Result<Reply, ModelError> {
-    let whole: ReplyBody =
+pub(super) fn decode_message(json: &str) -> Result<Reply, ModelError> {
+    let body: ReplyBody =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
-    if let Some(error) = whole.error {
-        return Err(failure::in_body(&error));
+    if let Some(error) = body.error {
+        return Err(failure::from_error_object(&error));
     }
-    let content = whole
+    let content = body
         .content
         .ok_or_else(|| malformed("the reply has no 'content'"))?;
     let blocks = content
@@ -37,12 +38,12 @@ pub(super) fn message(json: &str) -> Result<Reply, ModelError> {
         .map(|block| decode_block(block.get()))
         .collect::<Result<_, _>>()?;
     let mut usage = Usage::default();
-    whole.usage.update(&mut usage);
-    finish(blocks, whole.stop_reason.as_deref(), usage)
+    body.usage.update(&mut usage);
+    build_reply(blocks, body.stop_reason.as_deref(), usage)
 }
 
 /// Builds a reply from its parts.
-pub(super) fn finish(
+pub(super) fn build_reply(
     blocks: Vec<Block>,
     stop: Option<&str>,
     usage: Usage,
@@ -65,7 +66,7 @@ pub(super) fn finish(
     })
 }
 
-/// Decodes one block.
+/// Decodes one block of a reply.
 pub(super) fn decode_block(json: &str) -> Result<Block, ModelError> {
     let fields: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("block", json, &error))?;
@@ -75,7 +76,7 @@ pub(super) fn decode_block(json: &str) -> Result<Block, ModelError> {
     block_of(&fields, json, args)
 }
 
-/// The block with these fields, whose JSON text is `json`.
+/// The block with these fields, whose JSON text is `json`. `args` are the arguments of a tool use.
 pub(super) fn block_of(fields: &Fields, json: &str, args: String) -> Result<Block, ModelError> {
     let raw = Raw {
         format: FORMAT.into(),
@@ -84,7 +85,7 @@ pub(super) fn block_of(fields: &Fields, json: &str, args: String) -> Result<Bloc
     let kind = fields
         .text("type")
         .ok_or_else(|| malformed(format!("a block has no 'type': {}", beginning(json))))?;
-    let need = |name: &str| {
+    let required = |name: &str| {
         let missing = || {
             malformed(format!(
                 "a block of type '{kind}' has no '{name}': {}",
@@ -95,12 +96,12 @@ pub(super) fn block_of(fields: &Fields, json: &str, args: String) -> Result<Bloc
     };
     Ok(match kind.as_str() {
         "text" => Block::Text {
-            text: need("text")?.into(),
+            text: required("text")?.into(),
             raw: Some(raw),
         },
         "tool_use" => Block::ToolUse {
-            id: need("id")?.into(),
-            name: need("name")?.into(),
+            id: required("id")?.into(),
+            name: required("name")?.into(),
             args: args.into(),
             raw: Some(raw),
         },
@@ -117,7 +118,8 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
         Some("pause_turn") => StopReason::Pause,
         Some("refusal") => StopReason::Refusal,
         Some("model_context_window_exceeded") => StopReason::ContextWindow,
-        // A guess could end a process as if it were done, or run truncated tool calls.
+        // An unknown reason is an error, since a guess could end a process that is not done, or run
+        // truncated tool calls.
         Some(other) => {
             return Err(malformed(format!(
                 "the stop reason '{}' is not known",
@@ -161,8 +163,8 @@ impl UsageFields {
                 self.cache_creation_input_tokens,
             ),
         ];
-        for (count, given) in fields {
-            *count = given.unwrap_or(*count);
+        for (count, reported) in fields {
+            *count = reported.unwrap_or(*count);
         }
     }
 }
@@ -197,7 +199,7 @@ mod tests {
         ];
         for (word, stop) in cases {
             assert_eq!(
-                super::message(&whole("[]", word))
+                super::decode_message(&whole("[]", word))
                     .ok()
                     .map(|reply| reply.stop),
                 stop,
@@ -215,7 +217,8 @@ mod tests {
             r#"{"kind":1,"type":"not_yet_invented"}"#,
         ];
         let reply =
-            super::message(&whole(&format!("[{}]", blocks.join(",")), "\"end_turn\"")).unwrap();
+            super::decode_message(&whole(&format!("[{}]", blocks.join(",")), "\"end_turn\""))
+                .unwrap();
         let raws = reply.blocks.iter().map(|block| match block {
             Block::Text { raw: Some(raw), .. }
             | Block::ToolUse { raw: Some(raw), .. }
@@ -252,7 +255,7 @@ mod tests {
             (&whole("[7]", "\"end_turn\""), "JSON object"),
         ];
         for (json, part) in cases {
-            let error = super::message(json).unwrap_err();
+            let error = super::decode_message(json).unwrap_err();
             assert_eq!(error.kind, ModelErrorKind::Malformed);
             assert!(error.message.contains(part), "{part:?} is not in: {error}");
         }

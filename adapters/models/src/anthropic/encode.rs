@@ -1,9 +1,9 @@
-//! Encodes requests.
+//! Encodes requests for the Messages API.
 //!
 //! * The same request gives the same bytes. Everything that may change between two requests of a
 //!   conversation comes last: `messages`, and after them only `max_tokens`, which a budget may
 //!   lower.
-//! * A block that came from this provider is sent back with its original JSON text.
+//! * A block that was received in this format is sent back with its original JSON text.
 //! * Cache breakpoints never move. One is at the end of the constant part (the system prompt, or
 //!   the tools if there is none). For each of the first two forks that the process descends from,
 //!   one is on the first block that is not shared. For the conversation, a field at the top of the
@@ -19,23 +19,24 @@ use serde_json::value::RawValue;
 
 use super::FORMAT;
 use crate::wire::call_ids;
-use crate::wire::json_fields::{Fields, arguments, kept, raw, type_of};
-use crate::wire::media::{self, Kind};
-use crate::wire::{Caching, Delivery, Mark, Purpose, Turn, parameters, schema};
+use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
+use crate::wire::media::{self, MediaKind};
+use crate::wire::{Caching, Delivery, MessageContext, Purpose, parameters, schema};
 
 /// The default limit of output tokens.
 const MAX_TOKENS: u64 = 4096;
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
-/// The parameters that influence the number of input tokens.
-const COUNTED: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
+/// The parameters that influence the number of input tokens. A request that counts tokens has no
+/// others.
+const COUNT_PARAMETERS: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
 /// The longest id of a tool use that the provider accepts.
 const MAX_ID_CHARS: usize = 64;
-/// Types of blocks that must not be the last one of an assistant message. They are last if the
-/// reply was truncated while the model was thinking.
+/// Types of blocks that must not be the last block of an assistant message. Such a block is last if
+/// the reply was truncated while the model was thinking.
 const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
 
-pub(super) fn head(
+pub(super) fn encode_head(
     request: &Request,
     purpose: Purpose,
     caching: Caching,
@@ -46,19 +47,19 @@ pub(super) fn head(
     } else {
         caching
     };
-    let breakpoint = caching.ttl().map(breakpoint);
+    let cache_control = caching.ttl().map(cache_control);
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
     let mut head = Fields::default().with("model", &*request.model);
     if let Purpose::Reply(delivery) = purpose {
         head = head.with("stream", &(delivery == Delivery::Stream));
     }
     for (name, value) in parameters {
-        if name != "max_tokens" && (purpose != Purpose::Count || COUNTED.contains(&name)) {
+        if name != "max_tokens" && (purpose != Purpose::Count || COUNT_PARAMETERS.contains(&name)) {
             head = head.with(name, value);
         }
     }
     if !request.parameters.contains_key("cache_control") {
-        head = head.with_some("cache_control", breakpoint.as_ref());
+        head = head.with_some("cache_control", cache_control.as_ref());
     }
     let mut tools = request
         .tools
@@ -68,14 +69,14 @@ pub(super) fn head(
     if let Some(last) = tools.pop() {
         tools.push(last.with_some(
             "cache_control",
-            breakpoint.as_ref().filter(|_| system.is_none()),
+            cache_control.as_ref().filter(|_| system.is_none()),
         ));
         head = head.with("tools", &tools);
     }
     if let Some(system) = system {
         head = head.with(
             "system",
-            &[text(system).with_some("cache_control", breakpoint.as_ref())],
+            &[text_block(system).with_some("cache_control", cache_control.as_ref())],
         );
     }
     let head = head.to_json();
@@ -86,7 +87,7 @@ pub(super) fn head(
 }
 
 /// A cache breakpoint. Five minutes are the provider's default.
-fn breakpoint(ttl: CacheTtl) -> Fields {
+fn cache_control(ttl: CacheTtl) -> Fields {
     let ttl = match ttl {
         CacheTtl::FiveMinutes => None,
         CacheTtl::OneHour => Some("1h"),
@@ -94,33 +95,33 @@ fn breakpoint(ttl: CacheTtl) -> Fields {
     Fields::of_type("ephemeral").with_some("ttl", ttl)
 }
 
-pub(super) fn tail(request: &Request, purpose: Purpose) -> String {
+pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> String {
     let Purpose::Reply(_) = purpose else {
         return "]}".to_owned();
     };
-    let written = request.parameters.get("max_tokens").map(raw);
+    let max_tokens = request.parameters.get("max_tokens").map(to_raw);
     format!(
         "],\"max_tokens\":{}}}",
-        written.unwrap_or_else(|| raw(&MAX_TOKENS))
+        max_tokens.unwrap_or_else(|| to_raw(&MAX_TOKENS))
     )
 }
 
 fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = schema::of(spec)?;
-    let named = Fields::default()
+    let schema = schema::for_request(spec)?;
+    let fields = Fields::default()
         .with("name", &*spec.name)
         .with("description", &*spec.description);
-    Ok(named.with("input_schema", &schema))
+    Ok(fields.with("input_schema", &schema))
 }
 
 /// Encodes a message. Tool results come before texts.
-pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
-    let mut content = Vec::with_capacity(turn.message.blocks.len());
-    for block in &turn.message.blocks {
-        content.extend(element(block, turn)?);
+pub(super) fn encode_message(context: MessageContext<'_>) -> Result<String, ModelError> {
+    let mut content = Vec::with_capacity(context.message.blocks.len());
+    for block in &context.message.blocks {
+        content.extend(encode_block(block, context)?);
     }
-    content.sort_by_key(|element| !matches!(element, Element::Answer(_)));
-    while let Some(Element::Thought(_)) = content.last() {
+    content.sort_by_key(|element| !matches!(element, Element::ToolResult(_)));
+    while let Some(Element::Thinking(_)) = content.last() {
         content.pop();
     }
     // The provider refuses a message without content.
@@ -128,14 +129,14 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
         return Ok(String::new());
     };
     match first {
-        Element::Answer(fields) | Element::Built(fields) => {
-            if let Mark::Breakpoint(ttl) = turn.mark {
-                *fields = std::mem::take(fields).with("cache_control", &breakpoint(ttl));
+        Element::ToolResult(fields) | Element::New(fields) => {
+            if let Some(ttl) = context.breakpoint {
+                *fields = std::mem::take(fields).with("cache_control", &cache_control(ttl));
             }
         }
-        Element::Original(_) | Element::Thought(_) => {}
+        Element::Original(_) | Element::Thinking(_) => {}
     }
-    let role = match turn.message.role {
+    let role = match context.message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
     };
@@ -148,24 +149,25 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
 
 /// An element of a message's content.
 enum Element {
+    /// A block in its original form.
     Original(Box<RawValue>),
-    /// A block of thinking, which must not be last.
-    Thought(Box<RawValue>),
-    Answer(Fields),
-    Built(Fields),
+    /// A block of thinking in its original form, which must not be the last element.
+    Thinking(Box<RawValue>),
+    ToolResult(Fields),
+    New(Fields),
 }
 
 impl Element {
     fn into_json(self) -> Box<RawValue> {
         match self {
-            Self::Original(json) | Self::Thought(json) => json,
-            Self::Answer(fields) | Self::Built(fields) => raw(&fields),
+            Self::Original(json) | Self::Thinking(json) => json,
+            Self::ToolResult(fields) | Self::New(fields) => to_raw(&fields),
         }
     }
 }
 
-/// Encodes a block; none if there is nothing to send.
-fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError> {
+/// Encodes a block. None if there is nothing to send.
+fn encode_block(block: &Block, context: MessageContext<'_>) -> Result<Option<Element>, ModelError> {
     Ok(match block {
         // The provider itself sends empty texts, but refuses them in requests.
         Block::Text { text, .. } if text.trim().is_empty() => None,
@@ -174,40 +176,40 @@ fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError>
         | Block::Opaque(raw)
             if *raw.format == *FORMAT =>
         {
-            let json = kept(&raw.json, || "a kept block".to_owned())?;
-            let is_thought = matches!(block, Block::Opaque(_))
+            let json = verbatim(&raw.json, || "a kept block".to_owned())?;
+            let is_thinking = matches!(block, Block::Opaque(_))
                 && type_of(&raw.json).is_some_and(|kind| THINKING_TYPES.contains(&kind.as_str()));
-            Some(if is_thought {
-                Element::Thought(json)
+            Some(if is_thinking {
+                Element::Thinking(json)
             } else {
                 Element::Original(json)
             })
         }
-        Block::Text { text: said, .. } => Some(Element::Built(text(said))),
+        Block::Text { text: words, .. } => Some(Element::New(text_block(words))),
         Block::ToolUse { id, name, args, .. } => {
             let tool_use = Fields::of_type("tool_use")
-                .with("id", &*call_ids::fitting(id, MAX_ID_CHARS))
+                .with("id", &*call_ids::accepted_id(id, MAX_ID_CHARS))
                 .with("name", &**name);
-            Some(Element::Built(tool_use.with("input", &arguments(args))))
+            Some(Element::New(tool_use.with("input", &object_or_empty(args))))
         }
         Block::ToolResult {
             id,
             text,
             is_error: true,
-        } => Some(Element::Answer(failure(id, text, turn))),
+        } => Some(Element::ToolResult(error_result(id, text, context))),
         Block::ToolResult {
             id,
             text,
             is_error: false,
-        } => Some(Element::Answer(answer(id, text, turn))),
+        } => Some(Element::ToolResult(tool_result(id, text, context))),
         Block::Media {
             answers: None,
             media,
-        } => turn
+        } => context
             .media
             .get(&media.fd)
             .and_then(|bytes| media_block(media, bytes))
-            .map(Element::Built),
+            .map(Element::New),
         // The media are part of their tool result, or the block is from another provider.
         Block::Media {
             answers: Some(_), ..
@@ -216,45 +218,45 @@ fn element(block: &Block, turn: Turn<'_>) -> Result<Option<Element>, ModelError>
     })
 }
 
-fn text(text: &str) -> Fields {
+fn text_block(text: &str) -> Fields {
     Fields::of_type("text").with("text", text)
 }
 
-/// A tool result that reports an error: it may contain text only.
-fn failure(id: &str, said: &str, turn: Turn<'_>) -> Fields {
-    of_call(id, turn)
-        .with("content", said)
+/// A tool result that reports an error. Such a result may contain text only.
+fn error_result(id: &str, message: &str, context: MessageContext<'_>) -> Fields {
+    result_for_call(id, context)
+        .with("content", message)
         .with("is_error", &true)
 }
 
-fn of_call(id: &str, turn: Turn<'_>) -> Fields {
+fn result_for_call(id: &str, context: MessageContext<'_>) -> Fields {
     Fields::of_type("tool_result").with(
         "tool_use_id",
-        &*call_ids::of_answer(id, turn.before, FORMAT, MAX_ID_CHARS),
+        &*call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_CHARS),
     )
 }
 
 /// A tool result with its media.
-fn answer(id: &str, output: &str, turn: Turn<'_>) -> Fields {
-    let answer = of_call(id, turn);
-    let media = media::of(&turn.message.blocks, turn.media, Some(id));
-    let shown: Vec<_> = media
+fn tool_result(id: &str, output: &str, context: MessageContext<'_>) -> Fields {
+    let result = result_for_call(id, context);
+    let media = media::of_result(&context.message.blocks, context.media, Some(id));
+    let media_blocks: Vec<_> = media
         .filter_map(|(media, bytes)| media_block(media, bytes))
         .collect();
-    if shown.is_empty() {
-        return answer.with("content", output);
+    if media_blocks.is_empty() {
+        return result.with("content", output);
     }
-    let output = Some(text(output)).filter(|_| !output.trim().is_empty());
-    answer.with(
+    let output = Some(text_block(output)).filter(|_| !output.trim().is_empty());
+    result.with(
         "content",
-        &output.into_iter().chain(shown).collect::<Vec<_>>(),
+        &output.into_iter().chain(media_blocks).collect::<Vec<_>>(),
     )
 }
 
 fn media_block(media: &Media, bytes: &Bytes) -> Option<Fields> {
     let block = match media::kind(&media.media_type)? {
-        Kind::Image => Fields::of_type("image"),
-        Kind::Pdf => Fields::of_type("document"),
+        MediaKind::Image => Fields::of_type("image"),
+        MediaKind::Pdf => Fields::of_type("document"),
     };
     let source = Fields::of_type("base64").with("media_type", &*media.media_type);
     Some(block.with("source", &source.with("data", &media::base64(bytes))))

@@ -1,5 +1,5 @@
-//! Decodes streamed replies: joins the events into the reply that a complete answer would have
-//! given.
+//! Decodes streamed replies of the Messages API: joins the events into the reply that a complete
+//! response would contain.
 //!
 //! A delta extends the block that it names: text fields are appended to, other fields are replaced.
 //! That also holds for deltas of unknown types, so a block of a new type is still decoded
@@ -14,23 +14,25 @@ use serde_json::value::RawValue;
 use super::decode::{self, UsageFields};
 use crate::wire::excerpt::{malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, MAX_FIELDS, is_object, raw, string};
-use crate::wire::{Decoder, Progress};
+use crate::wire::json_fields::{Fields, MAX_FIELDS, as_string, is_object, to_raw};
+use crate::wire::{Completeness, Decoder};
 
 /// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     blocks: BTreeMap<u64, PartialBlock>,
-    stop: Option<String>,
+    stop_reason: Option<String>,
     usage: Usage,
-    stopped: bool,
+    is_complete: bool,
 }
 
 /// A block whose deltas are still arriving.
 #[derive(Debug)]
 struct PartialBlock {
     fields: Fields,
+    /// The text fields that deltas have extended, by name.
     texts: Vec<(String, String)>,
+    /// The JSON text of the arguments so far.
     input: String,
     citations: Vec<Box<RawValue>>,
 }
@@ -54,39 +56,39 @@ struct Start {
 impl Decoder for StreamDecoder {
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let event: Event = serde_json::from_str(data).map_err(|error| {
-            failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
+            failure::from_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
         })?;
         match event.r#type.as_str() {
-            "message_start" => self.count(event.message.and_then(|message| message.usage)),
-            "content_block_start" => self.begin(event, deltas)?,
-            "content_block_delta" => self.grow(&event, deltas)?,
+            "message_start" => self.update_usage(event.message.and_then(|message| message.usage)),
+            "content_block_start" => self.begin_block(event, deltas)?,
+            "content_block_delta" => self.apply_delta(&event, deltas)?,
             "message_delta" => {
-                self.count(event.usage);
-                self.stop = event
+                self.update_usage(event.usage);
+                self.stop_reason = event
                     .delta
                     .and_then(|delta| delta.text("stop_reason"))
-                    .or(self.stop.take());
+                    .or(self.stop_reason.take());
             }
-            "message_stop" => self.stopped = true,
-            "error" => return Err(failure::in_body(&event.error.unwrap_or_default())),
-            // content_block_stop and ping carry nothing that is needed. Events of new types may
-            // come at any point.
+            "message_stop" => self.is_complete = true,
+            "error" => return Err(failure::from_error_object(&event.error.unwrap_or_default())),
+            // content_block_stop and ping contain nothing that is needed. Events of unknown types
+            // may arrive at any point.
             _ => {}
         }
         Ok(())
     }
 
-    fn progress(&self) -> Progress {
-        if self.stopped {
-            Progress::Complete
+    fn completeness(&self) -> Completeness {
+        if self.is_complete {
+            Completeness::Complete
         } else {
-            Progress::Open
+            Completeness::Open
         }
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
-        if !self.stopped {
-            return Err(failure::cut(format!(
+        if !self.is_complete {
+            return Err(failure::cut_stream(format!(
                 "the stream ended in block {} before message_stop",
                 self.blocks.len()
             )));
@@ -96,17 +98,17 @@ impl Decoder for StreamDecoder {
             .into_values()
             .map(PartialBlock::finish)
             .collect::<Result<_, _>>()?;
-        decode::finish(blocks, self.stop.as_deref(), self.usage)
+        decode::build_reply(blocks, self.stop_reason.as_deref(), self.usage)
     }
 }
 
 impl StreamDecoder {
-    fn count(&mut self, usage: Option<UsageFields>) {
+    fn update_usage(&mut self, usage: Option<UsageFields>) {
         usage.unwrap_or_default().update(&mut self.usage);
     }
 
-    fn begin(&mut self, event: Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let index = need_index(&event)?;
+    fn begin_block(&mut self, event: Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let index = required_index(&event)?;
         let fields = event
             .content_block
             .ok_or_else(|| malformed(format!("block {index} starts without a block")))?;
@@ -125,8 +127,8 @@ impl StreamDecoder {
         }
     }
 
-    fn grow(&mut self, event: &Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let index = need_index(event)?;
+    fn apply_delta(&mut self, event: &Event, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let index = required_index(event)?;
         let block = self
             .blocks
             .get_mut(&index)
@@ -135,7 +137,7 @@ impl StreamDecoder {
             .delta
             .as_ref()
             .ok_or_else(|| malformed(format!("a delta of block {index} is empty")))?;
-        block.grow(delta, deltas);
+        block.apply_delta(delta, deltas);
         match block.fields.len() + block.texts.len() {
             0..=MAX_FIELDS => Ok(()),
             _ => Err(malformed(format!(
@@ -145,14 +147,14 @@ impl StreamDecoder {
     }
 }
 
-fn need_index(event: &Event) -> Result<u64, ModelError> {
+fn required_index(event: &Event) -> Result<u64, ModelError> {
     event
         .index
         .ok_or_else(|| malformed(format!("a {} has no index", event.r#type)))
 }
 
 impl PartialBlock {
-    fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) {
+    fn apply_delta(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) {
         match delta.text("type").as_deref() {
             Some("input_json_delta") => {
                 self.input += &delta.text("partial_json").unwrap_or_default()
@@ -173,17 +175,17 @@ impl PartialBlock {
                 delta
                     .iter()
                     .filter(|(name, _)| *name != "type")
-                    .for_each(|(name, value)| self.extend(name, value));
+                    .for_each(|(name, value)| self.extend_field(name, value));
             }
         }
     }
 
-    fn extend(&mut self, name: &str, value: &RawValue) {
-        let Some(text) = string(value) else {
+    fn extend_field(&mut self, name: &str, value: &RawValue) {
+        let Some(text) = as_string(value) else {
             return self.fields.set(name, value.to_owned());
         };
         match self.texts.iter_mut().find(|(field, _)| field == name) {
-            Some((_, grown)) => grown.push_str(&text),
+            Some((_, so_far)) => so_far.push_str(&text),
             None => self.texts.push((
                 name.to_owned(),
                 self.fields.text(name).unwrap_or_default() + &text,
@@ -193,24 +195,25 @@ impl PartialBlock {
 
     fn finish(mut self) -> Result<dormouse_proto::message::Block, ModelError> {
         for (name, text) in &self.texts {
-            self.fields.set(name, raw(text));
+            self.fields.set(name, to_raw(text));
         }
         if !self.citations.is_empty() {
-            let started = self
+            let initial = self
                 .fields
                 .get("citations")
                 .and_then(|list| serde_json::from_str(list.get()).ok());
-            let mut citations: Vec<Box<RawValue>> = started.unwrap_or_default();
+            let mut citations: Vec<Box<RawValue>> = initial.unwrap_or_default();
             citations.append(&mut self.citations);
-            self.fields.set("citations", raw(&citations));
+            self.fields.set("citations", to_raw(&citations));
         }
-        let args = self.args();
+        let args = self.finish_args();
         decode::block_of(&self.fields, &self.fields.to_json(), args)
     }
 
-    /// The arguments as they arrived. If they are not valid JSON (an error of the model, or a
-    /// truncated reply), the block itself keeps the empty object that it started with.
-    fn args(&mut self) -> String {
+    /// The arguments as they arrived. If they are not a JSON object (an error of the model, or a
+    /// truncated reply), the original form of the block keeps the empty object that it started
+    /// with.
+    fn finish_args(&mut self) -> String {
         if self.input.trim().is_empty() {
             return self
                 .fields

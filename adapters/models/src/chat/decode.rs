@@ -1,4 +1,5 @@
-//! Decodes complete replies, and the parts that streamed replies share with them.
+//! Decodes complete replies of the Chat Completions API, and the parts that streamed replies share
+//! with them.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
@@ -10,7 +11,7 @@ use super::FORMAT;
 use super::generated_ids::{GeneratedIds, Origin};
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, is_object, raw};
+use crate::wire::json_fields::{Fields, is_object, to_raw};
 use crate::wire::usage::{Counts, Details};
 
 #[derive(Deserialize)]
@@ -30,31 +31,26 @@ struct Choice {
 }
 
 /// Decodes a complete reply.
-pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
-    let whole: ReplyBody =
+pub(super) fn decode_completion(json: &str) -> Result<Reply, ModelError> {
+    let body: ReplyBody =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
-    if let Some(error) = whole.error {
-        return Err(failure::in_body(&error));
+    if let Some(error) = body.error {
+        return Err(failure::from_error_object(&error));
     }
-    let choice = whole.choices.unwrap_or_default().into_iter().next();
+    let choice = body.choices.unwrap_or_default().into_iter().next();
     let choice = choice.ok_or_else(|| malformed("the reply has no choice"))?;
     if let Some(error) = choice.error {
-        return Err(failure::in_body(&error));
+        return Err(failure::from_error_object(&error));
     }
     let stop = stop_reason(choice.finish_reason.as_deref())?;
     let message = choice
         .message
         .ok_or_else(|| malformed("the reply has no message"))?;
     let origin = Origin {
-        id: whole.id,
-        created: whole.created,
+        id: body.id,
+        created: body.created,
     };
-    finish(
-        message.get(),
-        stop,
-        whole.usage.unwrap_or_default(),
-        &origin,
-    )
+    build_reply(message.get(), stop, body.usage.unwrap_or_default(), &origin)
 }
 
 /// The fields of a message that are decoded.
@@ -62,7 +58,7 @@ pub(super) fn completion(json: &str) -> Result<Reply, ModelError> {
 struct Message {
     content: Option<Value>,
     refusal: Option<String>,
-    #[serde(default, deserialize_with = "absent_or")]
+    #[serde(default, deserialize_with = "null_as_default")]
     tool_calls: Vec<Call>,
 }
 
@@ -89,14 +85,15 @@ struct Function {
     arguments: Option<Value>,
 }
 
-fn absent_or<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+/// Deserializes a field that may be null, which counts as absent.
+fn null_as_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// Builds a reply from its message and the fields next to it.
-pub(super) fn finish(
+pub(super) fn build_reply(
     json: &str,
     stop: StopReason,
     usage: UsageFields,
@@ -105,9 +102,13 @@ pub(super) fn finish(
     let message: Message =
         serde_json::from_str(json).map_err(|error| malformed_in("message", json, &error))?;
     let refusal = message.refusal.filter(|refusal| !refusal.is_empty());
-    let text = message.content.as_ref().map(text_in).unwrap_or_default()
+    let text = message
+        .content
+        .as_ref()
+        .map(content_text)
+        .unwrap_or_default()
         + refusal.as_deref().unwrap_or_default();
-    let names = GeneratedIds::of(origin, &text, &message.tool_calls);
+    let generated_ids = GeneratedIds::for_reply(origin, &text, &message.tool_calls);
     let mut blocks = Vec::new();
     if !text.is_empty() {
         blocks.push(Block::Text {
@@ -115,14 +116,15 @@ pub(super) fn finish(
             raw: None,
         });
     }
-    let is_unnamed = |call: &Call| call.id.as_deref().is_none_or(str::is_empty);
-    let has_unnamed = message.tool_calls.iter().any(is_unnamed);
+    let lacks_id = |call: &Call| call.id.as_deref().is_none_or(str::is_empty);
+    let any_lacks_id = message.tool_calls.iter().any(lacks_id);
     for (index, call) in message.tool_calls.into_iter().enumerate() {
-        blocks.push(tool_use(index, call, json, &names)?);
+        blocks.push(tool_use(index, call, json, &generated_ids)?);
     }
-    let is_cut = |block: &Block| matches!(block, Block::ToolUse { args, .. } if !is_object(args));
-    if has_unnamed || blocks.iter().any(is_cut) {
-        attach_original(&mut blocks, &repaired_message(json, &names)?);
+    let has_invalid_args =
+        |block: &Block| matches!(block, Block::ToolUse { args, .. } if !is_object(args));
+    if any_lacks_id || blocks.iter().any(has_invalid_args) {
+        attach_original(&mut blocks, &repaired_message(json, &generated_ids)?);
     } else {
         attach_original(&mut blocks, json);
     }
@@ -145,20 +147,21 @@ pub(super) fn finish(
 
 /// Attaches the original message to the first block.
 fn attach_original(blocks: &mut Vec<Block>, json: &str) {
-    let whole = Raw {
+    let original = Raw {
         format: FORMAT.into(),
         json: json.into(),
     };
     match blocks.first_mut() {
-        Some(Block::Text { raw, .. } | Block::ToolUse { raw, .. }) => *raw = Some(whole),
+        Some(Block::Text { raw, .. } | Block::ToolUse { raw, .. }) => *raw = Some(original),
         _ if is_empty_message(json) => {}
-        _ => blocks.push(Block::Opaque(whole)),
+        _ => blocks.push(Block::Opaque(original)),
     }
 }
 
-/// The message in a form that servers accept in the next request: a call whose arguments are not an
-/// object gets empty arguments, and a call without an id gets the id that its result will carry.
-fn repaired_message(json: &str, names: &GeneratedIds) -> Result<String, ModelError> {
+/// The message in a form that servers accept in the next request. A call whose arguments are not an
+/// object gets empty arguments, and a call without an id gets the generated id that its result will
+/// also have.
+fn repaired_message(json: &str, generated_ids: &GeneratedIds) -> Result<String, ModelError> {
     let object = |json: &str| {
         serde_json::from_str::<Fields>(json).map_err(|error| malformed_in("message", json, &error))
     };
@@ -168,18 +171,18 @@ fn repaired_message(json: &str, names: &GeneratedIds) -> Result<String, ModelErr
         serde_json::from_str(calls).map_err(|error| malformed_in("message", json, &error))?;
     for (index, call) in calls.iter_mut().enumerate() {
         if call.text("id").is_none_or(|id| id.is_empty()) {
-            call.set("id", raw(&names.call(index)));
+            call.set("id", to_raw(&generated_ids.call_id(index)));
         }
         let mut function = object(call.get("function").map_or("{}", RawValue::get))?;
         if function
             .text("arguments")
             .is_some_and(|args| !is_object(&args))
         {
-            function.set("arguments", raw("{}"));
-            call.set("function", raw(&function));
+            function.set("arguments", to_raw("{}"));
+            call.set("function", to_raw(&function));
         }
     }
-    message.set("tool_calls", raw(&calls));
+    message.set("tool_calls", to_raw(&calls));
     Ok(message.to_json())
 }
 
@@ -192,8 +195,8 @@ fn is_empty_message(json: &str) -> bool {
         .all(|(name, value)| name == "role" || is_empty(value.get()))
 }
 
-/// The text of a content, which is a text or a list of parts.
-pub(super) fn text_in(content: &Value) -> String {
+/// The text of the field `content`, which is a text or a list of parts.
+pub(super) fn content_text(content: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match content {
         Value::Array(parts) => parts.iter().map(|part| text(&part["text"])).collect(),
@@ -201,13 +204,13 @@ pub(super) fn text_in(content: &Value) -> String {
     }
 }
 
-/// The thinking in a list of parts.
-pub(super) fn thought_in(content: &Value) -> String {
+/// The thinking in the field `content`, if it is a list of parts.
+pub(super) fn content_thinking(content: &Value) -> String {
     content
         .as_array()
         .into_iter()
         .flatten()
-        .map(|part| text_in(&part["thinking"]))
+        .map(|part| content_text(&part["thinking"]))
         .collect()
 }
 
@@ -215,7 +218,7 @@ fn tool_use(
     index: usize,
     call: Call,
     json: &str,
-    names: &GeneratedIds,
+    generated_ids: &GeneratedIds,
 ) -> Result<Block, ModelError> {
     let function = call.function.filter(|function| !function.name.is_empty());
     let function = function.ok_or_else(|| {
@@ -234,7 +237,7 @@ fn tool_use(
     let id = call
         .id
         .filter(|id| !id.is_empty())
-        .unwrap_or_else(|| names.call(index));
+        .unwrap_or_else(|| generated_ids.call_id(index));
     Ok(Block::ToolUse {
         id: id.into(),
         name: function.name.into(),
@@ -243,7 +246,8 @@ fn tool_use(
     })
 }
 
-/// Why the model stopped. Checked before the message, since failed sampling may leave no valid one.
+/// Why the model stopped. This is checked before the message, since there may be no valid message
+/// if sampling failed.
 pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
     Ok(match word {
         Some("stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn") => StopReason::EndTurn,
@@ -259,7 +263,8 @@ pub(super) fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> 
         Some(word) if word == "error" || word.starts_with("function_call_filter") => {
             return Err(failure::sampling_failed(word, ""));
         }
-        // A guess could end a process as if it were done, or run truncated tool calls.
+        // An unknown reason is an error, since a guess could end a process that is not done, or run
+        // truncated tool calls.
         Some(other) => {
             return Err(malformed(format!(
                 "the finish reason '{}' is not known",
@@ -286,8 +291,8 @@ impl From<UsageFields> for Usage {
             input: fields.prompt_tokens,
             output: fields.completion_tokens,
             total: fields.total_tokens,
-            of_input: fields.prompt_tokens_details,
-            of_output: fields.completion_tokens_details,
+            input_details: fields.prompt_tokens_details,
+            output_details: fields.completion_tokens_details,
         };
         counts.into()
     }
@@ -300,7 +305,7 @@ mod tests {
     use super::*;
 
     fn reply(message: &str, stop: &str) -> Result<Reply, ModelError> {
-        completion(&format!(
+        decode_completion(&format!(
             r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":{stop}}}],"usage":null}}"#
         ))
     }
@@ -465,10 +470,10 @@ mod tests {
             ..Usage::default()
         };
         assert_eq!(Usage::from(fields), expected);
-        let beside = json!({"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 15,
+        let separate = json!({"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 15,
             "completion_tokens_details": {"reasoning_tokens": 3}});
         assert_eq!(
-            Usage::from(serde_json::from_value::<UsageFields>(beside).unwrap()).output_tokens,
+            Usage::from(serde_json::from_value::<UsageFields>(separate).unwrap()).output_tokens,
             5
         );
     }
@@ -484,7 +489,7 @@ mod tests {
             r#"{"choices":[{"finish_reason":"stop"}]}"#,
         ] {
             assert_eq!(
-                completion(json).unwrap_err().kind,
+                decode_completion(json).unwrap_err().kind,
                 ModelErrorKind::Malformed,
                 "{json}"
             );
@@ -495,12 +500,12 @@ mod tests {
         );
         let failed = r#"{"error":{"message":"slow down","code":"rate_limit_exceeded"}}"#;
         assert_eq!(
-            completion(failed).unwrap_err().kind,
+            decode_completion(failed).unwrap_err().kind,
             ModelErrorKind::Overloaded
         );
         let failed = r#"{"choices":[{"message":{"role":"assistant","content":"x"},"finish_reason":"error","error":{"code":429,"message":"slow"}}]}"#;
         assert_eq!(
-            completion(failed).unwrap_err().kind,
+            decode_completion(failed).unwrap_err().kind,
             ModelErrorKind::Overloaded
         );
     }

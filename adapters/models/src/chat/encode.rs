@@ -1,7 +1,7 @@
-//! Encodes requests.
+//! Encodes requests for the Chat Completions API.
 //!
-//! * After the messages comes only the limit of the reply, which a budget may lower.
-//! * A message that came from such a server is sent back with its original JSON text.
+//! * Only the limit of the reply, which a budget may lower, comes after the messages.
+//! * A message that was received in this format is sent back with its original JSON text.
 //! * Each tool result is a message of its own, and can contain text only. Images and documents
 //!   follow in a user message after all results, each after the name of its descriptor.
 //! * A tool result has no error flag: the text of an error begins with `Error:`.
@@ -14,9 +14,9 @@ use dormouse_proto::tool::ToolSpec;
 
 use super::{Dialect, FORMAT};
 use crate::wire::call_ids;
-use crate::wire::json_fields::{Fields, arguments, kept, raw};
-use crate::wire::media::{self, Kind};
-use crate::wire::{Delivery, Purpose, Turn, parameters, schema};
+use crate::wire::json_fields::{Fields, object_or_empty, to_raw, verbatim};
+use crate::wire::media::{self, MediaKind};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 6] = [
@@ -27,12 +27,12 @@ const RESERVED: [&str; 6] = [
     "stream_options",
     "n",
 ];
-/// The names of the limit of a reply: a program may use either.
-const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+/// The parameters that limit a reply. A program may use either.
+const LIMIT_NAMES: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 /// The longest id of a call that the provider accepts.
 const MAX_ID_CHARS: usize = 40;
 
-pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let is_streamed = purpose == Purpose::Reply(Delivery::Stream);
     let mut head = Fields::default()
         .with("model", &*request.model)
@@ -46,7 +46,7 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
     let parameters = parameters::sorted(request, &RESERVED)?;
     for (name, value) in parameters
         .into_iter()
-        .filter(|(name, _)| !BOUNDS.contains(name))
+        .filter(|(name, _)| !LIMIT_NAMES.contains(name))
     {
         head = head.with(name, value);
     }
@@ -71,19 +71,22 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
     Ok(format!("{open},\"messages\":[{system}"))
 }
 
-pub(super) fn tail(request: &Request, dialect: Dialect) -> String {
+pub(super) fn encode_tail(request: &Request, dialect: Dialect) -> String {
     let name = match dialect {
         Dialect::OpenAi => "max_completion_tokens",
         Dialect::Compatible => "max_tokens",
     };
-    match BOUNDS.iter().find_map(|name| request.parameters.get(*name)) {
-        Some(bound) => format!("],\"{name}\":{}}}", raw(bound)),
+    match LIMIT_NAMES
+        .iter()
+        .find_map(|name| request.parameters.get(*name))
+    {
+        Some(limit) => format!("],\"{name}\":{}}}", to_raw(limit)),
         None => "]}".to_owned(),
     }
 }
 
 fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = schema::of(spec)?;
+    let schema = schema::for_request(spec)?;
     let function = Fields::default()
         .with("name", &*spec.name)
         .with("description", &*spec.description);
@@ -94,10 +97,10 @@ fn text_message(role: &str, text: &str) -> Fields {
     Fields::default().with("role", role).with("content", text)
 }
 
-pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
-    match turn.message.role {
-        Role::Assistant => assistant_message(&turn.message.blocks),
-        Role::User => Ok(user_messages(turn)),
+pub(super) fn encode_message(context: MessageContext<'_>) -> Result<String, ModelError> {
+    match context.message.role {
+        Role::Assistant => assistant_message(&context.message.blocks),
+        Role::User => Ok(user_messages(context)),
     }
 }
 
@@ -109,10 +112,10 @@ fn assistant_message(blocks: &[Block]) -> Result<String, ModelError> {
         _ => None,
     });
     if let Some(original) = original {
-        return kept(&original.json, || "a kept message".to_owned())
+        return verbatim(&original.json, || "a kept message".to_owned())
             .map(|json| json.get().to_owned());
     }
-    let calls: Vec<_> = blocks.iter().filter_map(call).collect();
+    let calls: Vec<_> = blocks.iter().filter_map(tool_call).collect();
     let text = text_of(blocks);
     Ok(match (text.trim().is_empty(), calls.is_empty()) {
         (true, true) => String::new(),
@@ -128,14 +131,14 @@ fn assistant_message(blocks: &[Block]) -> Result<String, ModelError> {
     })
 }
 
-fn call(block: &Block) -> Option<Fields> {
+fn tool_call(block: &Block) -> Option<Fields> {
     let Block::ToolUse { id, name, args, .. } = block else {
         return None;
     };
     let function = Fields::default()
         .with("name", &**name)
-        .with("arguments", arguments(args).get());
-    let id = call_ids::fitting(id, MAX_ID_CHARS);
+        .with("arguments", object_or_empty(args).get());
+    let id = call_ids::accepted_id(id, MAX_ID_CHARS);
     Some(
         Fields::default()
             .with("id", &*id)
@@ -144,11 +147,16 @@ fn call(block: &Block) -> Option<Fields> {
     )
 }
 
-fn user_messages(turn: Turn<'_>) -> String {
-    let blocks = &turn.message.blocks;
-    let answers = blocks.iter().filter_map(|block| answer(block, turn));
-    let parts: Vec<_> = blocks.iter().flat_map(|block| parts(block, turn)).collect();
-    let rest = match (&parts[..], single_text(blocks)) {
+fn user_messages(context: MessageContext<'_>) -> String {
+    let blocks = &context.message.blocks;
+    let tool_results = blocks
+        .iter()
+        .filter_map(|block| tool_result(block, context));
+    let parts: Vec<_> = blocks
+        .iter()
+        .flat_map(|block| user_parts(block, context))
+        .collect();
+    let user_message = match (&parts[..], first_text(blocks)) {
         ([], _) => None,
         ([_], Some(text)) => Some(text_message("user", text)),
         _ => Some(
@@ -157,30 +165,30 @@ fn user_messages(turn: Turn<'_>) -> String {
                 .with("content", &parts),
         ),
     };
-    let messages: Vec<_> = answers
-        .chain(rest)
+    let messages: Vec<_> = tool_results
+        .chain(user_message)
         .map(|message| message.to_json())
         .collect();
     messages.join(",")
 }
 
-fn answer(block: &Block, turn: Turn<'_>) -> Option<Fields> {
+fn tool_result(block: &Block, context: MessageContext<'_>) -> Option<Fields> {
     let Block::ToolResult { id, text, is_error } = block else {
         return None;
     };
-    let id = call_ids::of_answer(id, turn.before, FORMAT, MAX_ID_CHARS);
-    let answer = Fields::default()
+    let id = call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_CHARS);
+    let message = Fields::default()
         .with("role", "tool")
         .with("tool_call_id", &*id);
     Some(if *is_error {
-        answer.with("content", &format!("Error: {text}"))
+        message.with("content", &format!("Error: {text}"))
     } else {
-        answer.with("content", &**text)
+        message.with("content", &**text)
     })
 }
 
 /// The first text that is not blank.
-fn single_text(blocks: &[Block]) -> Option<&str> {
+fn first_text(blocks: &[Block]) -> Option<&str> {
     blocks.iter().find_map(|block| match block {
         Block::Text { text, .. } if !text.trim().is_empty() => Some(&**text),
         _ => None,
@@ -188,18 +196,18 @@ fn single_text(blocks: &[Block]) -> Option<&str> {
 }
 
 /// The parts of a user message that encode a block.
-fn parts(block: &Block, turn: Turn<'_>) -> Vec<Fields> {
+fn user_parts(block: &Block, context: MessageContext<'_>) -> Vec<Fields> {
     match block {
-        Block::Text { text, .. } if !text.trim().is_empty() => vec![part(text)],
+        Block::Text { text, .. } if !text.trim().is_empty() => vec![text_part(text)],
         Block::Media { media, .. } => {
-            let shown = turn
+            let media_part = context
                 .media
                 .get(&media.fd)
                 .and_then(|bytes| media_part(media, bytes));
-            let name = part(&format!("{} ({}):", media.fd, media.media_type));
-            shown
+            let name = text_part(&format!("{} ({}):", media.fd, media.media_type));
+            media_part
                 .into_iter()
-                .flat_map(|shown| [name.clone(), shown])
+                .flat_map(|media_part| [name.clone(), media_part])
                 .collect()
         }
         Block::Text { .. }
@@ -209,17 +217,17 @@ fn parts(block: &Block, turn: Turn<'_>) -> Vec<Fields> {
     }
 }
 
-fn part(text: &str) -> Fields {
+fn text_part(text: &str) -> Fields {
     Fields::of_type("text").with("text", text)
 }
 
 fn media_part(media: &Media, bytes: &Bytes) -> Option<Fields> {
     let url = || media::data_url(&media.media_type, bytes);
     Some(match media::kind(&media.media_type)? {
-        Kind::Image => {
+        MediaKind::Image => {
             Fields::of_type("image_url").with("image_url", &Fields::default().with("url", &url()))
         }
-        Kind::Pdf => {
+        MediaKind::Pdf => {
             let file = Fields::default()
                 .with("filename", &media::file_name(media))
                 .with("file_data", &url());

@@ -1,4 +1,4 @@
-//! Generates ids for calls that a server sent without one.
+//! Generates ids for tool calls that a server sent without an id.
 
 use serde_json::{Value, json};
 
@@ -11,16 +11,16 @@ pub(super) struct Origin {
     pub(super) created: Option<Value>,
 }
 
-/// Ids for the calls of one reply. They are the same whether the reply is streamed or not, and
+/// Ids for the calls of one reply. The ids do not depend on whether the reply is streamed, and
 /// differ from those of other replies. They consist of letters, digits and `_`, which every
 /// provider accepts.
 #[derive(Debug)]
 pub(super) struct GeneratedIds(String);
 
 impl GeneratedIds {
-    /// Derives the ids from the id and the content of the reply: a server that sends no ids of
-    /// calls may send none of replies either.
-    pub(super) fn of(origin: &Origin, text: &str, calls: &[Call]) -> Self {
+    /// Derives the ids from the id and the content of the reply. The id alone is not enough, since
+    /// a server that sends no ids of calls may send no ids of replies either.
+    pub(super) fn for_reply(origin: &Origin, text: &str, calls: &[Call]) -> Self {
         let calls: Vec<_> = calls.iter().map(Call::function_call).collect();
         let reply = json!([origin.id, origin.created, text, calls]).to_string();
         Self(
@@ -33,7 +33,7 @@ impl GeneratedIds {
     }
 
     /// The id of the call with this index.
-    pub(super) fn call(&self, index: usize) -> String {
+    pub(super) fn call_id(&self, index: usize) -> String {
         format!("call_{}_{index}", self.0)
     }
 }
@@ -44,7 +44,7 @@ mod tests {
 
     fn call(origin: &Origin, text: &str, call: &Value) -> String {
         let call: Call = serde_json::from_value(json!({"function": call})).unwrap();
-        GeneratedIds::of(origin, text, &[call]).call(0)
+        GeneratedIds::for_reply(origin, text, &[call]).call_id(0)
     }
 
     #[test]

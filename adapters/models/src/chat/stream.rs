@@ -1,8 +1,9 @@
-//! Decodes streamed replies: joins the events into the reply that a complete answer would have
-//! given.
+//! Decodes streamed replies of the Chat Completions API: joins the events into the reply that a
+//! complete response would contain.
 //!
-//! Text fields and lists of a delta are appended to, other fields are replaced; that also holds for
-//! unknown fields. Tool calls are joined by rules of their own (`partial_calls`).
+//! A text or a list in a delta is appended to the field of the same name, any other value replaces
+//! the field. This also holds for unknown fields. Tool calls have rules of their own
+//! (`partial_calls`).
 
 mod partial_calls;
 mod partial_object;
@@ -18,15 +19,15 @@ use super::decode::{self, UsageFields};
 use super::generated_ids::Origin;
 use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, raw, string};
-use crate::wire::{Decoder, Progress};
+use crate::wire::json_fields::{Fields, as_string, to_raw};
+use crate::wire::{Completeness, Decoder};
 
 /// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     message: PartialObject,
     calls: Calls,
-    stop: Option<String>,
+    finish_reason: Option<String>,
     usage: Option<UsageFields>,
     origin: Origin,
     is_done: bool,
@@ -58,14 +59,14 @@ impl Decoder for StreamDecoder {
             return Ok(());
         }
         let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
-            failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
+            failure::from_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
         })?;
         if let Some(error) = chunk.error {
-            return Err(failure::in_body(&error));
+            return Err(failure::from_error_object(&error));
         }
         if chunk.choices.is_empty() && chunk.usage.is_none() {
-            // A chunk without content may be a failure without an envelope.
-            return failure::in_event(data).map_or(Ok(()), Err);
+            // A chunk without content may itself be an error object.
+            return failure::from_event(data).map_or(Ok(()), Err);
         }
         let Origin { id, created } = std::mem::take(&mut self.origin);
         self.origin = Origin {
@@ -75,36 +76,36 @@ impl Decoder for StreamDecoder {
         self.usage = chunk.usage.or(self.usage);
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             if let Some(error) = choice.error {
-                return Err(failure::in_body(&error));
+                return Err(failure::from_error_object(&error));
             }
             if let Some(delta) = choice.delta {
-                self.grow(&delta, deltas)?;
+                self.add_delta(&delta, deltas)?;
             }
-            self.stop = choice.finish_reason.or(self.stop.take());
+            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
         }
         Ok(())
     }
 
-    fn progress(&self) -> Progress {
-        match (self.is_done, &self.stop) {
-            (true, _) => Progress::Complete,
-            (false, Some(_)) => Progress::Ended,
-            (false, None) => Progress::Open,
+    fn completeness(&self) -> Completeness {
+        match (self.is_done, &self.finish_reason) {
+            (true, _) => Completeness::Complete,
+            (false, Some(_)) => Completeness::Ended,
+            (false, None) => Completeness::Open,
         }
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
         let stop = self
-            .stop
-            .ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
+            .finish_reason
+            .ok_or_else(|| failure::cut_stream("the stream ended before its finish reason"))?;
         let stop = decode::stop_reason(Some(&stop))?;
         let mut message = self.message.finish();
-        message.set("role", raw("assistant"));
+        message.set("role", to_raw("assistant"));
         let calls = self.calls.finish();
         if !calls.is_empty() {
-            message.set("tool_calls", raw(&calls));
+            message.set("tool_calls", to_raw(&calls));
         }
-        decode::finish(
+        decode::build_reply(
             &message.to_json(),
             stop,
             self.usage.unwrap_or_default(),
@@ -114,36 +115,36 @@ impl Decoder for StreamDecoder {
 }
 
 impl StreamDecoder {
-    fn grow(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+    fn add_delta(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         for (name, value) in delta.iter().filter(|(_, value)| value.get() != "null") {
             if name == "tool_calls" {
-                self.calls.grow(value, deltas)?;
+                self.calls.add_parts(value, deltas)?;
                 continue;
             }
-            watched_deltas(name, value).into_iter().for_each(deltas);
+            observed_deltas(name, value).into_iter().for_each(deltas);
             self.message.extend(name, value)?;
         }
         Ok(())
     }
 }
 
-/// The deltas that a field of an event shows to those who watch the reply.
-fn watched_deltas(name: &str, value: &RawValue) -> Vec<Delta> {
-    let text = || string(value).unwrap_or_default();
-    let watched = match name {
+/// The deltas that a field of an event reports to the observers of the reply.
+fn observed_deltas(name: &str, value: &RawValue) -> Vec<Delta> {
+    let text = || as_string(value).unwrap_or_default();
+    let observed = match name {
         "content" => {
             let content = serde_json::from_str(value.get()).unwrap_or_default();
             vec![
-                Delta::Thinking(decode::thought_in(&content)),
-                Delta::Text(decode::text_in(&content)),
+                Delta::Thinking(decode::content_thinking(&content)),
+                Delta::Text(decode::content_text(&content)),
             ]
         }
         "refusal" => vec![Delta::Text(text())],
         "reasoning_content" | "reasoning" => vec![Delta::Thinking(text())],
         _ => Vec::new(),
     };
-    let says_something = |delta: &Delta| !matches!(delta, Delta::Text(text) | Delta::Thinking(text) if text.is_empty());
-    watched.into_iter().filter(says_something).collect()
+    let is_not_empty = |delta: &Delta| !matches!(delta, Delta::Text(text) | Delta::Thinking(text) if text.is_empty());
+    observed.into_iter().filter(is_not_empty).collect()
 }
 
 #[cfg(test)]
@@ -176,7 +177,7 @@ mod tests {
         );
         assert_eq!(
             decoded::<StreamDecoder>(&events).0.unwrap(),
-            decode::completion(&whole).unwrap()
+            decode::decode_completion(&whole).unwrap()
         );
     }
 
@@ -306,7 +307,7 @@ mod tests {
         let (texts, others): (Vec<_>, Vec<_>) = deltas
             .into_iter()
             .partition(|delta| matches!(delta, Delta::Text(_)));
-        let told: String = texts
+        let joined: String = texts
             .iter()
             .map(|delta| {
                 if let Delta::Text(text) = delta {
@@ -317,7 +318,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            (told.as_str(), text_of(&reply.unwrap().blocks).as_str()),
+            (joined.as_str(), text_of(&reply.unwrap().blocks).as_str()),
             (said, said)
         );
         assert_eq!(others, thoughts);

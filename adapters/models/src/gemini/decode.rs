@@ -1,7 +1,7 @@
-//! Decodes complete replies, and the parts that streamed replies share with them.
+//! Decodes complete replies of the Gemini API, and the parts that streamed replies share with them.
 //!
 //! Every part keeps its original JSON text; texts and function calls are decoded in addition. A
-//! part of an unknown type is kept, never dropped.
+//! part of an unknown type becomes an opaque block, and is never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
@@ -14,7 +14,7 @@ use crate::wire::excerpt::{beginning, excerpt, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::json_fields::Fields;
 
-/// A complete answer, or one event of a stream.
+/// A complete response, or one event of a stream.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
@@ -50,24 +50,27 @@ pub(super) struct Feedback {
     block_reason_message: Option<String>,
 }
 
-/// Decodes an answer.
-pub(super) fn answer(json: &str) -> Result<Answer, ModelError> {
-    let answer: Answer = serde_json::from_str(json).map_err(|error| {
-        failure::in_event(json).unwrap_or_else(|| malformed_in("reply", json, &error))
+/// Decodes a complete response or an event.
+///
+/// # Errors
+/// The text is not a response, or it reports an error of the provider.
+pub(super) fn decode_response(json: &str) -> Result<Answer, ModelError> {
+    let body: Answer = serde_json::from_str(json).map_err(|error| {
+        failure::from_event(json).unwrap_or_else(|| malformed_in("reply", json, &error))
     })?;
-    match answer.error {
-        Some(error) => Err(failure::in_body(&error)),
-        None => Ok(answer),
+    match body.error {
+        Some(error) => Err(failure::from_error_object(&error)),
+        None => Ok(body),
     }
 }
 
 /// Decodes a complete reply.
-pub(super) fn whole(json: &str) -> Result<Reply, ModelError> {
-    let answer = answer(json)?;
-    if let Some(error) = answer.prompt_feedback.as_ref().and_then(blocked) {
+pub(super) fn decode_reply(json: &str) -> Result<Reply, ModelError> {
+    let body = decode_response(json)?;
+    if let Some(error) = body.prompt_feedback.as_ref().and_then(blocked_prompt_error) {
         return Err(error);
     }
-    let candidate = answer
+    let candidate = body
         .candidates
         .into_iter()
         .find(|candidate| candidate.index == 0);
@@ -86,28 +89,24 @@ pub(super) fn whole(json: &str) -> Result<Reply, ModelError> {
         .iter()
         .map(|part| part.get().to_owned())
         .collect();
-    let end = End {
+    let end = ReplyEnd {
         reason,
         message: candidate.finish_message,
-        response: answer.response_id,
+        response_id: body.response_id,
     };
-    finish(
-        &parts,
-        &end,
-        answer.usage_metadata.unwrap_or_default().into(),
-    )
+    build_reply(&parts, &end, body.usage_metadata.unwrap_or_default().into())
 }
 
-/// How a reply ended, and its id.
+/// Why the model stopped, and the id of the response.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct ReplyEnd {
     pub(super) reason: String,
     pub(super) message: Option<String>,
-    pub(super) response: Option<String>,
+    pub(super) response_id: Option<String>,
 }
 
-/// The error for a prompt that the provider blocked.
-pub(super) fn blocked(feedback: &Feedback) -> Option<ModelError> {
+/// The error if the provider blocked the prompt.
+pub(super) fn blocked_prompt_error(feedback: &Feedback) -> Option<ModelError> {
     let reason = feedback.block_reason.as_deref()?;
     let message = feedback.block_reason_message.as_deref().unwrap_or_default();
     let message = excerpt(&format!("the prompt was blocked: {reason} {message}"), 500);
@@ -117,26 +116,30 @@ pub(super) fn blocked(feedback: &Feedback) -> Option<ModelError> {
     ))
 }
 
-/// Builds a reply.
-pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply, ModelError> {
+/// Builds a reply from its parts.
+pub(super) fn build_reply(
+    parts: &[String],
+    end: &ReplyEnd,
+    usage: Usage,
+) -> Result<Reply, ModelError> {
     let why = end.message.as_deref().unwrap_or_default();
-    // The model failed to write a valid call, so the rest may not be a valid reply.
+    // The model failed to write a valid call, so the other parts may not be a valid reply.
     if let word @ ("MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" | "UNEXPECTED_TOOL_CALL") =
         end.reason.as_str()
     {
         return Err(failure::sampling_failed(word, why));
     }
-    let response = end.response.as_deref().unwrap_or_default();
+    let response_id = end.response_id.as_deref().unwrap_or_default();
     let blocks = parts
         .iter()
         .enumerate()
-        .filter_map(|(index, part)| block(part, response, index).transpose());
+        .filter_map(|(index, part)| decode_part(part, response_id, index).transpose());
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
     let has_calls = blocks
         .iter()
         .any(|block| matches!(block, Block::ToolUse { .. }));
     let stop = match end.reason.as_str() {
-        // The second word is used by compatible servers.
+        // FUNCTION_CALL is used by compatible servers.
         "STOP" | "FUNCTION_CALL" if has_calls => StopReason::ToolUse,
         "STOP" => StopReason::EndTurn,
         "MAX_TOKENS" => StopReason::MaxTokens,
@@ -150,7 +153,7 @@ pub(super) fn finish(parts: &[String], end: &End, usage: Usage) -> Result<Reply,
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR" => StopReason::Refusal,
-        // A guess could end a process as if it were done.
+        // An unknown reason is an error, since a guess could end a process that is not done.
         other => {
             return Err(malformed(format!(
                 "the model stopped as '{}': {}",
@@ -174,8 +177,8 @@ struct Call {
     args: Option<Box<RawValue>>,
 }
 
-/// The block of the part with this index; none if the part is empty.
-fn block(json: &str, response: &str, index: usize) -> Result<Option<Block>, ModelError> {
+/// Decodes the part with this index. None if the part is empty.
+fn decode_part(json: &str, response_id: &str, index: usize) -> Result<Option<Block>, ModelError> {
     let fields: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
     let raw = Raw {
@@ -194,7 +197,7 @@ fn block(json: &str, response: &str, index: usize) -> Result<Option<Block>, Mode
         let id = call
             .id
             .filter(|id| !id.is_empty())
-            .unwrap_or_else(|| names::call_without_id(response, index));
+            .unwrap_or_else(|| names::generated_call_id(response_id, index));
         let args = call
             .args
             .filter(|args| args.get() != "null")
@@ -249,7 +252,7 @@ mod tests {
     use super::*;
 
     fn reply(parts: &str, stop: &str) -> Result<Reply, ModelError> {
-        whole(&format!(
+        decode_reply(&format!(
             r#"{{"responseId":"r","candidates":[{{"index":0,"content":{{"role":"model","parts":[{parts}]}},"finishReason":"{stop}","finishMessage":"why"}}]}}"#
         ))
     }
@@ -339,11 +342,14 @@ mod tests {
         let blocked =
             r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{}}"#;
         assert_eq!(
-            whole(blocked).unwrap_err().kind,
+            decode_reply(blocked).unwrap_err().kind,
             ModelErrorKind::ContentRefused
         );
         let failed = r#"{"error":{"code":503,"status":"UNAVAILABLE","message":"later"}}"#;
-        assert_eq!(whole(failed).unwrap_err().kind, ModelErrorKind::Overloaded);
+        assert_eq!(
+            decode_reply(failed).unwrap_err().kind,
+            ModelErrorKind::Overloaded
+        );
         for json in [
             "",
             "<html>",
@@ -352,7 +358,7 @@ mod tests {
             r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}"#,
         ] {
             assert_eq!(
-                whole(json).unwrap_err().kind,
+                decode_reply(json).unwrap_err().kind,
                 ModelErrorKind::Malformed,
                 "{json}"
             );

@@ -1,13 +1,13 @@
-//! Encodes requests.
+//! Encodes requests for the Gemini API.
 //!
 //! * `generationConfig` comes after the contents, since it holds the limit of the reply, which a
 //!   budget may lower.
-//! * A part that came from this provider is sent back with its original JSON text.
-//! * A function response names the function, which is looked up in the message before it.
-//! * A call from another provider has no signature of this one, and newer models refuse it without
-//!   one. It gets the placeholder that the provider documents for this case.
+//! * A part that was received in this format is sent back with its original JSON text.
+//! * A function response names its function, which is looked up in the previous message.
+//! * A call that another provider's model made has no thought signature, and newer models refuse
+//!   such a call. It gets the placeholder that the provider documents for this case.
 //! * Media come after the function responses, each after the name of its descriptor. Every model
-//!   accepts that.
+//!   accepts this order.
 //! * No cache is requested: the provider caches by itself. A program may set `cachedContent` among
 //!   its parameters.
 
@@ -19,9 +19,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{FORMAT, names};
-use crate::wire::json_fields::{Fields, arguments, kept, raw};
+use crate::wire::json_fields::{Fields, object_or_empty, to_raw, verbatim};
 use crate::wire::media;
-use crate::wire::{Purpose, Turn, parameters, schema};
+use crate::wire::{MessageContext, Purpose, parameters, schema};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 5] = [
@@ -40,7 +40,7 @@ const TOP_LEVEL: [&str; 6] = [
     "serviceTier",
     "store",
 ];
-/// Parameters that other providers call by other names.
+/// Names that programs may use for a parameter, as with other providers, and its name here.
 const ALIASES: [(&str, &str); 5] = [
     ("max_tokens", "maxOutputTokens"),
     ("stop_sequences", "stopSequences"),
@@ -49,9 +49,9 @@ const ALIASES: [(&str, &str); 5] = [
     ("top_p", "topP"),
 ];
 /// The documented placeholder for the signature of a call that another model made.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+const PLACEHOLDER_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let mut head = Fields::default();
     if purpose == Purpose::Count {
         head = head.with("model", &names::model_path(&request.model)?);
@@ -65,7 +65,7 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
     if let Some(system) = system {
         head = head.with(
             "systemInstruction",
-            &Fields::default().with("parts", &[text(system)]),
+            &Fields::default().with("parts", &[text_part(system)]),
         );
     }
     if !request.tools.is_empty() {
@@ -93,14 +93,14 @@ pub(super) fn head(request: &Request, purpose: Purpose) -> Result<String, ModelE
     Ok(format!("{wrapper}{open}{comma}\"contents\":["))
 }
 
-pub(super) fn tail(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     if purpose == Purpose::Count {
         return Ok("]}}".to_owned());
     }
     let mut config = Fields::default();
     let mut add = |name: &str, value: &Value| {
         let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
-        config.set(alias.map_or(name, |(_, name)| name), raw(value));
+        config.set(alias.map_or(name, |(_, name)| name), to_raw(value));
     };
     let parameters = parameters::sorted(request, &RESERVED)?;
     for (name, value) in parameters
@@ -121,17 +121,17 @@ pub(super) fn tail(request: &Request, purpose: Purpose) -> Result<String, ModelE
 }
 
 fn function(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = schema::of(spec)?;
-    let named = Fields::default()
+    let schema = schema::for_request(spec)?;
+    let fields = Fields::default()
         .with("name", &*spec.name)
         .with("description", &*spec.description);
-    Ok(named.with("parametersJsonSchema", &schema))
+    Ok(fields.with("parametersJsonSchema", &schema))
 }
 
-pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
-    let (role, parts) = match turn.message.role {
-        Role::Assistant => ("model", model_items(turn.message)?),
-        Role::User => ("user", user_items(turn)),
+pub(super) fn encode_message(context: MessageContext<'_>) -> Result<String, ModelError> {
+    let (role, parts) = match context.message.role {
+        Role::Assistant => ("model", model_parts(context.message)?),
+        Role::User => ("user", user_parts(context)),
     };
     // The provider refuses a message without parts.
     Ok(match parts.is_empty() {
@@ -143,7 +143,7 @@ pub(super) fn turn(turn: Turn<'_>) -> Result<String, ModelError> {
     })
 }
 
-fn model_items(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
+fn model_parts(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
     let mut parts = Vec::with_capacity(message.blocks.len());
     for block in &message.blocks {
         match block {
@@ -152,15 +152,17 @@ fn model_items(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
             | Block::Opaque(raw)
                 if *raw.format == *FORMAT =>
             {
-                parts.push(kept(&raw.json, || "a kept part".to_owned())?);
+                parts.push(verbatim(&raw.json, || "a kept part".to_owned())?);
             }
-            Block::Text { text: said, .. } if !said.trim().is_empty() => {
-                parts.push(raw(&text(said)))
+            Block::Text { text: words, .. } if !words.trim().is_empty() => {
+                parts.push(to_raw(&text_part(words)))
             }
             Block::ToolUse { id, name, args, .. } => {
-                let call = named(id, name).with("args", &arguments(args));
+                let call = id_and_name(id, name).with("args", &object_or_empty(args));
                 let call = Fields::default().with("functionCall", &call);
-                parts.push(raw(&call.with("thoughtSignature", NO_SIGNATURE)));
+                parts.push(to_raw(
+                    &call.with("thoughtSignature", PLACEHOLDER_SIGNATURE),
+                ));
             }
             Block::Text { .. }
             | Block::ToolResult { .. }
@@ -171,66 +173,68 @@ fn model_items(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
     Ok(parts)
 }
 
-fn text(text: &str) -> Fields {
+fn text_part(text: &str) -> Fields {
     Fields::default().with("text", text)
 }
 
-fn named(id: &str, name: &str) -> Fields {
+fn id_and_name(id: &str, name: &str) -> Fields {
     Fields::default()
         .with_some("id", names::sent_id(id))
         .with("name", name)
 }
 
-/// Function responses first, then media, then texts.
-fn user_items(turn: Turn<'_>) -> Vec<Box<RawValue>> {
-    let blocks = &turn.message.blocks;
-    let answers = blocks.iter().filter_map(|block| answer(block, turn.before));
-    let shown = blocks.iter().flat_map(|block| match block {
-        Block::Media { media, .. } => turn
+/// The parts of a user message: function responses first, then media, then texts.
+fn user_parts(context: MessageContext<'_>) -> Vec<Box<RawValue>> {
+    let blocks = &context.message.blocks;
+    let responses = blocks
+        .iter()
+        .filter_map(|block| function_response(block, context.previous));
+    let media = blocks.iter().flat_map(|block| match block {
+        Block::Media { media, .. } => context
             .media
             .get(&media.fd)
-            .and_then(|bytes| show(media, bytes)),
+            .and_then(|bytes| media_parts(media, bytes)),
         _ => None,
     });
     let texts = blocks.iter().filter_map(|block| match block {
-        Block::Text { text: said, .. } if !said.trim().is_empty() => Some(text(said)),
+        Block::Text { text: words, .. } if !words.trim().is_empty() => Some(text_part(words)),
         _ => None,
     });
-    answers
-        .chain(shown.flatten())
+    responses
+        .chain(media.flatten())
         .chain(texts)
-        .map(|part| raw(&part))
+        .map(|part| to_raw(&part))
         .collect()
 }
 
-fn answer(block: &Block, before: Option<&Message>) -> Option<Fields> {
+fn function_response(block: &Block, previous: Option<&Message>) -> Option<Fields> {
     let Block::ToolResult { id, text, is_error } = block else {
         return None;
     };
     let key = if *is_error { "error" } else { "output" };
-    let response =
-        named(id, called(id, before)).with("response", &Fields::default().with(key, &**text));
+    let response = id_and_name(id, function_name(id, previous))
+        .with("response", &Fields::default().with(key, &**text));
     Some(Fields::default().with("functionResponse", &response))
 }
 
-/// The name of the function that was called with this id.
-fn called<'a>(id: &str, before: Option<&'a Message>) -> &'a str {
-    let blocks = before
+/// The name of the function that the call with this id calls.
+fn function_name<'a>(id: &str, previous: Option<&'a Message>) -> &'a str {
+    let blocks = previous
         .map(|message| message.blocks.as_slice())
         .unwrap_or_default();
     let name = blocks.iter().find_map(|block| match block {
         Block::ToolUse {
-            id: asked, name, ..
-        } if **asked == *id => Some(&**name),
+            id: call_id, name, ..
+        } if **call_id == *id => Some(&**name),
         _ => None,
     });
     // The kernel only answers calls that exist.
     name.unwrap_or("unknown")
 }
 
-fn show(media: &Media, bytes: &Bytes) -> Option<[Fields; 2]> {
+fn media_parts(media: &Media, bytes: &Bytes) -> Option<[Fields; 2]> {
     media::kind(&media.media_type)?;
-    let name = text(&format!("{} ({}):", media.fd, media.media_type));
+    let name = text_part(&format!("{} ({}):", media.fd, media.media_type));
     let data = Fields::default()
         .with("mimeType", &*media.media_type)
         .with("data", &media::base64(bytes));

@@ -1,4 +1,4 @@
-//! Names of models and ids of calls, for which this format has rules of its own.
+//! Converts names of models and ids of calls by the rules of the Gemini API.
 
 use dormouse_proto::model::ModelError;
 
@@ -7,7 +7,8 @@ use crate::wire::excerpt::{beginning, invalid};
 /// The path of a model. The name becomes part of the URL, so it is checked.
 ///
 /// # Errors
-/// The name is not one of a model: `gemini-2.5-pro`, `models/gemini-2.5-pro`, `tunedModels/x`.
+/// The name is not a valid model name, such as `gemini-2.5-pro`, `models/gemini-2.5-pro` or
+/// `tunedModels/x`.
 pub(super) fn model_path(model: &str) -> Result<String, ModelError> {
     let path = if model.contains('/') {
         model.to_owned()
@@ -30,12 +31,12 @@ pub(super) fn model_path(model: &str) -> Result<String, ModelError> {
     )))
 }
 
-/// An id for a call without one, made of the id of the response and the index of the call.
-pub(super) fn call_without_id(response: &str, index: usize) -> String {
+/// Generates an id for a call without one, from the id of the response and the index of the part.
+pub(super) fn generated_call_id(response: &str, index: usize) -> String {
     format!("{GENERATED_PREFIX}{response}_{index}")
 }
 
-/// The id of a call in a request; none if the call came without an id.
+/// The id of a call in a request; none if the provider sent the call without an id.
 pub(super) fn sent_id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !id.starts_with(GENERATED_PREFIX))
 }
@@ -67,7 +68,7 @@ mod tests {
     #[test]
     fn a_generated_id_is_not_sent() {
         assert_eq!(
-            (sent_id(&call_without_id("r", 3)), sent_id("abc")),
+            (sent_id(&generated_call_id("r", 3)), sent_id("abc")),
             (None, Some("abc"))
         );
     }

@@ -1,16 +1,16 @@
-//! Decodes streamed replies: joins the events into the reply that a complete answer would have
-//! given.
+//! Decodes streamed replies of the Gemini API: joins the events into the reply that a complete
+//! response would contain.
 //!
 //! Each event has parts of its own. Consecutive plain texts are joined into one part; a part with a
 //! signature, or with an unknown field, stays separate.
 
 use dormouse_proto::model::{Delta, ModelError, Reply};
 
-use super::decode::{self, End, UsageFields};
+use super::decode::{self, ReplyEnd, UsageFields};
 use crate::wire::excerpt::{malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, raw};
-use crate::wire::{Decoder, Progress};
+use crate::wire::json_fields::{Fields, to_raw};
+use crate::wire::{Completeness, Decoder};
 
 /// The most parts of a reply. No real reply has so many.
 const MAX_PARTS: usize = 1 << 16;
@@ -19,9 +19,9 @@ const MAX_PARTS: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     parts: Vec<String>,
-    /// A text that the next event may continue, and its kind.
-    growing: Option<(TextKind, String)>,
-    end: Option<End>,
+    /// The kind and the text of the last part, if the next part may continue it.
+    open_text: Option<(TextKind, String)>,
+    end: Option<ReplyEnd>,
     usage: Option<UsageFields>,
 }
 
@@ -34,51 +34,55 @@ enum TextKind {
 
 impl Decoder for StreamDecoder {
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
-        let answer = decode::answer(data)?;
-        self.usage = answer.usage_metadata.or(self.usage);
-        if let Some(error) = answer.prompt_feedback.as_ref().and_then(decode::blocked) {
+        let body = decode::decode_response(data)?;
+        self.usage = body.usage_metadata.or(self.usage);
+        if let Some(error) = body
+            .prompt_feedback
+            .as_ref()
+            .and_then(decode::blocked_prompt_error)
+        {
             return Err(error);
         }
-        for candidate in answer
+        for candidate in body
             .candidates
             .into_iter()
             .filter(|candidate| candidate.index == 0)
         {
             for part in candidate.content.unwrap_or_default().parts {
-                self.add(part.get(), deltas)?;
+                self.add_part(part.get(), deltas)?;
             }
             if let Some(reason) = candidate.finish_reason {
-                let (message, response) = (candidate.finish_message, answer.response_id.clone());
-                self.end = Some(End {
+                let (message, response_id) = (candidate.finish_message, body.response_id.clone());
+                self.end = Some(ReplyEnd {
                     reason,
                     message,
-                    response,
+                    response_id,
                 });
             }
         }
         Ok(())
     }
 
-    /// The format has no mark for the last event.
-    fn progress(&self) -> Progress {
+    /// Never [`Completeness::Complete`], since the format does not mark the last event.
+    fn completeness(&self) -> Completeness {
         if self.end.is_some() {
-            Progress::Ended
+            Completeness::Ended
         } else {
-            Progress::Open
+            Completeness::Open
         }
     }
 
     fn finish(mut self) -> Result<Reply, ModelError> {
-        self.close();
+        self.close_text();
         let end = self
             .end
-            .ok_or_else(|| failure::cut("the stream ended before its finish reason"))?;
-        decode::finish(&self.parts, &end, self.usage.unwrap_or_default().into())
+            .ok_or_else(|| failure::cut_stream("the stream ended before its finish reason"))?;
+        decode::build_reply(&self.parts, &end, self.usage.unwrap_or_default().into())
     }
 }
 
 impl StreamDecoder {
-    fn add(&mut self, json: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+    fn add_part(&mut self, json: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let part: Fields =
             serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
         let kind = if part
@@ -98,11 +102,11 @@ impl StreamDecoder {
                 .iter()
                 .all(|(name, _)| matches!(name, "text" | "thought"))
             {
-                match &mut self.growing {
-                    Some((growing_kind, grown)) if *growing_kind == kind => grown.push_str(&text),
+                match &mut self.open_text {
+                    Some((open_kind, open)) if *open_kind == kind => open.push_str(&text),
                     _ => {
-                        self.close();
-                        self.growing = Some((kind, text));
+                        self.close_text();
+                        self.open_text = Some((kind, text));
                     }
                 }
                 return Ok(());
@@ -113,7 +117,7 @@ impl StreamDecoder {
                 .map_err(|error| malformed_in("call", json, &error))?;
             deltas(Delta::ToolUse(call.text("name").unwrap_or_default()));
         }
-        self.close();
+        self.close_text();
         self.parts.push(json.to_owned());
         match self.parts.len() {
             0..=MAX_PARTS => Ok(()),
@@ -123,16 +127,16 @@ impl StreamDecoder {
         }
     }
 
-    /// Completes the current text.
-    fn close(&mut self) {
-        if let Some((kind, text)) = self.growing.take() {
+    /// Completes the part whose text is still open.
+    fn close_text(&mut self) {
+        if let Some((kind, text)) = self.open_text.take() {
             let part = Fields::default().with("text", &text);
             let part = if kind == TextKind::Thought {
                 part.with("thought", &true)
             } else {
                 part
             };
-            self.parts.push(raw(&part).get().to_owned());
+            self.parts.push(to_raw(&part).get().to_owned());
         }
     }
 }

@@ -78,7 +78,7 @@ impl Recorder {
     /// Wraps a model, so that its calls are recorded.
     #[must_use]
     pub fn model(&self, model: impl Model) -> impl Model {
-        Recorded {
+        RecordedModel {
             recorder: self.clone(),
             inner: Arc::new(model) as Arc<dyn Model>,
         }
@@ -104,10 +104,10 @@ impl Recorder {
     }
 
     /// Writes a call. Costs a pass over the conversation, and a write of its new parts.
-    fn record_call(&self, request: &Request, end: &Result<Reply, ModelError>) {
+    fn record_call(&self, request: &Request, outcome: &Result<Reply, ModelError>) {
         let parts = parts(request, self.redact.as_ref());
-        let end =
-            json(&End::from(end), self.redact.as_ref()).and_then(|end| serde_json::from_str(&end));
+        let outcome = json(&End::from(outcome), self.redact.as_ref())
+            .and_then(|outcome| serde_json::from_str(&outcome));
         let mut file_state = self
             .file_state
             .lock()
@@ -116,9 +116,11 @@ impl Recorder {
             return;
         }
         let encoded = parts
-            .and_then(|parts| Ok((parts, end?)))
+            .and_then(|parts| Ok((parts, outcome?)))
             .map_err(io::Error::from);
-        if let Err(error) = encoded.and_then(|(parts, end)| file_state.append_call(parts, end)) {
+        if let Err(error) =
+            encoded.and_then(|(parts, outcome)| file_state.append_call(parts, outcome))
+        {
             tracing::error!(%error, "the recording ends here");
             file_state.failure = Some(error.to_string());
         }
@@ -126,7 +128,7 @@ impl Recorder {
 }
 
 impl RecordingFile {
-    fn append_call(&mut self, parts: Vec<String>, end: End) -> io::Result<()> {
+    fn append_call(&mut self, parts: Vec<String>, outcome: End) -> io::Result<()> {
         let (mut lines, mut request) = (Vec::new(), Vec::with_capacity(parts.len()));
         for part in parts {
             let next = self.parts.len();
@@ -143,7 +145,7 @@ impl RecordingFile {
             request.push(number);
         }
         lines.push(Line {
-            call: Some(Call { request, end }),
+            call: Some(Call { request, outcome }),
             ..Line::default()
         });
         self.write(&lines)
@@ -167,21 +169,21 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
-struct Recorded {
+struct RecordedModel {
     recorder: Recorder,
     inner: Arc<dyn Model>,
 }
 
-impl Model for Recorded {
+impl Model for RecordedModel {
     fn call<'a>(
         &'a self,
         request: Request,
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            let end = self.inner.call(request.clone(), deltas).await;
-            self.recorder.record_call(&request, &end);
-            end
+            let outcome = self.inner.call(request.clone(), deltas).await;
+            self.recorder.record_call(&request, &outcome);
+            outcome
         }
         .boxed()
     }
@@ -202,7 +204,7 @@ struct RecordedProvider<P> {
 impl<P: Provider> Provider for RecordedProvider<P> {
     fn model(&self, request: ProviderRequest<'_>) -> Result<Arc<dyn Model>, ModelError> {
         let inner = self.inner.model(request)?;
-        Ok(Arc::new(Recorded {
+        Ok(Arc::new(RecordedModel {
             recorder: self.recorder.clone(),
             inner,
         }))

@@ -1,4 +1,4 @@
-//! Serves a recording, offline.
+//! Replays a recording: answers requests with the recorded replies, offline.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -33,9 +33,9 @@ struct Recording {
     parts: Vec<Arc<str>>,
     /// The number of each part.
     numbers: HashMap<Arc<str>, usize>,
-    /// The requests, in the order in which they ended.
+    /// The requests, in the order in which their calls ended.
     requests: Vec<Vec<usize>>,
-    ends: Mutex<HashMap<Vec<usize>, VecDeque<End>>>,
+    outcomes: Mutex<HashMap<Vec<usize>, VecDeque<End>>>,
 }
 
 /// Why a recording cannot be served.
@@ -92,14 +92,14 @@ impl Replayer {
         }
     }
 
-    fn answer(&self, request: &Request) -> Result<Reply, ModelError> {
-        let unserved = |why| ModelError::new(ModelErrorKind::Unavailable, why);
+    fn recorded_reply(&self, request: &Request) -> Result<Reply, ModelError> {
+        let unavailable = |why| ModelError::new(ModelErrorKind::Unavailable, why);
         let parts = parts(request, self.redact.as_ref());
-        let parts =
-            parts.map_err(|error| unserved(format!("the request cannot be compared: {error}")))?;
+        let parts = parts
+            .map_err(|error| unavailable(format!("the request cannot be compared: {error}")))?;
         self.recording
-            .end(&parts)
-            .ok_or_else(|| unserved(self.recording.difference(&parts)))?
+            .next_outcome(&parts)
+            .ok_or_else(|| unavailable(self.recording.difference(&parts)))?
             .into()
     }
 }
@@ -107,8 +107,8 @@ impl Replayer {
 impl Recording {
     fn parse(text: &str) -> Result<Self, ReplayError> {
         // A line without a line feed is incomplete.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let mut lines = whole.lines().enumerate();
+        let complete_lines = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut lines = complete_lines.lines().enumerate();
         let first = lines
             .next()
             .and_then(|(_, line)| serde_json::from_str::<Line>(line).ok());
@@ -118,7 +118,7 @@ impl Recording {
             None => return Err(ReplayError::Other),
         }
         let (mut parts, mut requests) = (Vec::<Arc<str>>::new(), Vec::new());
-        let mut ends = HashMap::<_, VecDeque<_>>::new();
+        let mut outcomes = HashMap::<_, VecDeque<_>>::new();
         for (at, line) in lines {
             let damaged = |why: String| ReplayError::Damaged { line: at + 1, why };
             match serde_json::from_str(line).map_err(|error| damaged(error.to_string()))? {
@@ -128,7 +128,7 @@ impl Recording {
                     ..
                 } => parts.push(Arc::from(part.get())),
                 Line {
-                    call: Some(Call { request, end }),
+                    call: Some(Call { request, outcome }),
                     part: None,
                     ..
                 } => {
@@ -138,7 +138,7 @@ impl Recording {
                         )));
                     }
                     requests.push(request.clone());
-                    ends.entry(request).or_default().push_back(end);
+                    outcomes.entry(request).or_default().push_back(outcome);
                 }
                 _ => return Err(damaged("it has to hold one part or one call".to_owned())),
             }
@@ -153,61 +153,62 @@ impl Recording {
             parts,
             numbers,
             requests,
-            ends: Mutex::new(ends),
+            outcomes: Mutex::new(outcomes),
         })
     }
 
-    /// The recorded result of the same request.
-    fn end(&self, parts: &[String]) -> Option<End> {
+    /// The next recorded outcome of the same request; the last one is repeated.
+    fn next_outcome(&self, parts: &[String]) -> Option<End> {
         let request: Vec<_> = parts
             .iter()
             .map(|part| self.numbers.get(part.as_str()).copied())
             .collect::<Option<_>>()?;
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        let ends = ends.get_mut(&request)?;
-        if ends.len() > 1 {
-            ends.pop_front()
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcomes = outcomes.get_mut(&request)?;
+        if outcomes.len() > 1 {
+            outcomes.pop_front()
         } else {
-            ends.front().cloned()
+            outcomes.front().cloned()
         }
     }
 
     /// Describes how a request differs from the most similar recorded one.
     fn difference(&self, parts: &[String]) -> String {
-        let agreement = |request: &&Vec<usize>| self.agreement(request, parts);
-        // Of equally similar requests the first: two runs part at the earliest difference.
+        let first_difference = |request: &&Vec<usize>| self.first_difference(request, parts);
+        // Of equally similar requests, the first one is named, since two runs begin to differ at
+        // the first difference.
         let nearest = self
             .requests
             .iter()
             .enumerate()
             .rev()
-            .max_by_key(|(_, request)| agreement(request));
+            .max_by_key(|(_, request)| first_difference(request));
         let Some((at, request)) = nearest else {
             return "the recording holds no call".to_owned();
         };
-        let (part, byte) = self.agreement(request, parts);
+        let (part, byte) = self.first_difference(request, parts);
         let before: usize = parts[..part].iter().map(String::len).sum();
         let recorded = request.get(part).map_or("", |number| &self.parts[*number]);
-        let asked = parts.get(part).map_or("", String::as_str);
+        let requested = parts.get(part).map_or("", String::as_str);
         format!(
             "the recording holds no such request. Its call {} is nearest: it differs at byte {}, \
              byte {byte} of {}: recorded {}, asked {}",
             at + 1,
             before + byte,
             part_name(part),
-            around(recorded, byte),
-            around(asked, byte)
+            excerpt_around(recorded, byte),
+            excerpt_around(requested, byte)
         )
     }
 
     /// The first part that differs, and the first byte in it that differs.
-    fn agreement(&self, request: &[usize], parts: &[String]) -> (usize, usize) {
+    fn first_difference(&self, request: &[usize], parts: &[String]) -> (usize, usize) {
         let recorded = || request.iter().map(|number| &*self.parts[*number]);
         let same = recorded()
             .zip(parts)
-            .take_while(|(recorded, asked)| recorded == asked)
+            .take_while(|(recorded, requested)| recorded == requested)
             .count();
-        let (recorded, asked) = (
+        let (recorded, requested) = (
             recorded().nth(same).unwrap_or(""),
             parts.get(same).map_or("", String::as_str),
         );
@@ -215,15 +216,15 @@ impl Recording {
             same,
             recorded
                 .bytes()
-                .zip(asked.bytes())
-                .take_while(|(recorded, asked)| recorded == asked)
+                .zip(requested.bytes())
+                .take_while(|(recorded, requested)| recorded == requested)
                 .count(),
         )
     }
 }
 
 /// The text around a byte.
-fn around(text: &str, byte: usize) -> String {
+fn excerpt_around(text: &str, byte: usize) -> String {
     if text.is_empty() {
         return "nothing".to_owned();
     }
@@ -244,7 +245,7 @@ impl Model for Replayer {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            let reply = self.answer(&request)?;
+            let reply = self.recorded_reply(&request)?;
             for block in &reply.blocks {
                 match block {
                     Block::Text { text, .. } => deltas(Delta::Text(text.to_string())),

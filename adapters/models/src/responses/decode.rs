@@ -1,7 +1,8 @@
-//! Decodes complete replies, and the parts that streamed replies share with them.
+//! Decodes complete replies of the Responses API, and the parts that streamed replies share with
+//! them.
 //!
 //! Every item keeps its original JSON text; messages and function calls are decoded in addition.
-//! An item of an unknown type is kept, never dropped.
+//! An item of an unknown type becomes an opaque block, and is never dropped.
 
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
@@ -12,7 +13,7 @@ use serde_json::value::RawValue;
 use super::FORMAT;
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, is_object, raw};
+use crate::wire::json_fields::{Fields, is_object, to_raw};
 use crate::wire::usage::{Counts, Details};
 
 /// A complete response, or the one in the last event of a stream.
@@ -27,7 +28,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Whether the reply was not truncated.
+    /// Whether the reply is complete, not truncated.
     pub(super) fn is_complete(&self) -> bool {
         matches!(self.status.as_deref(), Some("completed") | None)
     }
@@ -39,7 +40,7 @@ struct Incomplete {
 }
 
 /// Decodes a complete reply.
-pub(super) fn response(json: &str) -> Result<Reply, ModelError> {
+pub(super) fn decode_reply(json: &str) -> Result<Reply, ModelError> {
     let response: Response =
         serde_json::from_str(json).map_err(|error| malformed_in("reply", json, &error))?;
     let items = response
@@ -47,19 +48,21 @@ pub(super) fn response(json: &str) -> Result<Reply, ModelError> {
         .iter()
         .map(|item| item.get().to_owned())
         .collect();
-    finish(items, response)
+    build_reply(items, response)
 }
 
 /// Builds a reply from its items and the fields next to them.
-pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, ModelError> {
+pub(super) fn build_reply(items: Vec<String>, response: Response) -> Result<Reply, ModelError> {
     if let Some(error) = response.error {
-        return Err(failure::in_body(&error));
+        return Err(failure::from_error_object(&error));
     }
     let items: Vec<_> = items
         .iter()
-        .map(|json| item(json))
+        .map(|json| decode_item(json))
         .collect::<Result<_, _>>()?;
-    let refuses = items.iter().any(|item| item.speech == MessagePart::Refusal);
+    let is_refusal = items
+        .iter()
+        .any(|item| item.message_kind == MessageKind::Refusal);
     let blocks: Vec<_> = items.into_iter().map(|item| item.block).collect();
     let has_calls = blocks
         .iter()
@@ -70,12 +73,12 @@ pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, Mo
     let stop = match (response.status.as_deref(), reason.as_deref()) {
         // Compatible servers may leave the status out.
         (Some("completed") | None, _) if has_calls => StopReason::ToolUse,
-        (Some("completed") | None, _) if refuses => StopReason::Refusal,
+        (Some("completed") | None, _) if is_refusal => StopReason::Refusal,
         (Some("completed"), _) => StopReason::EndTurn,
         (None, _) if !blocks.is_empty() => StopReason::EndTurn,
         (Some("incomplete"), Some("max_output_tokens" | "max_tokens")) => StopReason::MaxTokens,
         (Some("incomplete"), Some("content_filter")) => StopReason::Refusal,
-        (status, reason) => return Err(unfinished(status, reason)),
+        (status, reason) => return Err(unknown_status(status, reason)),
     };
     Ok(Reply {
         blocks,
@@ -84,8 +87,9 @@ pub(super) fn finish(items: Vec<String>, response: Response) -> Result<Reply, Mo
     })
 }
 
-/// A guess could end a process as if it were done, or run truncated tool calls.
-fn unfinished(status: Option<&str>, reason: Option<&str>) -> ModelError {
+/// The error for a status or a reason that is not known. A guess could end a process that is not
+/// done, or run truncated tool calls.
+fn unknown_status(status: Option<&str>, reason: Option<&str>) -> ModelError {
     let [status, reason] = [status, reason].map(|word| beginning(word.unwrap_or("none")));
     malformed(format!(
         "the reply is not complete, and the reason is not known: status '{status}', reason \
@@ -103,26 +107,26 @@ struct Item {
     arguments: Option<String>,
 }
 
-/// A part of a message.
+/// What a message of the model contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MessagePart {
+enum MessageKind {
     Answer,
     Refusal,
 }
 
 struct DecodedItem {
     block: Block,
-    speech: MessagePart,
+    message_kind: MessageKind,
 }
 
-fn item(json: &str) -> Result<DecodedItem, ModelError> {
+fn decode_item(json: &str) -> Result<DecodedItem, ModelError> {
     let item: Item =
         serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
     let raw = Raw {
         format: FORMAT.into(),
         json: json.into(),
     };
-    let need = |field: Option<String>, name: &str| {
+    let required = |field: Option<String>, name: &str| {
         field.ok_or_else(|| {
             malformed(format!(
                 "a function call has no '{name}': {}",
@@ -130,7 +134,7 @@ fn item(json: &str) -> Result<DecodedItem, ModelError> {
             ))
         })
     };
-    let mut speech = MessagePart::Answer;
+    let mut message_kind = MessageKind::Answer;
     let block = match item.r#type.as_deref() {
         Some("message") => {
             let parts = item
@@ -139,7 +143,7 @@ fn item(json: &str) -> Result<DecodedItem, ModelError> {
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             if parts.iter().any(|part| part["type"] == "refusal") {
-                speech = MessagePart::Refusal;
+                message_kind = MessageKind::Refusal;
             }
             let text: String = parts
                 .iter()
@@ -155,7 +159,10 @@ fn item(json: &str) -> Result<DecodedItem, ModelError> {
                 .arguments
                 .filter(|args| !args.trim().is_empty())
                 .unwrap_or_else(|| "{}".to_owned());
-            let (id, name) = (need(item.call_id, "call_id")?, need(item.name, "name")?);
+            let (id, name) = (
+                required(item.call_id, "call_id")?,
+                required(item.name, "name")?,
+            );
             let raw = if is_object(&args) {
                 raw
             } else {
@@ -179,15 +186,18 @@ fn item(json: &str) -> Result<DecodedItem, ModelError> {
             )));
         }
     };
-    Ok(DecodedItem { block, speech })
+    Ok(DecodedItem {
+        block,
+        message_kind,
+    })
 }
 
-/// A call whose arguments are not an object, in a form that the provider accepts: with empty
-/// arguments.
+/// The item of a call whose arguments are not an object, with empty arguments instead, which the
+/// provider accepts.
 fn repaired_call(json: &str) -> Result<String, ModelError> {
     let mut call: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
-    call.set("arguments", raw("{}"));
+    call.set("arguments", to_raw("{}"));
     Ok(call.to_json())
 }
 
@@ -207,8 +217,8 @@ impl From<UsageFields> for Usage {
             input: fields.input_tokens,
             output: fields.output_tokens,
             total: fields.total_tokens,
-            of_input: fields.input_tokens_details,
-            of_output: fields.output_tokens_details,
+            input_details: fields.input_tokens_details,
+            output_details: fields.output_tokens_details,
         };
         counts.into()
     }
@@ -226,7 +236,7 @@ mod tests {
         r#"{"type":"message","content":[{"type":"refusal","refusal":"I cannot."}]}"#;
 
     fn reply(items: &[&str], rest: &str) -> Result<Reply, ModelError> {
-        response(&format!(r#"{{"output":[{}],{rest}}}"#, items.join(",")))
+        decode_reply(&format!(r#"{{"output":[{}],{rest}}}"#, items.join(",")))
     }
 
     #[test]
@@ -333,7 +343,7 @@ mod tests {
             r#"{"output":[{"id":1}],"status":"completed"}"#,
         ] {
             assert_eq!(
-                response(json).unwrap_err().kind,
+                decode_reply(json).unwrap_err().kind,
                 ModelErrorKind::Malformed,
                 "{json}"
             );

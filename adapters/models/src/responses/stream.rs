@@ -1,5 +1,8 @@
-//! Decodes streamed replies of the OpenAI Responses API. Each place that reports an item is read
-//! (`items`); deltas also serve to watch the reply while it arrives.
+//! Decodes streamed replies of the Responses API: joins the events into the reply that a complete
+//! response would contain.
+//!
+//! Events report each item in several places, which `items` combines. Deltas are also reported to
+//! the observers of the reply.
 
 mod items;
 
@@ -13,7 +16,7 @@ use super::decode::{self, Response};
 use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
 use crate::wire::json_fields::Fields;
-use crate::wire::{Decoder, Progress};
+use crate::wire::{Completeness, Decoder};
 
 /// Decodes a streamed reply, event by event.
 #[derive(Debug, Default)]
@@ -51,7 +54,7 @@ impl Decoder for StreamDecoder {
             return Ok(());
         }
         let mut event: Event = serde_json::from_str(data).map_err(|error| {
-            failure::in_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
+            failure::from_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
         })?;
         let (index, part) = (event.output_index, event.content_index.unwrap_or(0));
         match event.r#type.as_str() {
@@ -120,7 +123,7 @@ impl Decoder for StreamDecoder {
             "error" => {
                 // Without a field `error`, the event itself is the error object.
                 let whole_event = || serde_json::from_str(data).unwrap_or_default();
-                return Err(failure::in_body(
+                return Err(failure::from_error_object(
                     &event.error.take().unwrap_or_else(whole_event),
                 ));
             }
@@ -131,23 +134,23 @@ impl Decoder for StreamDecoder {
         Ok(())
     }
 
-    fn progress(&self) -> Progress {
+    fn completeness(&self) -> Completeness {
         if self.response.is_some() {
-            Progress::Complete
+            Completeness::Complete
         } else {
-            Progress::Open
+            Completeness::Open
         }
     }
 
     fn finish(self) -> Result<Reply, ModelError> {
         let Some(response) = self.response else {
-            return Err(failure::cut(format!(
+            return Err(failure::cut_stream(format!(
                 "the stream ended after {} items before its response",
                 self.items.len()
             )));
         };
         let items = self.items.finish(&response)?;
-        decode::finish(items, response)
+        decode::build_reply(items, response)
     }
 }
 

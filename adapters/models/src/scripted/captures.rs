@@ -1,8 +1,9 @@
-//! Captures: variables of templates, whose values patterns find in a conversation.
+//! Captures: variables of templates whose values are found in a conversation by patterns.
 //!
-//! A pattern with named groups yields a map from group to text; one with a single unnamed group
-//! yields that group's text; any other yields the text of the whole match. All captured values are
-//! texts: `| int` makes numbers of them.
+//! The value of a pattern with named groups is a map from group to text. The value of a pattern
+//! with a single unnamed group is the text of that group. The value of any other pattern is the
+//! text of the whole match. All captured values are texts; the filter `| int` converts one into a
+//! number.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,10 +12,10 @@ use regex::{Captures, Regex};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::error::{ScriptError, Text};
+use super::error::{ScriptError, ScriptText};
 use super::history::{History, Since, Source};
 
-/// `[[capture]]` as written.
+/// `[[capture]]` as the script file contains it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CaptureEntry {
@@ -65,7 +66,7 @@ impl Capture {
     ///
     /// # Errors
     /// If the name is not a valid variable, or the pattern is not a regular expression.
-    pub(crate) fn check(entry: CaptureEntry, text: &Text<'_>) -> Result<Self, ScriptError> {
+    pub(crate) fn check(entry: CaptureEntry, text: &ScriptText<'_>) -> Result<Self, ScriptError> {
         let CaptureEntry {
             name,
             pattern,
@@ -105,30 +106,29 @@ impl Capture {
         let mut matches = texts
             .iter()
             .flat_map(|text| self.pattern.captures_iter(text));
-        let found = match self.take {
-            Take::First => matches.next().map(|found| self.value_of(&found)),
-            // Texts from the last one on: of a long conversation only the text with the match is
-            // read.
+        let matched = match self.take {
+            Take::First => matches.next().map(|matched| self.value_of(&matched)),
+            // The search starts at the last text, so that not all of a long conversation is read.
             Take::Last => {
                 let last = texts
                     .iter()
                     .rev()
                     .find_map(|text| self.pattern.captures_iter(text).last());
-                last.map(|found| self.value_of(&found))
+                last.map(|matched| self.value_of(&matched))
             }
-            Take::All => self.all(matches),
+            Take::All => self.all_values(matches),
         };
-        found.or_else(|| self.default.as_ref().map(Value::from_serialize))
+        matched.or_else(|| self.default.as_ref().map(Value::from_serialize))
     }
 
-    fn all<'t>(&self, matches: impl Iterator<Item = Captures<'t>>) -> Option<Value> {
+    fn all_values<'t>(&self, matches: impl Iterator<Item = Captures<'t>>) -> Option<Value> {
         let mut seen = HashSet::new();
-        let new = |found: &Captures<'t>| {
-            self.repeats == Repeats::Kept || seen.insert(self.identity(found))
+        let is_new = |matched: &Captures<'t>| {
+            self.repeats == Repeats::Kept || seen.insert(self.captured_texts(matched))
         };
         let values: Vec<_> = matches
-            .filter(new)
-            .map(|found| self.value_of(&found))
+            .filter(is_new)
+            .map(|matched| self.value_of(&matched))
             .collect();
         if values.is_empty() && self.default.is_some() {
             None
@@ -138,8 +138,8 @@ impl Capture {
     }
 
     /// The captured texts. Two matches with equal texts count as a repetition.
-    fn identity<'t>(&self, found: &Captures<'t>) -> Vec<&'t str> {
-        let groups = found
+    fn captured_texts<'t>(&self, matched: &Captures<'t>) -> Vec<&'t str> {
+        let groups = matched
             .iter()
             .skip(usize::from(self.pattern.captures_len() > 1));
         groups
@@ -147,31 +147,34 @@ impl Capture {
             .collect()
     }
 
-    fn value_of(&self, found: &Captures<'_>) -> Value {
+    fn value_of(&self, matched: &Captures<'_>) -> Value {
         let named = self.pattern.capture_names().flatten();
         let map: BTreeMap<_, _> = named
-            .map(|name| (name, found.name(name).map_or("", |group| group.as_str())))
+            .map(|name| (name, matched.name(name).map_or("", |group| group.as_str())))
             .collect();
         match (map.is_empty(), self.pattern.captures_len()) {
             (false, _) => Value::from_serialize(map),
-            (true, 2) => Value::from(found.get(1).map_or("", |group| group.as_str())),
-            (true, _) => Value::from(&found[0]),
+            (true, 2) => Value::from(matched.get(1).map_or("", |group| group.as_str())),
+            (true, _) => Value::from(&matched[0]),
         }
     }
 }
 
-fn check_name(name: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError> {
-    let shown = name.get_ref();
-    let is_word = shown.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !shown.is_empty();
-    if !is_word || shown.starts_with(|c: char| c.is_ascii_digit()) {
+fn check_name(name: &Spanned<String>, text: &ScriptText<'_>) -> Result<(), ScriptError> {
+    let variable = name.get_ref();
+    let is_word = variable
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !variable.is_empty();
+    if !is_word || variable.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(text.error_at(
             name.span(),
-            format!("'{shown}' cannot be a variable: use letters, digits and _"),
+            format!("'{variable}' cannot be a variable: use letters, digits and _"),
         ));
     }
-    if BUILT_IN.contains(&shown.as_str()) {
+    if BUILT_IN.contains(&variable.as_str()) {
         let message = format!(
-            "'{shown}' is known to every template already, so are {}",
+            "'{variable}' is known to every template already, so are {}",
             BUILT_IN.join(", ")
         );
         return Err(text.error_at(name.span(), message));
@@ -183,7 +186,10 @@ fn check_name(name: &Spanned<String>, text: &Text<'_>) -> Result<(), ScriptError
 ///
 /// # Errors
 /// A diagnostic that points at the mistake in the pattern.
-pub(crate) fn compile(pattern: &Spanned<String>, text: &Text<'_>) -> Result<Regex, ScriptError> {
+pub(crate) fn compile(
+    pattern: &Spanned<String>,
+    text: &ScriptText<'_>,
+) -> Result<Regex, ScriptError> {
     Regex::new(pattern.get_ref()).map_err(|error| text.error_at(pattern.span(), error.to_string()))
 }
 
@@ -196,7 +202,7 @@ mod tests {
         let entry: CaptureEntry = toml::from_str(capture).unwrap();
         let capture = Capture::check(
             entry,
-            &Text {
+            &ScriptText {
                 name: "t",
                 text: capture,
             },

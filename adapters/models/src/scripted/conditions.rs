@@ -1,4 +1,5 @@
-//! When a turn answers: conditions on the conversation. All that are given must hold.
+//! The conditions under which a turn of a script gives the reply. All conditions of the turn must
+//! hold.
 
 use minijinja::Value;
 use regex::Regex;
@@ -6,11 +7,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::captures::compile;
-use super::error::{ScriptError, Text};
+use super::error::{ScriptError, ScriptText};
 use super::history::History;
 use super::render::{self, RenderError};
 
-/// `[turn.when]` as written.
+/// `[turn.when]` as the script file contains it.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WhenEntry {
@@ -44,7 +45,7 @@ impl Conditions {
     ///
     /// # Errors
     /// If a pattern is not a regular expression, or `holds` is not an expression.
-    pub(crate) fn check(when: WhenEntry, text: &Text<'_>) -> Result<Self, ScriptError> {
+    pub(crate) fn check(when: WhenEntry, text: &ScriptText<'_>) -> Result<Self, ScriptError> {
         let WhenEntry {
             matches,
             contains,
@@ -74,8 +75,8 @@ impl Conditions {
     /// Whether all conditions hold.
     ///
     /// # Errors
-    /// Why `holds` cannot be evaluated: it names a variable without a value, or compares values of
-    /// different types.
+    /// The expression of `holds` cannot be evaluated: it names a variable without a value, or
+    /// compares values of different types.
     pub(crate) fn hold(
         &self,
         history: &History<'_>,
@@ -139,7 +140,7 @@ mod tests {
     fn holds(when: &str) -> Result<bool, RenderError> {
         let conditions = Conditions::check(
             toml::from_str(when).unwrap(),
-            &Text {
+            &ScriptText {
                 name: "t",
                 text: when,
             },

@@ -1,4 +1,4 @@
-//! The errors of a script. They point into its file.
+//! The errors of scripts, with the location of the mistake in the file.
 
 use std::fmt;
 use std::ops::Range;
@@ -57,16 +57,16 @@ impl ScriptDiagnostic {
     /// The line, counted from 1.
     #[must_use]
     pub fn line(&self) -> usize {
-        1 + self.before().matches('\n').count()
+        1 + self.text_before().matches('\n').count()
     }
 
     /// The character in its line, counted from 1.
     #[must_use]
     pub fn column(&self) -> usize {
-        let before = self.before();
-        1 + before
+        let text_before = self.text_before();
+        1 + text_before
             .rfind('\n')
-            .map_or(before, |at| &before[at + 1..])
+            .map_or(text_before, |at| &text_before[at + 1..])
             .chars()
             .count()
     }
@@ -80,7 +80,7 @@ impl ScriptDiagnostic {
             .unwrap_or_default()
     }
 
-    fn before(&self) -> &str {
+    fn text_before(&self) -> &str {
         &self.source.inner()[..self.span.start]
     }
 }
@@ -104,13 +104,13 @@ impl fmt::Display for ScriptDiagnostic {
 
 impl std::error::Error for ScriptDiagnostic {}
 
-/// The text of a script, from which errors with a location are made.
-pub(crate) struct Text<'a> {
+/// The name and the text of a script. Creates errors with a location in that text.
+pub(crate) struct ScriptText<'a> {
     pub(crate) name: &'a str,
     pub(crate) text: &'a str,
 }
 
-impl Text<'_> {
+impl ScriptText<'_> {
     /// An error about the text at `span`.
     pub(crate) fn error_at(&self, span: Range<usize>, message: impl Into<String>) -> ScriptError {
         let source = NamedSource::new(self.name, self.text.to_owned());
@@ -130,7 +130,8 @@ impl Text<'_> {
         message: String,
     ) -> ScriptError {
         let literal = &self.text[self.clip(span.clone())];
-        let opening = usize::from(literal.starts_with("\"\"\"\n") || literal.starts_with("'''\n"));
+        let first_line =
+            usize::from(literal.starts_with("\"\"\"\n") || literal.starts_with("'''\n"));
         let lines = literal
             .split_inclusive('\n')
             .scan(span.start, |start, line| {
@@ -138,17 +139,17 @@ impl Text<'_> {
                 *start = range.end;
                 Some(range)
             });
-        let found = lines.into_iter().nth(line.saturating_sub(1) + opening);
+        let found = lines.into_iter().nth(line.saturating_sub(1) + first_line);
         self.error_at(found.unwrap_or(span), message)
     }
 
     fn clip(&self, span: Range<usize>) -> Range<usize> {
-        let edge = |at: usize| {
+        let char_boundary = |at: usize| {
             (0..=at.min(self.text.len()))
                 .rev()
                 .find(|&at| self.text.is_char_boundary(at))
                 .unwrap_or(0)
         };
-        edge(span.start)..edge(span.end.max(span.start))
+        char_boundary(span.start)..char_boundary(span.end.max(span.start))
     }
 }

@@ -11,7 +11,7 @@ use regex::Regex;
 use serde::Deserialize;
 
 /// The beginning of the tool result in which the kernel gives a forked child its number.
-static CHILD: LazyLock<Regex> = LazyLock::new(|| {
+static CHILD_NUMBER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^You are child (\d+) of \d+").expect("the pattern is a constant")
 });
 
@@ -19,16 +19,16 @@ static CHILD: LazyLock<Regex> = LazyLock::new(|| {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Source {
-    /// Answers of tools.
+    /// Results of tools.
     #[default]
     Results,
     /// Messages of the user or of another process.
     Input,
     /// The system prompt.
     System,
-    /// The last message only, tool answers included.
+    /// The last message only, including its tool results.
     Last,
-    /// System prompt, inputs and tool answers.
+    /// System prompt, inputs and tool results.
     All,
 }
 
@@ -51,15 +51,15 @@ pub(crate) struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    /// The view of a request. Costs one pass from its end to the current prompt.
+    /// The view of a request. Costs one search from the last message back to the current prompt.
     pub(crate) fn of(request: &'a Request) -> Self {
-        let found = request
+        let current = request
             .messages
             .iter()
             .enumerate()
             .rev()
             .find_map(|(at, message)| Some((at, prompt_in(&request.messages[..at], message)?)));
-        let (prompt_at, prompt) = found.unwrap_or((0, Cow::Borrowed("")));
+        let (prompt_at, prompt) = current.unwrap_or((0, Cow::Borrowed("")));
         Self {
             request,
             prompt,
@@ -77,7 +77,7 @@ impl<'a> History<'a> {
         &self.request.program
     }
 
-    /// The texts of the last message, tool answers included, a line break between them.
+    /// The texts of the last message, including its tool results, with a line break between them.
     pub(crate) fn last(&self) -> String {
         self.texts(Source::Last, Since::Start).join("\n")
     }
@@ -96,12 +96,12 @@ impl<'a> History<'a> {
 
     /// The number of messages of the model.
     pub(crate) fn turn(&self) -> usize {
-        replies_in(&self.request.messages)
+        count_replies(&self.request.messages)
     }
 
     /// The number of messages of the model since the current prompt.
     pub(crate) fn round(&self) -> usize {
-        replies_in(&self.request.messages[self.prompt_at..])
+        count_replies(&self.request.messages[self.prompt_at..])
     }
 
     /// The texts that a pattern is matched against, in order.
@@ -119,20 +119,20 @@ impl<'a> History<'a> {
             .chain(
                 messages[from..]
                     .iter()
-                    .flat_map(|message| picked(message, source)),
+                    .flat_map(|message| texts_of(message, source)),
             )
             .collect()
     }
 }
 
-fn replies_in(messages: &[Arc<Message>]) -> usize {
+fn count_replies(messages: &[Arc<Message>]) -> usize {
     messages
         .iter()
         .filter(|message| message.role == Role::Assistant)
         .count()
 }
 
-fn picked(message: &Message, source: Source) -> impl Iterator<Item = &str> {
+fn texts_of(message: &Message, source: Source) -> impl Iterator<Item = &str> {
     message
         .blocks
         .iter()
@@ -151,19 +151,19 @@ fn picked(message: &Message, source: Source) -> impl Iterator<Item = &str> {
 }
 
 /// The name and the arguments of a tool use; the search starts at the last message.
-fn tool_use<'a>(messages: &'a [Arc<Message>], wanted: &str) -> Option<(&'a str, &'a str)> {
+fn tool_use<'a>(messages: &'a [Arc<Message>], wanted_id: &str) -> Option<(&'a str, &'a str)> {
     messages
         .iter()
         .rev()
         .flat_map(|message| &message.blocks)
         .find_map(|block| match block {
-            Block::ToolUse { id, name, args, .. } if **id == *wanted => Some((&**name, &**args)),
+            Block::ToolUse { id, name, args, .. } if **id == *wanted_id => Some((&**name, &**args)),
             _ => None,
         })
 }
 
-/// The prompt in `message`: the text of the user, or the prompt of a fork; `None` for answers of
-/// other tools.
+/// The prompt in `message`: the text of the user, or the prompt of a fork. `None` if the message
+/// has only results of other tools.
 fn prompt_in<'a>(earlier: &'a [Arc<Message>], message: &'a Message) -> Option<Cow<'a, str>> {
     if message.role != Role::User {
         return None;
@@ -179,14 +179,14 @@ fn prompt_in<'a>(earlier: &'a [Arc<Message>], message: &'a Message) -> Option<Co
     })
 }
 
-/// The prompt of a forked child: the answer contains its number, the call contains the prompts of
-/// all children.
+/// The prompt of a forked child. The result of the tool `fork` contains the number of the child,
+/// and the call contains the prompts of all children.
 fn fork_prompt<'a>((tool, args): (&str, &str), answer: &'a str) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Fork {
         prompts: Vec<String>,
     }
-    let child = CHILD.captures(answer).filter(|_| tool == "fork")?;
+    let child = CHILD_NUMBER.captures(answer).filter(|_| tool == "fork")?;
     let prompt = || {
         let Fork { prompts } = serde_json::from_str(args).ok()?;
         prompts

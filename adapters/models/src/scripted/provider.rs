@@ -1,4 +1,4 @@
-//! The provider `scripted`.
+//! The provider `scripted`: gives each program the model that follows the script it names.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use dormouse_proto::model::ModelError;
 
 use super::{Scripted, unavailable};
 
-/// The provider of scripted models: the script that a program names, or [`Scripted::silent`] if it
-/// names none. The script is parsed at each call, and nothing is kept between calls.
+/// The provider of scripted models. A program gets a model for the script that it names, or
+/// [`Scripted::silent`] if it names none. The script is parsed for each call, and nothing is kept
+/// between calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptedProvider;
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Map;
 use toml::Spanned;
 
-use super::error::{ScriptError, Text};
+use super::error::{ScriptError, ScriptText};
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::new();
@@ -60,7 +60,7 @@ pub(crate) type Call = (String, String);
 /// A diagnostic that points at the line of the template.
 pub(crate) fn check_template(
     template: &Spanned<String>,
-    text: &Text<'_>,
+    text: &ScriptText<'_>,
 ) -> Result<(), ScriptError> {
     match TEMPLATES.template_from_str(template.get_ref()) {
         Ok(_) => Ok(()),
@@ -78,7 +78,7 @@ pub(crate) fn check_template(
 /// A diagnostic that points at the expression.
 pub(crate) fn check_expression(
     expression: &Spanned<String>,
-    text: &Text<'_>,
+    text: &ScriptText<'_>,
 ) -> Result<(), ScriptError> {
     match TEMPLATES.compile_expression(expression.get_ref()) {
         Ok(_) => Ok(()),
@@ -93,7 +93,7 @@ pub(crate) fn check_expression(
 pub(crate) fn check_args(
     args: &serde_json::Value,
     span: Range<usize>,
-    text: &Text<'_>,
+    text: &ScriptText<'_>,
 ) -> Result<(), ScriptError> {
     let checked = map_strings(
         args,
@@ -114,7 +114,7 @@ pub(crate) fn check_args(
 pub(crate) fn text(template: &str, variables: &Value) -> Result<String, RenderError> {
     TEMPLATES
         .render_str(template, variables)
-        .map_err(|error| failure(template, &error, variables))
+        .map_err(|error| template_error(template, &error, variables))
 }
 
 /// Whether an expression is true.
@@ -127,7 +127,7 @@ pub(crate) fn is_true(expression: &str, variables: &Value) -> Result<bool, Rende
         .and_then(|compiled| compiled.eval(variables));
     value
         .map(|value| value.is_true())
-        .map_err(|error| failure(expression, &error, variables))
+        .map_err(|error| template_error(expression, &error, variables))
 }
 
 /// Renders the templates among the strings of a call's arguments; everything else is unchanged.
@@ -187,9 +187,9 @@ fn error_text(error: &Error) -> String {
     }
 }
 
-fn failure(template: &str, error: &Error, variables: &Value) -> RenderError {
+fn template_error(template: &str, error: &Error, variables: &Value) -> RenderError {
     let line = error.line().unwrap_or(1);
-    let shown = template
+    let failed_line = template
         .lines()
         .nth(line.saturating_sub(1))
         .unwrap_or(template)
@@ -202,7 +202,7 @@ fn failure(template: &str, error: &Error, variables: &Value) -> RenderError {
         .collect();
     RenderError::Template {
         problem: error_text(error),
-        line: shown.to_owned(),
+        line: failed_line.to_owned(),
         known: known.join(", "),
     }
 }

@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use super::captures::{Capture, CaptureEntry};
 use super::conditions::{Conditions, WhenEntry};
-use super::error::{ScriptError, Text};
+use super::error::{ScriptError, ScriptText};
 use super::history::History;
 use super::render::{self, Call, RenderError};
 
@@ -63,16 +63,19 @@ pub(crate) struct Turn {
     calls: Calls,
 }
 
+/// The calls of a turn.
 enum Calls {
-    Listed(Vec<(String, serde_json::Value)>),
-    Written(String),
+    /// From `calls`: the tool, and its arguments with templates in their strings.
+    List(Vec<(String, serde_json::Value)>),
+    /// From `calls_json`: a template of the whole list.
+    Template(String),
 }
 
 /// The text and the calls of a turn, rendered.
 pub(crate) struct ScriptedReply {
     pub(crate) text: String,
     pub(crate) calls: Vec<Call>,
-    /// Why the model stops; otherwise it follows from whether the turn has calls.
+    /// Why the model stops. None: the stop reason follows from whether the reply has calls.
     pub(crate) stop: Option<StopReason>,
 }
 
@@ -90,7 +93,7 @@ impl Script {
     /// # Errors
     /// The first mistake, with its location and what is valid there.
     pub(crate) fn parse(toml_text: &str, name: &str) -> Result<Self, ScriptError> {
-        let text = Text {
+        let text = ScriptText {
             name,
             text: toml_text,
         };
@@ -115,8 +118,8 @@ impl Script {
         })
     }
 
-    /// Every variable that has a value in this conversation. Costs one run of each pattern over the
-    /// texts it looks at.
+    /// The variables that have a value in this conversation. Costs one search with each pattern in
+    /// the texts of its source.
     pub(crate) fn variables(&self, history: &History<'_>, last: &str) -> Value {
         let built_in = [
             ("prompt", Value::from(history.prompt())),
@@ -135,7 +138,7 @@ impl Script {
     /// The first turn whose conditions hold.
     ///
     /// # Errors
-    /// A condition that cannot be computed, with the name of its turn.
+    /// A condition that cannot be evaluated, with the name of its turn.
     pub(crate) fn turn(
         &self,
         history: &History<'_>,
@@ -167,13 +170,13 @@ impl Turn {
     fn check(
         number: usize,
         entry: Spanned<TurnEntry>,
-        text: &Text<'_>,
+        text: &ScriptText<'_>,
     ) -> Result<Self, ScriptError> {
         let span = entry.span();
         let TurnEntry {
             name,
             when,
-            text: says,
+            text: reply_text,
             calls,
             calls_json,
             delay_ms,
@@ -182,20 +185,21 @@ impl Turn {
         } = entry.into_inner();
         let name = name.unwrap_or_else(|| format!("turn {number}"));
         let error_at = |message: &str| text.error_at(span.clone(), format!("{name}: {message}"));
-        let replies = says.is_some() || !calls.is_empty() || calls_json.is_some() || stop.is_some();
-        if !replies && fail.is_none() {
+        let has_reply =
+            reply_text.is_some() || !calls.is_empty() || calls_json.is_some() || stop.is_some();
+        if !has_reply && fail.is_none() {
             return Err(error_at(
                 "says nothing: give it text, calls, calls_json, stop or fail",
             ));
         }
-        if replies && fail.is_some() {
+        if has_reply && fail.is_some() {
             return Err(error_at(
                 "fails and speaks: fail stands alone, in place of a reply. To say something and \
                  end as failed, give it text and stop = \"refusal\"",
             ));
         }
-        if let Some(says) = &says {
-            render::check_template(says, text)?;
+        if let Some(reply_text) = &reply_text {
+            render::check_template(reply_text, text)?;
         }
         let calls = match calls_json {
             Some(_) if !calls.is_empty() => {
@@ -203,9 +207,9 @@ impl Turn {
             }
             Some(template) => {
                 render::check_template(&template, text)?;
-                Calls::Written(template.into_inner())
+                Calls::Template(template.into_inner())
             }
-            None => Calls::Listed(
+            None => Calls::List(
                 calls
                     .into_iter()
                     .map(|call| check_call(call, text))
@@ -222,7 +226,7 @@ impl Turn {
             delay,
             fail,
             stop,
-            text: says.map(Spanned::into_inner),
+            text: reply_text.map(Spanned::into_inner),
             calls,
         })
     }
@@ -237,16 +241,16 @@ impl Turn {
             .as_deref()
             .map_or(Ok(String::new()), |text| render::text(text, variables));
         let calls = match &self.calls {
-            Calls::Written(template) => render::calls(template, variables),
-            Calls::Listed(calls) => calls
+            Calls::Template(template) => render::calls(template, variables),
+            Calls::List(calls) => calls
                 .iter()
                 .map(|(tool, args)| Ok((tool.clone(), render::args(args, variables)?)))
                 .collect(),
         };
-        let blame = |error| self.error(error);
+        let with_turn = |error| self.error(error);
         Ok(ScriptedReply {
-            text: text.map_err(blame)?,
-            calls: calls.map_err(blame)?,
+            text: text.map_err(with_turn)?,
+            calls: calls.map_err(with_turn)?,
             stop: self.stop,
         })
     }
@@ -261,7 +265,7 @@ impl Turn {
 
 fn check_captures(
     entries: Vec<CaptureEntry>,
-    text: &Text<'_>,
+    text: &ScriptText<'_>,
 ) -> Result<Vec<Capture>, ScriptError> {
     let mut captures: Vec<Capture> = Vec::with_capacity(entries.len());
     for entry in entries {
@@ -281,7 +285,7 @@ fn check_captures(
 
 fn check_call(
     call: CallEntry,
-    text: &Text<'_>,
+    text: &ScriptText<'_>,
 ) -> Result<(String, serde_json::Value), ScriptError> {
     let Some(args) = call.args else {
         return Ok((call.tool, serde_json::Value::Object(serde_json::Map::new())));
@@ -293,7 +297,7 @@ fn check_call(
 }
 
 /// The stop reason with this word.
-fn check_stop(word: &Spanned<String>, text: &Text<'_>) -> Result<StopReason, ScriptError> {
+fn check_stop(word: &Spanned<String>, text: &ScriptText<'_>) -> Result<StopReason, ScriptError> {
     let found = STOPS.into_iter().find(|(known, _)| known == word.get_ref());
     found.map(|(_, stop)| stop).ok_or_else(|| {
         let words = STOPS.map(|(known, _)| format!("`{known}`")).join(", ");
@@ -305,7 +309,10 @@ fn check_stop(word: &Spanned<String>, text: &Text<'_>) -> Result<StopReason, Scr
 }
 
 /// The failure with this word.
-fn check_failure(word: &Spanned<String>, text: &Text<'_>) -> Result<ModelErrorKind, ScriptError> {
+fn check_failure(
+    word: &Spanned<String>,
+    text: &ScriptText<'_>,
+) -> Result<ModelErrorKind, ScriptError> {
     let found = ModelErrorKind::ALL
         .into_iter()
         .find(|kind| kind.word() == word.get_ref());

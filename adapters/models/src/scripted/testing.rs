@@ -21,12 +21,12 @@ pub(crate) fn request(messages: Vec<Message>) -> Request {
     }
 }
 
-/// The user speaks.
+/// A message of the user.
 pub(crate) fn said(text: &str) -> Message {
     Message::user(text)
 }
 
-/// The model uses a tool.
+/// A message in which the model calls a tool.
 pub(crate) fn used(id: &str, name: &str, args: &str) -> Message {
     let block = Block::ToolUse {
         id: id.into(),
@@ -40,7 +40,7 @@ pub(crate) fn used(id: &str, name: &str, args: &str) -> Message {
     }
 }
 
-/// The tool answers.
+/// A message with the result of a tool.
 pub(crate) fn answer(id: &str, text: &str) -> Message {
     Message {
         role: Role::User,

@@ -113,7 +113,7 @@ async fn a_loop_of_turns_gathers_pages_and_reports_on_all_of_them() {
             }
         })
         .collect();
-    assert_eq!((streamed, deltas.len()), (text, PIECES));
+    assert_eq!((streamed, deltas.len()), (text, STREAM_CHUNKS));
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
-//! The body of an answer: its pieces, and what its first byte says about its form.
+//! Reads the body of a response, and detects from its first byte what it contains: events, JSON or
+//! a page.
 //!
-//! The form is told from the bytes, since servers and gateways send streams without their content
-//! type, and pages in place of replies.
+//! The header `Content-Type` is not enough: some servers and gateways send streams without it, or
+//! pages in place of replies.
 
 use std::pin::Pin;
 
@@ -13,16 +14,16 @@ use reqwest::Response;
 use super::excerpt::malformed;
 use super::failure;
 
-/// The pieces of a body.
-pub(super) type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
+/// The body of a response, in chunks.
+pub(super) type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
 
-/// What a body is.
+/// What a body contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum BodyKind {
     /// Server-sent events.
     Events,
-    /// JSON, or a text that is refused as such.
-    Whole,
+    /// JSON, or another text, which fails to parse.
+    Json,
     /// A page of HTML or XML.
     Page,
     /// Nothing but white space.
@@ -39,68 +40,75 @@ pub(super) enum BodyError {
 }
 
 impl BodyError {
-    pub(super) fn before_the_end(self) -> ModelError {
+    /// The failure of the call whose body could not be read.
+    pub(super) fn into_model_error(self) -> ModelError {
         match self {
             Self::Cut(error) => ModelError {
                 kind: ModelErrorKind::CutStream,
-                ..failure::in_transport(error)
+                ..failure::from_transport(error)
             },
             Self::TooLong(_) => malformed(self.to_string()),
         }
     }
 }
 
-/// The body in pieces, refused beyond `cap_bytes`.
-pub(super) fn capped(response: Response, cap_bytes: u64) -> Pieces {
-    let mut left = cap_bytes;
-    let pieces = response.bytes_stream().map(move |piece| {
-        let piece = piece?;
-        left = left
-            .checked_sub(piece.len() as u64)
+/// The body in chunks. It ends with an error once it exceeds `cap_bytes`.
+pub(super) fn limit_size(response: Response, cap_bytes: u64) -> BodyStream {
+    let mut bytes_left = cap_bytes;
+    let body_stream = response.bytes_stream().map(move |chunk| {
+        let chunk = chunk?;
+        bytes_left = bytes_left
+            .checked_sub(chunk.len() as u64)
             .ok_or(BodyError::TooLong(cap_bytes))?;
-        Ok(piece)
+        Ok(chunk)
     });
-    Box::pin(pieces)
+    Box::pin(body_stream)
 }
 
-/// The form of a body, and the whole body: what was read to tell its form comes first.
+/// Detects what a body contains, and returns it together with the whole body: the chunks that were
+/// read for the detection are put back in front.
 ///
 /// # Errors
-/// The body ends before its first byte that is no white space.
-pub(super) async fn form_of(mut pieces: Pieces) -> Result<(Form, Pieces), BodyError> {
-    let mut read = Vec::new();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece?;
-        let begin = piece
+/// The body is cut before its first byte that is not white space.
+pub(super) async fn detect_kind(
+    mut body_stream: BodyStream,
+) -> Result<(BodyKind, BodyStream), BodyError> {
+    let mut chunks = Vec::new();
+    while let Some(chunk) = body_stream.next().await {
+        let chunk = chunk?;
+        let first_byte = chunk
             .iter()
             .copied()
-            // A byte order mark is no part of the text.
+            // A byte order mark is not part of the text.
             .find(|byte| !byte.is_ascii_whitespace() && !b"\xef\xbb\xbf".contains(byte));
-        read.push(Ok(piece));
-        if let Some(begin) = begin {
-            return Ok((form_by(begin), Box::pin(stream::iter(read).chain(pieces))));
+        chunks.push(Ok(chunk));
+        if let Some(first_byte) = first_byte {
+            return Ok((
+                kind_by_first_byte(first_byte),
+                Box::pin(stream::iter(chunks).chain(body_stream)),
+            ));
         }
     }
-    Ok((Form::Empty, Box::pin(stream::iter(read))))
+    Ok((BodyKind::Empty, Box::pin(stream::iter(chunks))))
 }
 
-fn form_by(begin: u8) -> Form {
-    match begin {
-        b'<' => Form::Page,
+fn kind_by_first_byte(first_byte: u8) -> BodyKind {
+    match first_byte {
+        b'<' => BodyKind::Page,
         // A comment, or one of the fields `data`, `event`, `id` and `retry`.
-        b':' | b'd' | b'e' | b'i' | b'r' => Form::Events,
-        _ => Form::Whole,
+        b':' | b'd' | b'e' | b'i' | b'r' => BodyKind::Events,
+        _ => BodyKind::Json,
     }
 }
 
 /// Reads a body to its end.
 ///
 /// # Errors
-/// It is cut, too long or no text.
-pub(super) async fn whole(mut pieces: Pieces) -> Result<String, ModelError> {
-    let mut body = Vec::new();
-    while let Some(piece) = pieces.next().await {
-        body.extend_from_slice(&piece.map_err(BodyError::before_the_end)?);
+/// The body is cut, too long or not UTF-8.
+pub(super) async fn read_to_end(mut body_stream: BodyStream) -> Result<String, ModelError> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = body_stream.next().await {
+        bytes.extend_from_slice(&chunk.map_err(BodyError::into_model_error)?);
     }
-    String::from_utf8(body).map_err(|error| malformed(format!("the reply is no text: {error}")))
+    String::from_utf8(bytes).map_err(|error| malformed(format!("the reply is no text: {error}")))
 }

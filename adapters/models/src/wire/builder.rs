@@ -10,14 +10,15 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use super::client::Client;
 use super::codec::{Caching, Codec, Delivery, Version};
 use super::excerpt::invalid;
-use super::failure::chain;
+use super::failure::error_chain;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_CAP_BYTES: u64 = 64 << 20;
-/// The default idle timeout of a reply that is not streamed: the server is silent while it writes.
-const WHOLE_IDLE: Duration = Duration::from_secs(600);
-/// The default idle timeout of a stream: providers send events more often.
-const STREAM_IDLE: Duration = Duration::from_secs(300);
+/// The default idle timeout of a reply that is not streamed: the server sends nothing while the
+/// model writes.
+const WHOLE_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+/// The default idle timeout of a stream. Providers send events more often than that.
+const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Builds the client of a model.
 #[derive(Clone)]
@@ -45,9 +46,9 @@ struct Header {
 enum Key {
     /// Not configured: only a server on this machine is called without a key.
     Missing,
-    /// The server needs none.
+    /// The server needs no key.
     NotNeeded,
-    Given(String),
+    Set(String),
 }
 
 impl<C: Codec> Default for Builder<C> {
@@ -75,17 +76,18 @@ impl<C> std::fmt::Debug for Builder<C> {
 }
 
 impl<C: Codec> Builder<C> {
-    /// Takes the key, and the server if one is named, from the environment.
+    /// A builder with the key from the environment, and with the server if the environment names
+    /// one.
     #[must_use]
     pub fn from_env() -> Self {
-        let set = |name: &&str| {
+        let non_empty_variable = |name: &&str| {
             std::env::var(name)
                 .ok()
                 .filter(|value| !value.trim().is_empty())
         };
-        let key = C::SERVICE.key_variables.iter().find_map(set);
+        let key = C::SERVICE.key_variables.iter().find_map(non_empty_variable);
         let builder = Self {
-            base_url: set(&C::SERVICE.url_variable),
+            base_url: non_empty_variable(&C::SERVICE.url_variable),
             ..Self::default()
         };
         key.into_iter().fold(builder, Self::api_key)
@@ -95,7 +97,7 @@ impl<C: Codec> Builder<C> {
     #[must_use]
     pub fn api_key(self, key: impl Into<String>) -> Self {
         Self {
-            key: Key::Given(key.into().trim().to_owned()),
+            key: Key::Set(key.into().trim().to_owned()),
             ..self
         }
     }
@@ -124,7 +126,7 @@ impl<C: Codec> Builder<C> {
         Self { delivery, ..self }
     }
 
-    /// Sets whether the provider is asked to cache; by default it is.
+    /// Sets whether the provider is asked to cache. The default is [`Caching::Automatic`].
     #[must_use]
     pub fn caching(self, caching: Caching) -> Self {
         Self { caching, ..self }
@@ -139,8 +141,8 @@ impl<C: Codec> Builder<C> {
         }
     }
 
-    /// Sets the longest time without a byte. The default is 300 seconds for a stream, and 600 for a
-    /// complete reply, since the server is silent while it writes that.
+    /// Sets the longest time without a byte. The default is 300 seconds for a stream, and 600
+    /// seconds for a complete reply, since the server sends nothing while the model writes.
     #[must_use]
     pub fn idle_timeout(self, timeout: Duration) -> Self {
         Self {
@@ -164,8 +166,8 @@ impl<C: Codec> Builder<C> {
         self.with_header(name.into(), value.into(), false)
     }
 
-    /// As [`header`](Self::header), with a secret value: it is removed from what a server answers,
-    /// and is never sent in clear text to another machine.
+    /// As [`header`](Self::header), with a secret value. The value is removed from errors that
+    /// quote it, and is never sent in clear text to another machine.
     #[must_use]
     pub fn secret_header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.with_header(name.into(), value.into(), true)
@@ -183,13 +185,13 @@ impl<C: Codec> Builder<C> {
     /// Builds the client. It does not connect yet.
     ///
     /// # Errors
-    /// [`ModelErrorKind::Authentication`] if a key is needed and missing or cannot be sent,
+    /// [`ModelErrorKind::Authentication`] if a required key is missing or a key cannot be sent,
     /// [`ModelErrorKind::InvalidRequest`] if the address is not valid.
     pub fn build(self) -> Result<Client<C>, ModelError> {
-        let (base, url) = self.base()?;
+        let (base, url) = self.versioned_base_url()?;
         let key = match &self.key {
-            Key::Given(key) => Some(key.clone()),
-            Key::Missing if !dormouse_http::is_local(&url) => return Err(no_key::<C>()),
+            Key::Set(key) => Some(key.clone()),
+            Key::Missing if !dormouse_http::is_local(&url) => return Err(missing_key::<C>()),
             Key::Missing | Key::NotNeeded => None,
         };
         let secret_headers = self.headers.iter().filter(|header| header.is_secret);
@@ -204,18 +206,18 @@ impl<C: Codec> Builder<C> {
                 "the key would travel in clear text: name an https:// address",
             ));
         }
-        let idle = self.idle_timeout.unwrap_or(match self.delivery {
-            Delivery::Stream => STREAM_IDLE,
-            Delivery::Whole => WHOLE_IDLE,
+        let idle_timeout = self.idle_timeout.unwrap_or(match self.delivery {
+            Delivery::Stream => STREAM_IDLE_TIMEOUT,
+            Delivery::Whole => WHOLE_IDLE_TIMEOUT,
         });
         let http = dormouse_http::client(&url)
             .default_headers(headers::<C>(key.as_deref(), &self.headers)?)
             .connect_timeout(self.connect_timeout)
-            .read_timeout(idle);
+            .read_timeout(idle_timeout);
         let http = http
             .build()
-            .map_err(|error| invalid(format!("no HTTP client: {}", chain(&error))))?;
-        let codec = self.codec.at(url.host_str().unwrap_or_default());
+            .map_err(|error| invalid(format!("no HTTP client: {}", error_chain(&error))))?;
+        let codec = self.codec.for_host(url.host_str().unwrap_or_default());
         let Self {
             delivery,
             caching,
@@ -234,31 +236,31 @@ impl<C: Codec> Builder<C> {
         })
     }
 
-    /// The base URL, to which paths are appended.
-    fn base(&self) -> Result<(String, Url), ModelError> {
+    /// The base URL with the version of the API, to which paths are appended.
+    fn versioned_base_url(&self) -> Result<(String, Url), ModelError> {
         let address = self
             .base_url
             .as_deref()
             .unwrap_or(C::SERVICE.base_url)
             .trim()
             .trim_end_matches('/');
-        let parsed = parse(address)?;
+        let parsed = parse_url(address)?;
         let base = match C::SERVICE.version {
             Version::Always(version) => format!("{}{version}", address.trim_end_matches(version)),
-            Version::WhereBare(version) if parsed.path() == "/" => format!("{address}{version}"),
-            Version::WhereBare(_) => address.to_owned(),
+            Version::IfNoPath(version) if parsed.path() == "/" => format!("{address}{version}"),
+            Version::IfNoPath(_) => address.to_owned(),
         };
-        let url = parse(&base)?;
+        let url = parse_url(&base)?;
         Ok((base, url))
     }
 }
 
-/// The machine and the port that an address names.
+/// The host and the port that an address names.
 ///
 /// # Errors
-/// [`ModelErrorKind::InvalidRequest`] if it is not the address of a server.
-pub(crate) fn server(address: &str) -> Result<(String, u16), ModelError> {
-    let url = parse(address.trim())?;
+/// [`ModelErrorKind::InvalidRequest`] if `address` is not the address of a server.
+pub(crate) fn host_and_port(address: &str) -> Result<(String, u16), ModelError> {
+    let url = parse_url(address.trim())?;
     let host = url.host_str().unwrap_or_default().to_owned();
     Ok((
         host,
@@ -267,17 +269,18 @@ pub(crate) fn server(address: &str) -> Result<(String, u16), ModelError> {
     ))
 }
 
-fn parse(address: &str) -> Result<Url, ModelError> {
+fn parse_url(address: &str) -> Result<Url, ModelError> {
     let url = Url::parse(address).ok();
-    let is_plain = |url: &Url| url.query().is_none() && url.fragment().is_none();
-    let url = url
-        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host() && is_plain(url));
+    let has_only_path = |url: &Url| url.query().is_none() && url.fragment().is_none();
+    let url = url.filter(|url| {
+        matches!(url.scheme(), "http" | "https") && url.has_host() && has_only_path(url)
+    });
     url.ok_or_else(|| {
         invalid("the base URL is no address of a server: expected https://host or http://host:port")
     })
 }
 
-fn no_key<C: Codec>() -> ModelError {
+fn missing_key<C: Codec>() -> ModelError {
     let names = C::SERVICE.key_variables.join(" or ");
     let message = format!(
         "no API key: set {names}, or name a server on this machine in {}",
@@ -286,7 +289,10 @@ fn no_key<C: Codec>() -> ModelError {
     ModelError::new(ModelErrorKind::Authentication, message)
 }
 
-fn headers<C: Codec>(key: Option<&str>, others: &[Header]) -> Result<HeaderMap, ModelError> {
+fn headers<C: Codec>(
+    key: Option<&str>,
+    further_headers: &[Header],
+) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
     for (name, value) in C::SERVICE.headers {
         headers.insert(
@@ -295,21 +301,21 @@ fn headers<C: Codec>(key: Option<&str>, others: &[Header]) -> Result<HeaderMap, 
         );
     }
     if let Some(key) = key {
-        let unfit = |_| {
+        let invalid_header = |_| {
             ModelError::new(
                 ModelErrorKind::Authentication,
                 "the API key holds characters that no key has",
             )
         };
-        let mut value =
-            HeaderValue::from_str(&format!("{}{key}", C::SERVICE.key_scheme)).map_err(unfit)?;
+        let mut value = HeaderValue::from_str(&format!("{}{key}", C::SERVICE.key_scheme))
+            .map_err(invalid_header)?;
         value.set_sensitive(true);
         headers.insert(HeaderName::from_static(C::SERVICE.key_header), value);
     }
-    for header in others {
-        let unfit = || invalid(format!("the header {} cannot be sent", header.name));
-        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| unfit())?;
-        let mut value = HeaderValue::from_str(&header.value).map_err(|_| unfit())?;
+    for header in further_headers {
+        let invalid_header = || invalid(format!("the header {} cannot be sent", header.name));
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| invalid_header())?;
+        let mut value = HeaderValue::from_str(&header.value).map_err(|_| invalid_header())?;
         value.set_sensitive(header.is_secret);
         headers.insert(name, value);
     }

@@ -13,18 +13,19 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode, Url};
 use sse_stream::SseByteStream;
 
-use super::body::{self, BodyError, Form, Pieces, capped};
+use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
-use super::codec::{Caching, Codec, Decoder, Delivery, Progress, Purpose};
-use super::excerpt::{beginning, invalid, malformed, without};
+use super::codec::{Caching, Codec, Completeness, Decoder, Delivery, Purpose};
+use super::excerpt::{beginning, invalid, malformed, redact_secret};
 use super::failure;
 use super::message_cache::MessageCache;
 use super::request_body::{self, Body};
 use super::surrogates::Surrogates;
 
-/// How much of the body of an error response is read: far more than any explanation has.
+/// How much of the body of an error response is read: far more than any explanation needs.
 const FAILURE_CAP_BYTES: u64 = 64 << 10;
-/// How long reading that body may take: the status is known, and the explanation is not worth more.
+/// How long reading the body of an error response may take. The status is known already, and the
+/// explanation is not worth a longer wait.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A model on a server. Clones share connections and encoded messages.
@@ -70,7 +71,8 @@ impl<C: Codec> Client<C> {
         !self.secrets.is_empty()
     }
 
-    async fn ask(
+    /// Makes one call: sends the request and reads the reply.
+    async fn request_reply(
         &self,
         request: &Request,
         deltas: &(dyn Fn(Delta) + Send + Sync),
@@ -80,33 +82,35 @@ impl<C: Codec> Client<C> {
         let path = path.ok_or_else(|| invalid("this format has no replies"))?;
         let response = self.send(&path, request, purpose).await?;
         if !response.status().is_success() {
-            return Err(self.refused(response).await);
+            return Err(self.read_failure(response).await);
         }
         let is_event_stream = is_event_stream(response.headers());
-        let pieces = capped(response, self.reply_cap_bytes);
+        let body_stream = limit_size(response, self.reply_cap_bytes);
         if is_event_stream {
-            return self.read_events(pieces, deltas).await;
+            return self.read_events(body_stream, deltas).await;
         }
-        // The answer decides, not the request: some servers never stream, and some do not say that
-        // they do.
-        match body::form_of(pieces)
+        // The response decides, not the request: some servers never stream, and some stream without
+        // the content type of a stream.
+        match body::detect_kind(body_stream)
             .await
-            .map_err(BodyError::before_the_end)?
+            .map_err(BodyError::into_model_error)?
         {
-            (Form::Events, pieces) => self.read_events(pieces, deltas).await,
-            (Form::Whole, pieces) => {
-                let reply = body::whole(pieces).await?;
+            (BodyKind::Events, body_stream) => self.read_events(body_stream, deltas).await,
+            (BodyKind::Json, body_stream) => {
+                let reply = body::read_to_end(body_stream).await?;
                 self.codec.decode(&Surrogates::default().join(&reply))
             }
-            (Form::Page, pieces) => Err(page_in_place_of_a_reply(&body::whole(pieces).await?)),
-            (Form::Empty, _) => Err(ModelError::new(
+            (BodyKind::Page, body_stream) => Err(page_in_place_of_a_reply(
+                &body::read_to_end(body_stream).await?,
+            )),
+            (BodyKind::Empty, _) => Err(ModelError::new(
                 ModelErrorKind::Transport,
                 "the server answered with status 200 and nothing else",
             )),
         }
     }
 
-    async fn count(&self, request: &Request) -> Result<TokenCount, ModelError> {
+    async fn request_token_count(&self, request: &Request) -> Result<TokenCount, ModelError> {
         let estimated = TokenCount::Estimated(request.estimated_tokens());
         let Some(path) = self.codec.path(request, Purpose::Count)? else {
             return Ok(estimated);
@@ -114,7 +118,7 @@ impl<C: Codec> Client<C> {
         let response = self.send(&path, request, Purpose::Count).await?;
         match response.status() {
             status if status.is_success() => {
-                let json = body::whole(capped(response, self.reply_cap_bytes)).await?;
+                let json = body::read_to_end(limit_size(response, self.reply_cap_bytes)).await?;
                 let count = self.codec.decode_count(&json).map(TokenCount::Counted);
                 count.ok_or_else(|| malformed(format!("no count of tokens: {}", beginning(&json))))
             }
@@ -122,7 +126,7 @@ impl<C: Codec> Client<C> {
             StatusCode::NOT_FOUND
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_IMPLEMENTED => Ok(estimated),
-            _ => Err(self.refused(response).await),
+            _ => Err(self.read_failure(response).await),
         }
     }
 
@@ -140,26 +144,27 @@ impl<C: Codec> Client<C> {
             .post(url)
             .header(CONTENT_TYPE, "application/json")
             .body(body);
-        request.send().await.map_err(failure::in_transport)
+        request.send().await.map_err(failure::from_transport)
     }
 
-    async fn refused(&self, response: Response) -> ModelError {
+    /// The failure that an error response reports.
+    async fn read_failure(&self, response: Response) -> ModelError {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
-        let mut pieces = capped(response, FAILURE_CAP_BYTES);
+        let mut body_stream = limit_size(response, FAILURE_CAP_BYTES);
         let reading = async {
-            while let Some(Ok(piece)) = pieces.next().await {
-                body.extend_from_slice(&piece);
+            while let Some(Ok(chunk)) = body_stream.next().await {
+                body.extend_from_slice(&chunk);
             }
         };
         // If the body is incomplete, slow or endless, the status still classifies the failure.
         let _ = tokio::time::timeout(FAILURE_TIMEOUT, reading).await;
-        failure::in_answer(status, &headers, &String::from_utf8_lossy(&body))
+        failure::from_response(status, &headers, &String::from_utf8_lossy(&body))
     }
 
     async fn read_events(
         &self,
-        pieces: Pieces,
+        body_stream: BodyStream,
         deltas: &(dyn Fn(Delta) + Send + Sync),
     ) -> Result<Reply, ModelError> {
         let has_ended = AtomicBool::new(false);
@@ -168,36 +173,38 @@ impl<C: Codec> Client<C> {
             has_ended.store(true, Ordering::Relaxed);
             Ok(Bytes::from_static(b"\n\n"))
         });
-        let mut events = SseByteStream::new(Box::pin(pieces.chain(last_line)));
+        let mut events = SseByteStream::new(Box::pin(body_stream.chain(last_line)));
         let mut surrogates = Surrogates::default();
         let mut decoder = C::Decoder::default();
         while let Some(event) = events.next().await {
-            let event = match event.map_err(in_events) {
+            let event = match event.map_err(stream_error) {
                 // The usage may be missing, but the reply is complete.
-                Err(_) if decoder.progress() == Progress::Ended && C::COST_FOLLOWS => break,
+                Err(_) if decoder.completeness() == Completeness::Ended && C::USAGE_FOLLOWS => {
+                    break;
+                }
                 event => event?,
             };
-            // By the standard, an event without data is ignored. Some servers keep connections
-            // alive with such events.
+            // The standard says that an event without data is ignored. Some servers send such
+            // events to keep a connection alive.
             if let Some(data) = event.data.filter(|data| !data.is_empty()) {
                 match decoder.feed(&surrogates.join(&data), deltas) {
                     // The stream was cut within this event.
-                    Err(_) if has_ended.load(Ordering::Relaxed) && !is_json(&data) => break,
-                    fed => fed?,
+                    Err(_) if has_ended.load(Ordering::Relaxed) && !is_valid_json(&data) => break,
+                    result => result?,
                 }
             }
-            if decoder.progress() == Progress::Complete {
+            if decoder.completeness() == Completeness::Complete {
                 break;
             }
         }
         decoder.finish()
     }
 
-    /// Removes the secrets from an error, since a provider may quote them, also if an excerpt ends
-    /// within one.
+    /// Removes the secrets from an error, since a provider may quote them. Also removes a secret of
+    /// which an excerpt shows only the beginning.
     fn without_secrets(&self, mut error: ModelError) -> ModelError {
         for secret in self.secrets.iter() {
-            error.message = without(&error.message, secret);
+            error.message = redact_secret(&error.message, secret);
         }
         error
     }
@@ -210,7 +217,7 @@ impl<C: Codec> Model for Client<C> {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            self.ask(&request, deltas)
+            self.request_reply(&request, deltas)
                 .await
                 .map_err(|error| self.without_secrets(error))
         }
@@ -223,7 +230,7 @@ impl<C: Codec> Model for Client<C> {
     ) -> BoxFuture<'a, Result<TokenCount, ModelError>> {
         let request = request.clone();
         async move {
-            self.count(&request)
+            self.request_token_count(&request)
                 .await
                 .map_err(|error| self.without_secrets(error))
         }
@@ -270,12 +277,12 @@ impl<C: Codec> std::fmt::Debug for Client<C> {
     }
 }
 
-fn is_json(data: &str) -> bool {
+fn is_valid_json(data: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok()
 }
 
-/// A gateway that is busy or has failed answers with a page. So does a server that is none of
-/// models, which the message says.
+/// The error for a page in place of a reply. A gateway that is busy or has failed answers with a
+/// page, and so does a web server that serves no models: the message names both causes.
 fn page_in_place_of_a_reply(page: &str) -> ModelError {
     ModelError::new(
         ModelErrorKind::Transport,
@@ -298,15 +305,15 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-fn in_events(error: sse_stream::Error) -> ModelError {
+fn stream_error(error: sse_stream::Error) -> ModelError {
     match error {
         sse_stream::Error::Body(body) => match body.downcast::<BodyError>() {
-            Ok(error) => error.before_the_end(),
-            Err(error) => failure::cut(failure::chain(&*error)),
+            Ok(error) => error.into_model_error(),
+            Err(error) => failure::cut_stream(failure::error_chain(&*error)),
         },
         other => malformed(format!(
             "the stream cannot be read: {}",
-            failure::chain(&other)
+            failure::error_chain(&other)
         )),
     }
 }

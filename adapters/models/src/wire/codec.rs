@@ -24,25 +24,25 @@ pub enum Caching {
     /// Caches the constant part of a request, and the conversation so far.
     #[default]
     Automatic,
-    /// As `Automatic`; the provider keeps what it caches for an hour, if its format lets requests
-    /// say so.
+    /// As `Automatic`, but the provider is asked to keep cached content for an hour, if the format
+    /// has such a setting.
     OneHour,
-    /// Requests no caching: for servers that refuse such a request.
+    /// Does not request caching, for servers that refuse such a request.
     Off,
 }
 
 impl Caching {
-    /// The caching of a request whose parameters may ask for an hour in the provider's words. A
-    /// provider refuses a breakpoint of an hour behind one of five minutes, so all of them are then
-    /// of an hour.
-    pub(super) fn of_request(self, request: &Request) -> Self {
+    /// The caching of a request. If the parameters of the request themselves set a cache lifetime
+    /// of an hour, all breakpoints get that lifetime, since a provider refuses a breakpoint of an
+    /// hour after one of five minutes.
+    pub(super) fn for_request(self, request: &Request) -> Self {
         match (self, CacheTtl::of_parameters(&request.parameters)) {
             (Self::Automatic, Some(CacheTtl::OneHour)) => Self::OneHour,
             _ => self,
         }
     }
 
-    /// How long the provider keeps what it caches; `None` if it is not asked to cache.
+    /// The lifetime of cached content; `None` if no caching is requested.
     pub(crate) fn ttl(self) -> Option<CacheTtl> {
         match self {
             Self::Automatic => Some(CacheTtl::FiveMinutes),
@@ -61,34 +61,26 @@ pub enum Purpose {
     Count,
 }
 
-/// Whether a message has a cache breakpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mark {
-    /// No breakpoint.
-    None,
-    /// The messages before it are shared with other processes: its first block is a breakpoint, if
-    /// the format has breakpoints.
-    Breakpoint(CacheTtl),
-}
-
-/// A message, with everything that its encoding may depend on. It depends on nothing else, so it is
-/// encoded only once.
+/// A message with everything that its encoding may depend on. The encoding depends on nothing else,
+/// so each message is encoded only once.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn<'a> {
+pub struct MessageContext<'a> {
     /// The message.
     pub message: &'a Message,
     /// The message before it in the conversation, if there is one.
-    pub before: Option<&'a Message>,
+    pub previous: Option<&'a Message>,
     /// The bytes of the media that the message references.
     pub media: &'a BTreeMap<FdId, Bytes>,
-    /// Whether it has a cache breakpoint.
-    pub mark: Mark,
+    /// The lifetime of the cache breakpoint on the first block of the message; `None` without a
+    /// breakpoint. A message has one if the messages before it are shared with other processes.
+    /// Formats without breakpoints ignore it.
+    pub breakpoint: Option<CacheTtl>,
 }
 
-/// A provider, or the provider whose format a compatible server speaks.
+/// How to reach a provider. Compatible servers use the same headers and variables.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
-    /// The name of the provider in messages.
+    /// The name of the provider in debug output.
     pub name: &'static str,
     /// The URL of its own server.
     pub base_url: &'static str,
@@ -100,7 +92,7 @@ pub struct Service {
     pub key_scheme: &'static str,
     /// Further headers of every request.
     pub headers: &'static [(&'static str, &'static str)],
-    /// The environment variables that may hold the key, the first that is set counts.
+    /// The environment variables that may hold the key. The first one that is set counts.
     pub key_variables: &'static [&'static str],
     /// The environment variable that names another server.
     pub url_variable: &'static str,
@@ -109,30 +101,31 @@ pub struct Service {
 /// The part of a path that names the version of an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// It is appended to every base URL that does not end with it.
+    /// The version is appended to every base URL that does not end with it.
     Always(&'static str),
-    /// It is appended to a base URL without a path. A base URL with a path is complete.
-    WhereBare(&'static str),
+    /// The version is appended to a base URL without a path. A base URL with a path is complete.
+    IfNoPath(&'static str),
 }
 
 /// One wire format.
 ///
-/// A body is `head`, the messages with commas between them, and `tail`: so a longer conversation
-/// starts with the bytes of the shorter one, up to the bracket that closes it (HIST-1, FORK-2).
+/// A body consists of the head, the messages with commas between them, and the tail. The body of a
+/// longer conversation therefore starts with the bytes of the shorter one, up to the bracket that
+/// closes the messages (HIST-1, FORK-2).
 pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The name of the format in [`Raw`](dormouse_proto::message::Raw) blocks.
     const FORMAT: &'static str;
     /// The provider that defined the format.
     const SERVICE: Service;
-    /// Whether the usage comes after the end of a streamed reply: a stream that ends between the
-    /// two still holds a complete reply.
-    const COST_FOLLOWS: bool = false;
+    /// Whether the usage is sent after the end of a streamed reply. A stream that is cut between
+    /// the two then still contains a complete reply.
+    const USAGE_FOLLOWS: bool = false;
     /// The decoder of streamed replies.
     type Decoder: Decoder;
 
     /// Adapts the codec to the server at `host`, since some servers use a dialect of the format.
     #[must_use]
-    fn at(self, _host: &str) -> Self {
+    fn for_host(self, _host: &str) -> Self {
         self
     }
 
@@ -142,30 +135,30 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The name of the model is not valid.
     fn path(&self, request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError>;
 
-    /// The body up to the messages, including the opening bracket, and elements such as a system
-    /// message that are not part of the conversation.
+    /// Encodes the body up to the messages, including the opening bracket and elements that are not
+    /// part of the conversation, such as a system message.
     ///
     /// # Errors
     /// A parameter is reserved, or a schema is not JSON.
-    fn head(
+    fn encode_head(
         &self,
         request: &Request,
         purpose: Purpose,
         caching: Caching,
     ) -> Result<String, ModelError>;
 
-    /// Encodes a message, as one or several elements with commas between them. Empty if there is
-    /// nothing to send.
+    /// Encodes a message as one or several elements with commas between them. The text is empty if
+    /// there is nothing to send.
     ///
     /// # Errors
     /// The original text of a block is not JSON.
-    fn turn(&self, turn: Turn<'_>) -> Result<String, ModelError>;
+    fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError>;
 
-    /// The body after the messages, including the closing bracket.
+    /// Encodes the body after the messages, including the closing bracket.
     ///
     /// # Errors
-    /// As [`Codec::head`].
-    fn tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError>;
+    /// As [`Codec::encode_head`].
+    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError>;
 
     /// Decodes a complete reply.
     ///
@@ -173,18 +166,18 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The text is not a reply, or it reports an error of the provider.
     fn decode(&self, json: &str) -> Result<Reply, ModelError>;
 
-    /// Decodes the response to a request that counts tokens.
+    /// Decodes the response to a request that counts tokens. None if the response has no count.
     fn decode_count(&self, json: &str) -> Option<u64>;
 }
 
 /// How complete a streamed reply is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// More must come.
+pub enum Completeness {
+    /// Further events must follow.
     Open,
     /// The reply has ended; its usage may follow.
     Ended,
-    /// Nothing can follow.
+    /// No event can follow.
     Complete,
 }
 
@@ -198,13 +191,13 @@ pub trait Decoder: Default + Send {
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError>;
 
     /// How complete the reply is.
-    fn progress(&self) -> Progress;
+    fn completeness(&self) -> Completeness;
 
     /// The decoded reply.
     ///
     /// # Errors
-    /// [`CutStream`](dormouse_proto::model::ModelErrorKind::CutStream) where the events ended
-    /// before the reply did, [`Malformed`](dormouse_proto::model::ModelErrorKind::Malformed) where
-    /// what came is no reply.
+    /// [`CutStream`](dormouse_proto::model::ModelErrorKind::CutStream) if the events ended before
+    /// the reply was complete, [`Malformed`](dormouse_proto::model::ModelErrorKind::Malformed) if
+    /// the events are not a reply.
     fn finish(self) -> Result<Reply, ModelError>;
 }

@@ -7,6 +7,7 @@ pub(crate) fn malformed(message: impl Into<String>) -> ModelError {
     ModelError::new(ModelErrorKind::Malformed, message)
 }
 
+/// The error for a part of a response, named by `what`, whose JSON does not parse.
 pub(crate) fn malformed_in(what: &str, json: &str, error: &serde_json::Error) -> ModelError {
     malformed(format!(
         "the {what} cannot be read: {error} in {}",
@@ -19,25 +20,26 @@ pub(crate) fn invalid(message: impl Into<String>) -> ModelError {
     ModelError::new(ModelErrorKind::InvalidRequest, message)
 }
 
-/// The beginning of a text that may be long.
+/// The first 200 characters of a text.
 pub(crate) fn beginning(text: &str) -> String {
     excerpt(text, 200)
 }
 
 /// The first characters of a text, and `…` where there are more.
-pub(crate) fn excerpt(text: &str, longest_chars: usize) -> String {
-    let mut shown: String = text.chars().take(longest_chars).collect();
+pub(crate) fn excerpt(text: &str, max_chars: usize) -> String {
+    let mut shown: String = text.chars().take(max_chars).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }
     shown
 }
 
-/// `text` without `secret`, and without its beginning where an excerpt was cut in the middle of it.
-pub(crate) fn without(text: &str, secret: &str) -> String {
-    /// A shorter beginning reveals nothing: every key begins with `sk-`.
-    const SHORTEST: usize = 4;
-    let beginnings = (SHORTEST..secret.len())
+/// `text` with `secret` replaced. If an excerpt ends within the secret, its beginning before the
+/// `…` is replaced too.
+pub(crate) fn redact_secret(text: &str, secret: &str) -> String {
+    /// A shorter beginning reveals nothing, since many keys begin with `sk-`.
+    const MIN_BEGINNING_BYTES: usize = 4;
+    let beginnings = (MIN_BEGINNING_BYTES..secret.len())
         .rev()
         .filter_map(|end| secret.get(..end));
     beginnings.fold(text.replace(secret, "[key]"), |text, beginning| {

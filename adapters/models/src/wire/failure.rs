@@ -1,7 +1,7 @@
 //! Classifies the failures of model calls by their remedy: retry, another model, or a correction.
 //!
-//! Providers use different words for the same failure, and compatible servers mix them. So there is
-//! one table of words for all providers.
+//! Providers use different words for the same failure, and compatible servers mix them. Therefore
+//! one table holds the words of all providers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::retry_after;
 /// The error that a provider reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProviderError {
-    /// The words that classify it: a type, a code, a status, reasons.
+    /// The words that classify the error: a type, a code, a status, reasons.
     words: Vec<String>,
     /// The HTTP status that the body mentions.
     status: Option<StatusCode>,
@@ -25,8 +25,8 @@ pub(crate) struct ProviderError {
 }
 
 impl ProviderError {
-    /// The error in an object `error`, of any provider.
-    pub(crate) fn of(error: &Value) -> Self {
+    /// Parses an `error` object of any provider.
+    pub(crate) fn parse(error: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         if let Some(message) = text(error) {
             return Self {
@@ -41,24 +41,24 @@ impl ProviderError {
         let words = words.chain(details().filter_map(|detail| text(&detail["reason"])));
         let words = words.chain(text(&error["innererror"]["code"]));
         let delay =
-            details().find_map(|detail| retry_after::seconds(detail["retryDelay"].as_str()?));
+            details().find_map(|detail| retry_after::parse_seconds(detail["retryDelay"].as_str()?));
         Self {
             words: words.filter(|word| !word.is_empty()).collect(),
-            status: status_of(&error["code"]),
+            status: parse_status(&error["code"]),
             message: text(&error["message"]).unwrap_or_default(),
             retry_after: delay,
         }
     }
 
-    /// The error in a body: in an envelope, in a list of one, or bare. None if the body is not an
-    /// error.
-    fn in_body(body: &str) -> Option<Self> {
+    /// Finds the error in a body: in a field `error` or `detail`, in a list with one element, or as
+    /// the body itself. None if the body is not an error.
+    fn find_in_body(body: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(body).ok()?;
         let value = value.get(0).unwrap_or(&value);
         let found = ["error", "detail"]
             .iter()
             .find_map(|name| value.get(*name).filter(|error| !error.is_null()));
-        let provider_error = Self::of(found.unwrap_or(value));
+        let provider_error = Self::parse(found.unwrap_or(value));
         Some(provider_error).filter(|provider_error| *provider_error != Self::default())
     }
 
@@ -66,34 +66,35 @@ impl ProviderError {
         self.words.iter().any(|found| found == word)
     }
 
-    /// The explanation of the provider, shortened: it is stored in the journal, and a body may have
-    /// many megabytes.
+    /// The explanation of the provider, shortened, since it is stored in the journal and a body may
+    /// have many megabytes.
     fn format_explanation(&self) -> String {
         const MAX_CHARS: usize = 2_000;
-        let worded = match (self.words.first(), self.message.as_str()) {
+        let explanation = match (self.words.first(), self.message.as_str()) {
             (None, "") => "no explanation was given".to_owned(),
             (None, message) => message.to_owned(),
             (Some(_), message) => format!("{}: {message}", self.words.join(", ")),
         };
-        excerpt(&worded, MAX_CHARS)
+        excerpt(&explanation, MAX_CHARS)
     }
 
     /// The delay that the message of the provider mentions, if a retry after a delay can succeed.
     fn delay_in_message(&self, kind: Kind) -> Option<Duration> {
         (kind == Kind::Overloaded)
-            .then(|| retry_after::in_words(&self.message))
+            .then(|| retry_after::find_in_sentence(&self.message))
             .flatten()
     }
 
     /// The kind of failure that the words mean, without the status.
     fn kind(&self) -> Option<Kind> {
         let message = self.message.to_lowercase();
-        let has = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
-        // Some servers report this as a failure of their own, so it is asked first.
-        if has(&TOO_LONG) {
+        let contains_any = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
+        // Some servers report a conversation that is too long with the words of a server error, so
+        // this is checked first.
+        if contains_any(&TOO_LONG_PHRASES) {
             return Some(Kind::ContextOverflow);
         }
-        if has(&REFUSED) {
+        if contains_any(&REFUSED_PHRASES) {
             return Some(Kind::ContentRefused);
         }
         WORDS
@@ -103,16 +104,17 @@ impl ProviderError {
     }
 }
 
-/// The HTTP status in a code: some servers answer with 200, and report the real status in the body.
-fn status_of(code: &Value) -> Option<StatusCode> {
+/// Parses the HTTP status in a code, since some servers answer with 200 and report the real status
+/// in the body.
+fn parse_status(code: &Value) -> Option<StatusCode> {
     let code = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
     StatusCode::from_u16(code.try_into().ok()?)
         .ok()
         .filter(|status| status.is_client_error() || status.is_server_error())
 }
 
-/// The words of providers for a conversation that is too long.
-const TOO_LONG: [&str; 8] = [
+/// The phrases of providers for a conversation that is too long.
+const TOO_LONG_PHRASES: [&str; 8] = [
     "prompt is too long",
     "exceed context limit",
     "exceeds the available context",
@@ -123,8 +125,8 @@ const TOO_LONG: [&str; 8] = [
     "maximum prompt length",
 ];
 
-/// The words of providers for a refused request.
-const REFUSED: [&str; 6] = [
+/// The phrases of providers for a refused request.
+const REFUSED_PHRASES: [&str; 6] = [
     "content filtering policy",
     "content management policy",
     "usage policy",
@@ -175,14 +177,14 @@ const WORDS: [(&str, Kind); 37] = [
     ("FAILED_PRECONDITION", Kind::InvalidRequest),
 ];
 
-/// The failure that a response with this status reports.
-pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> ModelError {
-    let provider_error = ProviderError::in_body(body);
+/// The failure that an error response reports.
+pub(crate) fn from_response(status: StatusCode, headers: &HeaderMap, body: &str) -> ModelError {
+    let provider_error = ProviderError::find_in_body(body);
     let provider_error = provider_error.unwrap_or_else(|| ProviderError {
         message: beginning(body.trim()),
         ..ProviderError::default()
     });
-    let kind = apply_advice(headers, of_status(status, &provider_error));
+    let kind = apply_retry_header(headers, kind_of_status(status, &provider_error));
     let mut failure = ModelError::new(
         kind,
         format!(
@@ -192,9 +194,9 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
         ),
     );
     let hint = || {
-        retry_after::after(headers)
+        retry_after::requested_delay(headers)
             .or(provider_error.retry_after)
-            .or_else(|| retry_after::reset(headers))
+            .or_else(|| retry_after::rate_limit_reset(headers))
     };
     failure.retry_after = failure
         .is_transient()
@@ -204,17 +206,17 @@ pub(crate) fn in_answer(status: StatusCode, headers: &HeaderMap, body: &str) -> 
     failure
 }
 
-/// The failure that a provider reports where a reply was expected: in an object `error`, or bare.
-pub(crate) fn in_body(error: &Value) -> ModelError {
-    let provider_error = ProviderError::of(error);
-    let by_status = || {
+/// The failure that an `error` object in place of a reply reports.
+pub(crate) fn from_error_object(error: &Value) -> ModelError {
+    let provider_error = ProviderError::parse(error);
+    let kind_by_status = || {
         provider_error
             .status
-            .map(|status| of_status(status, &provider_error))
+            .map(|status| kind_of_status(status, &provider_error))
     };
     let kind = provider_error
         .kind()
-        .or_else(by_status)
+        .or_else(kind_by_status)
         .unwrap_or(Kind::Transport);
     let status = provider_error
         .status
@@ -231,21 +233,21 @@ pub(crate) fn in_body(error: &Value) -> ModelError {
     failure
 }
 
-/// The failure that an event of a stream reports: in an envelope, or as a bare object of a known
-/// type.
-pub(crate) fn in_event(data: &str) -> Option<ModelError> {
+/// The failure that an event of a stream reports: in a field `error`, or as the event itself if its
+/// type ends with `_error`.
+pub(crate) fn from_event(data: &str) -> Option<ModelError> {
     let value: Value = serde_json::from_str(data).ok()?;
     let value = value.get(0).unwrap_or(&value);
     if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
-        return Some(in_body(error));
+        return Some(from_error_object(error));
     }
     value["type"]
         .as_str()
         .filter(|kind| kind.ends_with("_error"))
-        .map(|_| in_body(value))
+        .map(|_| from_error_object(value))
 }
 
-fn of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
+fn kind_of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
     let reported_kind = provider_error.kind();
     match status.as_u16() {
         401 => Kind::Authentication,
@@ -274,8 +276,8 @@ fn of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
     }
 }
 
-/// Applies the advice of the provider, which takes precedence over the status.
-fn apply_advice(headers: &HeaderMap, kind: Kind) -> Kind {
+/// Applies the header `x-should-retry`, which takes precedence over the status.
+fn apply_retry_header(headers: &HeaderMap, kind: Kind) -> Kind {
     let transient = ModelError::new(kind, "").is_transient();
     match headers.get("x-should-retry").map(|value| value.as_bytes()) {
         Some(b"false") if transient => Kind::Unavailable,
@@ -285,35 +287,36 @@ fn apply_advice(headers: &HeaderMap, kind: Kind) -> Kind {
 }
 
 /// A failure of the transport, before the response was complete.
-pub(crate) fn in_transport(error: reqwest::Error) -> ModelError {
+pub(crate) fn from_transport(error: reqwest::Error) -> ModelError {
     let what = match () {
         () if error.is_connect() => "no connection",
         () if error.is_timeout() => "nothing came for too long",
         () => "the connection failed",
     };
-    // The address may hold credentials; the kernel knows which model it asked.
+    // The address is left out, since it may hold credentials.
     ModelError::new(
         Kind::Transport,
-        format!("{what}: {}", chain(&error.without_url())),
+        format!("{what}: {}", error_chain(&error.without_url())),
     )
 }
 
-/// The stream ended before the reply did.
-pub(crate) fn cut(message: impl Into<String>) -> ModelError {
+/// The failure of a stream that ended before its reply was complete.
+pub(crate) fn cut_stream(message: impl Into<String>) -> ModelError {
     ModelError::new(Kind::CutStream, message)
 }
 
-/// The provider reports that sampling failed. The same request may succeed.
+/// The failure of a reply whose sampling failed, as the provider reports. A repeated request may
+/// succeed.
 pub(crate) fn sampling_failed(word: &str, why: &str) -> ModelError {
     let message = excerpt(
         &format!("the model stopped as '{}': {why}", beginning(word)),
         700,
     );
-    cut(message.trim_end_matches([':', ' ']))
+    cut_stream(message.trim_end_matches([':', ' ']))
 }
 
 /// An error and all its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -30,17 +30,17 @@ impl Fields {
 
     /// The value of a field that is a string.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        string(self.get(name)?)
+        as_string(self.get(name)?)
     }
 
-    /// An object with this `type`.
+    /// An object whose only field is this `type`.
     pub(crate) fn of_type(kind: &str) -> Self {
         Self::default().with("type", kind)
     }
 
     /// Appends a field. Its name must be new.
     pub(crate) fn with(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Self {
-        self.0.push((name.to_owned(), raw(value)));
+        self.0.push((name.to_owned(), to_raw(value)));
         self
     }
 
@@ -81,37 +81,40 @@ pub(crate) fn type_of(json: &str) -> Option<String> {
     serde_json::from_str::<Fields>(json).ok()?.text("type")
 }
 
-/// The value, if it is a string.
-pub(crate) fn string(value: &RawValue) -> Option<String> {
+/// The value as a string; none if it has another type.
+pub(crate) fn as_string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
 /// The value as JSON text.
-pub(crate) fn raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
+pub(crate) fn to_raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
     serde_json::value::to_raw_value(value)
         .expect("strings and lists of JSON values always serialize")
 }
 
-/// A JSON text, unchanged.
+/// A JSON text as a raw value, unchanged.
 ///
 /// # Errors
 /// The text is not JSON. `what` describes it in the error.
-pub(crate) fn kept(json: &str, what: impl FnOnce() -> String) -> Result<Box<RawValue>, ModelError> {
+pub(crate) fn verbatim(
+    json: &str,
+    what: impl FnOnce() -> String,
+) -> Result<Box<RawValue>, ModelError> {
     RawValue::from_string(json.to_owned())
         .map_err(|error| invalid(format!("{} is no JSON: {error}", what())))
 }
 
-/// The arguments of a tool use as an object. Invalid ones (an error of the model, or a truncated
-/// reply) become an empty object.
-pub(crate) fn arguments(args: &str) -> Box<RawValue> {
+/// The arguments of a tool use as a JSON object. Arguments that are not an object (an error of the
+/// model, or a truncated reply) become an empty object.
+pub(crate) fn object_or_empty(args: &str) -> Box<RawValue> {
     let value = RawValue::from_string(args.trim().to_owned())
         .ok()
         .filter(|value| value.get().starts_with('{'));
-    value.unwrap_or_else(|| raw(&serde_json::Map::new()))
+    value.unwrap_or_else(|| to_raw(&serde_json::Map::new()))
 }
 
-/// Whether the text of arguments is an object. A truncated reply or an error of the model gives
-/// other texts, which servers refuse in the next request.
+/// Whether the arguments of a tool use are a JSON object. After a truncated reply or an error of
+/// the model they may not be, and servers refuse such arguments in the next request.
 pub(crate) fn is_object(args: &str) -> bool {
     serde_json::from_str::<Fields>(args).is_ok()
 }
@@ -128,8 +131,8 @@ impl Serialize for Fields {
 
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
             type Value = Fields;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,6 +152,6 @@ impl<'de> Deserialize<'de> for Fields {
                 Ok(fields)
             }
         }
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(FieldsVisitor)
     }
 }

@@ -9,18 +9,18 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Media};
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 
-/// The kinds of media that all formats support.
+/// A kind of media that all formats support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MediaKind {
     Image,
     Pdf,
 }
 
-/// The kind of a media type; none if models are not shown such media.
-pub(crate) fn kind(media_type: &str) -> Option<Kind> {
+/// The kind of a media type; none if media of this type are not sent to models.
+pub(crate) fn kind(media_type: &str) -> Option<MediaKind> {
     match media_type {
-        "image/png" | "image/jpeg" | "image/gif" | "image/webp" => Some(Kind::Image),
-        "application/pdf" => Some(Kind::Pdf),
+        "image/png" | "image/jpeg" | "image/gif" | "image/webp" => Some(MediaKind::Image),
+        "application/pdf" => Some(MediaKind::Pdf),
         _ => None,
     }
 }
@@ -40,18 +40,18 @@ pub(crate) fn file_name(media: &Media) -> String {
     media.fd.to_string().replace(':', "-") + ".pdf"
 }
 
-/// The media in `blocks` that belong to this tool result (none: to no result), with their bytes if
-/// the request has them.
-pub(crate) fn of<'a>(
+/// The media in `blocks` that belong to the tool result with this id, or to no tool result if the
+/// id is none. Media whose bytes the request does not have are left out.
+pub(crate) fn of_result<'a>(
     blocks: &'a [Block],
     media: &'a BTreeMap<FdId, Bytes>,
-    answer: Option<&'a str>,
+    result_id: Option<&'a str>,
 ) -> impl Iterator<Item = (&'a Media, &'a Bytes)> {
     blocks.iter().filter_map(move |block| match block {
         Block::Media {
             answers,
-            media: found,
-        } if answers.as_deref() == answer => Some((found, media.get(&found.fd)?)),
+            media: attached,
+        } if answers.as_deref() == result_id => Some((attached, media.get(&attached.fd)?)),
         _ => None,
     })
 }
@@ -59,14 +59,17 @@ pub(crate) fn of<'a>(
 /// Checks that the bytes of all media are present.
 ///
 /// # Errors
-/// [`ModelErrorKind::Unavailable`] for the first that cannot be read: without it, the message would
-/// differ from the one that was sent before.
-pub(crate) fn check(blocks: &[Block], media: &BTreeMap<FdId, Bytes>) -> Result<(), ModelError> {
-    let named = blocks.iter().filter_map(|block| match block {
+/// [`ModelErrorKind::Unavailable`] for the first media without bytes. If they were left out, the
+/// message would differ from the one that was sent earlier.
+pub(crate) fn check_present(
+    blocks: &[Block],
+    media: &BTreeMap<FdId, Bytes>,
+) -> Result<(), ModelError> {
+    let descriptors = blocks.iter().filter_map(|block| match block {
         Block::Media { media, .. } => Some(&media.fd),
         _ => None,
     });
-    match named.into_iter().find(|fd| !media.contains_key(fd)) {
+    match descriptors.into_iter().find(|fd| !media.contains_key(fd)) {
         Some(fd) => Err(ModelError::new(
             ModelErrorKind::Unavailable,
             format!("{fd}, which was shown, cannot be read"),

@@ -1,12 +1,12 @@
-//! A cache of encoded messages: each message is encoded once, for all requests and all forks that
-//! hold it.
+//! A cache of encoded messages. Each message is encoded once, for all requests and all forks that
+//! contain it.
 //!
 //! A message never changes, and forks and successive requests share it, so its address identifies
-//! it while it lives. An entry holds a weak reference, which keeps the address from being reused
-//! without keeping the message itself. Entries of dropped messages are swept when the cache has
-//! doubled; there are never more of them than entries of living messages (or
-//! [`MIN_SWEEP_ENTRIES`]). So the JSON of a conversation is in memory once for all processes that
-//! share the conversation.
+//! the message while it is in memory. An entry holds a weak reference, which keeps the address from
+//! being reused without keeping the message itself. Entries of dropped messages are removed when
+//! the cache has doubled, so they are never more than the entries of living messages (or
+//! [`MIN_SWEEP_ENTRIES`]). The JSON of a conversation is therefore in memory once for all processes
+//! that share the conversation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use dormouse_proto::message::Message;
 
-use super::codec::Mark;
+use dormouse_proto::program::CacheTtl;
 
-/// A smaller cache is not worth a sweep.
+/// A cache with fewer entries is not searched for entries of dropped messages.
 const MIN_SWEEP_ENTRIES: usize = 256;
 
 /// Encoded messages, by their address.
@@ -27,15 +27,16 @@ pub(super) struct MessageCache {
 
 #[derive(Default)]
 struct Entries {
-    by_key: HashMap<(usize, Mark), Entry>,
-    sweep_at: usize,
+    by_key: HashMap<(usize, Option<CacheTtl>), Entry>,
+    sweep_at_len: usize,
 }
 
 struct Entry {
     /// A weak reference keeps the address from being reused.
     message: Weak<Message>,
-    /// The previous message, on which the encoding depends; weak for the same reason.
-    before: Weak<Message>,
+    /// The previous message, on which the encoding depends. The reference is weak for the same
+    /// reason.
+    previous: Weak<Message>,
     bytes: Bytes,
 }
 
@@ -43,33 +44,33 @@ struct Entry {
 #[derive(Clone, Copy)]
 pub(super) struct MessageKey<'a> {
     pub(super) message: &'a Arc<Message>,
-    pub(super) before: Option<&'a Arc<Message>>,
-    pub(super) mark: Mark,
+    pub(super) previous: Option<&'a Arc<Message>>,
+    pub(super) breakpoint: Option<CacheTtl>,
 }
 
 impl MessageKey<'_> {
-    fn map_key(&self) -> (usize, Mark) {
-        (Arc::as_ptr(self.message).addr(), self.mark)
+    fn map_key(&self) -> (usize, Option<CacheTtl>) {
+        (Arc::as_ptr(self.message).addr(), self.breakpoint)
     }
 
-    fn before(&self) -> Weak<Message> {
-        self.before.map(Arc::downgrade).unwrap_or_default()
+    fn previous(&self) -> Weak<Message> {
+        self.previous.map(Arc::downgrade).unwrap_or_default()
     }
 }
 
 impl MessageCache {
     /// The cached encodings of `keys`, in their order. O(1) for each.
-    pub(super) fn find(&self, keys: &[MessageKey<'_>]) -> Vec<Option<Bytes>> {
+    pub(super) fn get_all(&self, keys: &[MessageKey<'_>]) -> Vec<Option<Bytes>> {
         let entries = self.lock();
-        let find = |key: &MessageKey<'_>| {
+        let get = |key: &MessageKey<'_>| {
             let entry = entries.by_key.get(&key.map_key())?;
-            Weak::ptr_eq(&entry.before, &key.before()).then(|| entry.bytes.clone())
+            Weak::ptr_eq(&entry.previous, &key.previous()).then(|| entry.bytes.clone())
         };
-        keys.iter().map(find).collect()
+        keys.iter().map(get).collect()
     }
 
     /// Adds encodings. O(1) for each, amortized.
-    pub(super) fn keep(&self, encoded: Vec<(MessageKey<'_>, Bytes)>) {
+    pub(super) fn insert(&self, encoded: Vec<(MessageKey<'_>, Bytes)>) {
         if encoded.is_empty() {
             return;
         }
@@ -77,16 +78,16 @@ impl MessageCache {
         for (key, bytes) in encoded {
             let entry = Entry {
                 message: Arc::downgrade(key.message),
-                before: key.before(),
+                previous: key.previous(),
                 bytes,
             };
             entries.by_key.insert(key.map_key(), entry);
         }
-        if entries.by_key.len() >= entries.sweep_at.max(MIN_SWEEP_ENTRIES) {
+        if entries.by_key.len() >= entries.sweep_at_len.max(MIN_SWEEP_ENTRIES) {
             entries
                 .by_key
                 .retain(|_, entry| entry.message.strong_count() > 0);
-            entries.sweep_at = entries.by_key.len() * 2;
+            entries.sweep_at_len = entries.by_key.len() * 2;
         }
     }
 
@@ -103,17 +104,16 @@ impl MessageCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_proto::program::CacheTtl;
 
     fn key<'a>(
         message: &'a Arc<Message>,
-        before: Option<&'a Arc<Message>>,
-        mark: Mark,
+        previous: Option<&'a Arc<Message>>,
+        breakpoint: Option<CacheTtl>,
     ) -> MessageKey<'a> {
         MessageKey {
             message,
-            before,
-            mark,
+            previous,
+            breakpoint,
         }
     }
 
@@ -121,16 +121,13 @@ mod tests {
     fn a_message_is_found_by_its_address_and_the_message_before_it() {
         let encoded = MessageCache::default();
         let [a, b, twin] = ["a", "b", "b"].map(|text| Arc::new(Message::user(text)));
-        encoded.keep(vec![(
-            key(&b, Some(&a), Mark::None),
-            Bytes::from_static(b"B"),
-        )]);
-        let found = encoded.find(&[
-            key(&b, Some(&a), Mark::None),
-            key(&twin, Some(&a), Mark::None),
-            key(&b, None, Mark::None),
-            key(&b, Some(&twin), Mark::None),
-            key(&b, Some(&a), Mark::Breakpoint(CacheTtl::FiveMinutes)),
+        encoded.insert(vec![(key(&b, Some(&a), None), Bytes::from_static(b"B"))]);
+        let found = encoded.get_all(&[
+            key(&b, Some(&a), None),
+            key(&twin, Some(&a), None),
+            key(&b, None, None),
+            key(&b, Some(&twin), None),
+            key(&b, Some(&a), Some(CacheTtl::FiveMinutes)),
         ]);
         assert_eq!(
             found,
@@ -144,18 +141,17 @@ mod tests {
         let living: Vec<_> = (0..100)
             .map(|n| Arc::new(Message::user(n.to_string())))
             .collect();
-        let keep = |message: &Arc<Message>| {
-            encoded.keep(vec![(key(message, None, Mark::None), Bytes::new())])
-        };
-        living.iter().for_each(keep);
+        let insert =
+            |message: &Arc<Message>| encoded.insert(vec![(key(message, None, None), Bytes::new())]);
+        living.iter().for_each(insert);
         for n in 0..10_000 {
-            keep(&Arc::new(Message::user(n.to_string())));
+            insert(&Arc::new(Message::user(n.to_string())));
             assert!(encoded.len() <= MIN_SWEEP_ENTRIES, "{}", encoded.len());
         }
         let keys: Vec<_> = living
             .iter()
-            .map(|message| key(message, None, Mark::None))
+            .map(|message| key(message, None, None))
             .collect();
-        assert!(encoded.find(&keys).iter().all(Option::is_some));
+        assert!(encoded.get_all(&keys).iter().all(Option::is_some));
     }
 }

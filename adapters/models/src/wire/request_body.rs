@@ -1,5 +1,5 @@
-//! The body of a request. It consists of pieces that are shared with other requests, and are copied
-//! only a few at a time while the body is sent.
+//! The body of a request. It consists of pieces that are shared with other requests. While the body
+//! is sent, only a few small pieces at a time are copied.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,22 +10,22 @@ use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{ModelError, Request};
 use http_body::{Frame, SizeHint};
 
-use super::codec::{Caching, Codec, Mark, Purpose, Turn};
+use super::codec::{Caching, Codec, MessageContext, Purpose};
 use super::media;
 use super::message_cache::{MessageCache, MessageKey};
 
-/// How many forks have a cache breakpoint after the part that they share: the ones that most
-/// processes descend from. Providers accept four breakpoints, and two are needed elsewhere. Which
-/// forks have one never changes (FORK-2).
+/// The most forks with a cache breakpoint after the part of the conversation that they share: the
+/// first forks, from which most processes descend. Providers accept four breakpoints, and two are
+/// needed elsewhere. A fork never gains or loses its breakpoint (FORK-2).
 const MAX_FORKS: usize = 2;
 
-/// Small pieces are sent together up to this size, since each frame may cost a system call.
+/// Small pieces are joined up to this size, since each frame may cost a system call.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The bytes of a request body, in pieces.
+/// The bytes of a request body that are still to be sent, in pieces.
 #[derive(Debug, Default)]
 pub struct Body {
-    /// In order. No piece is empty.
+    /// The pieces in order. None of them is empty.
     pieces: std::collections::VecDeque<Bytes>,
     bytes: u64,
 }
@@ -92,11 +92,11 @@ impl http_body::Body for Body {
     }
 }
 
-/// Encodes a request in the format of `codec`, without a cache. O(the conversation).
+/// Encodes a request in the format of `codec`, without a cache. O(n) in the conversation.
 ///
 /// # Errors
-/// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) where it cannot be
-/// sent.
+/// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) if the
+/// request cannot be encoded.
 pub fn encode<C: Codec>(
     codec: &C,
     request: &Request,
@@ -106,8 +106,8 @@ pub fn encode<C: Codec>(
     assemble(codec, request, purpose, caching, &MessageCache::default()).map(Body::into_text)
 }
 
-/// Assembles a request from cached messages, and encodes the messages that are new. O(the number of
-/// messages, and the bytes of the new ones).
+/// Assembles a request from cached messages, and encodes the messages that are not in the cache.
+/// Costs a lookup for each message, and O(n) in the bytes of the messages to encode.
 pub(super) fn assemble<C: Codec>(
     codec: &C,
     request: &Request,
@@ -115,82 +115,84 @@ pub(super) fn assemble<C: Codec>(
     caching: Caching,
     cache: &MessageCache,
 ) -> Result<Body, ModelError> {
-    let caching = caching.of_request(request);
-    let head = codec.head(request, purpose, caching)?;
+    let caching = caching.for_request(request);
+    let head = codec.encode_head(request, purpose, caching)?;
     let mut is_first = head.ends_with('[');
     let mut body = Body::default();
     body.push(head.into());
-    for turn in turns(codec, request, caching, cache)? {
-        // Each message begins with a comma, which the first one drops.
-        let from = usize::from(is_first && !turn.is_empty());
-        is_first &= turn.is_empty();
-        body.push(turn.slice(from..));
+    for message in encoded_messages(codec, request, caching, cache)? {
+        // Each encoded message begins with a comma, which is left out of the first message.
+        let start = usize::from(is_first && !message.is_empty());
+        is_first &= message.is_empty();
+        body.push(message.slice(start..));
     }
-    body.push(codec.tail(request, purpose)?.into());
+    body.push(codec.encode_tail(request, purpose)?.into());
     Ok(body)
 }
 
-fn turns<C: Codec>(
+fn encoded_messages<C: Codec>(
     codec: &C,
     request: &Request,
     caching: Caching,
     cache: &MessageCache,
 ) -> Result<Vec<Bytes>, ModelError> {
     let keys: Vec<_> = (0..request.messages.len())
-        .map(|at| message_key(request, at, caching))
+        .map(|index| message_key(request, index, caching))
         .collect();
     let mut newly_encoded = Vec::new();
-    let mut turns = Vec::with_capacity(keys.len());
-    for (key, found) in keys.iter().zip(cache.find(&keys)) {
-        let turn = match found {
-            Some(found) => found,
+    let mut encoded_messages = Vec::with_capacity(keys.len());
+    for (key, cached) in keys.iter().zip(cache.get_all(&keys)) {
+        let encoded = match cached {
+            Some(cached) => cached,
             None => {
-                let turn = encode_one(codec, request, key)?;
-                // The descriptor keeps the bytes of media; the cache does not hold them a second
-                // time.
+                let encoded = encode_message(codec, request, key)?;
+                // A message with media is not cached: its descriptor keeps the bytes of the media
+                // already.
                 if !has_media(key.message) {
-                    newly_encoded.push((*key, turn.clone()));
+                    newly_encoded.push((*key, encoded.clone()));
                 }
-                turn
+                encoded
             }
         };
-        turns.push(turn);
+        encoded_messages.push(encoded);
     }
-    cache.keep(newly_encoded);
-    Ok(turns)
+    cache.insert(newly_encoded);
+    Ok(encoded_messages)
 }
 
-fn message_key(request: &Request, at: usize, caching: Caching) -> MessageKey<'_> {
+fn message_key(request: &Request, index: usize, caching: Caching) -> MessageKey<'_> {
     let mut forks = request.forked_at.iter().take(MAX_FORKS);
-    let follows_shared_part = at > 0 && forks.any(|fork| *fork == at);
-    let ttl = caching.ttl().filter(|_| follows_shared_part);
-    let mark = ttl.map_or(Mark::None, Mark::Breakpoint);
-    let before = at.checked_sub(1).map(|before| &request.messages[before]);
+    let follows_shared_part = index > 0 && forks.any(|fork| *fork == index);
+    let breakpoint = caching.ttl().filter(|_| follows_shared_part);
+
+    let previous = index
+        .checked_sub(1)
+        .map(|previous| &request.messages[previous]);
     MessageKey {
-        message: &request.messages[at],
-        before,
-        mark,
+        message: &request.messages[index],
+        previous,
+        breakpoint,
     }
 }
 
-fn encode_one<C: Codec>(
+fn encode_message<C: Codec>(
     codec: &C,
     request: &Request,
     key: &MessageKey<'_>,
 ) -> Result<Bytes, ModelError> {
-    media::check(&key.message.blocks, &request.media)?;
-    let before = key.before.map(|before| &**before);
-    let turn = Turn {
+    media::check_present(&key.message.blocks, &request.media)?;
+    let previous = key.previous.map(|previous| &**previous);
+    let context = MessageContext {
         message: key.message,
-        before,
+        previous,
         media: &request.media,
-        mark: key.mark,
+        breakpoint: key.breakpoint,
     };
-    let turn = codec.turn(turn)?;
-    Ok(if turn.is_empty() {
+    let encoded = codec.encode_message(context)?;
+    Ok(if encoded.is_empty() {
         Bytes::new()
     } else {
-        format!(",{turn}").into()
+        format!(",{encoded}").into()
     })
 }
 

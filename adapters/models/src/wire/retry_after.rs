@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::HeaderMap;
 
-/// The wait that headers ask for: in milliseconds, in seconds, or until a date.
-pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
+/// The delay that the headers `retry-after-ms` and `retry-after` request: in milliseconds, in
+/// seconds, or until a date.
+pub(super) fn requested_delay(headers: &HeaderMap) -> Option<Duration> {
     let scaled =
         |text: &str, unit: f64| Duration::try_from_secs_f64(text.parse::<f64>().ok()? * unit).ok();
     let date = |text: &str| {
@@ -18,43 +19,44 @@ pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
     let after_ms = header_text(headers, "retry-after-ms").and_then(|ms| scaled(ms, 1e-3));
     after_ms.or_else(|| {
         header_text(headers, "retry-after")
-            .and_then(|after| scaled(after, 1.0).or_else(|| date(after)))
+            .and_then(|text| scaled(text, 1.0).or_else(|| date(text)))
     })
 }
 
-/// The time until a rate limit is reset, of requests or tokens, whichever takes longer.
-pub(super) fn reset(headers: &HeaderMap) -> Option<Duration> {
+/// The time until the exhausted rate limits, of requests and of tokens, are reset: the longer of
+/// the two.
+pub(super) fn rate_limit_reset(headers: &HeaderMap) -> Option<Duration> {
     let resets = ["requests", "tokens"].into_iter().filter_map(|kind| {
-        let is_used_up =
+        let is_exhausted =
             header_text(headers, &format!("x-ratelimit-remaining-{kind}")) == Some("0");
-        is_used_up
+        is_exhausted
             .then(|| parse_duration(header_text(headers, &format!("x-ratelimit-reset-{kind}"))?))
             .flatten()
     });
     resets.max()
 }
 
-/// `7s`, `0.5s`.
-pub(super) fn seconds(text: &str) -> Option<Duration> {
+/// Parses `7s` or `0.5s`.
+pub(super) fn parse_seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(text.trim().strip_suffix('s')?.parse().ok()?).ok()
 }
 
-/// The wait that a sentence mentions: `Please try again in 1m2.5s.`,
+/// Finds the delay that a sentence mentions: `Please try again in 1m2.5s.`,
 /// `Please retry after 20 seconds.`
-pub(super) fn in_words(sentence: &str) -> Option<Duration> {
-    const BEFORE: [&str; 3] = ["try again in ", "retry in ", "retry after "];
+pub(super) fn find_in_sentence(sentence: &str) -> Option<Duration> {
+    const PHRASES: [&str; 3] = ["try again in ", "retry in ", "retry after "];
     let sentence = sentence.to_lowercase();
-    let rest = BEFORE
+    let rest = PHRASES
         .iter()
-        .find_map(|before| Some(sentence.split_once(before)?.1))?;
+        .find_map(|phrase| Some(sentence.split_once(phrase)?.1))?;
     let mut words = rest
         .split_whitespace()
         .map(|word| word.trim_end_matches(['.', ',', ';', ':', '!', ')']));
-    let (wait, unit) = (words.next()?, words.next().unwrap_or_default());
-    parse_duration(wait).or_else(|| parse_duration(&format!("{wait}{}", unit_symbol(unit)?)))
+    let (amount, unit) = (words.next()?, words.next().unwrap_or_default());
+    parse_duration(amount).or_else(|| parse_duration(&format!("{amount}{}", unit_symbol(unit)?)))
 }
 
-/// A unit of time, as it follows a number in a sentence.
+/// The symbol of a unit of time that a sentence writes as a word.
 fn unit_symbol(unit: &str) -> Option<&'static str> {
     Some(match unit {
         "ms" | "millisecond" | "milliseconds" => "ms",
@@ -65,7 +67,7 @@ fn unit_symbol(unit: &str) -> Option<&'static str> {
     })
 }
 
-/// `6m0s`, `1.5s`, `20ms`, `1h2m3s`: each part once, from the left.
+/// Parses `6m0s`, `1.5s`, `20ms` or `1h2m3s` as the sum of its parts. None if the sum is zero.
 fn parse_duration(mut text: &str) -> Option<Duration> {
     let mut sum = Duration::ZERO;
     while !text.is_empty() {
@@ -127,13 +129,13 @@ mod tests {
         ];
         for (pairs, ms) in cases {
             assert_eq!(
-                after(&headers(pairs)),
+                requested_delay(&headers(pairs)),
                 ms.map(Duration::from_millis),
                 "{pairs:?}"
             );
         }
         assert!(
-            after(&headers(&[("retry-after", &later)]))
+            requested_delay(&headers(&[("retry-after", &later)]))
                 .unwrap()
                 .as_secs()
                 .abs_diff(89)
@@ -158,12 +160,12 @@ mod tests {
         ];
         for (sentence, ms) in cases {
             assert_eq!(
-                in_words(sentence),
+                find_in_sentence(sentence),
                 Some(Duration::from_millis(ms)),
                 "{sentence}"
             );
         }
-        let silent = [
+        let without_delay = [
             "",
             "try again later",
             "try again in ",
@@ -172,9 +174,9 @@ mod tests {
             "try again in 5",
         ];
         assert!(
-            silent
+            without_delay
                 .into_iter()
-                .all(|sentence| in_words(sentence).is_none())
+                .all(|sentence| find_in_sentence(sentence).is_none())
         );
     }
 
@@ -240,7 +242,7 @@ mod tests {
         ];
         for (pairs, ms) in cases {
             assert_eq!(
-                reset(&headers(pairs)),
+                rate_limit_reset(&headers(pairs)),
                 ms.map(Duration::from_millis),
                 "{pairs:?}"
             );

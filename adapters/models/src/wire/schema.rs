@@ -4,30 +4,31 @@ use dormouse_proto::model::ModelError;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
-use super::json_fields::{Fields, kept, raw};
+use super::json_fields::{Fields, to_raw, verbatim};
 
-/// The schema of a tool's arguments. It is sent as it was written, with one exception: an object
-/// schema without `properties` gets empty ones, since some providers refuse the whole request
-/// otherwise.
+/// The schema of a tool's arguments, as it is sent. It is unchanged, with one exception: an object
+/// schema without `properties` gets empty ones, since some providers otherwise refuse the whole
+/// request.
 ///
 /// # Errors
-/// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) where it is no JSON.
-pub(crate) fn of(spec: &ToolSpec) -> Result<Box<RawValue>, ModelError> {
-    let written = kept(&spec.schema, || {
+/// [`InvalidRequest`](dormouse_proto::model::ModelErrorKind::InvalidRequest) if the schema is not
+/// JSON.
+pub(crate) fn for_request(spec: &ToolSpec) -> Result<Box<RawValue>, ModelError> {
+    let original = verbatim(&spec.schema, || {
         format!("the schema of the tool '{}'", spec.name)
     })?;
-    let Ok(mut fields) = serde_json::from_str::<Fields>(written.get()) else {
-        return Ok(written);
+    let Ok(mut fields) = serde_json::from_str::<Fields>(original.get()) else {
+        return Ok(original);
     };
     if fields.len() == 0 {
         fields = Fields::of_type("object");
     }
-    let lacks =
+    let lacks_properties =
         fields.text("type").as_deref() == Some("object") && fields.get("properties").is_none();
-    Ok(if lacks {
-        raw(&fields.with("properties", &Fields::default()))
+    Ok(if lacks_properties {
+        to_raw(&fields.with("properties", &Fields::default()))
     } else {
-        written
+        original
     })
 }
 
@@ -60,7 +61,7 @@ mod tests {
                 schema: written.into(),
             };
             let expected = if sent.is_empty() { written } else { sent };
-            assert_eq!(of(&spec).unwrap().get(), expected);
+            assert_eq!(for_request(&spec).unwrap().get(), expected);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Characters that a server splits over two events.
+//! Joins characters that a server splits over two events.
 //!
 //! In JSON, a character beyond the first 65,536 may be written as a pair of surrogates:
-//! `\ud83d\ude00`. A server that cuts its text between the two writes events of which no half is a
-//! character. The first half is held back until the next event that begins with the second half. A
-//! half that finds no other one becomes U+FFFD, so that no reply is lost for it.
+//! `\ud83d\ude00`. If a server splits its text between the two, neither event is valid JSON text.
+//! The first half is held back, and is put in front of the second half when that arrives in a later
+//! event. A half without its other half becomes U+FFFD, so that the reply is not lost.
 
 use std::borrow::Cow;
 
-/// The half that waits for the rest of its character.
+/// The first half of a character whose second half has not arrived yet.
 #[derive(Debug, Default)]
 pub(crate) struct Surrogates {
     high: Option<[u8; 4]>,
@@ -39,7 +39,7 @@ impl Surrogates {
             if is_pair {
                 joined.push_str(escape);
             } else {
-                self.join_half(escape, remainder, &mut joined);
+                self.handle_lone_half(escape, remainder, &mut joined);
             }
             rest = remainder;
         }
@@ -47,9 +47,9 @@ impl Surrogates {
         Cow::Owned(joined)
     }
 
-    /// Joins a surrogate that has no other half beside it. A first half waits if its string ends
-    /// with it.
-    fn join_half(&mut self, escape: &str, remainder: &str, joined: &mut String) {
+    /// Handles a surrogate without its other half next to it. A first half at the end of its string
+    /// is held back.
+    fn handle_lone_half(&mut self, escape: &str, remainder: &str, joined: &mut String) {
         let digits: Option<[u8; 4]> = escape.as_bytes()[2..].try_into().ok();
         match surrogate(escape) {
             Some(Half::High) if remainder.starts_with('"') => self.high = digits,

@@ -1,5 +1,5 @@
-//! The token counts of OpenAI's formats, where tokens that were read from or written to a cache are
-//! part of the input.
+//! Converts the token counts of OpenAI's two formats, in which the input includes the tokens that
+//! were read from a cache or written to it.
 
 use dormouse_proto::model::Usage;
 use serde::Deserialize;
@@ -9,14 +9,14 @@ use serde::Deserialize;
 pub(crate) struct Counts {
     /// All input tokens, including those from a cache.
     pub(crate) input: Option<u64>,
-    /// All output tokens; at some providers without those of thinking.
+    /// The output tokens. At some providers they do not include the thinking tokens.
     pub(crate) output: Option<u64>,
     /// Input and output tokens together.
     pub(crate) total: Option<u64>,
-    /// The parts of the input, if they are known.
-    pub(crate) of_input: Option<Details>,
-    /// The parts of the output, if they are known.
-    pub(crate) of_output: Option<Details>,
+    /// The parts of the input, if they are reported.
+    pub(crate) input_details: Option<Details>,
+    /// The parts of the output, if they are reported.
+    pub(crate) output_details: Option<Details>,
 }
 
 /// The parts of a count.
@@ -29,12 +29,12 @@ pub(crate) struct Details {
 
 impl From<Counts> for Usage {
     fn from(counts: Counts) -> Self {
-        let of_input = counts.of_input.unwrap_or_default();
-        let cache_read_tokens = of_input.cached_tokens.unwrap_or_default();
-        let cache_write_tokens = of_input.cache_write_tokens.unwrap_or_default();
+        let input_details = counts.input_details.unwrap_or_default();
+        let cache_read_tokens = input_details.cached_tokens.unwrap_or_default();
+        let cache_write_tokens = input_details.cache_write_tokens.unwrap_or_default();
         let input = counts.input.unwrap_or_default();
         let thinking_tokens = counts
-            .of_output
+            .output_details
             .unwrap_or_default()
             .reasoning_tokens
             .unwrap_or_default();
@@ -75,13 +75,14 @@ mod tests {
             (None, Some(u64::MAX), 5, Some(u64::MAX), u64::MAX),
         ];
         for (input, output, reasoning, total, expected) in cases {
-            let of_output = serde_json::from_value(json!({"reasoning_tokens": reasoning})).ok();
+            let output_details =
+                serde_json::from_value(json!({"reasoning_tokens": reasoning})).ok();
             let usage = Usage::from(Counts {
                 input,
                 output,
                 total,
-                of_input: None,
-                of_output,
+                input_details: None,
+                output_details,
             });
             assert_eq!(
                 (usage.output_tokens, usage.thinking_tokens),

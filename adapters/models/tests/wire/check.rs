@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_actors::ports::Model;
-use dormouse_models::wire::{Caching, Client, Codec, Decoder, Delivery, Progress, Purpose, encode};
+use dormouse_models::wire::{
+    Caching, Client, Codec, Completeness, Decoder, Delivery, Purpose, encode,
+};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message, Role, text_of};
 use dormouse_proto::model::{Delta, ModelErrorKind, Reply, Request};
@@ -192,12 +194,12 @@ async fn cut<R: Recorded>(name: &str, events: &str, reply: &Reply) -> usize {
                 .feed(data, &|_| ())
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
         }
-        let progress = decoder.progress();
+        let completeness = decoder.completeness();
         match decoder.finish() {
             Ok(early) => {
                 assert_ne!(
-                    progress,
-                    Progress::Open,
+                    completeness,
+                    Completeness::Open,
                     "{name}: a stream of {upto} events is no whole one"
                 );
                 assert_eq!(

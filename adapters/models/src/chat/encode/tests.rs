@@ -38,13 +38,15 @@ fn the_body_matches_the_documentation() {
         r#"],"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}],"max_tokens":9}"#,
     ];
     assert_eq!(streamed(&COMPATIBLE, &request), expected.concat());
-    let theirs = streamed(&Completions::default().at("api.openai.com"), &request);
+    let theirs = streamed(&Completions::default().for_host("api.openai.com"), &request);
     assert!(
         theirs.ends_with(r#"],"max_completion_tokens":9}"#),
         "{theirs}"
     );
     assert_eq!(
-        Completions::default().at("api.openai.com.example").dialect,
+        Completions::default()
+            .for_host("api.openai.com.example")
+            .dialect,
         Dialect::Compatible
     );
     let whole = encode(

@@ -1,18 +1,19 @@
-//! Joins the parts of the tool calls of a streamed reply. Servers mark the parts in different ways.
+//! Joins the parts of the tool calls of a streamed reply. Servers differ in how a part names its
+//! call, so these rules apply:
 //!
 //! * A part belongs to the call with its index. Without an index, it belongs to the call with its
 //!   id, or to the call that was extended last.
-//! * A part with a name begins a new call, if it has another id or if the arguments of the call so
-//!   far are complete. So it does not matter if all calls have the same index, or none.
-//! * An id or a name that is repeated with each part does not begin a call, and neither does an id
-//!   that is different in each part: the first one counts.
+//! * A part with a name begins a new call if it has another id, or if the arguments of the call so
+//!   far are complete. Calls are therefore distinguished even if all have the same index, or none.
+//! * A repeated id or name does not begin a call. Neither does an id that differs in each part of a
+//!   call: the first id counts.
 
 use dormouse_proto::model::{Delta, ModelError};
 use serde_json::value::RawValue;
 
 use super::partial_object::PartialObject;
 use crate::wire::excerpt::{malformed, malformed_in};
-use crate::wire::json_fields::{Fields, raw, string};
+use crate::wire::json_fields::{Fields, as_string, to_raw};
 
 /// The most calls of a reply. No real reply has so many.
 const MAX_CALLS: usize = 1024;
@@ -28,7 +29,7 @@ pub(super) struct Calls {
 #[derive(Debug, Default)]
 struct Call {
     index: u64,
-    /// Its position among the calls: its index, or the end if another call has that index.
+    /// The position of the call in the reply: its index, or the end if another call has that index.
     position: u64,
     id: String,
     arguments: Nesting,
@@ -40,8 +41,8 @@ struct Call {
 #[derive(Debug)]
 struct Part {
     index: Option<u64>,
-    /// Its position among the parts of one event.
-    beside: Option<u64>,
+    /// The position of the part among the parts of its event; none if it is the only one.
+    event_position: Option<u64>,
     id: String,
     name: String,
     fields: Fields,
@@ -50,37 +51,37 @@ struct Part {
 
 impl Calls {
     /// Adds the parts of one event.
-    pub(super) fn grow(
+    pub(super) fn add_parts(
         &mut self,
         parts: &RawValue,
         deltas: &dyn Fn(Delta),
     ) -> Result<(), ModelError> {
         let parts: Vec<Fields> = serde_json::from_str(parts.get())
             .map_err(|error| malformed_in("call", parts.get(), &error))?;
-        let are_several = parts.len() > 1;
-        for (beside, fields) in (0..).zip(parts) {
-            let part = Part::of(fields, Some(beside).filter(|_| are_several))?;
-            let continued = self.continued(&part);
-            self.last = match continued {
+        let has_several = parts.len() > 1;
+        for (event_position, fields) in (0..).zip(parts) {
+            let part = Part::parse(fields, Some(event_position).filter(|_| has_several))?;
+            let continued_call = self.continued_call(&part);
+            self.last = match continued_call {
                 Some(at) => at,
-                None => self.begin(&part)?,
+                None => self.begin_call(&part)?,
             };
-            self.calls[self.last].grow(&part)?;
-            if continued.is_none() {
+            self.calls[self.last].add_part(&part)?;
+            if continued_call.is_none() {
                 deltas(Delta::ToolUse(part.name));
             }
         }
         Ok(())
     }
 
-    /// The call that a part belongs to; none if it begins a new one.
-    fn continued(&self, part: &Part) -> Option<usize> {
-        let is_there = |call: &Call| part.index.is_none_or(|index| call.index == index);
-        let is_same = |call: &Call| !part.id.is_empty() && call.id == part.id && is_there(call);
-        if let Some(at) = self.calls.iter().rposition(is_same) {
+    /// The call that a part continues; none if the part begins a new call.
+    fn continued_call(&self, part: &Part) -> Option<usize> {
+        let has_index = |call: &Call| part.index.is_none_or(|index| call.index == index);
+        let has_id = |call: &Call| !part.id.is_empty() && call.id == part.id && has_index(call);
+        if let Some(at) = self.calls.iter().rposition(has_id) {
             return Some(at);
         }
-        let at = match part.index.or(part.beside) {
+        let at = match part.index.or(part.event_position) {
             Some(index) => self.calls.iter().rposition(|call| call.index == index)?,
             None => self.last,
         };
@@ -90,21 +91,21 @@ impl Calls {
             .map(|_| at)
     }
 
-    fn begin(&mut self, part: &Part) -> Result<usize, ModelError> {
+    fn begin_call(&mut self, part: &Part) -> Result<usize, ModelError> {
         if self.calls.len() == MAX_CALLS {
             return Err(malformed(format!(
                 "the reply has more than {MAX_CALLS} calls"
             )));
         }
-        let behind = self
+        let end = self
             .calls
             .iter()
             .map(|call| call.position.saturating_add(1))
             .max()
             .unwrap_or_default();
-        let index = part.index.or(part.beside).unwrap_or(behind);
+        let index = part.index.or(part.event_position).unwrap_or(end);
         let position = if self.calls.iter().any(|call| call.position == index) {
-            behind
+            end
         } else {
             index
         };
@@ -124,7 +125,7 @@ impl Calls {
 }
 
 impl Part {
-    fn of(fields: Fields, beside: Option<u64>) -> Result<Self, ModelError> {
+    fn parse(fields: Fields, event_position: Option<u64>) -> Result<Self, ModelError> {
         let function = fields
             .get("function")
             .filter(|function| function.get() != "null")
@@ -135,7 +136,7 @@ impl Part {
             index: fields
                 .get("index")
                 .and_then(|index| serde_json::from_str(index.get()).ok()),
-            beside,
+            event_position,
             id: fields.text("id").unwrap_or_default(),
             name: function.text("name").unwrap_or_default(),
             fields,
@@ -153,14 +154,15 @@ impl Part {
 impl Call {
     /// Whether a part at the position of this call, with another id, begins a new call.
     fn ends_before(&self, part: &Part) -> bool {
-        let is_another = !self.id.is_empty() && !part.id.is_empty();
-        let says_it_again = part.name == self.function.text("name") && !part.has_arguments();
-        !part.name.is_empty() && (is_another || self.arguments == Nesting::Whole && !says_it_again)
+        let has_other_id = !self.id.is_empty() && !part.id.is_empty();
+        let repeats_name = part.name == self.function.text("name") && !part.has_arguments();
+        !part.name.is_empty()
+            && (has_other_id || self.arguments == Nesting::Closed && !repeats_name)
     }
 
-    fn grow(&mut self, part: &Part) -> Result<(), ModelError> {
-        let is_said = |value: &RawValue| !matches!(value.get(), "null" | "\"\"");
-        for (name, value) in part.fields.iter().filter(|(_, value)| is_said(value)) {
+    fn add_part(&mut self, part: &Part) -> Result<(), ModelError> {
+        let is_present = |value: &RawValue| !matches!(value.get(), "null" | "\"\"");
+        for (name, value) in part.fields.iter().filter(|(_, value)| is_present(value)) {
             match name {
                 "index" | "function" => {}
                 "id" if self.id.is_empty() => {
@@ -182,7 +184,7 @@ impl Call {
                 "arguments" => {
                     // Some servers send the object itself instead of its text.
                     self.arguments
-                        .follow(string(value).as_deref().unwrap_or(value.get()));
+                        .advance(as_string(value).as_deref().unwrap_or(value.get()));
                     self.function.extend(name, value)?;
                 }
                 _ => self.function.extend(name, value)?,
@@ -193,26 +195,29 @@ impl Call {
 
     fn finish(self) -> Fields {
         let mut call = self.fields.finish();
-        call.set("function", raw(&self.function.finish()));
+        call.set("function", to_raw(&self.function.finish()));
         call
     }
 }
 
-/// The nesting depth at the end of a partial JSON text. Each part of the text is read only once.
+/// The nesting at the end of a partial JSON text. Each part of the text is read only once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Nesting {
+    /// The object has not begun.
     #[default]
     Before,
+    /// In an object or a list at this depth.
     Inside(usize),
     /// In a string at this depth.
     Quoted(usize),
     /// After a backslash in a string.
     Escaped(usize),
-    Whole,
+    /// The object is closed.
+    Closed,
 }
 
 impl Nesting {
-    fn follow(&mut self, text: &str) {
+    fn advance(&mut self, text: &str) {
         *self = text.bytes().fold(*self, Self::step);
     }
 
@@ -221,7 +226,7 @@ impl Nesting {
             (Self::Before, b'{') => Self::Inside(1),
             (Self::Inside(depth), b'"') => Self::Quoted(depth),
             (Self::Inside(depth), b'{' | b'[') => Self::Inside(depth + 1),
-            (Self::Inside(1), b'}' | b']') => Self::Whole,
+            (Self::Inside(1), b'}' | b']') => Self::Closed,
             (Self::Inside(depth), b'}' | b']') => Self::Inside(depth - 1),
             (Self::Quoted(depth), b'\\') => Self::Escaped(depth),
             (Self::Quoted(depth), b'"') => Self::Inside(depth),
@@ -239,16 +244,16 @@ mod tests {
 
     /// The parts of each event, and the calls that they are: id, name and arguments.
     fn check(events: &[&str], expected: &[(&str, &str, &str)]) {
-        let told = RefCell::new(Vec::new());
+        let reported = RefCell::new(Vec::new());
         let mut calls = Calls::default();
         for event in events {
             let parts = RawValue::from_string(format!("[{event}]")).unwrap();
             calls
-                .grow(&parts, &|delta| told.borrow_mut().push(delta))
+                .add_parts(&parts, &|delta| reported.borrow_mut().push(delta))
                 .unwrap();
         }
-        let told = told.into_inner();
-        assert_eq!(told.len(), expected.len(), "{events:?}: {told:?}");
+        let reported = reported.into_inner();
+        assert_eq!(reported.len(), expected.len(), "{events:?}: {reported:?}");
         let found: Vec<_> = calls.finish().iter().map(parts_of).collect();
         let found: Vec<_> = found
             .iter()
@@ -360,10 +365,10 @@ mod tests {
             (&["{\"\\\\\":1}"], true),
             (&["", "null", "7"], false),
         ];
-        for (parts, is_whole) in cases {
+        for (parts, is_closed) in cases {
             let mut nesting = Nesting::default();
-            parts.iter().for_each(|part| nesting.follow(part));
-            assert_eq!(nesting == Nesting::Whole, is_whole, "{parts:?}");
+            parts.iter().for_each(|part| nesting.advance(part));
+            assert_eq!(nesting == Nesting::Closed, is_closed, "{parts:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! A JSON object that arrives in parts. If a field arrives as a text in one event and as a list of
-//! parts in another, the text becomes a part of the list, so nothing is lost.
+//! A JSON object that arrives in parts, over several events. If a field is a text in one event and
+//! a list of parts in another, the text becomes a part of the list, so nothing is lost.
 
 use dormouse_proto::model::ModelError;
 use serde_json::value::RawValue;
 
 use crate::wire::excerpt::malformed;
-use crate::wire::json_fields::{Fields, MAX_FIELDS, raw, string};
+use crate::wire::json_fields::{Fields, MAX_FIELDS, as_string, to_raw};
 
 /// An object whose fields are still arriving, in the order of their first parts.
 #[derive(Debug, Default)]
@@ -16,15 +16,15 @@ enum FieldValue {
     Text(String),
     List {
         parts: Vec<Box<RawValue>>,
-        /// The text so far after these parts.
+        /// The text that arrived after these parts.
         text: String,
     },
     Other(Box<RawValue>),
 }
 
 impl FieldValue {
-    fn of(value: &RawValue) -> Self {
-        match (string(value), serde_json::from_str(value.get())) {
+    fn parse(value: &RawValue) -> Self {
+        match (as_string(value), serde_json::from_str(value.get())) {
             (Some(text), _) => Self::Text(text),
             (None, Ok(parts)) => Self::List {
                 parts,
@@ -34,14 +34,16 @@ impl FieldValue {
         }
     }
 
-    fn json(&self) -> Box<RawValue> {
+    fn to_json(&self) -> Box<RawValue> {
         match self {
-            Self::Text(text) => raw(text),
-            Self::List { parts, text } => raw(&parts
-                .iter()
-                .cloned()
-                .chain(text_part(text))
-                .collect::<Vec<_>>()),
+            Self::Text(text) => to_raw(text),
+            Self::List { parts, text } => to_raw(
+                &parts
+                    .iter()
+                    .cloned()
+                    .chain(text_part(text))
+                    .collect::<Vec<_>>(),
+            ),
             Self::Other(json) => json.clone(),
         }
     }
@@ -49,15 +51,15 @@ impl FieldValue {
 
 /// A text as a part of a list; none if it is empty.
 fn text_part(text: &str) -> Option<Box<RawValue>> {
-    (!text.is_empty()).then(|| raw(&Fields::of_type("text").with("text", text)))
+    (!text.is_empty()).then(|| to_raw(&Fields::of_type("text").with("text", text)))
 }
 
 impl PartialObject {
     /// The text of a field so far; empty if it is absent or not a text.
     pub(super) fn text(&self, name: &str) -> &str {
-        let part = self.0.iter().find(|(known, _)| known == name);
-        part.map_or("", |(_, part)| {
-            if let FieldValue::Text(text) = part {
+        let current = self.0.iter().find(|(field, _)| field == name);
+        current.map_or("", |(_, current)| {
+            if let FieldValue::Text(text) = current {
                 text
             } else {
                 ""
@@ -65,18 +67,23 @@ impl PartialObject {
         })
     }
 
+    /// Sets a field, or replaces its value.
     pub(super) fn replace(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
-        match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, part)) => *part = FieldValue::of(value),
+        match self.0.iter_mut().find(|(field, _)| field == name) {
+            Some((_, current)) => *current = FieldValue::parse(value),
             None => self.extend(name, value)?,
         }
         Ok(())
     }
 
+    /// Appends a text or a list to a field; any other value replaces the field.
+    ///
+    /// # Errors
+    /// The object gets too many fields.
     pub(super) fn extend(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
-        let more = FieldValue::of(value);
-        let Some((_, part)) = self.0.iter_mut().find(|(known, _)| known == name) else {
-            self.0.push((name.to_owned(), more));
+        let added = FieldValue::parse(value);
+        let Some((_, current)) = self.0.iter_mut().find(|(field, _)| field == name) else {
+            self.0.push((name.to_owned(), added));
             return match self.0.len() {
                 0..=MAX_FIELDS => Ok(()),
                 _ => Err(malformed(format!(
@@ -84,25 +91,25 @@ impl PartialObject {
                 ))),
             };
         };
-        match (part, more) {
-            (FieldValue::Text(text), FieldValue::Text(more)) => text.push_str(&more),
-            (FieldValue::List { text, .. }, FieldValue::Text(more)) => text.push_str(&more),
-            (FieldValue::List { parts, text }, FieldValue::List { parts: more, .. }) => {
+        match (current, added) {
+            (FieldValue::Text(text), FieldValue::Text(added)) => text.push_str(&added),
+            (FieldValue::List { text, .. }, FieldValue::Text(added)) => text.push_str(&added),
+            (FieldValue::List { parts, text }, FieldValue::List { parts: added, .. }) => {
                 parts.extend(text_part(&std::mem::take(text)));
-                parts.extend(more);
+                parts.extend(added);
             }
-            (part, FieldValue::List { parts: more, .. }) => {
-                let before = if let FieldValue::Text(text) = part {
+            (current, FieldValue::List { parts: added, .. }) => {
+                let before = if let FieldValue::Text(text) = current {
                     text_part(text)
                 } else {
                     None
                 };
-                *part = FieldValue::List {
-                    parts: before.into_iter().chain(more).collect(),
+                *current = FieldValue::List {
+                    parts: before.into_iter().chain(added).collect(),
                     text: String::new(),
                 };
             }
-            (part, more) => *part = more,
+            (current, added) => *current = added,
         }
         Ok(())
     }
@@ -110,8 +117,8 @@ impl PartialObject {
     pub(super) fn finish(self) -> Fields {
         self.0
             .iter()
-            .fold(Fields::default(), |fields, (name, part)| {
-                fields.with(name, &part.json())
+            .fold(Fields::default(), |fields, (name, current)| {
+                fields.with(name, &current.to_json())
             })
     }
 }

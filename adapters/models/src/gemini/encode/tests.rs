@@ -84,7 +84,7 @@ fn a_longer_conversation_starts_with_the_bytes_of_the_shorter_one() {
 
 #[test]
 fn answers_name_their_function_and_media_come_last() {
-    let ours = names::call_without_id("r", 0);
+    let ours = names::generated_call_id("r", 0);
     let asked = message(
         Role::Assistant,
         vec![used(&ours, "look", "{}"), used("c2", "read", "{}")],

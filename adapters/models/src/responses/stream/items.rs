@@ -1,8 +1,9 @@
-//! The items of a streamed reply.
+//! Collects the items of a streamed reply.
 //!
 //! A server reports an item in up to four places: when it begins, in its deltas, when it is
 //! complete, and in the response at the end. Not every server sends all of them, so each place is
-//! read. The event that completes an item counts first, then the response, then the deltas.
+//! read. If several places report an item, the event that completes it takes precedence, then the
+//! response, then the deltas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use serde_json::value::RawValue;
 use super::super::decode::Response;
 use crate::wire::excerpt::malformed;
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, raw};
+use crate::wire::json_fields::{Fields, to_raw};
 
 /// The most items of a reply, and the most parts of a message. No real reply has so many.
 const MAX_ITEMS: usize = 4096;
@@ -22,12 +23,12 @@ const MAX_ITEMS: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Items {
     complete: BTreeMap<u64, String>,
-    begun: BTreeMap<u64, BegunItem>,
+    partial: BTreeMap<u64, PartialItem>,
 }
 
-/// An item whose deltas are arriving.
+/// An item that has begun, whose deltas are arriving.
 #[derive(Debug, Default)]
-struct BegunItem {
+struct PartialItem {
     fields: Fields,
     arguments: String,
     /// The parts of a message: the type of each, and its text.
@@ -57,19 +58,19 @@ impl Items {
     }
 
     pub(super) fn begin(&mut self, index: Option<u64>, fields: Fields) -> Result<(), ModelError> {
-        let index = index.unwrap_or(self.begun.len() as u64);
-        self.begun.entry(index).or_default().fields = fields;
-        check_count("items", self.begun.len())
+        let index = index.unwrap_or(self.partial.len() as u64);
+        self.partial.entry(index).or_default().fields = fields;
+        check_count("items", self.partial.len())
     }
 
-    /// Adds to the arguments of a call.
+    /// Adds text to the arguments of a call.
     pub(super) fn add_arguments(&mut self, index: Option<u64>, text: ItemText) {
-        if let Some(item) = self.begun_at(index) {
+        if let Some(item) = self.partial_at(index) {
             text.add_to(&mut item.arguments);
         }
     }
 
-    /// Adds to a part of a message.
+    /// Adds text to a part of a message.
     pub(super) fn add_text(
         &mut self,
         index: Option<u64>,
@@ -77,7 +78,7 @@ impl Items {
         part_type: &'static str,
         text: ItemText,
     ) -> Result<(), ModelError> {
-        let Some(item) = self.begun_at(index) else {
+        let Some(item) = self.partial_at(index) else {
             return Ok(());
         };
         let (_, part) = item.parts.entry(part).or_insert((part_type, String::new()));
@@ -85,10 +86,10 @@ impl Items {
         check_count("parts of a message", item.parts.len())
     }
 
-    fn begun_at(&mut self, index: Option<u64>) -> Option<&mut BegunItem> {
+    fn partial_at(&mut self, index: Option<u64>) -> Option<&mut PartialItem> {
         match index {
-            Some(index) => self.begun.get_mut(&index),
-            None => self.begun.values_mut().next_back(),
+            Some(index) => self.partial.get_mut(&index),
+            None => self.partial.values_mut().next_back(),
         }
     }
 
@@ -102,19 +103,19 @@ impl Items {
         check_count("items", self.complete.len())
     }
 
-    /// All items in order: the complete ones, those that only the response at the end has, and
-    /// those of which only deltas came.
+    /// All items in order: those that an event completed, those that only the response at the end
+    /// contains, and those of which only deltas arrived.
     ///
     /// # Errors
-    /// A call of a complete reply has begun, and its arguments came nowhere. Such a call of a
-    /// truncated reply is left out.
+    /// The reply is complete, and has a call whose arguments no place reported. If the reply is
+    /// truncated, such a call is left out instead.
     pub(super) fn finish(self, response: &Response) -> Result<Vec<String>, ModelError> {
         let Self {
             mut complete,
-            begun,
+            partial,
         } = self;
-        // A server without positions counts only the items that it completes, so the same item may
-        // have another position in the response.
+        // If events have no positions, only completed items are counted, so the same item may have
+        // another position in the response. Its ids identify it.
         let mut ids: BTreeSet<String> = complete.values().flat_map(|item| ids_of(item)).collect();
         for (index, item) in (0..).zip(&response.output) {
             let item_ids = ids_of(item.get());
@@ -123,7 +124,7 @@ impl Items {
                 ids.extend(item_ids);
             }
         }
-        for (index, item) in begun {
+        for (index, item) in partial {
             let item_ids = ids_of(&item.fields.to_json());
             if complete.contains_key(&index) || !item_ids.is_disjoint(&ids) {
                 continue;
@@ -139,22 +140,22 @@ impl Items {
     }
 }
 
-impl BegunItem {
-    /// The item as its deltas give it; `None` for an item that a request does not need, such as
+impl PartialItem {
+    /// Builds the item from its deltas. `None` for an item that a request does not need, such as
     /// reasoning without its encrypted content.
     fn finish(mut self) -> Result<Option<String>, ModelError> {
         match self.fields.text("type").as_deref() {
             Some("function_call") => {
                 let name = self.fields.text("name").unwrap_or_default();
                 let has_arguments = |text: &String| !text.trim().is_empty();
-                let began_with = self.fields.text("arguments").filter(has_arguments);
-                let arguments = Some(self.arguments).filter(has_arguments).or(began_with);
+                let initial = self.fields.text("arguments").filter(has_arguments);
+                let arguments = Some(self.arguments).filter(has_arguments).or(initial);
                 let arguments = arguments.ok_or_else(|| {
-                    failure::cut(format!(
+                    failure::cut_stream(format!(
                         "the arguments of the call of '{name}' did not come"
                     ))
                 })?;
-                self.fields.set("arguments", raw(&arguments));
+                self.fields.set("arguments", to_raw(&arguments));
             }
             Some("message") if !self.parts.is_empty() => {
                 let parts = self
@@ -164,18 +165,19 @@ impl BegunItem {
                         "refusal" => json!({"type": part_type, "refusal": text}),
                         _ => json!({"type": part_type, "text": text, "annotations": []}),
                     });
-                self.fields.set("content", raw(&parts.collect::<Vec<_>>()));
+                self.fields
+                    .set("content", to_raw(&parts.collect::<Vec<_>>()));
             }
             _ => return Ok(None),
         }
         if self.fields.get("status").is_some() {
-            self.fields.set("status", raw("completed"));
+            self.fields.set("status", to_raw("completed"));
         }
         Ok(Some(self.fields.to_json()))
     }
 }
 
-/// The ids that an item has: its own, and that of its call.
+/// The ids of an item: its own id, and the id of its call.
 fn ids_of(json: &str) -> BTreeSet<String> {
     let fields: Fields = serde_json::from_str(json).unwrap_or_default();
     let ids = ["id", "call_id"].map(|name| fields.text(name));

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::super::excerpt::without;
+use super::super::excerpt::redact_secret;
 use super::*;
 
 fn answer(status: u16, body: &Value) -> ModelError {
-    in_answer(
+    from_response(
         StatusCode::from_u16(status).unwrap(),
         &HeaderMap::new(),
         &body.to_string(),
@@ -287,12 +287,12 @@ fn a_failure_within_a_stream_is_classified_by_its_words() {
     ];
     for (event, kind) in cases {
         assert_eq!(
-            in_event(&event.to_string()).map(|error| error.kind),
+            from_event(&event.to_string()).map(|error| error.kind),
             kind,
             "{event}"
         );
     }
-    let limited = in_body(&json!({"code": 429, "message": "slow"}));
+    let limited = from_error_object(&json!({"code": 429, "message": "slow"}));
     assert!(
         limited.message.contains("429") && limited.message.contains("slow"),
         "{limited}"
@@ -301,7 +301,7 @@ fn a_failure_within_a_stream_is_classified_by_its_words() {
 
 #[test]
 fn a_body_without_an_error_object_is_quoted() {
-    let error = in_answer(
+    let error = from_response(
         StatusCode::BAD_GATEWAY,
         &HeaderMap::new(),
         "<html>nginx</html>",
@@ -321,19 +321,19 @@ fn a_long_explanation_is_cut_and_a_cut_key_is_removed() {
             "json" => json!({"error": {"type": "", "message": said}}).to_string(),
             _ => said,
         };
-        let error = in_answer(StatusCode::BAD_GATEWAY, &HeaderMap::new(), &body);
+        let error = from_response(StatusCode::BAD_GATEWAY, &HeaderMap::new(), &body);
         assert!(
             error.message.len() < 3_000 && error.message.contains("sk-ant"),
             "{error}"
         );
-        let shown = without(&error.message, key);
+        let shown = redact_secret(&error.message, key);
         assert!(
             !shown.contains("sk-a") && shown.ends_with("[key]…"),
             "{shown}"
         );
     }
     assert_eq!(
-        without(&format!("a {key} b sk-… c"), key),
+        redact_secret(&format!("a {key} b sk-… c"), key),
         "a [key] b sk-… c"
     );
 }
@@ -350,7 +350,7 @@ fn the_provider_decides_whether_to_try_again() {
         let mut headers = HeaderMap::new();
         headers.insert("x-should-retry", advice.parse().unwrap());
         headers.insert("retry-after", "1".parse().unwrap());
-        let error = in_answer(StatusCode::from_u16(status).unwrap(), &headers, "");
+        let error = from_response(StatusCode::from_u16(status).unwrap(), &headers, "");
         assert_eq!(error.is_transient(), transient, "{status} {advice}");
         assert_eq!(error.retry_after.is_some(), transient, "{status} {advice}");
     }
@@ -366,13 +366,13 @@ fn a_delay_in_the_body_is_used() {
         Some(Duration::from_millis(7_500))
     );
     assert_eq!(
-        in_event(&body.to_string()).unwrap().retry_after,
+        from_event(&body.to_string()).unwrap().retry_after,
         Some(Duration::from_millis(7_500))
     );
     let said = |code: &str| json!({"error": {"code": code, "message": "Please try again in 11.054s. Visit x."}});
     let limited = said("rate_limit_exceeded");
     assert_eq!(
-        in_event(&limited.to_string()).unwrap().retry_after,
+        from_event(&limited.to_string()).unwrap().retry_after,
         Some(Duration::from_millis(11_054))
     );
     assert_eq!(
@@ -380,7 +380,7 @@ fn a_delay_in_the_body_is_used() {
         Some(Duration::from_millis(11_054))
     );
     assert_eq!(
-        in_event(&said("server_error").to_string())
+        from_event(&said("server_error").to_string())
             .unwrap()
             .retry_after,
         None,
@@ -388,7 +388,7 @@ fn a_delay_in_the_body_is_used() {
     );
     let mut headers = HeaderMap::new();
     headers.insert("retry-after", "3".parse().unwrap());
-    let answered = in_answer(
+    let answered = from_response(
         StatusCode::TOO_MANY_REQUESTS,
         &headers,
         &limited.to_string(),
