@@ -34,9 +34,10 @@ static KERNEL_TOOLS: LazyLock<Vec<KernelTool>> = LazyLock::new(|| {
 
 /// Compiles the program file `entry` and everything that it names.
 ///
-/// Files are read only through `files`, each once, by paths that start where `entry` does.
-/// `registered` names what the embedder registered: `&["grep"]` is a tool, and [`Registered`] names
-/// providers of models too. Costs a pass over each file.
+/// Files are read only through `files`, each once. Their paths are absolute, or relative to the
+/// directory that `entry` is relative to. `registered` names the tools that the embedder
+/// registered, such as `&["grep"]`, or with [`Registered`] also its providers of models. Costs a
+/// pass over each file.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake of every file.

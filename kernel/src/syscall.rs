@@ -63,10 +63,10 @@ pub use summarize_fd::summarize_fd;
 
 use dormouse_machine::tool::parameter;
 
-/// `may_repeat` of tools that have no side effect, or whose side effects are identified by their
-/// call: children are found by their origin, a repeated message is delivered once, and a second
-/// checkpoint does no harm.
-fn always(_args: &str) -> bool {
+/// The value of `may_repeat` for tools whose calls may run again after a restart. Such a tool has
+/// no side effect, or its side effects are identified by the call: children are found by their
+/// origin, a repeated message is delivered once, and a second checkpoint does no harm.
+fn always_repeatable(_args: &str) -> bool {
     true
 }
 
@@ -104,7 +104,7 @@ pub static TOOLS: &[Tool] = &[
 pub static TOOL_SET: ToolSet = ToolSet {
     tools: TOOLS,
     expand_handles: handle::expand,
-    instructions: instructions::of_process,
+    instructions: instructions::for_process,
 };
 
 /// The kernel tool of this name.

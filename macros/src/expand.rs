@@ -20,8 +20,8 @@ struct Argument {
 impl Argument {
     /// The variable that holds the argument of this index. It is hygienic: the code of the
     /// function cannot refer to it.
-    fn binding(number: usize) -> Ident {
-        format_ident!("argument_{number}", span = Span::mixed_site())
+    fn binding(index: usize) -> Ident {
+        format_ident!("argument_{index}", span = Span::mixed_site())
     }
 }
 
@@ -32,7 +32,7 @@ impl Argument {
 pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStream> {
     check_signature(&function)?;
     let (visibility, name) = (function.vis.clone(), function.sig.ident.clone());
-    let (docs, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut function.attrs)
+    let (docs, other_attributes): (Vec<_>, Vec<_>) = std::mem::take(&mut function.attrs)
         .into_iter()
         .partition(is_doc);
     let description = doc_text(&docs);
@@ -42,7 +42,7 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
             "a tool needs a doc comment: a model chooses it by what that says",
         ));
     }
-    function.attrs = kept;
+    function.attrs = other_attributes;
     function.vis = syn::Visibility::Inherited;
     let sink = Ident::new("out", Span::mixed_site());
     let mut arguments = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
         } else {
             let binding = Argument::binding(arguments.len());
             call_arguments.push(quote!(#binding));
-            arguments.push(take_argument(parameter)?);
+            arguments.push(extract_argument(parameter)?);
         }
     }
     let tool_name = options
@@ -80,8 +80,8 @@ pub(crate) fn expand(options: &Options, mut function: ItemFn) -> Result<TokenStr
     let bindings = arguments
         .iter()
         .enumerate()
-        .map(|(number, Argument { name, .. })| {
-            let binding = Argument::binding(number);
+        .map(|(index, Argument { name, .. })| {
+            let binding = Argument::binding(index);
             quote!(#name: #binding)
         });
     let pattern = if arguments.is_empty() {
@@ -152,11 +152,11 @@ fn policy_calls(options: &Options) -> TokenStream {
 }
 
 /// Reads the argument and removes its doc comment, which Rust does not allow on a parameter.
-fn take_argument(parameter: &mut PatType) -> Result<Argument> {
-    let (docs, kept) = std::mem::take(&mut parameter.attrs)
+fn extract_argument(parameter: &mut PatType) -> Result<Argument> {
+    let (docs, other_attributes) = std::mem::take(&mut parameter.attrs)
         .into_iter()
         .partition(is_doc);
-    parameter.attrs = kept;
+    parameter.attrs = other_attributes;
     match &*parameter.pat {
         Pat::Ident(name) => {
             let (name, argument_type) = (name.ident.clone(), parameter.ty.clone());

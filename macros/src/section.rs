@@ -1,8 +1,8 @@
 //! Expands `#[derive(Section)]`: the fields of a struct become the keys of a table in a program
 //! file.
 //!
-//! The generated code names paths of `dormouse-proto`, the only crate that derives it. This crate
-//! does not depend on that one.
+//! The generated code refers to items of `dormouse-proto` as `crate::program`, since only that crate
+//! derives `Section`. This crate does not depend on `dormouse-proto`.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +29,14 @@ const KEY_OPTIONS: [&str; 12] = [
 ];
 
 /// The options of an attribute: the name of each, and the tokens after its `=`.
-struct Options(BTreeMap<String, TokenStream>);
+struct AttributeOptions(BTreeMap<String, TokenStream>);
 
 /// The generated code of a field: the expression that parses it, its value in an empty table, and
 /// the statement that adds it to the JSON Schema.
-struct Member {
+struct FieldCode {
     name: Ident,
     field_type: Type,
-    options: Options,
+    options: AttributeOptions,
     read: TokenStream,
     default: TokenStream,
     describe: TokenStream,
@@ -51,7 +51,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         let message = "the keys of a table are the fields of a struct";
         return Err(Error::new_spanned(input, message));
     };
-    let options = Options::parse(&input.attrs, "section", &SECTION_OPTIONS)?;
+    let options = AttributeOptions::parse(&input.attrs, "section", &SECTION_OPTIONS)?;
     let mut keys = Vec::new();
     let members = data
         .fields
@@ -88,7 +88,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
             #expected
             #list
             fn read(table: &mut crate::program::Reader<'_>) -> Option<Self> {
-                table.ignore(&#ignored);
+                table.warn_ignored(&#ignored);
                 let section = Self { #(#names: #reads),* };
                 #checked
             }
@@ -102,10 +102,10 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
 }
 
 /// Parses a field. If it is a key, adds the constant that describes it to `keys`.
-fn expand_field(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
+fn expand_field(field: &Field, keys: &mut Vec<TokenStream>) -> Result<FieldCode> {
     let name = field.ident.clone();
     let name = name.ok_or_else(|| Error::new_spanned(field, "a key is a field with a name"))?;
-    let options = Options::parse(&field.attrs, "key", &KEY_OPTIONS)?;
+    let options = AttributeOptions::parse(&field.attrs, "key", &KEY_OPTIONS)?;
     let field_type = field.ty.clone();
     let doc = doc_text(&field.attrs).replace('\n', " ");
     let default = options.get_or("default", &quote!(::core::default::Default::default()));
@@ -135,7 +135,7 @@ fn expand_field(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
         let key = quote!(&<Self as crate::program::Section>::KEYS[#index]);
         options.expand_value(&field_type, &default, &key)
     };
-    Ok(Member {
+    Ok(FieldCode {
         name,
         field_type,
         options,
@@ -145,12 +145,13 @@ fn expand_field(field: &Field, keys: &mut Vec<TokenStream>) -> Result<Member> {
     })
 }
 
-/// Generates the function that parses a value in place of the table, as the field of this name.
-fn expand_shorthand(field: &TokenStream, members: &[Member]) -> Result<TokenStream> {
+/// Generates the function that parses a shorthand: the value of this field in place of the whole
+/// table.
+fn expand_shorthand(field: &TokenStream, members: &[FieldCode]) -> Result<TokenStream> {
     let found = members
         .iter()
         .find(|member| member.name == field.to_string());
-    let Some(Member {
+    let Some(FieldCode {
         name, field_type, ..
     }) = found
     else {
@@ -180,7 +181,7 @@ fn expand_shorthand(field: &TokenStream, members: &[Member]) -> Result<TokenStre
     })
 }
 
-impl Options {
+impl AttributeOptions {
     fn parse(attributes: &[Attribute], attribute_name: &str, known: &[&str]) -> Result<Self> {
         let mut options = BTreeMap::new();
         for attribute in attributes

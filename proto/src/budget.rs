@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::CallId;
 use crate::model::Usage;
-use crate::program::{CacheTtl, Duration, MOST_NANOS, Money, Reader, Section, Size};
+use crate::program::{CacheTtl, Duration, MAX_NANOS, Money, Reader, Section, Size};
 
 /// One unit of the price table's currency, in billionths ("nanos"). Money is counted in integers.
 pub const NANOS_PER_UNIT: u64 = 1_000_000_000;
@@ -93,20 +93,20 @@ pub fn money(nanos: u64) -> String {
 }
 
 /// The most tokens that a program may allow.
-const MOST_TOKENS: u64 = 1_000_000_000_000_000;
+const MAX_TOKENS: u64 = 1_000_000_000_000_000;
 
 /// Limits of a process and all processes below it, from the table `[budget]`. An amount of `None`
 /// is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct Budget {
     /// The most input tokens, cached ones included.
-    #[key(range = 1..=MOST_TOKENS)]
+    #[key(range = 1..=MAX_TOKENS)]
     pub input_tokens: Option<u64>,
     /// The most output tokens.
-    #[key(range = 1..=MOST_TOKENS)]
+    #[key(range = 1..=MAX_TOKENS)]
     pub output_tokens: Option<u64>,
     /// Money, in the currency of `[prices]`. Every model that may be asked then needs a price.
-    #[key(name = "cost", with = Money, range = 1..=MOST_NANOS, last)]
+    #[key(name = "cost", with = Money, range = 1..=MAX_NANOS, last)]
     pub cost_nanos: Option<u64>,
     /// The time that may pass after the start of the process.
     #[key(name = "wall_time", with = Duration, last)]
@@ -174,27 +174,28 @@ const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`
 )]
 pub struct Price {
     /// The price of a million input tokens that are neither read from a cache nor written to one.
-    #[key(required = PER_MILLION, with = Money, range = 0..=MOST_NANOS)]
+    #[key(required = PER_MILLION, with = Money, range = 0..=MAX_NANOS)]
     pub input: u64,
     /// The price of a million output tokens.
-    #[key(required = PER_MILLION, with = Money, range = 0..=MOST_NANOS)]
+    #[key(required = PER_MILLION, with = Money, range = 0..=MAX_NANOS)]
     pub output: u64,
     /// The price of a million input tokens that are read from the provider's cache; the same as
     /// `input` if it is not given.
-    #[key(with = Money, range = 0..=MOST_NANOS)]
+    #[key(with = Money, range = 0..=MAX_NANOS)]
     pub cache_read: u64,
     /// The price of a million input tokens that are written to the provider's cache; the same as
     /// `input` if it is not given.
-    #[key(with = Money, range = 0..=MOST_NANOS)]
+    #[key(with = Money, range = 0..=MAX_NANOS)]
     pub cache_write: u64,
     /// The price of a million input tokens that are written to the provider's cache of an hour
     /// (`model.cache_ttl`); the same as `cache_write` if it is not given.
-    #[key(with = Money, range = 0..=MOST_NANOS)]
+    #[key(with = Money, range = 0..=MAX_NANOS)]
     pub cache_write_1h: u64,
 }
 
 impl Price {
-    /// Sets a cache price that the table does not give to the price of input.
+    /// Fills in the cache prices that the table does not give: `cache_read` and `cache_write` from
+    /// `input`, and `cache_write_1h` from `cache_write`.
     fn fill_cache_prices(mut self, table: &mut Reader<'_>) -> Option<Self> {
         for (key, price) in [
             ("cache_read", &mut self.cache_read),
@@ -222,7 +223,7 @@ impl Price {
         }
     }
 
-    /// The price of a model whose cache is kept this long.
+    /// The price with cache writes at the rate of this cache lifetime.
     #[must_use]
     pub fn with_cache_ttl(self, ttl: CacheTtl) -> Self {
         match ttl {
@@ -269,8 +270,7 @@ pub struct Ledger {
     pub shares: Vec<((CallId, u32), Budget)>,
     /// Limits that the model was warned of.
     pub warned: Vec<(Amount, u64)>,
-    /// Calls of the last abandonment that may have been calling a model. Their usage may still
-    /// arrive.
+    /// Calls that were abandoned last and may have called a model. Their usage may still arrive.
     pub given_up: Vec<CallId>,
 }
 

@@ -1,4 +1,4 @@
-//! Descriptors from the outside: settings, error kinds, and the XML elements of answers.
+//! The settings and errors of descriptor tools, and the XML elements with which they answer.
 
 pub mod view;
 
@@ -16,19 +16,19 @@ pub const MAX_CONTENT_BYTES: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.
-    #[key(default = 8000, range = 1..=MOST_CHARS)]
+    #[key(default = 8000, range = 1..=MAX_CHARS)]
     pub max_direct_output_chars: u64,
     /// The number of characters of a page of a new descriptor.
-    #[key(name = "default_page_size", default = 4000, range = 1..=MOST_CHARS)]
+    #[key(name = "default_page_size", default = 4000, range = 1..=MAX_CHARS)]
     pub page_chars: u32,
     /// A user's input of more characters than this becomes a descriptor.
-    #[key(default = 8000, range = 1..=MOST_CHARS)]
+    #[key(default = 8000, range = 1..=MAX_CHARS)]
     pub max_input_chars: u64,
     /// Whether user input is put into descriptors at all.
     #[key(default = true)]
     pub page_user_input: bool,
     /// The most characters that one answer of a descriptor tool shows.
-    #[key(default = 100_000, range = 1..=MOST_CHARS)]
+    #[key(default = 100_000, range = 1..=MAX_CHARS)]
     pub max_read_chars: u64,
     /// The size of the largest content; what a tool produces beyond it is counted and cut off.
     #[key(with = Size, default = MAX_CONTENT_BYTES, range = 1..=MAX_CONTENT_BYTES)]
@@ -42,7 +42,7 @@ pub struct DescriptorSettings {
 }
 
 /// The largest size in characters that a program may set.
-const MOST_CHARS: u64 = 1_000_000_000;
+const MAX_CHARS: u64 = 1_000_000_000;
 
 /// What of a new descriptor is shown at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Keyword)]
@@ -54,11 +54,12 @@ pub enum Preview {
     HeadTail,
 }
 
-/// A mistake of the model in using a descriptor tool: an answer to it, never a fault.
+/// A failed call of a descriptor tool. The model receives the error as an answer; the process does
+/// not fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FdError {
-    /// The kind, which the answer states as `type`.
+    /// The kind of the error. The answer has it as the attribute `type`.
     pub kind: FdErrorKind,
     /// The descriptor as the model named it, if it did.
     pub fd: Option<String>,
@@ -93,11 +94,11 @@ pub enum FdErrorKind {
     InvalidRange,
     /// An argument is missing, unknown, of a wrong type, or contradicts another.
     InvalidParameter,
-    /// The file exists and must not.
+    /// The file must not exist, but does.
     FileExists,
-    /// The file does not exist and must.
+    /// The file must exist, but does not.
     FileNotFound,
-    /// The operating system refuses.
+    /// The operating system refuses access to the file.
     PermissionError,
     /// The file could not be written.
     WriteError,

@@ -21,7 +21,7 @@ pub struct Head {
     pub at_ms: u64,
     /// Whether it covers one process or a tree.
     pub scope: Scope,
-    /// Pid of the exported process, which is the first one, as known within its tree.
+    /// Local id of the exported process, which is the first process of the file.
     pub of: Pid,
     /// The highest pid of the source store.
     pub last: Pid,

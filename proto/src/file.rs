@@ -106,7 +106,7 @@ pub enum EntryKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {
-    /// The kind, which the answer states as `type`.
+    /// The kind of the error. The answer has it as the attribute `type`.
     pub kind: FileErrorKind,
     /// What was requested, what is valid, and what to try.
     pub message: String,
@@ -115,11 +115,11 @@ pub struct FileError {
 /// Kinds of file error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileErrorKind {
-    /// The file exists and must not.
+    /// The file must not exist, but does.
     FileExists,
-    /// The file does not exist and must.
+    /// The file must exist, but does not.
     FileNotFound,
-    /// The operating system refuses.
+    /// The operating system refuses access to the file.
     PermissionError,
     /// The user has not permitted this path.
     AccessDenied,

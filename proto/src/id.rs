@@ -37,8 +37,8 @@ impl fmt::Display for FactNumber {
     }
 }
 
-/// The number of a commit in a store, from 1. A commit refers only to earlier commits, so that a
-/// cut between two commits is a state that the store was once in.
+/// The number of a commit in a store, from 1. A commit refers only to earlier commits, so that the
+/// commits up to any number are a state that the store once had.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -164,8 +164,8 @@ pub struct ImportSource {
     /// Export that contained the process; `None` if it is a branch, made here, of an imported
     /// process.
     pub export: Option<ExportId>,
-    /// Highest pid of that store. A pid up to it that is not part of the tree refers to a process
-    /// of that store, and to none here.
+    /// Highest pid of that store. A pid up to this one that belongs to no process of the tree
+    /// refers to a process of that store, never to a process of this store.
     pub last_pid: Pid,
 }
 

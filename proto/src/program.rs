@@ -68,7 +68,7 @@ pub use self::links::Link;
 pub use self::mcp::{McpSection, ServerSelection, ServerTools};
 pub use self::mcp_file::{ServersFileError, parse_servers};
 pub use self::model::{CacheTtl, FallbackSection, ModelEntry, ModelSection, Provider};
-pub(crate) use self::money::{MOST_NANOS, Money};
+pub(crate) use self::money::{MAX_NANOS, Money};
 pub use self::nearest::{advice, listed, nearest, shorten, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::preload::{PreloadSection, RelativeTo};
@@ -88,21 +88,21 @@ pub const MAX_FILE_BYTES: usize = 1 << 20;
 pub const MAX_NESTING: usize = 32;
 
 /// The most models that one program may price.
-const MOST_PRICES: usize = 256;
+const MAX_PRICES: usize = 256;
 
 /// A range of bytes in a text.
 pub type Span = Range<usize>;
 
-/// A value and its span.
+/// A value of a program file with its span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct At<T> {
+pub struct WithSpan<T> {
     /// The value.
     pub value: T,
     /// The span.
     pub span: Span,
 }
 
-impl<T> At<T> {
+impl<T> WithSpan<T> {
     /// An error with this span.
     #[must_use]
     pub fn error(&self, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
@@ -114,7 +114,7 @@ impl<T> At<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named<T> {
     /// The key.
-    pub name: At<String>,
+    pub name: WithSpan<String>,
     /// Its value.
     pub value: T,
 }
@@ -153,7 +153,7 @@ pub struct ProgramFile {
     /// What a process and all processes below it may use. A key that is not given sets no limit.
     pub budget: BudgetSection,
     /// What models cost, by the name of the model at its provider.
-    #[key(max_items = MOST_PRICES)]
+    #[key(max_items = MAX_PRICES)]
     pub prices: Vec<Named<Price>>,
 }
 
@@ -174,7 +174,7 @@ pub struct Parsed {
 #[must_use]
 pub fn parse(text: &str) -> Parsed {
     let mut diagnostics = Diagnostics::default();
-    let file = read::<ProgramFile>(text, &mut diagnostics);
+    let file = parse_section::<ProgramFile>(text, &mut diagnostics);
     Parsed {
         is_toml: file.is_some(),
         file: file.unwrap_or_default(),
@@ -182,14 +182,14 @@ pub fn parse(text: &str) -> Parsed {
     }
 }
 
-/// Parses a table of prices: a file that contains `[prices]`, as a program may, and nothing else.
+/// Parses a price file, which contains the table `[prices]` of a program file and nothing else.
 /// Costs one pass over the text.
 ///
 /// # Errors
 /// All mistakes in it.
 pub fn parse_prices(text: &str) -> Result<Vec<Named<Price>>, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
-    match read::<PriceFile>(text, &mut diagnostics) {
+    match parse_section::<PriceFile>(text, &mut diagnostics) {
         Some(file) if !diagnostics.has_errors() => Ok(file.prices),
         _ => Err(diagnostics),
     }
@@ -199,12 +199,12 @@ pub fn parse_prices(text: &str) -> Result<Vec<Named<Price>>, Diagnostics> {
 #[derive(Section)]
 struct PriceFile {
     /// What models cost, by the name of the model at its provider.
-    #[key(max_items = MOST_PRICES)]
+    #[key(max_items = MAX_PRICES)]
     prices: Vec<Named<Price>>,
 }
 
 /// Reads a text as the section `S`; `None` if it is not TOML.
-fn read<S: Section>(text: &str, diagnostics: &mut Diagnostics) -> Option<S> {
+fn parse_section<S: Section>(text: &str, diagnostics: &mut Diagnostics) -> Option<S> {
     if let Some(refused) = too_large(text.len()).or_else(|| nesting::check_nesting(text)) {
         diagnostics.push(refused);
         return None;

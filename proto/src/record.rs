@@ -90,7 +90,7 @@ pub enum Phase {
     },
 }
 
-/// Whether a process may start anything.
+/// Whether a process may start calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// Not stopped.
@@ -130,8 +130,8 @@ pub struct PendingCall {
     pub answer: Option<Answer>,
 }
 
-/// A snapshot of a process without its pid: everything that a fork, a spawn or a restore starts
-/// from.
+/// The stored state of a process, without its pid. A fork, a spawn or a restore starts from an
+/// image.
 ///
 /// Conversation, table and tools have the same persistent representation as in a running process,
 /// so that taking or loading an image copies none of them.

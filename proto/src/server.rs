@@ -1,7 +1,7 @@
 //! MCP tool servers, as a program file configures them.
 //!
-//! Nothing here connects to a server. Values may be secrets, so [`ServerValue`] prints as an
-//! ellipsis.
+//! This module never connects to a server. A [`ServerValue`] may be a secret, so its `Debug` output
+//! is an ellipsis.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -95,10 +95,10 @@ impl ServerValue {
         &self,
         mut variable: impl FnMut(&str) -> Result<Option<String>, E>,
     ) -> Result<String, VariableError<E>> {
-        let mut filled = String::new();
+        let mut substituted = String::new();
         let mut rest = self.0.as_str();
         while let Some((before, after)) = rest.split_once("${") {
-            filled.push_str(before);
+            substituted.push_str(before);
             let Some((reference, remainder)) = after.split_once('}') else {
                 rest = &rest[before.len()..];
                 break;
@@ -107,8 +107,8 @@ impl ServerValue {
                 .split_once(":-")
                 .map_or((reference, None), |(name, default)| (name, Some(default)));
             match (variable(name), default) {
-                (Ok(Some(value)), _) => filled.push_str(&value),
-                (_, Some(default)) => filled.push_str(default),
+                (Ok(Some(value)), _) => substituted.push_str(&value),
+                (_, Some(default)) => substituted.push_str(default),
                 (Ok(None), None) => {
                     return Err(VariableError::Unset(name.to_owned()));
                 }
@@ -116,8 +116,8 @@ impl ServerValue {
             }
             rest = remainder;
         }
-        filled.push_str(rest);
-        Ok(filled)
+        substituted.push_str(rest);
+        Ok(substituted)
     }
 }
 

@@ -182,7 +182,7 @@ impl Answer {
     }
 }
 
-/// How a tool is run: declared with the tool, kept by the kernel.
+/// How a tool is run. The policy is declared with the tool and enforced by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Section)]
 pub struct ToolPolicy {
     /// The access that a process needs to call the tool.

@@ -2,8 +2,8 @@
 //!
 //! XML-1: every answer is one well-formed element, and an XML parser restores exactly the shown
 //! text. That is the original text except for control characters: see [`sanitize`](text::sanitize).
-//! Content can never look like the kernel, since no [imitation] of it occurs literally
-//! in a text or an attribute.
+//! Content can never be mistaken for text of the kernel, since no [imitation] of such text occurs
+//! literally in a text or an attribute.
 //!
 //! This module never decides what is shown.
 //!
@@ -27,7 +27,7 @@ use text::is_carried;
 
 /// The message of `expect`: writing cannot fail, since the target is a string and only text is
 /// written.
-const IN_MEMORY: &str = "UTF-8 goes in whole, and a string takes all of it";
+const WRITE_CANNOT_FAIL: &str = "writing text to a string cannot fail";
 
 /// The output buffer. It is a string from the start, so that a large body does not have to be
 /// validated as UTF-8 at the end.
@@ -141,21 +141,31 @@ impl Element {
     fn write(&self, writer: &mut Writer<Xml>, depth: usize, sanitized: bool) {
         let start = self.start_tag(sanitized);
         match &self.body {
-            Body::Empty => return writer.write_event(Event::Empty(start)).expect(IN_MEMORY),
+            Body::Empty => {
+                return writer
+                    .write_event(Event::Empty(start))
+                    .expect(WRITE_CANNOT_FAIL);
+            }
             Body::Text(text) => {
-                writer.write_event(Event::Start(start)).expect(IN_MEMORY);
-                text::write(&mut writer.get_mut().0, text);
+                writer
+                    .write_event(Event::Start(start))
+                    .expect(WRITE_CANNOT_FAIL);
+                text::write_text(&mut writer.get_mut().0, text);
             }
             Body::Rendered(xml) => {
-                writer.write_event(Event::Start(start)).expect(IN_MEMORY);
+                writer
+                    .write_event(Event::Start(start))
+                    .expect(WRITE_CANNOT_FAIL);
                 break_line(writer, depth + 1);
                 writer
                     .write_event(Event::Text(BytesText::from_escaped(xml.as_str())))
-                    .expect(IN_MEMORY);
+                    .expect(WRITE_CANNOT_FAIL);
                 break_line(writer, depth);
             }
             Body::Elements(children) => {
-                writer.write_event(Event::Start(start)).expect(IN_MEMORY);
+                writer
+                    .write_event(Event::Start(start))
+                    .expect(WRITE_CANNOT_FAIL);
                 for child in children {
                     break_line(writer, depth + 1);
                     child.write(writer, depth + 1, false);
@@ -165,7 +175,7 @@ impl Element {
         }
         writer
             .write_event(Event::End(BytesEnd::new(self.name)))
-            .expect(IN_MEMORY);
+            .expect(WRITE_CANNOT_FAIL);
     }
 
     fn start_tag(&self, sanitized: bool) -> BytesStart<'_> {
@@ -187,7 +197,7 @@ fn break_line(writer: &mut Writer<Xml>, depth: usize) {
     let indent = format!("\n{}", "  ".repeat(depth));
     writer
         .write_event(Event::Text(BytesText::from_escaped(indent)))
-        .expect(IN_MEMORY);
+        .expect(WRITE_CANNOT_FAIL);
 }
 
 #[cfg(test)]

@@ -45,31 +45,31 @@ impl Code {
     /// The units of a kind. The language is determined by the source, else by the first line, else
     /// by the text, if the text has definitions in that language.
     pub(super) fn outline(&self, unit: Unit, text: &str, source: &str) -> Outline {
-        let named = Language::of_source(source).or_else(|| Language::of_shebang(text));
-        let detected = || *self.detected.get_or_init(|| detect::detect_language(text));
-        let language = named
-            .or_else(detected)
+        let named_language = Language::of_source(source).or_else(|| Language::of_shebang(text));
+        let detect = || *self.detected.get_or_init(|| detect::detect_language(text));
+        let language = named_language
+            .or_else(detect)
             .ok_or(OutlineError::UnknownLanguage(unit))?;
-        let found =
+        let definitions =
             self.by_language[language as usize].get_or_init(|| find_definitions(text, language));
-        let found = found.as_ref().ok_or(OutlineError::Tangled(unit))?;
-        if named.is_none() && found.is_empty() {
+        let definitions = definitions.as_ref().ok_or(OutlineError::Tangled(unit))?;
+        if named_language.is_none() && definitions.is_empty() {
             return Err(OutlineError::UnknownLanguage(unit));
         }
         if unit == Unit::Class {
-            found.classes.clone()
+            definitions.classes.clone()
         } else {
-            found.functions.clone()
+            definitions.functions.clone()
         }
     }
 
     /// Estimated memory use.
     pub(super) fn bytes(&self) -> u64 {
-        let found = self
+        let definitions = self
             .by_language
             .iter()
-            .filter_map(|found| found.get()?.as_ref());
-        found
+            .filter_map(|cached| cached.get()?.as_ref());
+        definitions
             .map(|found| estimated_bytes(&found.functions) + estimated_bytes(&found.classes))
             .sum()
     }

@@ -100,7 +100,7 @@ impl Bundle {
 
     /// The same files with other names and bytes, each of the same length; `None` if two files
     /// would get the same name.
-    pub fn rewritten(
+    pub fn with_rewritten_files(
         &self,
         name: impl Fn(&str) -> String,
         file: impl Fn(&Bytes) -> Bytes,
@@ -108,7 +108,7 @@ impl Bundle {
         let files: BTreeMap<_, _> = self
             .files
             .iter()
-            .map(|(known, bytes)| (name(known), file(bytes)))
+            .map(|(old_name, bytes)| (name(old_name), file(bytes)))
             .collect();
         (files.len() == self.files.len()).then(|| Self {
             entry: name(&self.entry),

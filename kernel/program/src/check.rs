@@ -4,20 +4,20 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use dormouse_proto::program::{
-    At, Demo, Diagnostic, Diagnostics, Link, ModelEntry, ModelSection, Named, PreloadSection,
-    ProgramFile, PromptSection, Provider, ToolEntry, advice, shorten,
+    Demo, Diagnostic, Diagnostics, Link, ModelEntry, ModelSection, Named, PreloadSection,
+    ProgramFile, PromptSection, Provider, ToolEntry, WithSpan, advice, shorten,
 };
 
 use dormouse_proto::server::ServerValue;
 
 use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
-use super::library::{Checked, LinkTo, ModelChoice};
+use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
 use super::{command, descriptors, prices, servers, tools};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
-pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Checked {
+pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> CheckedProgram {
     let limits = file.limits;
     let known = KnownTools {
         kernel: compilation.kernel,
@@ -50,7 +50,7 @@ pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Che
         known.kernel,
         diagnostics,
     );
-    Checked {
+    CheckedProgram {
         key: compilation.key.clone(),
         name,
         models,
@@ -100,7 +100,7 @@ fn choose_models(section: ModelSection, compilation: &mut Compilation<'_>) -> Ve
         max_iterations: section.max_iterations,
         script: model
             .script
-            .and_then(|path| Some(compilation.named_text(&path)?.0)),
+            .and_then(|path| Some(compilation.read_named_text(&path)?.0)),
         base_url: model.base_url.map(|url| url.value),
         api_key_env: model.api_key_env.map(|name| name.value),
         headers: model
@@ -119,7 +119,7 @@ fn choose_models(section: ModelSection, compilation: &mut Compilation<'_>) -> Ve
 fn read_system_prompt(section: &PromptSection, compilation: &mut Compilation<'_>) -> String {
     let written = section.system.clone().unwrap_or_default();
     let file = section.system_prompt_file.as_ref();
-    match file.and_then(|path| compilation.named_text(path)) {
+    match file.and_then(|path| compilation.read_named_text(path)) {
         Some((_, text)) if written.is_empty() => text,
         Some((_, text)) => format!("{written}\n\n{text}"),
         None => written,
@@ -130,16 +130,16 @@ fn read_preloads(
     section: &PreloadSection,
     compilation: &mut Compilation<'_>,
 ) -> Vec<(String, Bytes)> {
-    let preload = |path: &At<String>| {
-        let (_, bytes) = compilation.named_file(path, section.relative_to)?;
+    let preload = |path: &WithSpan<String>| {
+        let (_, bytes) = compilation.read_named_file(path, section.relative_to)?;
         Some((path.value.clone(), bytes))
     };
     section.files.iter().filter_map(preload).collect()
 }
 
-fn check_links(written: Vec<Named<Link>>, compilation: &mut Compilation<'_>) -> Vec<LinkTo> {
-    let mut links = Vec::new();
-    for Named { name, value: link } in written {
+fn check_links(links: Vec<Named<Link>>, compilation: &mut Compilation<'_>) -> Vec<ResolvedLink> {
+    let mut resolved = Vec::new();
+    for Named { name, value: link } in links {
         if !tools::is_tool_name(&name.value) {
             let message = "the name of a linked program is not valid";
             let invalid = name.error(message, "not such a name");
@@ -150,14 +150,14 @@ fn check_links(written: Vec<Named<Link>>, compilation: &mut Compilation<'_>) -> 
         if link.path.value.is_empty() {
             continue;
         }
-        let position = compilation.named_program(&link.path);
-        links.extend(position.map(|position| LinkTo {
+        let position = compilation.queue_named_program(&link.path);
+        resolved.extend(position.map(|position| ResolvedLink {
             name: name.value,
             description: link.description,
             position,
         }));
     }
-    links
+    resolved
 }
 
 /// Reports every provider that is neither built in nor registered by the embedder.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_proto::command::{Command, CommandLimits, Parameter};
 use dormouse_proto::program::{
-    At, CommandSection, Diagnostic, Diagnostics, Named, Placeholder, Span, is_parameter_name,
+    CommandSection, Diagnostic, Diagnostics, Named, Placeholder, Span, WithSpan, is_parameter_name,
     listed, placeholders, shorten,
 };
 
@@ -34,7 +34,7 @@ pub(super) fn check(
 }
 
 fn to_command(section: CommandSection, limits: CommandLimits) -> Command {
-    let texts = |texts: Vec<At<String>>| texts.into_iter().map(|text| text.value).collect();
+    let texts = |texts: Vec<WithSpan<String>>| texts.into_iter().map(|text| text.value).collect();
     let parameters = section.parameters.into_iter();
     let parameters = parameters.map(|Named { name, value }| Parameter {
         name: name.value,
@@ -52,12 +52,12 @@ fn to_command(section: CommandSection, limits: CommandLimits) -> Command {
 }
 
 fn check_name<'a>(
-    name: &'a At<String>,
+    name: &'a WithSpan<String>,
     known: KnownTools<'_>,
     names: &mut BTreeMap<&'a str, &'a Span>,
     diagnostics: &mut Diagnostics,
 ) {
-    let At { value, span } = name;
+    let WithSpan { value, span } = name;
     let taken_error = |message| {
         name.error(message, "taken")
             .help("choose a name that no tool has")
@@ -75,8 +75,8 @@ fn check_name<'a>(
         let message = format!("`{value}` is the name of a tool of the host");
         diagnostics.push(taken_error(message));
     } else if let Some(first) = names.insert(value, span) {
-        let twice = taken_error(format!("two commands are named `{value}`"));
-        diagnostics.push(twice.label(first.clone(), "first declared here"));
+        let duplicate = taken_error(format!("two commands are named `{value}`"));
+        diagnostics.push(duplicate.label(first.clone(), "first declared here"));
     }
 }
 
@@ -86,15 +86,15 @@ fn check_argv(section: &CommandSection, diagnostics: &mut Diagnostics) {
         let message = "an argument cannot hold the character NUL";
         diagnostics.push(argument.error(message, "holds NUL"));
     }
-    let nothing = "the command has no program to run";
+    let no_program = "the command has no program to run";
     match argv.first() {
         None => {
-            let empty = Diagnostic::error(section.span.clone(), nothing, "`argv` is empty");
+            let empty = Diagnostic::error(section.span.clone(), no_program, "`argv` is empty");
             let help = "write the program and its arguments: argv = [\"cargo\", \"metadata\"]";
             diagnostics.push(empty.help(help));
         }
         Some(program) if program.value.trim().is_empty() => {
-            diagnostics.push(program.error(nothing, "empty"));
+            diagnostics.push(program.error(no_program, "empty"));
         }
         Some(program) if placeholders(&program.value).next().is_some() => {
             let message = "which program runs cannot be left to the model";
@@ -133,7 +133,7 @@ fn check_parameters(section: &CommandSection, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn undeclared_error(name: &str, argument: &At<String>, declared: &[&str]) -> Diagnostic {
+fn undeclared_error(name: &str, argument: &WithSpan<String>, declared: &[&str]) -> Diagnostic {
     let declared: Vec<_> = declared.iter().map(|name| shorten(name)).collect();
     let declared: Vec<_> = declared.iter().map(String::as_str).collect();
     let list = listed(&declared);
@@ -145,7 +145,7 @@ fn undeclared_error(name: &str, argument: &At<String>, declared: &[&str]) -> Dia
     argument.error(message, "not declared").help(help)
 }
 
-fn check_environment(names: &[At<String>], diagnostics: &mut Diagnostics) {
+fn check_environment(names: &[WithSpan<String>], diagnostics: &mut Diagnostics) {
     for name in names.iter().filter(|name| !is_parameter_name(&name.value)) {
         let message = "`env` takes the names of environment variables";
         let help = "values are taken from the environment of the kernel: env = [\"CARGO_HOME\"]";

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_proto::file::FileError;
 use dormouse_proto::program::{
-    At, Diagnostic, Diagnostics, Parsed, RelativeTo, Severity, parse, too_large,
+    Diagnostic, Diagnostics, Parsed, RelativeTo, Severity, WithSpan, parse, too_large,
 };
 
 use super::bundle::{Bundle, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
 use super::finding::{Finding, ProgramErrors, named_source};
 use super::kernel_tool::KernelTool;
-use super::library::{Checked, Library, Program};
+use super::library::{CheckedProgram, Library, Program};
 use super::{check, path};
 
 /// A compiled program and the warnings about it.
@@ -61,10 +61,10 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for Registered<'a> {
 
 /// Compiles the program file `entry` and everything that it names.
 ///
-/// Files are read only through `files`, each once, by paths that start where `entry` does.
-/// `kernel` are the kernel's own tools; `registered` names what the embedder registered:
-/// `&["grep"]` is a tool, and [`Registered`] names providers of models too. Costs a pass over each
-/// file.
+/// Files are read only through `files`, each once. Their paths are absolute, or relative to the
+/// directory that `entry` is relative to. `kernel` lists the kernel's own tools. `registered` names
+/// the tools that the embedder registered, such as `&["grep"]`, or with [`Registered`] also its
+/// providers of models. Costs a pass over each file.
 ///
 /// # Errors
 /// [`ProgramErrors`]: every mistake of every file.
@@ -89,7 +89,7 @@ pub fn compile<'a>(
     )
 }
 
-/// Compiles, with a function that reads files by their names.
+/// Compiles the program `entry`. `read` reads a file by its name in the bundle.
 pub(super) fn compile_named(
     entry: &str,
     read: &mut dyn FnMut(&str) -> Result<Bytes, FileError>,
@@ -127,13 +127,16 @@ pub(super) fn compile_named(
         bundle,
     };
     Ok(Compiled {
-        program: Program::first_of(library),
+        program: Program::entry_of(library),
         warnings: findings,
     })
 }
 
 /// Compiles one file that has been read. Returns `None` only if an error was reported.
-fn compile_file(compilation: &mut Compilation<'_>, findings: &mut Vec<Finding>) -> Option<Checked> {
+fn compile_file(
+    compilation: &mut Compilation<'_>,
+    findings: &mut Vec<Finding>,
+) -> Option<CheckedProgram> {
     let bytes = compilation
         .files
         .get(&compilation.key)
@@ -174,8 +177,8 @@ fn entry_error(entry: &str, message: String) -> ProgramErrors {
 }
 
 impl Compiled {
-    /// Returns `self` if there are no findings.
-    pub(super) fn ok_unless(self, findings: Vec<Finding>) -> Result<Self, ProgramErrors> {
+    /// Returns `self` if there are no findings, and the findings as an error otherwise.
+    pub(super) fn fail_on_findings(self, findings: Vec<Finding>) -> Result<Self, ProgramErrors> {
         match findings.as_slice() {
             [] => Ok(self),
             _ => Err(ProgramErrors::new(self.program.key(), findings)),
@@ -185,10 +188,10 @@ impl Compiled {
 
 /// Why a file that a program names cannot be added to the bundle.
 #[derive(Debug, thiserror::Error)]
-enum FileFault {
+enum AddFileError {
     #[error(transparent)]
     Unreadable(#[from] FileError),
-    /// A program file is too large to be read; says what is valid.
+    /// A program file is too large to be parsed. The text states the maximum size.
     #[error("{0}")]
     ProgramTooLarge(String),
     #[error("a program and everything that it links may name {MAX_BUNDLE_FILES} files")]
@@ -215,42 +218,42 @@ pub(super) struct Compilation<'a> {
 
 impl Compilation<'_> {
     /// The bytes of the file with this name, or why it cannot be read.
-    fn read_file(&mut self, name: &str) -> Result<Bytes, FileFault> {
+    fn read_file(&mut self, name: &str) -> Result<Bytes, AddFileError> {
         let bytes = self.fetch(name)?;
         self.add_to_bundle(name, &bytes)?;
         Ok(bytes)
     }
 
     /// The position of the program with this name, which is queued for compilation if it is new.
-    fn queue_program(&mut self, name: &str) -> Result<usize, FileFault> {
+    fn queue_program(&mut self, name: &str) -> Result<usize, AddFileError> {
         if let Some(position) = self.programs.iter().position(|known| known == name) {
             return Ok(position);
         }
         let bytes = self.fetch(name)?;
         if let Some(diagnostic) = too_large(bytes.len()) {
-            return Err(FileFault::ProgramTooLarge(diagnostic.message));
+            return Err(AddFileError::ProgramTooLarge(diagnostic.message));
         }
         self.add_to_bundle(name, &bytes)?;
         self.programs.push(name.to_owned());
         Ok(self.programs.len() - 1)
     }
 
-    fn fetch(&mut self, name: &str) -> Result<Bytes, FileFault> {
+    fn fetch(&mut self, name: &str) -> Result<Bytes, AddFileError> {
         match self.files.get(name) {
             Some(bytes) => Ok(bytes.clone()),
-            None if self.files.len() == MAX_BUNDLE_FILES => Err(FileFault::TooManyFiles),
+            None if self.files.len() == MAX_BUNDLE_FILES => Err(AddFileError::TooManyFiles),
             None => Ok((self.read)(name)?),
         }
     }
 
     /// Adds a file to the bundle, if it fits.
-    fn add_to_bundle(&mut self, name: &str, bytes: &Bytes) -> Result<(), FileFault> {
+    fn add_to_bundle(&mut self, name: &str, bytes: &Bytes) -> Result<(), AddFileError> {
         if self.files.contains_key(name) {
             return Ok(());
         }
         let total_bytes = self.total_bytes.saturating_add(bytes.len());
         if total_bytes > MAX_BUNDLE_BYTES {
-            return Err(FileFault::BundleTooLarge { bytes: bytes.len() });
+            return Err(AddFileError::BundleTooLarge { bytes: bytes.len() });
         }
         self.total_bytes = total_bytes;
         self.files.insert(name.to_owned(), bytes.clone());
@@ -259,9 +262,9 @@ impl Compilation<'_> {
 
     /// The name and the bytes of a file that the program names. Reports an error if the file cannot
     /// be read.
-    pub(super) fn named_file(
+    pub(super) fn read_named_file(
         &mut self,
-        path: &At<String>,
+        path: &WithSpan<String>,
         relative_to: RelativeTo,
     ) -> Option<(String, Bytes)> {
         let name = match relative_to {
@@ -272,8 +275,8 @@ impl Compilation<'_> {
     }
 
     /// The name and the text of a file that the program names, relative to the program file.
-    pub(super) fn named_text(&mut self, path: &At<String>) -> Option<(String, String)> {
-        let (name, bytes) = self.named_file(path, RelativeTo::Program)?;
+    pub(super) fn read_named_text(&mut self, path: &WithSpan<String>) -> Option<(String, String)> {
+        let (name, bytes) = self.read_named_file(path, RelativeTo::Program)?;
         match String::from_utf8(bytes.to_vec()) {
             Ok(text) => Some((name, text)),
             Err(_) => {
@@ -285,7 +288,7 @@ impl Compilation<'_> {
     }
 
     /// The position of a program that the program links.
-    pub(super) fn named_program(&mut self, path: &At<String>) -> Option<usize> {
+    pub(super) fn queue_named_program(&mut self, path: &WithSpan<String>) -> Option<usize> {
         let name = path::relative_to_file(&self.key, &path.value);
         self.read_named(path, name, Self::queue_program)
             .map(|(_, position)| position)
@@ -294,11 +297,11 @@ impl Compilation<'_> {
     /// Reads the file with `read`; reports an error if `name` is `None` or compilation fails.
     fn read_named<T>(
         &mut self,
-        path: &At<String>,
+        path: &WithSpan<String>,
         name: Option<String>,
-        read: fn(&mut Self, &str) -> Result<T, FileFault>,
+        read: fn(&mut Self, &str) -> Result<T, AddFileError>,
     ) -> Option<(String, T)> {
-        let found = match name {
+        let read_result = match name {
             Some(name) => read(self, &name).map(|read| (name, read)),
             None => {
                 let help = "write the path of a file, relative to the folder of this program or \
@@ -308,7 +311,7 @@ impl Compilation<'_> {
                 return None;
             }
         };
-        found
+        read_result
             .map_err(|reason| {
                 self.diagnostics
                     .push(unreadable_error(path, &reason.to_string()))
@@ -317,7 +320,7 @@ impl Compilation<'_> {
     }
 }
 
-fn unreadable_error(path: &At<String>, reason: &str) -> Diagnostic {
+fn unreadable_error(path: &WithSpan<String>, reason: &str) -> Diagnostic {
     let help = "relative paths start in the folder of the program file that holds them";
     path.error(format!("the file cannot be read: {reason}"), "named here")
         .help(help)

@@ -1,7 +1,7 @@
 //! Decides whether the descriptor system is enabled, and checks its settings.
 
 use dormouse_proto::program::{
-    At, DescriptorSection, Diagnostic, Diagnostics, Expansion, Span, ToolEntry, shorten,
+    DescriptorSection, Diagnostic, Diagnostics, Expansion, Span, ToolEntry, WithSpan, shorten,
 };
 
 use super::kernel_tool::{self, KernelTool};
@@ -40,7 +40,7 @@ pub(super) fn check(
 /// and each of them is reported. The tools of a server are not known yet, so a name that a server
 /// may provide is accepted.
 fn check_expansion(
-    names: &[At<String>],
+    names: &[WithSpan<String>],
     enabled_tools: &[EnabledTool],
     servers: &[EnabledServer],
     kernel: &[KernelTool],
@@ -54,7 +54,7 @@ fn check_expansion(
         0 => "the program has no command and no tool of the host".to_owned(),
         _ => format!("tools that take handles: {}", outside.join(", ")),
     };
-    for At { value, span } in names {
+    for WithSpan { value, span } in names {
         let is_served = servers.iter().any(|server| server.may_provide(value));
         if !is_served && !outside.contains(&value.as_str()) {
             let name = shorten(value);
@@ -77,7 +77,7 @@ fn check_enabled_key(
     let list = list.join(", ");
     let add = format!("add \"read_fd\" to [tools] enabled; descriptor tools: {list}");
     let found = match (&section.enabled, has_tools) {
-        (Some(At { value: true, span }), false) => {
+        (Some(WithSpan { value: true, span }), false) => {
             let message = "`file_descriptor.enabled` is true, but no descriptor tool is enabled";
             let label = "nothing could read a descriptor";
             Diagnostic::error(span.clone(), message, label).help(add)
@@ -87,7 +87,7 @@ fn check_enabled_key(
             let label = "the descriptor system is off";
             Diagnostic::warning(section.span.clone(), message, label).help(add)
         }
-        (Some(At { value: false, span }), true) => {
+        (Some(WithSpan { value: false, span }), true) => {
             let message =
                 "`file_descriptor.enabled = false` has no effect: a descriptor tool is enabled";
             let label = "the descriptor system is on";

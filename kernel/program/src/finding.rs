@@ -30,15 +30,18 @@ impl Finding {
         let (text, name) = (source.inner(), source.name());
         let labels = &diagnostic.labels;
         let line = labels.first().map(|label| line_of(text, label.span.start));
-        let is_far = labels
+        let exceeds_max_column = labels
             .iter()
             .any(|label| column_of(text, label.span.end) > MAX_LABEL_COLUMN);
-        if is_far {
+        // Such a label cannot be shown (see `MAX_LABEL_COLUMN`), so the message names the line.
+        if exceeds_max_column {
             diagnostic.labels.clear();
         }
         let message = &diagnostic.message;
         match line {
-            Some(line) if is_far => diagnostic.message = format!("{name}:{line}: {message}"),
+            Some(line) if exceeds_max_column => {
+                diagnostic.message = format!("{name}:{line}: {message}")
+            }
             Some(_) => {}
             None => diagnostic.message = format!("{name}: {message}"),
         }

@@ -24,12 +24,12 @@ use super::tools::EnabledTool;
 
 /// The programs of one compilation. Links are positions in the list, which allows cycles.
 pub(super) struct Library {
-    pub(super) programs: Vec<Checked>,
+    pub(super) programs: Vec<CheckedProgram>,
     pub(super) bundle: Arc<Bundle>,
 }
 
 /// A checked program.
-pub(super) struct Checked {
+pub(super) struct CheckedProgram {
     pub(super) key: String,
     pub(super) name: String,
     /// The models in the order of fallback; at least one.
@@ -44,7 +44,7 @@ pub(super) struct Checked {
     pub(super) descriptors: Option<DescriptorSection>,
     pub(super) preloads: Vec<(String, Bytes)>,
     pub(super) environment: EnvironmentChoice,
-    pub(super) links: Vec<LinkTo>,
+    pub(super) links: Vec<ResolvedLink>,
     pub(super) limits: Limits,
     pub(super) budget: BudgetSection,
     pub(super) prices: BTreeMap<String, Price>,
@@ -54,7 +54,7 @@ pub(super) struct Checked {
 }
 
 /// A linked program, by its position in the library.
-pub(super) struct LinkTo {
+pub(super) struct ResolvedLink {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) position: usize,
@@ -78,15 +78,15 @@ pub struct ModelChoice {
     pub api_key_env: Option<String>,
     /// Headers that every request to the server carries.
     pub headers: Vec<(String, ServerValue)>,
-    /// The longest time for one reply, in milliseconds; `None`: the kernel's.
+    /// The longest time for one reply, in milliseconds; `None` for the kernel's default.
     pub timeout_ms: Option<u64>,
     /// The longest time in which the server sends nothing, in milliseconds.
     pub idle_timeout_ms: Option<u64>,
-    /// How long the provider is asked to keep the cached conversation; `None` if it is not asked to
-    /// cache.
+    /// The cache lifetime that requests ask the provider for; `None` if they do not ask for
+    /// caching.
     pub cache_ttl: Option<CacheTtl>,
     /// The number of successive failures after which the next model is called, if there is one.
-    /// `None`: as many as the kernel's number of attempts.
+    /// `None` for the kernel's maximum number of attempts.
     pub failures: Option<u32>,
 }
 
@@ -122,25 +122,26 @@ pub struct Program {
 }
 
 impl Program {
-    pub(super) fn first_of(library: Library) -> Self {
+    pub(super) fn entry_of(library: Library) -> Self {
         Self {
             library: Arc::new(library),
             position: 0,
         }
     }
 
-    fn checked(&self) -> &Checked {
+    fn checked_program(&self) -> &CheckedProgram {
         &self.library.programs[self.position]
     }
 
-    /// A value that all processes of the program share. `make` creates it on the first call. A
-    /// program caches one value: if the cached value has another type, each call returns a new one.
+    /// A value that all processes of the program share. `make` creates the value on the first call.
+    /// A program caches only one value. If the cached value has another type than `T`, each call
+    /// returns a new value.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl Fn() -> Arc<T>) -> Arc<T> {
-        let cached = self.checked().shared.get_or_init(|| make()).clone();
+        let cached = self.checked_program().shared.get_or_init(|| make()).clone();
         cached.downcast().unwrap_or_else(|_| make())
     }
 
-    fn at(&self, position: usize) -> Self {
+    fn program_at(&self, position: usize) -> Self {
         Self {
             library: Arc::clone(&self.library),
             position,
@@ -150,13 +151,13 @@ impl Program {
     /// The name in listings: its `display_name`, or the file name without extension.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.checked().name
+        &self.checked_program().name
     }
 
     /// The name of its file in the bundle, which identifies the program in [`Program::by_key`].
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.checked().key
+        &self.checked_program().key
     }
 
     /// The program with this key in the same compilation. Costs a pass over the programs of the
@@ -167,7 +168,7 @@ impl Program {
             .programs
             .iter()
             .position(|program| program.key == key)
-            .map(|position| self.at(position))
+            .map(|position| self.program_at(position))
     }
 
     /// The text of its file.
@@ -178,8 +179,8 @@ impl Program {
     }
 
     /// Every program of the compilation.
-    pub(super) fn library(&self) -> impl Iterator<Item = Self> {
-        (0..self.library.programs.len()).map(|position| self.at(position))
+    pub(super) fn all_programs(&self) -> impl Iterator<Item = Self> {
+        (0..self.library.programs.len()).map(|position| self.program_at(position))
     }
 
     /// The primary model.
@@ -191,7 +192,7 @@ impl Program {
     /// The primary model and its fallbacks, in order. At least one.
     #[must_use]
     pub fn models(&self) -> &[ModelChoice] {
-        &self.checked().models
+        &self.checked_program().models
     }
 
     /// The script of a scripted model that this program chose, if it has one.
@@ -205,37 +206,37 @@ impl Program {
     /// The system prompt as written, with the text of `system_prompt_file` after it; may be empty.
     #[must_use]
     pub fn system(&self) -> &str {
-        &self.checked().system
+        &self.checked_program().system
     }
 
     /// The first input, if the caller gives none.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
-        self.checked().user.as_deref()
+        self.checked_program().user.as_deref()
     }
 
     /// `[parameters]` for the model's provider.
     #[must_use]
     pub fn parameters(&self) -> Arc<Map<String, Value>> {
-        Arc::clone(&self.checked().parameters)
+        Arc::clone(&self.checked_program().parameters)
     }
 
     /// The tools, in the order written, each once; declared commands that are not listed come last.
     #[must_use]
     pub fn tools(&self) -> &[EnabledTool] {
-        &self.checked().tools
+        &self.checked_program().tools
     }
 
     /// The declared commands, in the order written.
     #[must_use]
     pub fn commands(&self) -> &[Command] {
-        &self.checked().commands
+        &self.checked_program().commands
     }
 
     /// The tool servers that are used, with the selected tools, in the order written.
     #[must_use]
     pub fn servers(&self) -> &[EnabledServer] {
-        &self.checked().servers
+        &self.checked_program().servers
     }
 
     /// The settings of the descriptor system; `None` if it is disabled.
@@ -288,7 +289,7 @@ impl Program {
     }
 
     fn descriptor_section(&self) -> Option<&DescriptorSection> {
-        self.checked().descriptors.as_ref()
+        self.checked_program().descriptors.as_ref()
     }
 
     /// The model that summarizes descriptors: by default the primary model; a program can name
@@ -303,64 +304,67 @@ impl Program {
     /// The preloaded files: the path as written, and the bytes.
     #[must_use]
     pub fn preloads(&self) -> &[(String, Bytes)] {
-        &self.checked().preloads
+        &self.checked_program().preloads
     }
 
     /// The facts about the host's environment (`[env_info]`) that a process gets at its start.
     #[must_use]
     pub fn environment(&self) -> &EnvironmentChoice {
-        &self.checked().environment
+        &self.checked_program().environment
     }
 
     /// The linked programs in the order written: name, description, program.
     pub fn linked(&self) -> impl Iterator<Item = (&str, &str, Self)> {
-        self.checked()
-            .links
-            .iter()
-            .map(|link| (&*link.name, &*link.description, self.at(link.position)))
+        self.checked_program().links.iter().map(|link| {
+            (
+                &*link.name,
+                &*link.description,
+                self.program_at(link.position),
+            )
+        })
     }
 
     /// The linked program with this name.
     #[must_use]
     pub fn linked_program(&self, name: &str) -> Option<Self> {
-        self.checked()
+        self.checked_program()
             .links
             .iter()
             .find(|link| link.name == name)
-            .map(|link| self.at(link.position))
+            .map(|link| self.program_at(link.position))
     }
 
     /// The limits on child processes and commands.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        self.checked().limits
+        self.checked_program().limits
     }
 
     /// The limits of `[budget]`, for a process and all processes below it.
     #[must_use]
     pub fn budget(&self) -> Budget {
-        self.checked().budget.limits
+        self.checked_program().budget.limits
     }
 
     /// The location of the cost limit in the program file, if there is one.
     pub(super) fn cost_at(&self) -> Option<Span> {
-        self.checked().budget.cost_at.clone()
+        self.checked_program().budget.cost_at.clone()
     }
 
     /// The prices in `[prices]`.
     pub(super) fn prices(&self) -> &BTreeMap<String, Price> {
-        &self.checked().prices
+        &self.checked_program().prices
     }
 
     /// The entry of the compilation, from which the others were linked.
-    pub(super) fn first(&self) -> Self {
-        self.at(0)
+    pub(super) fn entry(&self) -> Self {
+        self.program_at(0)
     }
 
     /// The inputs of `[demo]`.
     #[must_use]
     pub fn demo(&self) -> &Demo {
-        &self.checked().demo
+        &self.checked_program().demo
     }
 
     /// Every file of the compilation.

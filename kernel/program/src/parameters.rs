@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use dormouse_proto::command::Command;
 use dormouse_proto::program::{
-    At, Diagnostic, Diagnostics, Named, ToolEntry, listed, shorten, suggestion,
+    Diagnostic, Diagnostics, Named, ToolEntry, WithSpan, listed, shorten, suggestion,
 };
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ impl Compiled {
     /// [`ProgramErrors`]: every description of a parameter that a host tool does not have.
     pub fn check_parameters(self, schemas: &BTreeMap<&str, &str>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
-        for program in self.program.library() {
+        for program in self.program.all_programs() {
             for choice in program
                 .tools()
                 .iter()
@@ -52,7 +52,7 @@ impl Compiled {
                 findings.extend(unknown.map(|found| Finding::new(&program.source(), found)));
             }
         }
-        self.ok_unless(findings)
+        self.fail_on_findings(findings)
     }
 }
 
@@ -64,7 +64,7 @@ fn unknown_parameters(tool: &str, described: &[Named<String>], known: &[&str]) -
         .collect()
 }
 
-fn unknown_parameter_error(tool: &str, name: &At<String>, known: &[&str]) -> Diagnostic {
+fn unknown_parameter_error(tool: &str, name: &WithSpan<String>, known: &[&str]) -> Diagnostic {
     let list = format!("its parameters: {}", listed(known));
     let help = suggestion(&name.value, known, &list).unwrap_or(list);
     let (tool, parameter) = (shorten(tool), shorten(&name.value));

@@ -27,7 +27,7 @@ pub struct Unpriced {
     pub model: String,
 }
 
-/// Parses a table of prices: a file that contains `[prices]`, as a program may, and nothing else.
+/// Parses a price file, which contains the table `[prices]` of a program file and nothing else.
 /// `name` is its name in errors.
 ///
 /// # Errors
@@ -54,18 +54,18 @@ pub(super) fn by_model(prices: Vec<Named<Price>>) -> BTreeMap<String, Price> {
 }
 
 impl Program {
-    /// The price of a model for this program. `host` are the host's prices.
+    /// The price of a model for this program. `host` holds the host's prices.
     #[must_use]
     pub fn price(&self, model: &str, host: &BTreeMap<String, Price>) -> Option<Price> {
         let lookup = |prices: &BTreeMap<String, Price>| prices.get(model).copied();
         lookup(self.prices())
-            .or_else(|| lookup(self.first().prices()))
+            .or_else(|| lookup(self.entry().prices()))
             .or_else(|| lookup(host))
             .map(|price| price.with_cache_ttl(self.cache_ttl(model)))
     }
 
-    /// How long the provider keeps what this program's calls of a model cache: as the model says, or
-    /// as `[parameters]` says in the provider's words.
+    /// The lifetime of the provider's cache entries for this program's calls of a model. The model's
+    /// `cache_ttl` sets it, or `[parameters]` in the provider's own format.
     fn cache_ttl(&self, model: &str) -> CacheTtl {
         let mut models = self.models().iter();
         let choice = models.find(|choice| choice.name == model);
@@ -120,7 +120,7 @@ impl Compiled {
     /// programs, a model without a price.
     pub fn check_prices(self, host: &BTreeMap<String, Price>) -> Result<Self, ProgramErrors> {
         let mut findings = Vec::new();
-        for program in self.program.library() {
+        for program in self.program.all_programs() {
             let Some(at) = program.cost_at() else {
                 continue;
             };
@@ -131,7 +131,7 @@ impl Compiled {
                 ));
             }
         }
-        self.ok_unless(findings)
+        self.fail_on_findings(findings)
     }
 }
 

@@ -94,7 +94,7 @@ impl Program {
     #[must_use]
     pub fn requirements(&self) -> Vec<Requirement> {
         let mut all = Vec::new();
-        for program in self.linked_closure() {
+        for program in self.reachable_programs() {
             for (needed_by, resource) in program.own_requirements() {
                 let requirement = Requirement {
                     program: program.key().to_owned(),
@@ -110,7 +110,7 @@ impl Program {
     }
 
     /// This program and all programs that it links, directly or not.
-    fn linked_closure(&self) -> Vec<Self> {
+    fn reachable_programs(&self) -> Vec<Self> {
         let mut found = vec![self.clone()];
         let mut next = 0;
         while let Some(program) = found.get(next).cloned() {
@@ -187,7 +187,7 @@ fn model_requirements(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Re
     let address = model.base_url.as_deref().map(parse_address);
     let key = model.api_key_env.clone().map(Resource::Variable);
     let needed_by = NeededBy::Model(model.name.clone());
-    let in_headers = model
+    let header_variables = model
         .headers
         .iter()
         .flat_map(|(_, value)| value.variables())
@@ -195,7 +195,7 @@ fn model_requirements(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Re
     address
         .into_iter()
         .chain(key)
-        .chain(in_headers)
+        .chain(header_variables)
         .map(move |resource| (needed_by.clone(), resource))
 }
 

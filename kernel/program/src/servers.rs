@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
-    At, Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools, ToolEntry,
+    Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools, ToolEntry, WithSpan,
     listed, parse_servers, shorten, suggestion,
 };
 use dormouse_proto::server::{Server, Transport};
@@ -68,13 +68,13 @@ pub(super) fn check(
     let mut enabled = Vec::new();
     for Named { name, value: tools } in used {
         let prefix = match &tools.prefix {
-            Some(prefix) => checked_prefix(prefix, diagnostics),
+            Some(prefix) => check_prefix(prefix, diagnostics),
             None => format!("{}__", name.value),
         };
         let served = match &tools.selection {
             ServerSelection::All => ServedTools::All,
             ServerSelection::Named(entries) => {
-                ServedTools::Named(checked_tools(entries, &mut aliases, kernel, diagnostics))
+                ServedTools::Named(check_tools(entries, &mut aliases, kernel, diagnostics))
             }
         };
         match declared.iter().find(|server| *server.name == *name.value) {
@@ -89,9 +89,9 @@ pub(super) fn check(
     enabled
 }
 
-/// Reports an invalid prefix, and returns the prefix.
-fn checked_prefix(prefix: &At<String>, diagnostics: &mut Diagnostics) -> String {
-    let At { value, .. } = prefix;
+/// Returns the prefix. An invalid prefix is also reported.
+fn check_prefix(prefix: &WithSpan<String>, diagnostics: &mut Diagnostics) -> String {
+    let WithSpan { value, .. } = prefix;
     if !value.is_empty() && (value.len() > MAX_PREFIX_BYTES || !is_tool_name(value)) {
         let invalid = prefix.error("the prefix is not valid", "not such a prefix");
         let help = format!("valid: up to {MAX_PREFIX_BYTES} of A-Z, a-z, 0-9, _ and -, or nothing");
@@ -135,8 +135,8 @@ fn declared_servers(
     declared.into_iter().map(Arc::new).collect()
 }
 
-fn read_servers_file(path: &At<String>, compilation: &mut Compilation<'_>) -> Vec<Server> {
-    let Some((name, text)) = compilation.named_text(path) else {
+fn read_servers_file(path: &WithSpan<String>, compilation: &mut Compilation<'_>) -> Vec<Server> {
+    let Some((name, text)) = compilation.read_named_text(path) else {
         return Vec::new();
     };
     parse_servers(&text).unwrap_or_else(|error| {
@@ -149,9 +149,9 @@ fn read_servers_file(path: &At<String>, compilation: &mut Compilation<'_>) -> Ve
 }
 
 /// The listed tools. Reports repeated tools, and aliases that are invalid or taken.
-fn checked_tools<'a>(
+fn check_tools<'a>(
     entries: &'a [ToolEntry],
-    taken: &mut Vec<&'a str>,
+    used_names: &mut Vec<&'a str>,
     kernel: &[KernelTool],
     diagnostics: &mut Diagnostics,
 ) -> Vec<EnabledTool> {
@@ -160,8 +160,8 @@ fn checked_tools<'a>(
         let name = &entry.name.value;
         if enabled.iter().any(|tool| tool.name == *name) {
             let message = format!("`{}` is listed twice", shorten(name));
-            let twice = Diagnostic::error(entry.span.clone(), message, "and again here");
-            diagnostics.push(twice.help("keep one of them"));
+            let duplicate = Diagnostic::error(entry.span.clone(), message, "and again here");
+            diagnostics.push(duplicate.help("keep one of them"));
             continue;
         }
         if let Some(written) = &entry.alias {
@@ -169,19 +169,19 @@ fn checked_tools<'a>(
             if !is_tool_name(alias) {
                 let invalid = written.error("the alias is not valid", "this alias");
                 diagnostics.push(invalid.help(VALID_NAME));
-            } else if taken.contains(&alias) || kernel_tool::find(kernel, alias).is_some() {
+            } else if used_names.contains(&alias) || kernel_tool::find(kernel, alias).is_some() {
                 let message = format!("the alias `{alias}` is the name of another tool");
                 let help = "choose a name that no tool has";
                 diagnostics.push(written.error(message, "this alias").help(help));
             }
-            taken.push(alias);
+            used_names.push(alias);
         }
-        enabled.push(EnabledTool::of(entry));
+        enabled.push(EnabledTool::from_entry(entry));
     }
     enabled
 }
 
-fn undeclared_error(name: &At<String>, declared: &[Arc<Server>]) -> Diagnostic {
+fn undeclared_error(name: &WithSpan<String>, declared: &[Arc<Server>]) -> Diagnostic {
     let known: Vec<&str> = declared.iter().map(|server| &*server.name).collect();
     let list = format!("declared servers: {}", listed(&known));
     let shown = shorten(&name.value);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use dormouse_proto::command::Command;
 use dormouse_proto::program::{
-    At, Diagnostic, Diagnostics, Named, Span, ToolEntry, shorten, suggestion,
+    Diagnostic, Diagnostics, Named, Span, ToolEntry, WithSpan, shorten, suggestion,
 };
 use dormouse_proto::tool::Access;
 
@@ -49,7 +49,7 @@ impl EnabledTool {
         }
     }
 
-    pub(super) fn of(entry: &ToolEntry) -> Self {
+    pub(super) fn from_entry(entry: &ToolEntry) -> Self {
         Self {
             name: entry.name.value.clone(),
             alias: entry.alias.as_ref().map(|alias| alias.value.clone()),
@@ -82,8 +82,10 @@ pub(super) fn check(
     diagnostics: &mut Diagnostics,
 ) -> Vec<EnabledTool> {
     let declared = commands.iter().map(|command| command.name.as_str());
-    let own = known.kernel.iter().map(|tool| tool.name);
-    let names = own.chain(declared).chain(known.host.iter().copied());
+    let kernel_names = known.kernel.iter().map(|tool| tool.name);
+    let names = kernel_names
+        .chain(declared)
+        .chain(known.host.iter().copied());
     let mut check = ToolCheck {
         known: names.collect(),
         commands,
@@ -105,6 +107,7 @@ pub(super) fn check(
     list
 }
 
+/// The state of the check of a program's tools.
 struct ToolCheck<'a> {
     /// The names of all tools that can be enabled.
     known: Vec<&'a str>,
@@ -134,12 +137,12 @@ impl<'a> ToolCheck<'a> {
         parameters::check(entry, self.commands, self.kernel, self.diagnostics);
         self.list.push(EnabledTool {
             alias: alias.map(|alias| alias.value.clone()),
-            ..EnabledTool::of(entry)
+            ..EnabledTool::from_entry(entry)
         });
     }
 
     /// Returns an error if the alias is invalid or taken. A valid alias is then taken.
-    fn check_alias(&mut self, written: &'a At<String>) -> Option<Diagnostic> {
+    fn check_alias(&mut self, written: &'a WithSpan<String>) -> Option<Diagnostic> {
         let alias = written.value.as_str();
         let wrong = if !is_tool_name(alias) {
             let invalid = written.error("the alias is not valid", "not such a name");
@@ -149,8 +152,8 @@ impl<'a> ToolCheck<'a> {
             written.error(message, "taken")
         } else {
             let first = self.aliases.insert(alias, written.span.clone())?;
-            let twice = written.error(format!("two tools have the alias `{alias}`"), "taken");
-            twice.label(first, "first given here")
+            let duplicate = written.error(format!("two tools have the alias `{alias}`"), "taken");
+            duplicate.label(first, "first given here")
         };
         Some(wrong.help("choose a name that no tool has"))
     }
@@ -158,24 +161,24 @@ impl<'a> ToolCheck<'a> {
 
 fn repeated_tool(first: &ToolEntry, second: &ToolEntry) -> Diagnostic {
     let without_spans = |entry: &ToolEntry| {
-        let mut tool = EnabledTool::of(entry);
+        let mut tool = EnabledTool::from_entry(entry);
         let parameters = tool.parameters.iter_mut();
         parameters.for_each(|parameter| parameter.name.span = 0..0);
         tool
     };
     let (name, place) = (shorten(&first.name.value), second.span.clone());
-    let twice = if without_spans(first) == without_spans(second) {
+    let duplicate = if without_spans(first) == without_spans(second) {
         let message = format!("`{name}` is enabled twice");
         Diagnostic::warning(place, message, "has no effect")
     } else {
         let message = format!("`{name}` is enabled twice, differently");
         Diagnostic::error(place, message, "and again here")
     };
-    let twice = twice.label(first.span.clone(), "first enabled here");
-    twice.help("keep one of them")
+    let duplicate = duplicate.label(first.span.clone(), "first enabled here");
+    duplicate.help("keep one of them")
 }
 
-fn unknown_tool(written: &At<String>, known: &[&str]) -> Diagnostic {
+fn unknown_tool(written: &WithSpan<String>, known: &[&str]) -> Diagnostic {
     let name = written.value.as_str();
     let known = known.iter().copied().filter(|name| is_tool_name(name));
     let known: Vec<_> = known.collect();

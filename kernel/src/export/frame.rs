@@ -12,13 +12,13 @@ use dormouse_proto::record::codec::{self, CodecError};
 use dormouse_proto::record::masked::{Mask, Masked};
 use serde::Serialize;
 
-/// The file starts with a magic number and a version.
+/// The file header: this magic number, the version (4 bytes, little-endian), and zeros.
 pub(super) const MAGIC: &[u8; 8] = b"DORMOUSE";
 pub(super) const VERSION: u32 = 1;
-pub(super) const BEGIN_BYTES: usize = 16;
+pub(super) const FILE_HEADER_BYTES: usize = 16;
 
 /// Bytes of a record header: kind (1), zeros (7), length of the payload (8), hash (32).
-pub(super) const HEADER_BYTES: usize = 48;
+pub(super) const RECORD_HEADER_BYTES: usize = 48;
 pub(super) const HASH_BYTES: usize = 32;
 /// Bytes of the end record: number of preceding records (8), number of preceding bytes (8).
 pub(super) const END_BYTES: u64 = 16;
@@ -35,7 +35,7 @@ pub(super) enum RecordKind {
 }
 
 impl RecordKind {
-    pub(super) fn of(number: u8) -> Option<Self> {
+    pub(super) fn from_number(number: u8) -> Option<Self> {
         [
             Self::Head,
             Self::Member,
@@ -49,9 +49,9 @@ impl RecordKind {
     }
 }
 
-/// The first bytes of every export.
-pub(super) fn begin() -> [u8; BEGIN_BYTES] {
-    let mut bytes = [0; BEGIN_BYTES];
+/// The header of the file: the first bytes of every export.
+pub(super) fn file_header() -> [u8; FILE_HEADER_BYTES] {
+    let mut bytes = [0; FILE_HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
     bytes
@@ -71,19 +71,19 @@ pub struct Framer {
     chain: Hash,
     pub(super) records: u64,
     bytes: u64,
-    content: Hasher,
+    content_hasher: Hasher,
 }
 
 impl Framer {
     /// Starts an export. Returns its first bytes.
     #[must_use]
     pub fn begin() -> (Self, Vec<u8>) {
-        let bytes = begin();
+        let bytes = file_header();
         let framer = Self {
             chain: blake3::hash(&bytes),
             records: 0,
             bytes: bytes.len() as u64,
-            content: Hasher::new(),
+            content_hasher: Hasher::new(),
         };
         (framer, bytes.to_vec())
     }
@@ -110,19 +110,19 @@ impl Framer {
     /// Starts a content of `len` bytes. The caller writes its bytes and passes each part to
     /// [`part`](Self::part), then writes the result of [`close`](Self::close).
     pub fn content(&mut self, len: u64) -> Vec<u8> {
-        self.content = Hasher::new();
+        self.content_hasher = Hasher::new();
         self.bytes += len;
         self.header(RecordKind::Content, len)
     }
 
     /// Hashes bytes of the current content. O(n).
     pub fn part(&mut self, bytes: &[u8]) {
-        self.content.update(bytes);
+        self.content_hasher.update(bytes);
     }
 
     /// Ends the current content. Returns its hash and its last bytes.
     pub fn close(&mut self) -> (ContentHash, Vec<u8>) {
-        let hash = self.content.finalize();
+        let hash = self.content_hasher.finalize();
         (ContentHash(*hash.as_bytes()), self.footer(&hash))
     }
 

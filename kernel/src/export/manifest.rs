@@ -89,7 +89,7 @@ struct CheckState {
     members: Vec<Member>,
     /// The latest process, and the last fact that its image includes.
     latest: Option<(Pid, FactNumber)>,
-    seen: SeenProcesses,
+    processes: SeenProcesses,
     files: Vec<TempFileRecord<ContentRef>>,
     /// Referenced contents: length, and whether the content has arrived.
     contents: BTreeMap<ContentHash, (u64, bool)>,
@@ -129,7 +129,7 @@ impl Checker {
         visitor: &mut dyn ExportVisitor,
     ) -> Result<(), ExportError> {
         let Self { scanner, state } = self;
-        scanner.feed(bytes, &mut |piece| state.handle_piece(piece, visitor))
+        scanner.feed(bytes, &mut |scanned| state.handle_part(scanned, visitor))
     }
 
     /// Ends the input. Returns the verified export.
@@ -173,12 +173,12 @@ impl Checker {
 }
 
 impl CheckState {
-    fn handle_piece(
+    fn handle_part(
         &mut self,
-        piece: ScannedPart<'_>,
+        scanned: ScannedPart<'_>,
         visitor: &mut dyn ExportVisitor,
     ) -> Result<(), ExportError> {
-        match piece {
+        match scanned {
             ScannedPart::Record(record) => return self.handle_record(record, visitor),
             ScannedPart::Content(len) => {
                 self.has_contents = true;
@@ -187,15 +187,17 @@ impl CheckState {
                 visitor.content(len);
             }
             ScannedPart::Part(bytes) => {
-                if let Some(held) = &mut self.current.1 {
-                    held.extend_from_slice(bytes);
+                if let Some(program_bytes) = &mut self.current.1 {
+                    program_bytes.extend_from_slice(bytes);
                 }
                 visitor.part(bytes);
             }
             ScannedPart::Closed(hash) => {
-                let (len, held) = std::mem::take(&mut self.current);
+                let (len, program_bytes) = std::mem::take(&mut self.current);
                 match self.contents.get_mut(&hash) {
-                    Some((named, has_arrived @ false)) if *named == len => *has_arrived = true,
+                    Some((expected_len, has_arrived @ false)) if *expected_len == len => {
+                        *has_arrived = true
+                    }
                     Some(_) => {
                         return Err(ExportError::invalid(format!(
                             "content {hash} does not match its reference, or occurs twice"
@@ -207,8 +209,9 @@ impl CheckState {
                         )));
                     }
                 }
-                if let Some(held) = held.filter(|_| self.bundles.contains(&hash)) {
-                    self.programs.insert(hash, held.into());
+                if let Some(program_bytes) = program_bytes.filter(|_| self.bundles.contains(&hash))
+                {
+                    self.programs.insert(hash, program_bytes.into());
                 }
                 visitor.closed(ContentRef { hash, len });
             }
@@ -240,7 +243,7 @@ impl CheckState {
                 ensure(self.files.is_empty(), || {
                     "a process follows temporary files".to_owned()
                 })?;
-                self.seen.add(&member, head)?;
+                self.processes.check_and_add(&member, head)?;
                 self.add_references(&member.image)?;
                 self.latest = Some((member.row.pid, member.at));
                 visitor.member(&member);
@@ -259,8 +262,8 @@ impl CheckState {
                 ensure(in_order, || {
                     "a change of temporary files is missing".to_owned()
                 })?;
-                let is_counted = change.id.0 < MAX_COUNT && change.version < MAX_NUMBER;
-                ensure(is_counted, || {
+                let is_in_range = change.id.0 < MAX_COUNT && change.version < MAX_NUMBER;
+                ensure(is_in_range, || {
                     format!("the number or version of {} is too high", change.id)
                 })?;
                 change
@@ -303,9 +306,9 @@ impl CheckState {
             .entry(facts.pid)
             .or_insert((0, FactNumber(facts.first.0.saturating_sub(1))));
         let next = last.0.checked_add(facts.facts.len() as u64);
-        let fits =
+        let is_next =
             facts.first.0 == last.0.saturating_add(1) && next.is_some_and(|next| next <= at.0);
-        ensure(fits, || {
+        ensure(is_next, || {
             format!("facts of process {} are missing", facts.pid)
         })?;
         *count += facts.facts.len() as u64;
@@ -323,14 +326,14 @@ struct SeenProcesses {
 }
 
 impl SeenProcesses {
-    fn add(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
+    fn check_and_add(&mut self, member: &Member, head: &Head) -> Result<(), ExportError> {
         let Member { row, image, .. } = member;
         let pid = row.pid;
         let local_id = row.local_id();
         let is_first = self.pids.is_empty();
-        let is_counted =
+        let is_in_range =
             (1..=head.last.0).contains(&pid.0) && (1..=head.last.0).contains(&local_id.0);
-        ensure(is_counted, || {
+        ensure(is_in_range, || {
             format!("process {pid} is not between 1 and the highest number of its store")
         })?;
         ensure(member.at.0 < MAX_NUMBER, || {

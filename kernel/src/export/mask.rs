@@ -19,7 +19,7 @@ pub trait Redact: Send + Sync {
     /// The byte ranges to mask, in any order. A range that ends within a character covers the whole
     /// character. Contents longer than 8 MiB arrive in overlapping windows, cut at line breaks if
     /// possible: a secret longer than 64 KiB may be missed.
-    fn masks(&self, place: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>>;
+    fn masks(&self, target: MaskTarget, bytes: &[u8]) -> Vec<Range<usize>>;
 }
 
 /// The kind of bytes that leave the store.
@@ -60,7 +60,7 @@ pub fn masked_bundle(redact: &dyn Redact, bytes: &[u8]) -> Result<Bytes, MaskErr
     };
     let bundle = Bundle::from_bytes(bytes).map_err(|_| MaskError::NotABundle)?;
     Ok(bundle
-        .rewritten(name, file)
+        .with_rewritten_files(name, file)
         .ok_or(MaskError::DuplicateName)?
         .to_bytes())
 }
@@ -102,19 +102,19 @@ impl<'a> Masker<'a> {
         if self.window.len() <= WINDOW_BYTES {
             return Vec::new();
         }
-        let upto = self.window.len() - OVERLAP_BYTES;
-        let upto = match memchr::memrchr(b'\n', &self.window[upto - OVERLAP_BYTES..upto]) {
-            Some(at) => upto - OVERLAP_BYTES + at + 1,
-            None => start_of(&self.window, upto),
+        let split = self.window.len() - OVERLAP_BYTES;
+        let split = match memchr::memrchr(b'\n', &self.window[split - OVERLAP_BYTES..split]) {
+            Some(at) => split - OVERLAP_BYTES + at + 1,
+            None => char_start(&self.window, split),
         };
         let masks = self.redact.masks(MaskTarget::Content, &self.window);
         // A range that starts in the overlap is selected again in the next window, which contains
         // its end.
         mask(
             &mut self.window,
-            masks.into_iter().filter(|range| range.start < upto),
+            masks.into_iter().filter(|range| range.start < split),
         );
-        let rest = self.window.split_off(upto);
+        let rest = self.window.split_off(split);
         std::mem::replace(&mut self.window, rest)
     }
 
@@ -133,8 +133,8 @@ fn mask(bytes: &mut [u8], ranges: impl IntoIterator<Item = Range<usize>>) -> boo
     for range in ranges {
         let end = range.end.min(bytes.len());
         if range.start < end {
-            let start = start_of(bytes, range.start);
-            let end = end_of(bytes, end);
+            let start = char_start(bytes, range.start);
+            let end = char_end(bytes, end);
             replace_characters(&mut bytes[start..end]);
             is_masked = true;
         }
@@ -143,14 +143,14 @@ fn mask(bytes: &mut [u8], ranges: impl IntoIterator<Item = Range<usize>>) -> boo
 }
 
 /// Start of the character that contains `at`.
-fn start_of(bytes: &[u8], at: usize) -> usize {
+fn char_start(bytes: &[u8], at: usize) -> usize {
     let is_inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let start = (at.saturating_sub(3)..=at).rev().find(|at| !is_inside(at));
     start.unwrap_or(at)
 }
 
 /// End of the character that ends at or contains `at`.
-fn end_of(bytes: &[u8], at: usize) -> usize {
+fn char_end(bytes: &[u8], at: usize) -> usize {
     let is_inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let end = (at..=at + 3).find(|at| !is_inside(at));
     end.unwrap_or(at).min(bytes.len())

@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 
 use super::ExportError;
 use super::frame::{
-    BEGIN_BYTES, END_BYTES, HASH_BYTES, HEADER_BYTES, MAGIC, RecordKind, VERSION, begin, chain_hash,
+    END_BYTES, FILE_HEADER_BYTES, HASH_BYTES, MAGIC, RECORD_HEADER_BYTES, RecordKind, VERSION,
+    chain_hash, file_header,
 };
 
 /// A part of an export, as the scanner reports it.
@@ -55,8 +56,8 @@ pub struct Scanner {
 }
 
 enum Stage {
-    Begin,
-    Header,
+    FileHeader,
+    RecordHeader,
     Payload {
         kind: RecordKind,
         left: u64,
@@ -68,7 +69,7 @@ enum Stage {
     },
     /// The end was read, or an error occurred.
     Done {
-        is_whole: bool,
+        is_complete: bool,
     },
 }
 
@@ -84,10 +85,10 @@ impl Scanner {
     pub fn new(keep: Keep) -> Self {
         let buffer = Vec::new();
         let payload = Vec::new();
-        let chain = blake3::hash(&begin());
+        let chain = blake3::hash(&file_header());
         let allowance = Allowance::of(0);
         Self {
-            stage: Stage::Begin,
+            stage: Stage::FileHeader,
             keep,
             allowance,
             buffer,
@@ -101,88 +102,91 @@ impl Scanner {
     /// Parses the next bytes. One pass; buffers at most one record.
     ///
     /// # Errors
-    /// [`ExportError`] for invalid input, and errors of `each`. The scanner must not be used
+    /// [`ExportError`] for invalid input, and errors of `on_part`. The scanner must not be used
     /// afterwards.
     pub fn feed<E: From<ExportError>>(
         &mut self,
         mut bytes: &[u8],
-        each: &mut dyn FnMut(ScannedPart<'_>) -> Result<(), E>,
+        on_part: &mut dyn FnMut(ScannedPart<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         loop {
-            self.stage = match std::mem::replace(&mut self.stage, Stage::Done { is_whole: false }) {
-                Stage::Begin => {
-                    if !self.fill_buffer(&mut bytes, BEGIN_BYTES) {
-                        self.stage = Stage::Begin;
-                        return Ok(());
+            self.stage =
+                match std::mem::replace(&mut self.stage, Stage::Done { is_complete: false }) {
+                    Stage::FileHeader => {
+                        if !self.fill_buffer(&mut bytes, FILE_HEADER_BYTES) {
+                            self.stage = Stage::FileHeader;
+                            return Ok(());
+                        }
+                        check_file_header(&std::mem::take(&mut self.buffer))?;
+                        Stage::RecordHeader
                     }
-                    check_begin(&std::mem::take(&mut self.buffer))?;
-                    Stage::Header
-                }
-                Stage::Header => {
-                    if !self.fill_buffer(&mut bytes, HEADER_BYTES) {
-                        self.stage = Stage::Header;
-                        return Ok(());
-                    }
-                    let (kind, left) = self.read_header()?;
-                    if kind == RecordKind::Content {
-                        each(ScannedPart::Content(left))?;
+                    Stage::RecordHeader => {
+                        if !self.fill_buffer(&mut bytes, RECORD_HEADER_BYTES) {
+                            self.stage = Stage::RecordHeader;
+                            return Ok(());
+                        }
+                        let (kind, left) = self.read_header()?;
+                        if kind == RecordKind::Content {
+                            on_part(ScannedPart::Content(left))?;
+                        }
+                        Stage::Payload {
+                            kind,
+                            left,
+                            hasher: Box::default(),
+                        }
                     }
                     Stage::Payload {
                         kind,
                         left,
-                        hasher: Box::default(),
-                    }
-                }
-                Stage::Payload {
-                    kind,
-                    left,
-                    mut hasher,
-                } => {
-                    let part = self.consume(&mut bytes, left);
-                    let left = left - part.len() as u64;
-                    hasher.update(part);
-                    match kind {
-                        RecordKind::Content if part.is_empty() => {}
-                        RecordKind::Content => each(ScannedPart::Part(part))?,
-                        RecordKind::Head
-                        | RecordKind::Member
-                        | RecordKind::Facts
-                        | RecordKind::TempFile
-                        | RecordKind::End => {
-                            self.payload.extend_from_slice(part);
+                        mut hasher,
+                    } => {
+                        let part = self.consume(&mut bytes, left);
+                        let left = left - part.len() as u64;
+                        hasher.update(part);
+                        match kind {
+                            RecordKind::Content if part.is_empty() => {}
+                            RecordKind::Content => on_part(ScannedPart::Part(part))?,
+                            RecordKind::Head
+                            | RecordKind::Member
+                            | RecordKind::Facts
+                            | RecordKind::TempFile
+                            | RecordKind::End => {
+                                self.payload.extend_from_slice(part);
+                            }
+                        }
+                        if left > 0 {
+                            self.stage = Stage::Payload { kind, left, hasher };
+                            return Ok(());
+                        }
+                        Stage::Footer {
+                            kind,
+                            hash: hasher.finalize(),
                         }
                     }
-                    if left > 0 {
-                        self.stage = Stage::Payload { kind, left, hasher };
+                    Stage::Footer { kind, hash } => {
+                        if !self.fill_buffer(&mut bytes, HASH_BYTES) {
+                            self.stage = Stage::Footer { kind, hash };
+                            return Ok(());
+                        }
+                        self.check_footer(&hash)?;
+                        let payload = std::mem::take(&mut self.payload);
+                        if let Some(scanned) = self.finish_record(kind, hash, &payload)? {
+                            on_part(scanned)?;
+                        }
+                        if kind == RecordKind::End {
+                            Stage::Done { is_complete: true }
+                        } else {
+                            Stage::RecordHeader
+                        }
+                    }
+                    Stage::Done { is_complete } if bytes.is_empty() => {
+                        self.stage = Stage::Done { is_complete };
                         return Ok(());
                     }
-                    Stage::Footer {
-                        kind,
-                        hash: hasher.finalize(),
+                    Stage::Done { .. } => {
+                        return Err(ExportError::Altered { at: self.bytes }.into());
                     }
                 }
-                Stage::Footer { kind, hash } => {
-                    if !self.fill_buffer(&mut bytes, HASH_BYTES) {
-                        self.stage = Stage::Footer { kind, hash };
-                        return Ok(());
-                    }
-                    self.check_footer(&hash)?;
-                    let payload = std::mem::take(&mut self.payload);
-                    if let Some(piece) = self.finish_record(kind, hash, &payload)? {
-                        each(piece)?;
-                    }
-                    if kind == RecordKind::End {
-                        Stage::Done { is_whole: true }
-                    } else {
-                        Stage::Header
-                    }
-                }
-                Stage::Done { is_whole } if bytes.is_empty() => {
-                    self.stage = Stage::Done { is_whole };
-                    return Ok(());
-                }
-                Stage::Done { .. } => return Err(ExportError::Altered { at: self.bytes }.into()),
-            }
         }
     }
 
@@ -193,8 +197,8 @@ impl Scanner {
     /// recognise.
     pub fn finish(self) -> Result<ExportId, ExportError> {
         match self.stage {
-            Stage::Done { is_whole: true } => Ok(ExportId(*self.chain.as_bytes())),
-            Stage::Begin
+            Stage::Done { is_complete: true } => Ok(ExportId(*self.chain.as_bytes())),
+            Stage::FileHeader
                 if !MAGIC.starts_with(&self.buffer[..self.buffer.len().min(MAGIC.len())]) =>
             {
                 Err(ExportError::NotAnExport)
@@ -228,14 +232,14 @@ impl Scanner {
     /// Verifies the hash of a header. Returns the kind and length of the record.
     fn read_header(&mut self) -> Result<(RecordKind, u64), ExportError> {
         let header = std::mem::take(&mut self.buffer);
-        let (fields, hash) = header.split_at(HEADER_BYTES - HASH_BYTES);
+        let (fields, hash) = header.split_at(RECORD_HEADER_BYTES - HASH_BYTES);
         self.chain = chain_hash(&self.chain, fields);
         if self.chain != *to_array(hash) {
             return Err(ExportError::Altered { at: self.bytes });
         }
         let kind = fields[0];
         let len = u64::from_le_bytes(*to_array(&fields[8..]));
-        let Some(kind) = RecordKind::of(kind).filter(|_| fields[1..8] == [0; 7]) else {
+        let Some(kind) = RecordKind::from_number(kind).filter(|_| fields[1..8] == [0; 7]) else {
             return Err(ExportError::Newer {
                 what: format!("a record of kind {kind}"),
             });
@@ -303,12 +307,12 @@ impl Scanner {
 
     fn check_end(&self, payload: &[u8]) -> Result<(), ExportError> {
         let (records, bytes) = payload.split_at(8);
-        let stated = (
+        let stated_totals = (
             u64::from_le_bytes(*to_array(records)),
             u64::from_le_bytes(*to_array(bytes)),
         );
-        let end_bytes = HEADER_BYTES as u64 + END_BYTES + HASH_BYTES as u64;
-        match stated == (self.records - 1, self.bytes - end_bytes) {
+        let end_bytes = RECORD_HEADER_BYTES as u64 + END_BYTES + HASH_BYTES as u64;
+        match stated_totals == (self.records - 1, self.bytes - end_bytes) {
             true => Ok(()),
             false => Err(ExportError::invalid(
                 "its end record states other totals than the file has",
@@ -323,14 +327,14 @@ fn to_array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
         .expect("the caller passes a slice of this length")
 }
 
-fn check_begin(bytes: &[u8]) -> Result<(), ExportError> {
+fn check_file_header(bytes: &[u8]) -> Result<(), ExportError> {
     if bytes[..8] != MAGIC[..] {
         return Err(ExportError::NotAnExport);
     }
     match u32::from_le_bytes(*to_array(&bytes[8..12])) {
         VERSION if bytes[12..] == [0; 4] => Ok(()),
         VERSION => Err(ExportError::Altered {
-            at: BEGIN_BYTES as u64,
+            at: FILE_HEADER_BYTES as u64,
         }),
         version => Err(ExportError::Newer {
             what: format!("version {version} of the format"),
@@ -398,7 +402,7 @@ mod tests {
         let (mut framer, mut bytes) = Framer::begin();
         let mut header = framer.header(RecordKind::Head, 0);
         header[0] = 9;
-        let chain = chain_hash(&blake3::hash(&begin()), &header[..16]);
+        let chain = chain_hash(&blake3::hash(&file_header()), &header[..16]);
         header[16..].copy_from_slice(chain.as_bytes());
         bytes.extend(header);
         assert_eq!(

@@ -18,7 +18,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(append_temp_file),
 };
 
@@ -47,7 +47,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::parse_id(&args)?;
     let content = temp_file::parse_content(&args, call.table)?;
-    Ok(temp_file::pending(
+    Ok(temp_file::pending_operation(
         &args,
         TempFileOp::Append { id, content },
         call.settings,

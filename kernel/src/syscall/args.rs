@@ -17,6 +17,7 @@ use dormouse_content::Unreadable;
 /// The longest label or name, in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
+/// The value of an argument, converted to the type of its parameter.
 #[derive(Debug)]
 enum Arg {
     Text(String),
@@ -33,7 +34,7 @@ pub(super) struct Args {
     parameters: &'static [Parameter],
     offered: OfferedParameters,
     fd: Option<String>,
-    given: BTreeMap<&'static str, Arg>,
+    values: BTreeMap<&'static str, Arg>,
 }
 
 impl Args {
@@ -45,11 +46,12 @@ impl Args {
         Self::parse_with(tool.name, tool.parameters, OfferedParameters::ALL, text)
     }
 
-    /// Parses arguments for a process of `program`, to which some parameters may not be offered.
+    /// Parses arguments for a process of `program`. The program decides which of the tool's
+    /// parameters are offered.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    pub(super) fn parse_by(
+    pub(super) fn parse_for_program(
         tool: &'static Tool,
         program: &Program,
         text: &str,
@@ -77,18 +79,20 @@ impl Args {
             parameters,
             offered,
             fd: None,
-            given: BTreeMap::new(),
+            values: BTreeMap::new(),
         };
         let object = match serde_json::from_str(text) {
             Ok(Value::Object(object)) => object,
             Ok(_) => {
-                return Err(args.invalid(format!(
+                return Err(args.invalid_error(format!(
                     "The arguments of {tool} must be a JSON object. {}",
                     args.list_accepted()
                 )));
             }
             Err(error) => {
-                return Err(args.invalid(format!("The arguments of {tool} are not JSON: {error}")));
+                return Err(
+                    args.invalid_error(format!("The arguments of {tool} are not JSON: {error}"))
+                );
             }
         };
         args.fd = object
@@ -97,12 +101,12 @@ impl Args {
         for (name, value) in &object {
             let Parameter { name, kind, .. } = args.find_parameter(name)?;
             let Some(arg) = convert(value, *kind) else {
-                return Err(args.invalid(format!(
+                return Err(args.invalid_error(format!(
                     "Parameter '{name}' must be {}, not {value}.",
                     kind.accepted()
                 )));
             };
-            args.given.insert(name, arg);
+            args.values.insert(name, arg);
         }
         Ok(args)
     }
@@ -124,7 +128,7 @@ impl Args {
         let hint = nearest
             .map(|(_, known)| format!(" Did you mean '{known}'?"))
             .unwrap_or_default();
-        Err(self.invalid(format!(
+        Err(self.invalid_error(format!(
             "Unknown parameter '{name}'.{hint} {}",
             self.list_accepted()
         )))
@@ -147,7 +151,7 @@ impl Args {
             parameters: &[],
             offered: OfferedParameters::ALL,
             fd: Some(fd.to_owned()),
-            given: BTreeMap::new(),
+            values: BTreeMap::new(),
         }
     }
 
@@ -158,7 +162,7 @@ impl Args {
     pub(super) fn fd(&self) -> Result<&str, FdError> {
         self.fd
             .as_deref()
-            .ok_or_else(|| self.missing("fd", "the descriptor, such as \"fd:1\""))
+            .ok_or_else(|| self.missing_error("fd", "the descriptor, such as \"fd:1\""))
     }
 
     /// A required, non-empty text. `what` describes it in the error.
@@ -167,17 +171,17 @@ impl Args {
     /// `invalid_parameter`.
     pub(super) fn required_text(&self, key: &'static str, what: &str) -> Result<&str, FdError> {
         match self.text(key) {
-            Some("") => Err(self.invalid(format!(
+            Some("") => Err(self.invalid_error(format!(
                 "Parameter '{key}' is missing: its text is empty. Give {what}."
             ))),
-            found => found.ok_or_else(|| self.missing(key, what)),
+            found => found.ok_or_else(|| self.missing_error(key, what)),
         }
     }
 
     /// Uses the argument `key` as the descriptor if the call has no `fd`.
-    pub(super) fn with_fd_by(mut self, key: &'static str) -> Self {
+    pub(super) fn with_fd_from(mut self, key: &'static str) -> Self {
         if self.fd.is_none()
-            && let Some(Arg::Text(name)) = self.given.remove(key)
+            && let Some(Arg::Text(name)) = self.values.remove(key)
         {
             self.fd = Some(name);
         }
@@ -197,7 +201,7 @@ impl Args {
             _ if label.trim() != label => "begins or ends with white space".to_owned(),
             _ => return Ok(label),
         };
-        Err(self.invalid(format!(
+        Err(self.invalid_error(format!(
             "Parameter '{key}' {wrong}: give 1 to {MAX_LABEL_CHARS} characters, without control \
              characters and without white space at the ends."
         )))
@@ -207,7 +211,12 @@ impl Args {
     ///
     /// # Errors
     /// `invalid_range`.
-    pub(super) fn at_least(&self, key: &str, least: u64, default: u64) -> Result<u64, FdError> {
+    pub(super) fn integer_at_least(
+        &self,
+        key: &str,
+        least: u64,
+        default: u64,
+    ) -> Result<u64, FdError> {
         let Some(requested) = self.integer(key) else {
             return Ok(default);
         };
@@ -223,33 +232,33 @@ impl Args {
     }
 
     /// The error for a missing parameter. `what` describes it.
-    pub(super) fn missing(&self, key: &str, what: &str) -> FdError {
-        self.invalid(format!(
+    pub(super) fn missing_error(&self, key: &str, what: &str) -> FdError {
+        self.invalid_error(format!(
             "Parameter '{key}' is missing: {what}. {}",
             self.list_accepted()
         ))
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.given.contains_key(key)
+    pub(super) fn contains(&self, key: &str) -> bool {
+        self.values.contains_key(key)
     }
 
     pub(super) fn integer(&self, key: &str) -> Option<i64> {
-        match self.given.get(key)? {
+        match self.values.get(key)? {
             Arg::Integer(number) => Some(*number),
             _ => None,
         }
     }
 
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
-        match self.given.get(key)? {
+        match self.values.get(key)? {
             Arg::Flag(flag) => Some(*flag),
             _ => None,
         }
     }
 
     pub(super) fn text(&self, key: &str) -> Option<&str> {
-        match self.given.get(key)? {
+        match self.values.get(key)? {
             Arg::Text(text) => Some(text),
             _ => None,
         }
@@ -257,7 +266,7 @@ impl Args {
 
     /// The items of a list; empty if it is missing.
     pub(super) fn list(&self, key: &str) -> &[Value] {
-        match self.given.get(key) {
+        match self.values.get(key) {
             Some(Arg::List(items)) => items,
             _ => &[],
         }
@@ -272,11 +281,11 @@ impl Args {
     }
 
     /// The error for a content that cannot be read.
-    pub(super) fn unreadable(&self, Unreadable { message }: Unreadable) -> FdError {
+    pub(super) fn unreadable_error(&self, Unreadable { message }: Unreadable) -> FdError {
         self.error(FdErrorKind::ContentUnreadable, &*message)
     }
 
-    pub(super) fn invalid(&self, message: impl Into<String>) -> FdError {
+    pub(super) fn invalid_error(&self, message: impl Into<String>) -> FdError {
         self.error(FdErrorKind::InvalidParameter, message)
     }
 }

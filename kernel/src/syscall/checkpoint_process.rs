@@ -17,7 +17,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Process(ProcessHandler::MakeCheckpoint(label)),
 };
 
@@ -39,7 +39,7 @@ pub fn label(args: &str) -> Result<Arc<str>, CheckpointError> {
     let to_checkpoint_error =
         |error: dormouse_proto::descriptor::FdError| CheckpointError::Arguments(error.message);
     let args = Args::parse(&TOOL, args).map_err(to_checkpoint_error)?;
-    match args.has(LABEL) {
+    match args.contains(LABEL) {
         true => args
             .label(LABEL, "what the point is called")
             .map(Arc::from)

@@ -17,7 +17,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(create_temp_file),
 };
 
@@ -44,7 +44,7 @@ pub fn create_temp_file(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let content = temp_file::parse_content(&args, call.table)?;
-    Ok(temp_file::pending(
+    Ok(temp_file::pending_operation(
         &args,
         TempFileOp::Create { content },
         call.settings,

@@ -17,7 +17,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some("delete_fd_section(fd=\"fd:1\", ref_id=\"bug\") - take a mark away"),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(delete_fd_section),
 };
 

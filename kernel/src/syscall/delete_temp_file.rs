@@ -17,7 +17,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(delete_temp_file),
 };
 
@@ -43,7 +43,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::parse_id(&args)?;
     let version = temp_file::parse_version(&args)?;
-    Ok(temp_file::pending(
+    Ok(temp_file::pending_operation(
         &args,
         TempFileOp::Delete { id, version },
         call.settings,

@@ -21,7 +21,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some("diff_fd(a=\"fd:1\", b=\"fd:2\") - what differs, line by line"),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(diff_fd),
 };
 
@@ -78,11 +78,11 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         .saturating_mul(PASSES);
     call.quota
         .charge(work)
-        .map_err(|error| args.unreadable(error))?;
-    let diff = Diff::of(&before, &after);
-    let added = diff.added();
-    let removed = diff.removed();
-    let text = diff.unified(context);
+        .map_err(|error| args.unreadable_error(error))?;
+    let diff = Diff::compute(&before, &after);
+    let added = diff.added_lines();
+    let removed = diff.removed_lines();
+    let text = diff.to_unified(context);
     if args.flag("extract_to_new_fd") == Some(true) {
         let placer = Placer {
             settings: Some(call.settings),
@@ -99,7 +99,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         );
         let new = placer
             .open_bytes(diff, &format!("diff:{a}:{b}"), &message)
-            .map_err(|error| args.unreadable(error))?;
+            .map_err(|error| args.unreadable_error(error))?;
         return Ok(Outcome::Opened(Box::new(new)));
     }
     let shown = truncate_to_lines(&text, call.settings.max_read_chars);
@@ -125,9 +125,9 @@ fn read_side(
     };
     let (id, entry) = call.table.resolve(requested)?;
     let view = form::view(args, entry, form::requested(args), call).map_err(with_fd)?;
-    let unreadable = |error| with_fd(args.unreadable(error));
+    let unreadable = |error| with_fd(args.unreadable_error(error));
     if view.content.is_binary().map_err(unreadable)? {
-        return Err(with_fd(args.invalid(format!(
+        return Err(with_fd(args.invalid_error(format!(
             "{id} is binary: only text can be compared line by line."
         ))));
     }
@@ -139,7 +139,7 @@ fn read_side(
              bytes are compared. Make parts of it descriptors first: read_fd with \
              extract_to_new_fd=true."
         );
-        return Err(with_fd(args.invalid(message)));
+        return Err(with_fd(args.invalid_error(message)));
     }
     Ok((id.to_string(), view.content.text().map_err(unreadable)?))
 }

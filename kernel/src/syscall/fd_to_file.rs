@@ -111,11 +111,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
             view.content.with_content(
                 view.content
                     .extract(bytes)
-                    .map_err(|error| args.unreadable(error))?,
+                    .map_err(|error| args.unreadable_error(error))?,
             )
         }
     };
-    let bytes = content.bytes().map_err(|error| args.unreadable(error))?;
+    let bytes = content
+        .bytes()
+        .map_err(|error| args.unreadable_error(error))?;
     let lines = count_lines(&bytes);
     let write = FileWrite {
         path,
@@ -154,12 +156,13 @@ fn parse_mode(args: &Args) -> Result<WriteMode, FdError> {
             }
         },
         ("insert", None) => {
-            Err(args.invalid("Mode insert needs 'insert_at_line': the line to insert before."))
+            Err(args
+                .invalid_error("Mode insert needs 'insert_at_line': the line to insert before."))
         }
-        (mode @ ("write" | "append"), Some(_)) => Err(args.invalid(format!(
+        (mode @ ("write" | "append"), Some(_)) => Err(args.invalid_error(format!(
             "Parameter 'insert_at_line' goes with mode insert only, not with mode {mode}."
         ))),
-        (mode, _) => Err(args.invalid(format!(
+        (mode, _) => Err(args.invalid_error(format!(
             "Unknown mode '{mode}'. Accepted: write, append, insert. To choose a part of the \
              content, use 'select'."
         ))),

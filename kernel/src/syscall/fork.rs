@@ -20,7 +20,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: Some(bound_prompts),
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Process(ProcessHandler::Fork { prompts, count }),
 };
 
@@ -53,7 +53,7 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
     let items = args.list(PROMPTS);
     if items.is_empty() {
         return Err(args
-            .missing(
+            .missing_error(
                 PROMPTS,
                 "a list of texts, one for each child, and at least one",
             )

@@ -28,8 +28,8 @@ pub(super) fn view<'a>(
     call: &Call<'a>,
 ) -> Result<View<'a>, FdError> {
     view_as(entry, requested, call.settings, call.quota).map_err(|error| match error {
-        PrettyError::Unreadable(error) => args.unreadable(error),
-        error => args.invalid(format!(
+        PrettyError::Unreadable(error) => args.unreadable_error(error),
+        error => args.invalid_error(format!(
             "pretty=true cannot be served: {error}. Leave 'pretty' out or false."
         )),
     })

@@ -18,7 +18,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some("get_fd_section(fd=\"fd:1\", ref_id=\"bug\") - read marked lines"),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(get_fd_section),
 };
 
@@ -49,25 +49,25 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = parse_section(&args, &entry.notes)?;
-    let unreadable = |error| args.unreadable(error);
+    let unreadable = |error| args.unreadable_error(error);
     let view = call.default_view(entry).map_err(unreadable)?;
-    let chosen = select_lines(section).resolve(&args, &view)?;
+    let selection = select_lines(section).resolve(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
-        return extract(call, &id, &view, chosen).map_err(unreadable);
+        return extract(call, &id, &view, selection).map_err(unreadable);
     }
     let BoundedPart {
         slice,
-        served,
+        shown_part,
         rest,
-    } = chosen
-        .bound(&view, call.settings.max_read_chars)
+    } = selection
+        .limit_to(&view, call.settings.max_read_chars)
         .map_err(unreadable)?;
     let extent = view.extent().map_err(unreadable)?;
     Ok(Outcome::Answer(view::section(
         &id,
         extent,
         ref_id,
-        &served,
+        &shown_part,
         slice.part(),
         rest.as_ref(),
     )))

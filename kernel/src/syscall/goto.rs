@@ -15,7 +15,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Process(ProcessHandler::Goto(arguments)),
 };
 

@@ -28,7 +28,7 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
     if !may_hold_handle(args) || serde_json::from_str::<IgnoredAny>(args).is_err() {
         return Ok(None);
     }
-    let mut expansion = Expansion {
+    let mut expander = HandleExpander {
         call,
         bytes_left: MAX_EXPANDED_BYTES,
     };
@@ -42,7 +42,7 @@ pub fn expand(call: &Call<'_>) -> Result<Option<String>, FdError> {
         let is_key = args[at..].trim_start().starts_with(':');
         if let Some(replacement) = text
             .filter(|_| !is_key)
-            .map_or(Ok(None), |text| expansion.replacement(&text))?
+            .map_or(Ok(None), |text| expander.expand_string(&text))?
         {
             expanded.push_str(&args[copied..start]);
             expanded.push_str(&replacement);
@@ -61,14 +61,15 @@ fn parse_string(json: &str) -> (Option<String>, usize) {
     (serde_json::from_str(&json[..len]).ok(), len)
 }
 
-struct Expansion<'a> {
+/// The state of the expansion of one call's arguments.
+struct HandleExpander<'a> {
     call: &'a Call<'a>,
     bytes_left: usize,
 }
 
-impl Expansion<'_> {
+impl HandleExpander<'_> {
     /// The replacement of a string, as JSON.
-    fn replacement(&mut self, text: &str) -> Result<Option<String>, FdError> {
+    fn expand_string(&mut self, text: &str) -> Result<Option<String>, FdError> {
         let inside = text
             .strip_prefix("{{")
             .and_then(|rest| rest.strip_suffix("}}"))
@@ -77,21 +78,21 @@ impl Expansion<'_> {
         let Some(inside) = inside.filter(|inside| !inside.contains("}}")) else {
             return Ok(None);
         };
-        let Some(named) = PartReference::parse(self.call, inside)? else {
+        let Some(reference) = PartReference::parse(self.call, inside)? else {
             return Ok(None);
         };
         self.bytes_left =
             self.bytes_left
-                .checked_sub(named.bytes()?.len())
+                .checked_sub(reference.bytes()?.len())
                 .ok_or_else(|| {
-                    named.error(
+                    reference.error(
                 FdErrorKind::InvalidRange,
                 format!("What the handles stand for is more than {MAX_EXPANDED_BYTES} bytes. Name \
                      parts: {PARTS}."),
             )
                 })?;
         Ok(Some(
-            serde_json::Value::from(&*named.slice()?.text).to_string(),
+            serde_json::Value::from(&*reference.slice()?.text).to_string(),
         ))
     }
 }

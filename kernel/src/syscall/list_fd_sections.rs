@@ -22,7 +22,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some("list_fd_sections(fd=\"fd:1\") - what is marked"),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(list_fd_sections),
 };
 
@@ -53,7 +53,7 @@ pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
-    let unreadable = |error| args.unreadable(error);
+    let unreadable = |error| args.unreadable_error(error);
     let view = call.default_view(entry).map_err(unreadable)?;
     let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();

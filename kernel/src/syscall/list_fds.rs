@@ -23,7 +23,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some("list_fds() - every descriptor, with its name and size"),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(list_fds),
 };
 
@@ -61,7 +61,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let window = Window::parse(&args, MAX_LISTED, call.settings.max_read_chars)?;
     let items = list_items(call.table, args.flag("messages") == Some(true));
     let (shown, items) = window.select(&args, items, estimated_chars)?;
-    let longest = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
+    let max_chars = usize::try_from(call.settings.max_read_chars).unwrap_or(usize::MAX);
     let summaries: Vec<_> = items
         .iter()
         .map(|(_, entry)| {
@@ -69,7 +69,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
                 .notes
                 .summary
                 .as_deref()
-                .map(|text| truncate(text, longest))
+                .map(|text| truncate(text, max_chars))
         })
         .collect();
     let listed = items.iter().zip(&summaries).map(|((id, entry), summary)| {

@@ -20,7 +20,7 @@ pub const TOOL: Tool = Tool {
         "mark_fd_section(fd=\"fd:1\", start_line=45, end_line=52, ref_id=\"bug\") - mark lines to \
          come back to",
     ),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(mark_fd_section),
 };
 
@@ -56,7 +56,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = parse_lines(&args)?;
     let (id, entry) = call.table.resolve(fd)?;
-    let unreadable = |error| args.unreadable(error);
+    let unreadable = |error| args.unreadable_error(error);
     let view = call.default_view(entry).map_err(unreadable)?;
     let ResolvedSelection { bytes, .. } = lines.resolve(&args, &view)?;
     let line_at = |byte| view.content.line_at(byte).map_err(unreadable);
@@ -85,7 +85,10 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 }
 
 fn parse_lines(args: &Args) -> Result<Selection, FdError> {
-    let line = |key, what| args.integer(key).ok_or_else(|| args.missing(key, what));
+    let line = |key, what| {
+        args.integer(key)
+            .ok_or_else(|| args.missing_error(key, what))
+    };
     let first = line("start_line", "the first line, from 1")?;
     let last = line("end_line", "the last line")?;
     Ok(Selection::LineRange {
@@ -102,7 +105,7 @@ fn check_section_limit(
     if replaced.is_some() || notes.sections.len() < MAX_SECTIONS {
         return Ok(());
     }
-    Err(args.invalid(format!(
+    Err(args.invalid_error(format!(
         "{MAX_SECTIONS} sections are marked in this descriptor, and no more can be. Mark one of \
          their ids again, or delete one with delete_fd_section."
     )))

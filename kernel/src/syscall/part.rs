@@ -37,8 +37,8 @@ impl<'a> PartReference<'a> {
     /// # Errors
     /// `not_found` if the text begins with a descriptor id that does not exist.
     pub(super) fn parse(call: &Call<'a>, words: &'a str) -> Result<Option<Self>, FdError> {
-        if let Ok(named) = Self::new(call, words, None) {
-            return Ok(Some(named));
+        if let Ok(reference) = Self::new(call, words, None) {
+            return Ok(Some(reference));
         }
         // A name may contain spaces: the part is the last two words.
         let split = words.rsplit_once(' ').and_then(|(rest, value)| {
@@ -52,7 +52,7 @@ impl<'a> PartReference<'a> {
                 .is_some_and(|word| word.parse::<FdId>().is_ok())
         };
         match Self::new(call, fd, part) {
-            Ok(named) => Ok(Some(named)),
+            Ok(reference) => Ok(Some(reference)),
             Err(error) if is_id(words) || error.kind == FdErrorKind::ContentUnreadable => {
                 Err(error)
             }
@@ -77,7 +77,7 @@ impl<'a> PartReference<'a> {
         let view = match part {
             Some(_) => call
                 .default_view(entry)
-                .map_err(|error| args.unreadable(error))?,
+                .map_err(|error| args.unreadable_error(error))?,
             None => View::plain(entry, call.quota),
         };
         Ok(Self {
@@ -111,7 +111,7 @@ impl<'a> PartReference<'a> {
         self.view
             .content
             .extract(bytes)
-            .map_err(|error| self.args.unreadable(error))
+            .map_err(|error| self.args.unreadable_error(error))
     }
 
     /// The referenced text.
@@ -124,7 +124,7 @@ impl<'a> PartReference<'a> {
         self.view
             .content
             .slice(bytes)
-            .map_err(|error| self.args.unreadable(error))
+            .map_err(|error| self.args.unreadable_error(error))
     }
 
     /// The byte range in the shown text of the descriptor.
@@ -155,7 +155,7 @@ impl<'a> PartReference<'a> {
                 start: first,
                 count,
             }),
-            _ => Err(self.args.invalid(format!(
+            _ => Err(self.args.invalid_error(format!(
                 "A part cannot be named by '{unit}'. Parts: {PARTS}."
             ))),
         }
@@ -170,7 +170,7 @@ impl<'a> PartReference<'a> {
             .zip(last.parse::<i64>().ok())
             .filter(|(first, last)| first <= last);
         numbers.ok_or_else(|| {
-            self.args.invalid(format!(
+            self.args.invalid_error(format!(
                 "'{value}' is no range: give a number, or two as 10-40."
             ))
         })

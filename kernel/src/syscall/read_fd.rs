@@ -24,7 +24,7 @@ pub const TOOL: Tool = Tool {
         "read_fd(fd=\"fd:1\", page=2), or start_line=45, end_line=90, or unit=\"function\", \
          name=\"main\" in place of page - read a part",
     ),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(read_fd),
 };
 
@@ -81,13 +81,13 @@ pub fn read_fd(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     // With a unit, `name` is the name of the unit.
-    let args = if args.has("unit") {
+    let args = if args.contains("unit") {
         args
     } else {
-        args.with_fd_by("name")
+        args.with_fd_from("name")
     };
     let fd = args.fd()?;
-    let unreadable = |error| args.unreadable(error);
+    let unreadable = |error| args.unreadable_error(error);
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
     let (id, entry) = call.table.resolve(fd)?;
     let view = form::view(&args, entry, form::requested(&args), call)?;
@@ -113,15 +113,15 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     }
     let BoundedPart {
         slice,
-        served,
+        shown_part,
         rest,
     } = part
-        .bound(&view, call.settings.max_read_chars)
+        .limit_to(&view, call.settings.max_read_chars)
         .map_err(unreadable)?;
     Ok(Outcome::Answer(view::content(
         &id,
         view.extent().map_err(unreadable)?,
-        &served,
+        &shown_part,
         slice.part(),
         rest.as_ref(),
     )))
@@ -134,7 +134,7 @@ pub(super) fn extract(
     view: &View<'_>,
     part: ResolvedSelection,
 ) -> Result<Outcome, Unreadable> {
-    let ResolvedSelection { bytes, served } = part;
+    let ResolvedSelection { bytes, shown_part } = part;
     let source = &view.content;
     let last = bytes.end.saturating_sub(1).max(bytes.start);
     let lines = (source.line_at(bytes.start)?, source.line_at(last)?);
@@ -149,7 +149,7 @@ pub(super) fn extract(
     Ok(Outcome::Opened(Box::new(NewDescriptor::part(
         entry,
         id.clone(),
-        served,
+        shown_part,
         lines,
         extent,
     ))))

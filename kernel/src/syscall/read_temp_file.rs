@@ -18,7 +18,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(read_temp_file),
 };
 
@@ -38,7 +38,7 @@ pub fn read_temp_file(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::parse_id(&args)?;
-    Ok(temp_file::pending(
+    Ok(temp_file::pending_operation(
         &args,
         TempFileOp::Read { id },
         call.settings,

@@ -23,7 +23,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some("rename_fd(fd=\"fd:1\", name=\"error_logs\") - a name to use in place of fd:1"),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(rename_fd),
 };
 
@@ -76,10 +76,10 @@ fn parse_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a
         let message = format!(
             "'{name}' cannot be a name: it reads as the id of a descriptor. Choose a word."
         );
-        return Err(args.invalid(message));
+        return Err(args.invalid_error(message));
     }
     match table.named(name) {
-        Some((holder, _)) if holder != id => Err(args.invalid(format!(
+        Some((holder, _)) if holder != id => Err(args.invalid_error(format!(
             "The name '{name}' is that of {holder}. Choose another, or take it from {holder} \
              first: rename_fd with fd=\"{holder}\" and an empty name."
         ))),

@@ -37,7 +37,7 @@ pub const TOOL: Tool = Tool {
         "search_fd(fd=\"fd:1\", query=\"error\", context=2) - find text; fd=\"*\" searches all \
          descriptors",
     ),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(search_fd),
 };
 
@@ -137,7 +137,8 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     };
     Ok(Outcome::Answer(view::search(
         &id,
-        view.extent().map_err(|error| args.unreadable(error))?,
+        view.extent()
+            .map_err(|error| args.unreadable_error(error))?,
         &found,
     )))
 }
@@ -147,16 +148,16 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 enum SearchError {
     TooSlow(TooSlow),
     /// There are too many different matches to count.
-    TooDifferent,
+    TooManyDistinct,
     Unreadable(Unreadable),
 }
 
 impl SearchError {
     fn into_fd_error(self, args: &Args) -> FdError {
         match self {
-            Self::TooSlow(error) => args.invalid(error.to_string()),
-            Self::TooDifferent => args.invalid(distinct::TOO_DIFFERENT),
-            Self::Unreadable(error) => args.unreadable(error),
+            Self::TooSlow(error) => args.invalid_error(error.to_string()),
+            Self::TooManyDistinct => args.invalid_error(distinct::TOO_MANY_DISTINCT),
+            Self::Unreadable(error) => args.unreadable_error(error),
         }
     }
 }
@@ -174,9 +175,9 @@ impl<'a> Search<'a> {
     fn parse(args: &'a Args, quota: &ReadQuota) -> Result<Self, FdError> {
         let query = args.required_text("query", "the text to find")?;
         let case = if args.flag("case_sensitive") == Some(false) {
-            Case::Ignored
+            Case::Insensitive
         } else {
-            Case::Kept
+            Case::Sensitive
         };
         let matcher = match args.flag("regex") {
             Some(true) => Matcher::pattern(query, case, quota),
@@ -185,11 +186,11 @@ impl<'a> Search<'a> {
         Ok(Self {
             query,
             matcher: matcher.map_err(|error| {
-                args.invalid(format!("The query cannot be searched for: {error}"))
+                args.invalid_error(format!("The query cannot be searched for: {error}"))
             })?,
-            context_lines: args.at_least("context", 0, 0)?,
-            start: args.at_least("start", 1, 1)?,
-            max_matches: args.at_least("max_matches", 1, MAX_MATCHES)?,
+            context_lines: args.integer_at_least("context", 0, 0)?,
+            start: args.integer_at_least("start", 1, 1)?,
+            max_matches: args.integer_at_least("max_matches", 1, MAX_MATCHES)?,
         })
     }
 
@@ -207,15 +208,17 @@ impl<'a> Search<'a> {
         let text = content.text().map_err(SearchError::Unreadable)?;
         let mut matches = 0;
         // The first error of `push`; the closure cannot return it.
-        let mut pushed = Ok(());
+        let mut push_result = Ok(());
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
-            if pushed.is_ok() && (self.start..end).contains(&(before + matches)) {
-                pushed = excerpts.push(&content, view.page_chars(), bytes);
+            if push_result.is_ok() && (self.start..end).contains(&(before + matches)) {
+                push_result = excerpts.push(&content, view.page_chars(), bytes);
             }
         });
         scanned.map_err(SearchError::TooSlow)?;
-        pushed.map(|()| matches).map_err(SearchError::Unreadable)
+        push_result
+            .map(|()| matches)
+            .map_err(SearchError::Unreadable)
     }
 
     /// Checks that the first requested match exists.

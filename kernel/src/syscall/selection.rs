@@ -42,20 +42,20 @@ impl Selection {
         }
         let unit = args.text(unit_key);
         let counted = match unit {
-            Some("page") if args.has("page") => first_given(args, &["start", "count"]),
-            _ => first_given(args, &[unit_key, "start", "count"]),
+            Some("page") if args.contains("page") => first_present(args, &["start", "count"]),
+            _ => first_present(args, &[unit_key, "start", "count"]),
         };
-        let units = first_given(args, &["unit", "index", "name"]);
+        let units = first_present(args, &["unit", "index", "name"]);
         let forms = [
-            first_given(args, &["page"]),
-            first_given(args, &["start_line", "end_line"]),
+            first_present(args, &["page"]),
+            first_present(args, &["start_line", "end_line"]),
             counted,
             units,
         ];
         let mut forms = forms.into_iter().flatten();
         match (forms.next(), forms.next()) {
             (None, _) => Ok(None),
-            (Some(one), Some(other)) => Err(args.invalid(format!(
+            (Some(one), Some(other)) => Err(args.invalid_error(format!(
                 "Parameters '{one}' and '{other}' cannot be combined: give either page, or \
                  start_line and end_line, or {unit_key}, start and count, or unit with index or \
                  name."
@@ -95,7 +95,7 @@ impl Selection {
                 start: start.unwrap_or(0),
                 count,
             }),
-            _ => Err(args.invalid(format!(
+            _ => Err(args.invalid_error(format!(
                 "Unknown {unit_key} '{unit}'. Accepted: page, line, char."
             ))),
         }
@@ -111,8 +111,8 @@ impl Selection {
         view: &View<'_>,
     ) -> Result<ResolvedSelection, FdError> {
         let content = &view.content;
-        let unreadable = |error| args.unreadable(error);
-        let served = match self {
+        let unreadable = |error| args.unreadable_error(error);
+        let shown_part = match self {
             Self::All => ShownPart::All,
             Self::Page(page) => ShownPart::Page(check_page(args, page, view)?),
             Self::Pages { start, count } => {
@@ -156,21 +156,21 @@ impl Selection {
             Self::Unit { unit, which } => unit::resolve(args, view, unit, which)?,
         };
         Ok(ResolvedSelection {
-            bytes: byte_range(view, &served).map_err(unreadable)?,
-            served,
+            bytes: byte_range(view, &shown_part).map_err(unreadable)?,
+            shown_part,
         })
     }
 }
 
-fn first_given(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
-    keys.iter().copied().find(|key| args.has(key))
+fn first_present(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
+    keys.iter().copied().find(|key| args.contains(key))
 }
 
 fn check_page(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
     let total = view
         .content
         .total_pages(view.page_chars())
-        .map_err(|error| args.unreadable(error))?;
+        .map_err(|error| args.unreadable_error(error))?;
     check_range(
         args,
         FdErrorKind::InvalidPage,
@@ -233,9 +233,9 @@ fn check_count(args: &Args, count: i64) -> Result<u64, FdError> {
 }
 
 /// Byte range of a part in the shown text.
-fn byte_range(view: &View<'_>, served: &ShownPart) -> Result<Range<usize>, Unreadable> {
+fn byte_range(view: &View<'_>, shown_part: &ShownPart) -> Result<Range<usize>, Unreadable> {
     let content = &view.content;
-    let bytes = match *served {
+    let bytes = match *shown_part {
         ShownPart::All => Some(0..content.shown_bytes()?),
         ShownPart::Page(page) => content.pages_at(view.page_chars(), page, 1)?,
         ShownPart::Pages { start, count } => content.pages_at(view.page_chars(), start, count)?,
@@ -253,13 +253,13 @@ fn byte_range(view: &View<'_>, served: &ShownPart) -> Result<Range<usize>, Unrea
 pub(super) struct ResolvedSelection {
     /// Byte range in the shown text.
     pub(super) bytes: Range<usize>,
-    pub(super) served: ShownPart,
+    pub(super) shown_part: ShownPart,
 }
 
 /// The portion of a part that one answer shows.
 pub(super) struct BoundedPart {
     pub(super) slice: Slice,
-    pub(super) served: ShownPart,
+    pub(super) shown_part: ShownPart,
     /// The remaining part, which the next call can request. `None` if the part is complete.
     pub(super) rest: Option<ShownPart>,
 }
@@ -268,11 +268,15 @@ impl ResolvedSelection {
     /// Limits the part to one answer. Pages are cut after whole pages; lines, units and whole
     /// contents after whole lines, if at least one fits; other parts at the limit. Reads only the
     /// shown bytes.
-    pub(super) fn bound(self, view: &View<'_>, max_chars: u64) -> Result<BoundedPart, Unreadable> {
-        let (bytes, served, rest) = self.split_at_limit(view, max_chars.max(1))?;
+    pub(super) fn limit_to(
+        self,
+        view: &View<'_>,
+        max_chars: u64,
+    ) -> Result<BoundedPart, Unreadable> {
+        let (bytes, shown_part, rest) = self.split_at_limit(view, max_chars.max(1))?;
         Ok(BoundedPart {
             slice: view.content.slice(bytes)?,
-            served,
+            shown_part,
             rest,
         })
     }
@@ -283,21 +287,21 @@ impl ResolvedSelection {
         view: &View<'_>,
         max_chars: u64,
     ) -> Result<(Range<usize>, ShownPart, Option<ShownPart>), Unreadable> {
-        let Self { bytes, served } = self;
+        let Self { bytes, shown_part } = self;
         let content = &view.content;
         // A character has at least one byte, so this part fits.
         if bytes.len() as u64 <= max_chars {
-            return Ok((bytes, served, None));
+            return Ok((bytes, shown_part, None));
         }
         let first = content.char_at(bytes.start)?;
         let requested = content.char_at(bytes.end)? - first;
         if requested <= max_chars {
-            return Ok((bytes, served, None));
+            return Ok((bytes, shown_part, None));
         }
         let limit = content.byte_at(first + max_chars)?;
         let page = content.page_at(view.page_chars(), limit)?;
         let line = content.line_at(limit)?;
-        let (served, rest) = match served {
+        let (shown_part, rest) = match shown_part {
             ShownPart::Pages { start, count } if page > start => {
                 let fit = page - start;
                 (
@@ -345,7 +349,7 @@ impl ResolvedSelection {
                 )
             }
         };
-        Ok((byte_range(view, &served)?, served, Some(rest)))
+        Ok((byte_range(view, &shown_part)?, shown_part, Some(rest)))
     }
 }
 

@@ -24,7 +24,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Process(ProcessHandler::SendMessage(pending)),
 };
 
@@ -61,7 +61,7 @@ const TO: &str = "\"parent\", the pid of a process that list_processes shows, or
 /// # Errors
 /// The arguments are invalid, or a descriptor is unknown. The text states what is valid.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingMessage, Refusal> {
-    let args = Args::parse_by(&TOOL, program, call.args)?;
+    let args = Args::parse_for_program(&TOOL, program, call.args)?;
     let to = args.required_text("to", TO)?;
     let to = Address::parse(to).ok_or_else(|| format!("'{to}' is nobody: give {TO}."))?;
     let descriptors = transferred_descriptors(&args, FDS, call)?;

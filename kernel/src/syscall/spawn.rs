@@ -27,7 +27,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: Some(list_programs),
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Process(ProcessHandler::Spawn {
         pending,
         waits,
@@ -94,7 +94,7 @@ fn list_programs(program: &Program, draft: &mut SpecDraft) {
 /// # Errors
 /// The arguments are invalid, or a program or descriptor is unknown. The text states what is valid.
 pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Refusal> {
-    let args = Args::parse_by(&TOOL, program, call.args)?;
+    let args = Args::parse_for_program(&TOOL, program, call.args)?;
     let child = find_program(&args, program)?;
     let query = args
         .required_text("query", "what the process is to do")?

@@ -25,7 +25,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: Some("summarize_fd(fd=\"fd:1\") - a short summary, kept with the descriptor"),
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(summarize_fd),
 };
 
@@ -56,7 +56,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let requested = args.fd()?;
     let (fd, entry) = call.table.resolve(requested)?;
-    let unreadable = |error| args.unreadable(error);
+    let unreadable = |error| args.unreadable_error(error);
     let view = call.default_view(entry).map_err(unreadable)?;
     let extent = view.extent().map_err(unreadable)?;
     let focus = args.text("focus").filter(|focus| !focus.trim().is_empty());

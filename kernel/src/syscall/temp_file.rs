@@ -13,7 +13,7 @@ use crate::table::Table;
 use dormouse_content::Content;
 
 /// Creates the outcome that requests the operation `op`.
-pub(super) fn pending(
+pub(super) fn pending_operation(
     args: &Args,
     op: TempFileOp<Content>,
     settings: &DescriptorSettings,
@@ -33,7 +33,7 @@ pub(super) fn pending(
 pub(super) fn parse_id(args: &Args) -> Result<TempId, FdError> {
     let name = args.required_text("temp_file_id", "the temporary file, such as \"temp:1\"")?;
     name.parse().map_err(|_| {
-        args.invalid(format!(
+        args.invalid_error(format!(
             "'{name}' is not a temporary file: expected the temp_file_id that create_temp_file \
              gave, temp:N."
         ))
@@ -68,8 +68,8 @@ pub(super) fn parse_content(args: &Args, table: &Table) -> Result<Content, FdErr
     match (args.text("content"), args.text("fd")) {
         (Some(text), None) => Ok(Content::new(text.to_owned())),
         (None, Some(fd)) => table.resolve(fd).map(|(_, entry)| entry.content.clone()),
-        (Some(_), Some(_)) => Err(args.invalid("Give either 'content' or 'fd', not both.")),
-        (None, None) => Err(args.missing(
+        (Some(_), Some(_)) => Err(args.invalid_error("Give either 'content' or 'fd', not both.")),
+        (None, None) => Err(args.missing_error(
             "content",
             "the text that the file is to hold, or 'fd', a descriptor that holds it",
         )),

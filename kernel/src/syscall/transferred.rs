@@ -25,7 +25,7 @@ pub(super) fn transferred_descriptors(
     key: &'static str,
     call: &Call<'_>,
 ) -> Result<Vec<TransferredDescriptor>, Refusal> {
-    let finder = Finder { key, call };
+    let finder = DescriptorFinder { key, call };
     check_list_length(key, args.list(key))?
         .iter()
         .map(|item| finder.find(item))
@@ -42,12 +42,13 @@ pub(super) fn check_list_length<'a>(key: &str, items: &'a [Value]) -> Result<&'a
     }
 }
 
-struct Finder<'a> {
+/// Resolves the items of the list `key` to descriptors of the caller's table.
+struct DescriptorFinder<'a> {
     key: &'static str,
     call: &'a Call<'a>,
 }
 
-impl Finder<'_> {
+impl DescriptorFinder<'_> {
     fn find(&self, item: &Value) -> Result<TransferredDescriptor, Refusal> {
         match item {
             Value::String(words) => self.find_by_text(words.trim()),
@@ -58,9 +59,9 @@ impl Finder<'_> {
 
     /// Resolves a text such as `fd:1` or `fd:1 lines 10-40`.
     fn find_by_text(&self, words: &str) -> Result<TransferredDescriptor, Refusal> {
-        let named = PartReference::parse(self.call, words)
+        let reference = PartReference::parse(self.call, words)
             .map_err(|error| self.resolve_error(words, error))?;
-        transfer(&named.ok_or_else(|| self.unknown_error(words))?)
+        transfer(&reference.ok_or_else(|| self.unknown_error(words))?)
     }
 
     /// Resolves an object such as `{"fd": "fd:1", "lines": "10-40"}`.
@@ -89,9 +90,9 @@ impl Finder<'_> {
             }
         };
         let part = part.as_ref().map(|(unit, value)| (*unit, value.as_str()));
-        let named = PartReference::new(self.call, fd, part)
+        let reference = PartReference::new(self.call, fd, part)
             .map_err(|error| self.resolve_error(fd, error))?;
-        transfer(&named)
+        transfer(&reference)
     }
 
     fn known_unit(&self, unit: &str) -> Result<&'static str, Refusal> {
@@ -167,17 +168,17 @@ fn range_text(value: &Value) -> Option<String> {
 
 /// Makes the transferred descriptor. A part becomes a content of its own and keeps the assigned
 /// name, but not the sections and the summary, which describe the whole content.
-fn transfer(named: &PartReference<'_>) -> Result<TransferredDescriptor, Refusal> {
-    let id = named.id().clone();
-    let entry = named.entry();
-    let Some((unit, value)) = named.part() else {
+fn transfer(reference: &PartReference<'_>) -> Result<TransferredDescriptor, Refusal> {
+    let id = reference.id().clone();
+    let entry = reference.entry();
+    let Some((unit, value)) = reference.part() else {
         return Ok(TransferredDescriptor {
             id,
             part: None,
             entry: entry.clone(),
         });
     };
-    let content = named.content()?;
+    let content = reference.content()?;
     let notes = Annotations {
         name: entry.notes.name.clone(),
         ..Annotations::default()

@@ -19,8 +19,8 @@ impl Window {
     /// # Errors
     /// `invalid_range`.
     pub(super) fn parse(args: &Args, default_max: u64, max_chars: u64) -> Result<Self, FdError> {
-        let start = args.at_least("start", 1, 1)?;
-        let max = args.at_least("max", 1, default_max)?;
+        let start = args.integer_at_least("start", 1, 1)?;
+        let max = args.integer_at_least("max", 1, default_max)?;
         Ok(Self {
             start,
             max,
@@ -28,7 +28,7 @@ impl Window {
         })
     }
 
-    /// Selects the items. `chars` estimates the length of a shown item. The first item is shown
+    /// Selects the items. `estimate_chars` estimates the length of a shown item. The first item is shown
     /// even if it exceeds the limit.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Window {
         self,
         args: &Args,
         items: impl IntoIterator<Item = T>,
-        chars: impl Fn(&T) -> u64,
+        estimate_chars: impl Fn(&T) -> u64,
     ) -> Result<(Shown, Vec<T>), FdError> {
         let mut total = 0;
         // `None` once no further item is shown; the remaining items are only counted.
@@ -48,7 +48,7 @@ impl Window {
             let Some(left) = chars_left.filter(|_| total >= self.start) else {
                 continue;
             };
-            let rest = left.checked_sub(chars(&item));
+            let rest = left.checked_sub(estimate_chars(&item));
             if rest.is_some() || shown.is_empty() {
                 shown.push(item);
             }

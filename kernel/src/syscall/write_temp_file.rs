@@ -18,7 +18,7 @@ pub const TOOL: Tool = Tool {
     parameters: &PARAMETERS,
     adapt: None,
     example: None,
-    may_repeat: super::always,
+    may_repeat: super::always_repeatable,
     handler: Handler::Table(write_temp_file),
 };
 
@@ -51,10 +51,11 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let id = temp_file::parse_id(&args)?;
     let version = temp_file::parse_version(&args)?;
-    let version = version
-        .ok_or_else(|| args.missing("version", "the version that you read with read_temp_file"))?;
+    let version = version.ok_or_else(|| {
+        args.missing_error("version", "the version that you read with read_temp_file")
+    })?;
     let content = temp_file::parse_content(&args, call.table)?;
-    Ok(temp_file::pending(
+    Ok(temp_file::pending_operation(
         &args,
         TempFileOp::Write {
             id,

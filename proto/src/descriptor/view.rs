@@ -9,7 +9,7 @@ mod notes;
 mod search_all;
 
 pub use self::attached::{Attached, attachment, attachments_left_out};
-pub use self::distinct::{Distinct, DistinctMatch, distinct, distinct_in_all};
+pub use self::distinct::{DistinctMatch, DistinctMatches, distinct, distinct_in_all};
 pub use self::listing::{ListedFd, Shown, list};
 pub use self::notes::{ListedSection, marked, renamed, section, sections, unmarked};
 pub use self::search_all::{FoundInAll, Group, search_all};
@@ -275,28 +275,28 @@ pub fn result(
 pub fn content(
     fd: &FdId,
     extent: ContentSummary,
-    served: &ShownPart,
+    shown_part: &ShownPart,
     part: Part<'_>,
     rest: Option<&ShownPart>,
 ) -> Answer {
-    content_of(
+    content_answer(
         Element::new("fd_content").attribute("fd", fd),
         extent,
-        served,
+        shown_part,
         part,
         rest,
     )
 }
 
 /// Completes an `fd_content` element: adds the attributes of its part, and the text.
-fn content_of(
+fn content_answer(
     element: Element,
     extent: ContentSummary,
-    served: &ShownPart,
+    shown_part: &ShownPart,
     part: Part<'_>,
     rest: Option<&ShownPart>,
 ) -> Answer {
-    let element = served
+    let element = shown_part
         .add_attributes(element)
         .attribute("pages", extent.pages)
         .attribute("continued", part.continued)
@@ -335,11 +335,11 @@ fn with_continuation(element: Element, rest: Option<&ShownPart>, pretty: Option<
 pub fn extraction(
     source: &FdId,
     new: &FdId,
-    served: &ShownPart,
+    shown_part: &ShownPart,
     lines: (u64, u64),
     extent: ContentSummary,
 ) -> Answer {
-    let element = served
+    let element = shown_part
         .add_attributes(
             Element::new("fd_extraction")
                 .attribute("source_fd", source)
@@ -551,13 +551,13 @@ fn with_next_start(element: Element, shown: Shown, items: &str, tool: &str) -> E
 
 impl Excerpt<'_> {
     fn element(&self) -> Element {
-        let several_lines = self.part.first_line != self.part.last_line;
+        let is_multiline = self.part.first_line != self.part.last_line;
         Element::new("match")
             .attribute("line", self.line)
             .attribute("page", self.page)
             .attribute("char", self.char)
             .attribute_if("count", (self.count > 1).then_some(self.count))
-            .attribute_if("lines", several_lines.then(|| self.part.line_range()))
+            .attribute_if("lines", is_multiline.then(|| self.part.line_range()))
             .attribute_if("continued", self.part.continued.then_some(true))
             .attribute_if("truncated", self.part.truncated.then_some(true))
             .text(self.part.text)

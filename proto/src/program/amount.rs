@@ -75,10 +75,10 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, ParseAmountError> {
     parse_duration_to(text, DAY_MS)
 }
 
-fn parse_duration_to(text: &str, most_ms: u64) -> Result<u64, ParseAmountError> {
+fn parse_duration_to(text: &str, max_ms: u64) -> Result<u64, ParseAmountError> {
     let amount = parse_number_with_unit(text, &DURATIONS)
-        .ok_or_else(|| ParseAmountError::Duration(shorten(text)))?;
-    check_range(text, amount, most_ms, "1ms", &DURATIONS)
+        .ok_or_else(|| ParseAmountError::Duration(shorten_amount(text)))?;
+    check_range(text, amount, max_ms, "1ms", &DURATIONS)
 }
 
 /// A size in bytes, from 1 byte to a gigabyte: `64MB`, `512KiB`, or a number of bytes.
@@ -89,18 +89,18 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseAmountError> {
     parse_bytes_to(text, MAX_CONTENT_BYTES)
 }
 
-fn parse_bytes_to(text: &str, most: u64) -> Result<u64, ParseAmountError> {
+fn parse_bytes_to(text: &str, max: u64) -> Result<u64, ParseAmountError> {
     let amount = parse_number_with_unit(text, &SIZES)
-        .ok_or_else(|| ParseAmountError::Size(shorten(text)))?;
-    check_range(text, amount, most, "1 byte", &SIZES)
+        .ok_or_else(|| ParseAmountError::Size(shorten_amount(text)))?;
+    check_range(text, amount, max, "1 byte", &SIZES)
 }
 
 impl Value for Duration {
     const EXPECTED: &'static str = "a duration";
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let most_ms = DAY_MS.min(*rules.range.end());
-        let parse = |text: &str| parse_duration_to(text, most_ms);
+        let max_ms = DAY_MS.min(*rules.range.end());
+        let parse = |text: &str| parse_duration_to(text, max_ms);
         let text = match node.get_ref() {
             DeValue::Float(number) => Some(number.as_str().to_owned()),
             _ => scalar_text(node),
@@ -109,13 +109,13 @@ impl Value for Duration {
     }
 
     fn schema(rules: &Rules) -> Json {
-        let most_ms = DAY_MS.min(*rules.range.end());
-        let text = json!({ "type": "string", "pattern": pattern(&DURATIONS) });
+        let max_ms = DAY_MS.min(*rules.range.end());
+        let text = json!({ "type": "string", "pattern": unit_pattern(&DURATIONS) });
         let number =
-            json!({ "type": "number", "minimum": 0.001, "maximum": most_ms.div_ceil(1_000) });
-        let most = format_with_unit(most_ms, &DURATIONS);
+            json!({ "type": "number", "minimum": 0.001, "maximum": max_ms.div_ceil(1_000) });
+        let max = format_with_unit(max_ms, &DURATIONS);
         let units = format!(
-            "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to {most}."
+            "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to {max}."
         );
         json!({ "title": "duration", "description": units, "anyOf": [text, number] })
     }
@@ -134,10 +134,10 @@ impl Value for Size {
     }
 
     fn schema(rules: &Rules) -> Json {
-        let text = json!({ "type": "string", "pattern": pattern(&SIZES) });
-        let most = format_with_unit(*rules.range.end(), &SIZES);
+        let text = json!({ "type": "string", "pattern": unit_pattern(&SIZES) });
+        let max = format_with_unit(*rules.range.end(), &SIZES);
         let units =
-            format!("A number of bytes, or a text such as `64MB` or `512KiB`; up to {most}.");
+            format!("A number of bytes, or a text such as `64MB` or `512KiB`; up to {max}.");
         json!({ "title": "size", "description": units, "anyOf": [text, u64::schema(rules)] })
     }
 
@@ -167,7 +167,7 @@ fn read_amount(
     parse: impl Fn(&str) -> Result<u64, ParseAmountError>,
 ) -> Option<u64> {
     let Some(text) = text else {
-        table.wrong_type(key, node, expected);
+        table.report_wrong_type(key, node, expected);
         return None;
     };
     let parsed = parse(&text);
@@ -201,15 +201,15 @@ fn parse_number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<f64> {
 fn check_range(
     text: &str,
     amount: f64,
-    most: u64,
-    least: &str,
+    max: u64,
+    min: &str,
     units: &[(&str, u64)],
 ) -> Result<u64, ParseAmountError> {
     #[expect(clippy::cast_precision_loss, reason = "limits are far below 2^52")]
-    let is_valid = (1.0..=most as f64).contains(&amount);
+    let is_valid = (1.0..=max as f64).contains(&amount);
     if !is_valid {
-        let valid = format!("valid: {least} to {}", format_with_unit(most, units));
-        return Err(ParseAmountError::OutOfRange(shorten(text), valid));
+        let valid = format!("valid: {min} to {}", format_with_unit(max, units));
+        return Err(ParseAmountError::OutOfRange(shorten_amount(text), valid));
     }
     #[expect(
         clippy::cast_possible_truncation,
@@ -228,12 +228,12 @@ fn format_with_unit(amount: u64, units: &[(&str, u64)]) -> String {
     format!("{}{unit}", amount / factor)
 }
 
-fn pattern(units: &[(&str, u64)]) -> String {
+fn unit_pattern(units: &[(&str, u64)]) -> String {
     let words: Vec<_> = units.iter().map(|(word, _)| *word).collect();
     format!(r"^\s*[0-9.]+\s*({})\s*$", words.join("|"))
 }
 
-fn shorten(text: &str) -> String {
+fn shorten_amount(text: &str) -> String {
     text.chars().take(32).collect()
 }
 

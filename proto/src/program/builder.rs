@@ -5,8 +5,8 @@ use toml::{Table, Value};
 
 use super::Provider;
 
-/// A program under construction. It is written as the TOML that a file would have, so that it is
-/// checked by the same rules, kept in the journal of its processes, and can be saved as a file.
+/// A program under construction. It is stored as TOML, so that it is checked by the same rules as a
+/// program file, can be stored with its processes, and can be saved as a file.
 ///
 /// Methods set the keys that most programs have; [`set`](Self::set) sets any other. Nothing is
 /// checked before the program is compiled.
@@ -62,8 +62,8 @@ impl ProgramBuilder {
         self
     }
 
-    /// Links a program, which processes of this one can spawn by its name. The path is relative to
-    /// where this program is compiled.
+    /// Links a program, which processes of this program can spawn by the name. The path is relative
+    /// to the folder of the path under which this program is compiled.
     pub fn link(self, name: &str, path: impl Into<String>, description: impl Into<String>) -> Self {
         self.set(&["linked_programs", name, "path"], path.into())
             .set(

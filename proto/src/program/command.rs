@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::reader::integer;
-use super::{At, Diagnostic, Keyword, Named, Node, Reader, Rules, Section, Span, Value};
+use super::{Diagnostic, Keyword, Named, Node, Reader, Rules, Section, Span, Value, WithSpan};
 use crate::command::{Parameter, ParameterKind};
 use crate::tool::ToolPolicy;
 
@@ -18,20 +18,20 @@ use crate::tool::ToolPolicy;
 pub struct CommandSection {
     /// The name that the model calls the command by: 1 to 64 of A-Z, a-z, 0-9, _ and -.
     #[key(required)]
-    pub name: At<String>,
+    pub name: WithSpan<String>,
     /// What the command does and when to use it, for the model.
     #[key(required)]
     pub description: String,
     /// The program and its arguments. `{NAME}` in an argument stands for the value of the parameter
     /// of that name; the program itself must not hold one.
     #[key(required)]
-    pub argv: Option<Vec<At<String>>>,
+    pub argv: Option<Vec<WithSpan<String>>>,
     /// The parameters that the model may give, by name. Each must be used in `argv`.
     #[key(max_items = 64)]
     pub parameters: Vec<Named<Parameter>>,
     /// Names of environment variables that are handed on, beyond the few that every command gets.
     /// The user has to permit each.
-    pub env: Vec<At<String>>,
+    pub env: Vec<WithSpan<String>>,
     /// How it is run.
     #[key(flatten)]
     pub policy: ToolPolicy,
@@ -67,7 +67,7 @@ impl Parameter {
     }
 }
 
-/// A value of the type that the key `type` of its table names, as the text for the argument.
+/// The text of a value whose type is named by the key `type` of the same table.
 pub(crate) struct Scalar(pub(crate) String);
 
 /// A list of such values.
@@ -84,7 +84,7 @@ impl Value for Scalar {
             (ParameterKind::Boolean, DeValue::Boolean(flag)) => flag.to_string(),
             (ParameterKind::Integer | ParameterKind::Number, DeValue::Integer(number)) => {
                 let Some(number) = integer(number) else {
-                    table.out_of_range(key, node, "whole numbers of up to 64 bits");
+                    table.report_out_of_range(key, node, "whole numbers of up to 64 bits");
                     return None;
                 };
                 number.to_string()
@@ -93,8 +93,8 @@ impl Value for Scalar {
                 number.as_str().to_owned()
             }
             _ => {
-                let expected = format!("{}, the parameter's type", with_article(kind));
-                table.wrong_type(key, node, &expected);
+                let expected = format!("{}, the parameter's type", parameter_type_phrase(kind));
+                table.report_wrong_type(key, node, &expected);
                 return None;
             }
         };
@@ -123,7 +123,7 @@ fn is_finite(number: &str) -> bool {
     number.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-fn with_article(kind: ParameterKind) -> &'static str {
+fn parameter_type_phrase(kind: ParameterKind) -> &'static str {
     match kind {
         ParameterKind::String => "a string",
         ParameterKind::Integer => "an integer",

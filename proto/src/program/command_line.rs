@@ -11,7 +11,7 @@ const ACTIVE: &str = "|&;<>()$`*?[]\n";
 /// Characters that are special to a shell at the beginning of a word.
 const ACTIVE_AT_START: &str = "~#";
 
-/// Why a line has no words.
+/// Why a line cannot be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LineError {
     /// A shell would act on this character.

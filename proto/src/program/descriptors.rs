@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::{At, Node, Reader, Rules, Section, Span, Value};
+use super::{Node, Reader, Rules, Section, Span, Value, WithSpan};
 use crate::descriptor::DescriptorSettings;
 
 /// `[file_descriptor]` as written.
@@ -15,7 +15,7 @@ pub struct DescriptorSection {
     pub span: Span,
     /// `true` makes it an error if no descriptor tool is enabled. The key switches nothing: the
     /// descriptor system is on if `[tools]` enables a descriptor tool.
-    pub enabled: Option<At<bool>>,
+    pub enabled: Option<WithSpan<bool>>,
     /// The sizes.
     #[key(flatten)]
     pub settings: DescriptorSettings,
@@ -51,7 +51,7 @@ pub enum Expansion {
     /// Every tool that runs outside of the kernel.
     All,
     /// These tools.
-    Tools(Vec<At<String>>),
+    Tools(Vec<WithSpan<String>>),
 }
 
 impl Value for Expansion {
@@ -63,7 +63,7 @@ impl Value for Expansion {
             DeValue::Boolean(false) => Some(Self::Off),
             DeValue::Array(_) => Vec::read(table, key, node, rules).map(Self::Tools),
             _ => {
-                table.wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, Self::EXPECTED);
                 None
             }
         }

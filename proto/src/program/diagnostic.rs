@@ -16,7 +16,7 @@ pub enum Severity {
 pub struct Label {
     /// The span.
     pub span: Span,
-    /// A few words about it.
+    /// A short text about the span.
     pub text: String,
 }
 
@@ -82,7 +82,7 @@ impl Diagnostic {
 /// the others are only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
-    kept: Vec<Diagnostic>,
+    diagnostics: Vec<Diagnostic>,
     dropped: usize,
     has_errors: bool,
 }
@@ -94,8 +94,8 @@ impl Diagnostics {
     /// Adds a diagnostic.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.has_errors |= diagnostic.severity == Severity::Error;
-        if self.kept.len() < Self::MAX {
-            self.kept.push(diagnostic);
+        if self.diagnostics.len() < Self::MAX {
+            self.diagnostics.push(diagnostic);
         } else {
             self.dropped += 1;
         }
@@ -104,13 +104,13 @@ impl Diagnostics {
     /// Whether there are no diagnostics.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.diagnostics.is_empty()
     }
 
     /// Whether further diagnostics are only counted.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.kept.len() >= Self::MAX
+        self.diagnostics.len() >= Self::MAX
     }
 
     /// Whether any diagnostic is an error, including those that were not kept.
@@ -123,7 +123,7 @@ impl Diagnostics {
     /// many.
     #[must_use]
     pub fn into_vec(self) -> Vec<Diagnostic> {
-        let mut all = self.kept;
+        let mut all = self.diagnostics;
         all.sort_by_key(|diagnostic| diagnostic.labels.first().map(|label| label.span.start));
         if self.dropped > 0 {
             let severity = if self.has_errors {

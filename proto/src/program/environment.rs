@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::{
-    At, Diagnostic, Keyword, Named, Node, Reader, Rules, Section, Value, advice, command_line,
-    is_parameter_name, nearest,
+    Diagnostic, Keyword, Named, Node, Reader, Rules, Section, Value, WithSpan, advice,
+    command_line, is_parameter_name, nearest,
 };
 
 const ALL: &str = "all";
@@ -98,9 +98,9 @@ impl Value for EnvVars {
     const EXPECTED: &'static str = "a table of labels and variables, or a list of variables";
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let named: Vec<Named<At<String>>> = if node.get_ref().is_array() {
-            let names: Vec<At<String>> = Vec::read(table, key, node, rules)?;
-            let label = |value: At<String>| (value.clone(), value);
+        let named: Vec<Named<WithSpan<String>>> = if node.get_ref().is_array() {
+            let names: Vec<WithSpan<String>> = Vec::read(table, key, node, rules)?;
+            let label = |value: WithSpan<String>| (value.clone(), value);
             let labelled = names.into_iter().map(label);
             labelled
                 .map(|(name, value)| Named { name, value })
@@ -147,7 +147,7 @@ impl Value for EnvCommand {
                 (argv.join(" "), Ok(argv))
             }
             _ => {
-                table.wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, Self::EXPECTED);
                 return None;
             }
         };
@@ -180,7 +180,7 @@ impl Value for Variables {
     const EXPECTED: &'static str = Vec::<String>::EXPECTED;
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let names: Vec<At<String>> = match node.get_ref() {
+        let names: Vec<WithSpan<String>> = match node.get_ref() {
             DeValue::String(all) if *all == ALL => {
                 let all = Variable::WORDS.iter().map(|(_, variable, _)| *variable);
                 return Some(Self(all.collect()));
@@ -206,8 +206,8 @@ impl Value for Variables {
     }
 }
 
-fn parse_variable(table: &mut Reader<'_>, name: &At<String>) -> Option<Variable> {
-    let At { value, span } = name;
+fn parse_variable(table: &mut Reader<'_>, name: &WithSpan<String>) -> Option<Variable> {
+    let WithSpan { value, span } = name;
     if UNSUPPORTED.contains(&value.as_str()) {
         let message = format!("`{value}` is not supported by this version");
         table.report(Diagnostic::warning(span.clone(), message, "has no effect"));
@@ -229,12 +229,12 @@ fn parse_variable(table: &mut Reader<'_>, name: &At<String>) -> Option<Variable>
 /// Reads all other keys with a text as labels, except those that look like a misspelt key.
 fn read_custom_labels(table: &mut Reader<'_>) -> Vec<(String, String)> {
     let mut labels = Vec::new();
-    for (key, node) in table.others() {
+    for (key, node) in table.unrequested_entries() {
         let is_misspelt = nearest(&key.value, table.known_keys()).is_some();
         match node.get_ref() {
-            _ if is_misspelt => table.unknown_key(&key),
+            _ if is_misspelt => table.report_unknown_key(&key),
             DeValue::String(text) => labels.push((key.value, text.to_string())),
-            _ => table.wrong_type(&key.value, node, "a string, as a label of your own"),
+            _ => table.report_wrong_type(&key.value, node, "a string, as a label of your own"),
         }
     }
     labels

@@ -1,6 +1,6 @@
 //! The table `[linked_programs]`: programs that the processes of this one may spawn.
 
-use super::{At, Section};
+use super::{Section, WithSpan};
 
 /// A linked program as written; its name is the key.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
@@ -8,7 +8,7 @@ use super::{At, Section};
 pub struct Link {
     /// The program file. A relative path starts in the folder of the file that links it.
     #[key(required)]
-    pub path: At<String>,
+    pub path: WithSpan<String>,
     /// What the program is good for, for the model that may spawn it.
     pub description: String,
 }

@@ -8,18 +8,18 @@
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::tools::{MOST_TOOLS, ToolEntry};
+use super::tools::{MAX_TOOLS, ToolEntry};
 use super::{
-    At, Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, shorten,
+    Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, WithSpan, shorten,
 };
 use crate::command::CommandLimits;
 use crate::server::{DEFAULT_CONNECT_MS, Server, ServerCommand, ServerValue, Transport};
 use crate::tool::ToolPolicy;
 
 /// The most variables or headers of one server.
-const MOST_VALUES: usize = 256;
+const MAX_VALUES: usize = 256;
 /// The help of a diagnostic about an invalid declaration of a server.
-pub(super) const VALID: &str = "a server is a program (command = \"…\", args, env, cwd) or a \
+pub(super) const VALID_SERVER: &str = "a server is a program (command = \"…\", args, env, cwd) or a \
 machine (url = \"http://…\", headers)";
 
 /// `[mcp]` as written.
@@ -27,7 +27,7 @@ machine (url = \"http://…\", headers)";
 pub struct McpSection {
     /// A JSON file that names servers, as other clients keep it (`mcpServers`). A server of this
     /// program takes the place of one of the same name.
-    pub config_path: Option<At<String>>,
+    pub config_path: Option<WithSpan<String>>,
     /// The servers, by the name that `[tools.mcp]` calls them by: programs that are started
     /// (`command`), or machines (`url`).
     #[key(with = Servers, max_items = 64)]
@@ -40,7 +40,7 @@ pub struct McpSection {
 pub(super) struct ServerSection {
     /// How the server is reached; it otherwise follows from `command` or `url`.
     #[key(name = "type")]
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Option<TransportKind>,
     /// The program that is the server. The user has to permit it.
     pub(super) command: Option<String>,
     /// The address of the machine that is the server, `http://` or `https://`.
@@ -49,10 +49,10 @@ pub(super) struct ServerSection {
     pub(super) args: Vec<String>,
     /// Variables of the program's environment, beyond the few that every command gets. `${NAME}` in
     /// a value stands for a variable of the host, `${NAME:-other}` for `other` where it is not set.
-    #[key(max_items = MOST_VALUES)]
+    #[key(max_items = MAX_VALUES)]
     pub(super) env: Vec<Named<String>>,
     /// Headers that every request carries. Variables of the host stand in them as in `env`.
-    #[key(max_items = MOST_VALUES)]
+    #[key(max_items = MAX_VALUES)]
     pub(super) headers: Vec<Named<String>>,
     /// The working directory of the program, if not the kernel's.
     pub(super) cwd: Option<String>,
@@ -69,7 +69,7 @@ pub(super) struct ServerSection {
 
 /// How a server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Keyword)]
-pub(super) enum Kind {
+pub(super) enum TransportKind {
     /// A program.
     Stdio,
     /// A machine.
@@ -92,7 +92,9 @@ impl ServerSection {
     fn build_transport(self) -> Result<Transport, &'static str> {
         match (self.kind, self.command, self.url) {
             (_, Some(_), Some(_)) => Err("has both a command and a url"),
-            (Some(Kind::Stdio) | None, Some(program), None) if !program.trim().is_empty() => {
+            (Some(TransportKind::Stdio) | None, Some(program), None)
+                if !program.trim().is_empty() =>
+            {
                 Ok(Transport::Stdio(ServerCommand {
                     program,
                     args: self.args,
@@ -101,15 +103,15 @@ impl ServerSection {
                     limits: CommandLimits::default(),
                 }))
             }
-            (Some(Kind::Http) | None, None, Some(url)) => {
+            (Some(TransportKind::Http) | None, None, Some(url)) => {
                 let is_http = url.starts_with("http://") || url.starts_with("https://");
                 let headers = to_server_values(self.headers);
                 is_http
                     .then_some(Transport::Http { url, headers })
                     .ok_or("has a url that is neither http nor https")
             }
-            (Some(Kind::Stdio), None, _) => Err("is of type stdio and has no command"),
-            (Some(Kind::Http), _, None) => Err("is of type http and has no url"),
+            (Some(TransportKind::Stdio), None, _) => Err("is of type stdio and has no command"),
+            (Some(TransportKind::Http), _, None) => Err("is of type http and has no url"),
             (_, Some(_), None) => Err("has an empty command"),
             (None, None, None) => Err("has neither a command nor a url"),
         }
@@ -136,7 +138,7 @@ impl Value for Servers {
                 Err(why) => {
                     let message = format!("the server `{}` {why}", shorten(&name.value));
                     let wrong = Diagnostic::error(name.span, message, "this server");
-                    table.report(wrong.help(VALID));
+                    table.report(wrong.help(VALID_SERVER));
                 }
             }
         }
@@ -154,7 +156,7 @@ impl Value for Servers {
 pub struct ServerTools {
     /// The text that the names of its tools begin with, up to 32 characters; may be empty. If it is
     /// not given, it is the name of the server and `__`.
-    pub prefix: Option<At<String>>,
+    pub prefix: Option<WithSpan<String>>,
     /// Which of its tools are used: `"all"` that it offers when a process is born, or a list as in
     /// `[tools] enabled`.
     #[key(name = "tools")]
@@ -189,7 +191,7 @@ impl Value for ServerSelection {
             DeValue::String(word) if *word == "all" => Some(Self::All),
             DeValue::Array(_) => Vec::read(table, key, node, &Self::entry_rules()).map(Self::Named),
             _ => {
-                table.wrong_type(key, node, Self::EXPECTED);
+                table.report_wrong_type(key, node, Self::EXPECTED);
                 None
             }
         }
@@ -207,7 +209,7 @@ impl Value for ServerSelection {
 impl ServerSelection {
     fn entry_rules() -> Rules {
         Rules {
-            max_items: Some(MOST_TOOLS),
+            max_items: Some(MAX_TOOLS),
             ..Rules::ANY
         }
     }

@@ -6,8 +6,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::mcp::{Kind, ServerSection, VALID};
-use super::{At, Keyword, Named, ParseAmountError, parse_duration_ms, shorten};
+use super::mcp::{ServerSection, TransportKind, VALID_SERVER};
+use super::{Keyword, Named, ParseAmountError, WithSpan, parse_duration_ms, shorten};
 use crate::server::Server;
 
 /// The first mistake in a file of servers, and its location. It shows no value of the file, which
@@ -63,40 +63,40 @@ fn with_server_name(name: &str, error: &ServersFileError) -> ServersFileError {
 fn parse_server(name: &str, declared: &Value) -> Result<Server, ServersFileError> {
     let declared = declared.as_object().ok_or("is no object")?;
     let mut section = ServerSection {
-        kind: kind(declared)?,
-        command: text(declared, "command")?,
-        url: text(declared, "url")?,
-        args: texts(declared, "args")?,
-        env: values(declared, "env")?,
-        headers: values(declared, "headers")?,
-        cwd: text(declared, "cwd")?,
+        kind: read_kind(declared)?,
+        command: read_text(declared, "command")?,
+        url: read_text(declared, "url")?,
+        args: read_texts(declared, "args")?,
+        env: read_values(declared, "env")?,
+        headers: read_values(declared, "headers")?,
+        cwd: read_text(declared, "cwd")?,
         optional: declared.get("optional").and_then(Value::as_bool) == Some(true),
         ..ServerSection::default()
     };
-    duration(declared, "connect_timeout", &mut section.connect_timeout)?;
-    duration(declared, "deadline", &mut section.deadline)?;
+    read_duration(declared, "connect_timeout", &mut section.connect_timeout)?;
+    read_duration(declared, "deadline", &mut section.deadline)?;
     section
         .build(name)
-        .map_err(|why| format!("{why}: {VALID}").into())
+        .map_err(|why| format!("{why}: {VALID_SERVER}").into())
 }
 
-fn kind(declared: &Map<String, Value>) -> Result<Option<Kind>, ServersFileError> {
-    let Some(word) = text(declared, "type")? else {
+fn read_kind(declared: &Map<String, Value>) -> Result<Option<TransportKind>, ServersFileError> {
+    let Some(word) = read_text(declared, "type")? else {
         return Ok(None);
     };
-    Kind::from_word(&word).map(Some).ok_or_else(|| {
+    TransportKind::from_word(&word).map(Some).ok_or_else(|| {
         let word = shorten(&word);
         format!("is of type {word:?}, which is not supported. Valid: stdio, http").into()
     })
 }
 
 /// Reads a duration into `ms`, which keeps its value if the key is not given.
-fn duration(
+fn read_duration(
     declared: &Map<String, Value>,
     key: &str,
     ms: &mut u64,
 ) -> Result<(), ServersFileError> {
-    if let Some(text) = text(declared, key)? {
+    if let Some(text) = read_text(declared, key)? {
         let wrong = |error: ParseAmountError| {
             format!("has a `{key}` that is no duration. {}", error.valid())
         };
@@ -105,23 +105,23 @@ fn duration(
     Ok(())
 }
 
-fn text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, ServersFileError> {
-    read(declared, key, &format!("a `{key}` that is no text"))
+fn read_text(declared: &Map<String, Value>, key: &str) -> Result<Option<String>, ServersFileError> {
+    read_key(declared, key, &format!("a `{key}` that is no text"))
 }
 
-fn texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, ServersFileError> {
-    let texts = read(declared, key, &format!("`{key}` that are no list of texts"))?;
+fn read_texts(declared: &Map<String, Value>, key: &str) -> Result<Vec<String>, ServersFileError> {
+    let texts = read_key(declared, key, &format!("`{key}` that are no list of texts"))?;
     Ok(texts.unwrap_or_default())
 }
 
-fn values(
+fn read_values(
     declared: &Map<String, Value>,
     key: &str,
 ) -> Result<Vec<Named<String>>, ServersFileError> {
     let wrong = format!("`{key}` that is no object of texts");
-    let object: Map<String, Value> = read(declared, key, &wrong)?.unwrap_or_default();
+    let object: Map<String, Value> = read_key(declared, key, &wrong)?.unwrap_or_default();
     let value = |(name, value): (String, Value)| {
-        let name = At {
+        let name = WithSpan {
             value: name,
             span: 0..0,
         };
@@ -134,9 +134,9 @@ fn values(
     object.into_iter().map(value).collect()
 }
 
-/// The value of a key; `None` if it is not given. If it has another type, the error is "has" and
-/// `wrong`.
-fn read<T: DeserializeOwned>(
+/// The value of a key; `None` if it is not given. If it has another type, the text of the error is
+/// "has" followed by `wrong`.
+fn read_key<T: DeserializeOwned>(
     declared: &Map<String, Value>,
     key: &str,
     wrong: &str,

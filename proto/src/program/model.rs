@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::{
-    At, Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, shorten,
+    Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, WithSpan, shorten,
 };
 
 const PROVIDERS: [(&str, Provider); 5] = [
@@ -25,8 +25,8 @@ const SERVER_KEYS: [&str; 6] = [
     "disable_automatic_caching",
 ];
 /// The most headers of a model.
-const MOST_HEADERS: usize = 32;
-/// Headers that belong to the transport of a request, in lower case.
+const MAX_HEADERS: usize = 32;
+/// Headers that the HTTP transport sets itself, in lower case.
 const TRANSPORT_HEADERS: [&str; 8] = [
     "accept-encoding",
     "connection",
@@ -116,23 +116,23 @@ pub struct ModelEntry {
     /// The provider that serves the model: one of the words, or the name of a provider that the
     /// host registered. `scripted` answers from `script`, offline and deterministically.
     #[key(required)]
-    pub provider: Option<At<Provider>>,
+    pub provider: Option<WithSpan<Provider>>,
     /// The name of the model at its provider. Required, unless the provider is `scripted`.
     #[key(default = Provider::Scripted.word().to_owned())]
     pub name: String,
     /// The file with the script of a scripted model; a model without one stays silent. A relative
     /// path starts in the folder of the program file.
-    pub script: Option<At<String>>,
+    pub script: Option<WithSpan<String>>,
     /// The server that is asked instead of the provider's own: `https://host` or
     /// `http://host:port`, with a path where the server has one.
-    pub base_url: Option<At<String>>,
+    pub base_url: Option<WithSpan<String>>,
     /// The environment variable that holds the key, instead of the provider's own. The user has to
     /// permit it.
-    pub api_key_env: Option<At<String>>,
+    pub api_key_env: Option<WithSpan<String>>,
     /// Headers that every request to the server carries, such as `anthropic-beta`. `${NAME}` in a
     /// value stands for a variable of the host, which the user has to permit, `${NAME:-other}` for
     /// `other` where it is not set.
-    #[key(max_items = MOST_HEADERS)]
+    #[key(max_items = MAX_HEADERS)]
     pub headers: Vec<Named<String>>,
     /// The longest time for one reply, however steadily it is streamed, instead of the host's (ten
     /// minutes, unless the host sets another).
@@ -161,8 +161,8 @@ pub enum CacheTtl {
 }
 
 impl CacheTtl {
-    /// The time that `[parameters]` ask for in the provider's words, as
-    /// `cache_control = { type = "ephemeral", ttl = "1h" }`; `None` if they do not.
+    /// The lifetime that `[parameters]` requests in the provider's own format, such as
+    /// `cache_control = { type = "ephemeral", ttl = "1h" }`; `None` if it requests none.
     #[must_use]
     pub fn of_parameters(parameters: &serde_json::Map<String, Json>) -> Option<Self> {
         let ttl = parameters.get("cache_control")?.get("ttl")?.as_str()?;
@@ -241,14 +241,14 @@ impl ModelEntry {
 
     fn check_name(&self, table: &mut Reader<'_>) {
         match table.span_of("name") {
-            None => table.missing("name", None),
-            Some(place) if self.name.trim().is_empty() => table.empty("name", place),
+            None => table.report_missing("name", None),
+            Some(place) if self.name.trim().is_empty() => table.report_empty("name", place),
             Some(_) => {}
         }
     }
 }
 
-/// Reports a header that cannot be sent, or that is not the program's to set.
+/// Reports a header that cannot be sent, or that only the transport may set.
 fn check_header(header: &Named<String>, table: &mut Reader<'_>) {
     let name = header.name.value.to_ascii_lowercase();
     let is_sendable = !name.is_empty()

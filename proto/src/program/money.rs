@@ -8,7 +8,7 @@ use super::{Diagnostic, Node, Reader, Rules, Value};
 use crate::budget::{NANOS_PER_UNIT, money};
 
 /// The largest amount of money that a program may set, in nanos.
-pub(crate) const MOST_NANOS: u64 = 1_000_000_000 * NANOS_PER_UNIT;
+pub(crate) const MAX_NANOS: u64 = 1_000_000_000 * NANOS_PER_UNIT;
 /// Digits after the decimal point: a nano is the smallest amount of money.
 const DECIMALS: usize = 9;
 
@@ -25,7 +25,7 @@ impl Value for Money {
             _ => scalar_text(node),
         };
         let Some(text) = text else {
-            table.wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, Self::EXPECTED);
             return None;
         };
         let nanos = parse_nanos(&text).filter(|nanos| rules.range.contains(nanos));
@@ -43,14 +43,14 @@ impl Value for Money {
 
     fn schema(rules: &Rules) -> Json {
         let text = json!({ "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$" });
-        let most = rules.range.end() / NANOS_PER_UNIT;
-        let number = json!({ "type": "number", "minimum": 0, "maximum": most });
+        let max = rules.range.end() / NANOS_PER_UNIT;
+        let number = json!({ "type": "number", "minimum": 0, "maximum": max });
         let digits = format!("A decimal with up to {DECIMALS} digits behind the point.");
         json!({ "title": "money", "description": digits, "anyOf": [text, number] })
     }
 }
 
-/// A plain decimal in nanos, exactly; `None` for any other text.
+/// Parses a plain decimal and returns nanos, without rounding. `None` for any other text.
 fn parse_nanos(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let is_plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -11,10 +11,10 @@ impl Value for Map<String, Json> {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
         let DeValue::Table(inner) = node.get_ref() else {
-            table.wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, Self::EXPECTED);
             return None;
         };
-        Some(to_object(&mut table.inner(key, inner, node.span())))
+        Some(to_object(&mut table.nested(key, inner, node.span())))
     }
 
     fn schema(_rules: &Rules) -> Json {
@@ -56,7 +56,7 @@ fn to_json(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
             let items = list.iter().filter_map(|item| to_json(table, key, item));
             Some(Json::Array(items.collect()))
         }
-        DeValue::Table(inner) => Some(Json::Object(to_object(&mut table.inner(
+        DeValue::Table(inner) => Some(Json::Object(to_object(&mut table.nested(
             key,
             inner,
             node.span(),
@@ -72,7 +72,7 @@ fn checked_number(
     valid: &str,
 ) -> Option<Json> {
     if number.is_none() {
-        table.out_of_range(key, node, valid);
+        table.report_out_of_range(key, node, valid);
     }
     number.map(Json::Number)
 }

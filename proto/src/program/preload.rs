@@ -1,13 +1,13 @@
 //! The table `[preload]`: files whose content the model gets from the start.
 
-use super::{At, Keyword, Section};
+use super::{Keyword, Section, WithSpan};
 
 /// `[preload]` as written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
 pub struct PreloadSection {
     /// The files. They are read when the program is compiled, so that processes need no permission
     /// to read them.
-    pub files: Vec<At<String>>,
+    pub files: Vec<WithSpan<String>>,
     /// Where relative paths in `files` start.
     pub relative_to: RelativeTo,
 }

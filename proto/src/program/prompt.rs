@@ -1,6 +1,6 @@
 //! The table `[prompt]`: the system prompt and the first user message.
 
-use super::{At, Section};
+use super::{Section, WithSpan};
 
 /// `[prompt]` as written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
@@ -13,5 +13,5 @@ pub struct PromptSection {
     pub user: Option<String>,
     /// A file whose text follows `system`. A relative path starts in the folder of the program
     /// file.
-    pub system_prompt_file: Option<At<String>>,
+    pub system_prompt_file: Option<WithSpan<String>>,
 }

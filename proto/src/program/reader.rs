@@ -7,7 +7,7 @@
 use toml::Spanned;
 use toml::de::{DeInteger, DeString, DeTable, DeValue};
 
-use super::{At, Diagnostic, Diagnostics, Key, Span, Value, advice, shorten};
+use super::{Diagnostic, Diagnostics, Key, Span, Value, WithSpan, advice, shorten};
 
 /// A value of a program file with its span.
 pub(crate) type Node<'a> = &'a Spanned<DeValue<'a>>;
@@ -18,10 +18,10 @@ pub(crate) struct Reader<'a> {
     span: Span,
     /// The keys from the file's root, dotted; empty for the root.
     path: String,
-    known: Vec<&'static str>,
+    requested_keys: Vec<&'static str>,
     ignored: Vec<&'static str>,
     /// Whether a key of any name is valid.
-    is_open: bool,
+    accepts_any_key: bool,
     diagnostics: &'a mut Diagnostics,
 }
 
@@ -35,15 +35,15 @@ impl<'a> Reader<'a> {
             table,
             span,
             path: String::new(),
-            known: Vec::new(),
+            requested_keys: Vec::new(),
             ignored: Vec::new(),
-            is_open: false,
+            accepts_any_key: false,
             diagnostics,
         }
     }
 
     /// A reader for a table that is the value of `key` here, or an element of it.
-    pub(super) fn inner<'b>(
+    pub(super) fn nested<'b>(
         &'b mut self,
         key: &str,
         table: &'b DeTable<'b>,
@@ -56,9 +56,9 @@ impl<'a> Reader<'a> {
             table,
             span,
             path: self.path_of(key),
-            known: Vec::new(),
+            requested_keys: Vec::new(),
             ignored: Vec::new(),
-            is_open: false,
+            accepts_any_key: false,
             diagnostics: self.diagnostics,
         }
     }
@@ -66,13 +66,14 @@ impl<'a> Reader<'a> {
     /// The value of a key, if it is given and valid.
     pub(crate) fn key<T: Value>(&mut self, key: &Key) -> Option<T> {
         let name = match key.alias {
-            Some(alias) => self.either(key.name, alias),
+            Some(alias) => self.resolve_alias(key.name, alias),
             None => key.name,
         };
-        self.known.extend([key.name].into_iter().chain(key.alias));
+        self.requested_keys
+            .extend([key.name].into_iter().chain(key.alias));
         let Some(node) = self.table.get(name) else {
             if key.rules.is_required {
-                self.missing(key.name, key.help);
+                self.report_missing(key.name, key.help);
             }
             return None;
         };
@@ -95,15 +96,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Every entry in the order written.
-    pub(super) fn entries(&self) -> Vec<(At<String>, Node<'a>)> {
+    pub(super) fn entries(&self) -> Vec<(WithSpan<String>, Node<'a>)> {
         let entries = self.table.iter();
-        let mut entries: Vec<_> = entries.map(|(key, value)| (at_key(key), value)).collect();
+        let mut entries: Vec<_> = entries
+            .map(|(key, value)| (key_with_span(key), value))
+            .collect();
         entries.sort_by_key(|(key, _)| key.span.start);
         entries
     }
 
     /// The entries whose keys were not requested, in the order written.
-    pub(super) fn others(&self) -> Vec<(At<String>, Node<'a>)> {
+    pub(super) fn unrequested_entries(&self) -> Vec<(WithSpan<String>, Node<'a>)> {
         let mut entries = self.entries();
         entries.retain(|(key, _)| !self.known_keys().any(|known| known == key.value));
         entries
@@ -111,11 +114,11 @@ impl<'a> Reader<'a> {
 
     /// The keys that were requested, and those without effect.
     pub(super) fn known_keys(&self) -> impl Iterator<Item = &'static str> + Clone {
-        self.ignored.iter().chain(&self.known).copied()
+        self.ignored.iter().chain(&self.requested_keys).copied()
     }
 
-    /// Which of the two names of a key the file uses; using both is an error.
-    fn either(&mut self, name: &'static str, alias: &'static str) -> &'static str {
+    /// The name of a key that the file uses: `name` or `alias`. Using both is reported as an error.
+    fn resolve_alias(&mut self, name: &'static str, alias: &'static str) -> &'static str {
         let place = |key: &str| self.table.get_key_value(key).map(|(key, _)| key.span());
         match (place(name), place(alias)) {
             (Some(first), Some(second)) => {
@@ -124,9 +127,9 @@ impl<'a> Reader<'a> {
                     self.path_of(name),
                     self.path_of(alias)
                 );
-                let twice = Diagnostic::error(first, message, "given here");
+                let duplicate = Diagnostic::error(first, message, "given here");
                 let help = format!("keep one of them; the name is `{name}`");
-                self.report(twice.label(second, "and here").help(help));
+                self.report(duplicate.label(second, "and here").help(help));
                 name
             }
             (None, Some(_)) => alias,
@@ -148,23 +151,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether the length of a list or table is within its bound; reported if not.
-    pub(super) fn is_within(
+    /// Whether a list or table has at most `max` entries. A longer one is reported.
+    pub(super) fn check_length(
         &mut self,
         key: &str,
         node: Node<'_>,
         count: usize,
-        most: usize,
+        max: usize,
     ) -> bool {
-        if count > most {
+        if count > max {
             let message = format!("`{}` holds {count} entries", self.path_of(key));
             let many = Diagnostic::error(node.span(), message, "too many");
-            self.report(many.help(format!("valid: up to {most}")));
+            self.report(many.help(format!("valid: up to {max}")));
         }
-        count <= most
+        count <= max
     }
 
-    pub(super) fn missing(&mut self, key: &str, help: Option<&str>) {
+    pub(super) fn report_missing(&mut self, key: &str, help: Option<&str>) {
         let message = format!("`{}` is missing", self.path_of(key));
         let missing = Diagnostic::error(self.span(), message, format!("needs `{key}`"));
         self.report(match help {
@@ -173,26 +176,26 @@ impl<'a> Reader<'a> {
         });
     }
 
-    pub(super) fn empty(&mut self, key: &str, place: Span) {
+    pub(super) fn report_empty(&mut self, key: &str, place: Span) {
         let message = format!("`{}` is empty", self.path_of(key));
         self.report(Diagnostic::error(place, message, "empty"));
     }
 
-    pub(super) fn wrong_type(&mut self, key: &str, node: Node<'_>, expected: &str) {
-        let (path, found) = (self.path_of(key), with_article(node.get_ref()));
+    pub(super) fn report_wrong_type(&mut self, key: &str, node: Node<'_>, expected: &str) {
+        let (path, found) = (self.path_of(key), value_type_phrase(node.get_ref()));
         let message = format!("`{path}` must be {expected}, not {found}");
         let label = format!("expected {expected}");
         self.report(Diagnostic::error(node.span(), message, label));
     }
 
-    pub(super) fn out_of_range(&mut self, key: &str, node: Node<'_>, valid: &str) {
+    pub(super) fn report_out_of_range(&mut self, key: &str, node: Node<'_>, valid: &str) {
         let message = format!("`{}` is out of range", self.path_of(key));
         let outside = Diagnostic::error(node.span(), message, "out of range");
         self.report(outside.help(format!("valid: {valid}")));
     }
 
-    /// Warns of keys that the reference implementation knows and that do nothing here.
-    pub(crate) fn ignore(&mut self, keys: &'static [&'static str]) {
+    /// Warns of keys that only the reference implementation supports.
+    pub(crate) fn warn_ignored(&mut self, keys: &'static [&'static str]) {
         for key in keys {
             if let Some((place, _)) = self.table.get_key_value(*key) {
                 let message = format!("`{}` is not supported by this version", self.path_of(key));
@@ -205,31 +208,31 @@ impl<'a> Reader<'a> {
     /// Passes the reader to `read`, for all keys that were not requested. No key is unknown
     /// afterwards.
     pub(crate) fn other_keys<T>(&mut self, read: fn(&mut Self) -> T) -> T {
-        self.is_open = true;
+        self.accepts_any_key = true;
         read(self)
     }
 
     /// Reports every key that was not requested.
     pub(super) fn finish(mut self) {
-        if self.is_open {
+        if self.accepts_any_key {
             return;
         }
-        for (key, _) in self.others() {
+        for (key, _) in self.unrequested_entries() {
             if self.diagnostics.is_full() {
                 return;
             }
-            self.unknown_key(&key);
+            self.report_unknown_key(&key);
         }
     }
 
-    pub(super) fn unknown_key(&mut self, key: &At<String>) {
+    pub(super) fn report_unknown_key(&mut self, key: &WithSpan<String>) {
         let place = match self.path.as_str() {
             "" => "a program".to_owned(),
             path => format!("`{path}`"),
         };
         let message = format!("unknown key `{}`", shorten(&key.value));
         let label = format!("not a key of {place}");
-        let help = advice(&key.value, &self.known, "keys");
+        let help = advice(&key.value, &self.requested_keys, "keys");
         self.report(Diagnostic::error(key.span.clone(), message, label).help(help));
     }
 }
@@ -239,14 +242,14 @@ pub(super) fn integer(number: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-fn at_key(key: &Spanned<DeString<'_>>) -> At<String> {
-    At {
+fn key_with_span(key: &Spanned<DeString<'_>>) -> WithSpan<String> {
+    WithSpan {
         value: key.get_ref().to_string(),
         span: key.span(),
     }
 }
 
-fn with_article(value: &DeValue<'_>) -> &'static str {
+fn value_type_phrase(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "an integer",

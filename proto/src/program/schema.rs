@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Key, ProgramFile, Section, Value};
 
 /// The JSON Schema (draft 7) of a program file. It accepts every file that [`parse`] accepts
-/// without an error, and refuses unknown keys and wrong types as that does. Checks that concern
+/// without an error, and refuses unknown keys and wrong types as [`parse`] does. Checks that concern
 /// several keys or other files are left to the compiler.
 ///
 /// [`parse`]: super::parse
@@ -51,7 +51,7 @@ impl TableSchema {
         schema
     }
 
-    /// A key with the type of its value, and its value in an empty table.
+    /// Adds a key, with the type of its value and its value in an empty table.
     pub(crate) fn key<T: Value>(&mut self, key: &Key, default: Option<T>) {
         let mut schema = T::schema(&key.rules);
         if let Some(default) = default.as_ref().and_then(T::show) {
@@ -67,7 +67,7 @@ impl TableSchema {
         }
     }
 
-    /// Keys that have no effect.
+    /// Adds keys that have no effect.
     pub(crate) fn ignore(&mut self, names: &[&str]) {
         let doc = "Has no effect; accepted in programs for the reference implementation.";
         for name in names {
@@ -75,15 +75,15 @@ impl TableSchema {
         }
     }
 
-    /// All other keys: texts.
+    /// Accepts all other keys, with texts as values.
     pub(crate) fn other_keys(&mut self, doc: &str) {
         self.rest = json!({ "type": "string", "description": doc });
     }
 
-    /// A property: the schema of its type, with the key's description in front of that of the type.
+    /// Adds a property with the schema of its type. The key's description precedes the type's.
     fn add(&mut self, name: &str, doc: &str, mut schema: Json) {
-        let of_type = schema["description"].as_str().unwrap_or_default();
-        let description = format!("{doc} {of_type}");
+        let type_description = schema["description"].as_str().unwrap_or_default();
+        let description = format!("{doc} {type_description}");
         schema["description"] = json!(description.trim());
         self.properties.insert(name.to_owned(), schema);
     }

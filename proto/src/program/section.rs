@@ -72,7 +72,7 @@ pub(crate) trait Section: Default {
 
     /// Reads a value that the file has in place of the table, such as a name.
     fn read_shorthand(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Self> {
-        table.wrong_type(key, node, Self::EXPECTED);
+        table.report_wrong_type(key, node, Self::EXPECTED);
         None
     }
 
@@ -90,7 +90,7 @@ impl<S: Section> Value for S {
         let DeValue::Table(inner) = node.get_ref() else {
             return S::read_shorthand(table, key, node);
         };
-        let mut inner = table.inner(key, inner, node.span());
+        let mut inner = table.nested(key, inner, node.span());
         let section = S::read(&mut inner);
         inner.finish();
         section

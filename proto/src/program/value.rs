@@ -4,16 +4,16 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::reader::integer;
-use super::{At, Named, Node, Reader, Rules};
+use super::{Named, Node, Reader, Rules, WithSpan};
 
-/// The type of a value in a program file.
+/// A type that a value in a program file can have.
 pub(crate) trait Value: Sized {
     /// The phrase for a valid value in errors.
     const EXPECTED: &'static str;
     /// The phrase for a list of such values in errors.
     const LIST: &'static str = "a list";
     /// The maximum number of entries of a list, if the key does not set one.
-    const MOST: usize = usize::MAX;
+    const MAX_ITEMS: usize = usize::MAX;
 
     /// Reads a value. Returns `None` if it is invalid, which was reported.
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self>;
@@ -30,15 +30,15 @@ pub(crate) trait Value: Sized {
 impl Value for String {
     const EXPECTED: &'static str = "a string";
     const LIST: &'static str = "a list of strings";
-    const MOST: usize = 1024;
+    const MAX_ITEMS: usize = 1024;
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let Some(text) = node.get_ref().as_str() else {
-            table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            table.report_wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
             return None;
         };
         if rules.is_required && text.trim().is_empty() {
-            table.empty(key, node.span());
+            table.report_empty(key, node.span());
         }
         Some(text.to_owned())
     }
@@ -61,7 +61,7 @@ impl Value for bool {
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, _rules: &Rules) -> Option<Self> {
         let flag = node.get_ref().as_bool();
         if flag.is_none() {
-            table.wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, Self::EXPECTED);
         }
         flag
     }
@@ -80,21 +80,21 @@ impl Value for u64 {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let Some(number) = node.get_ref().as_integer() else {
-            table.wrong_type(key, node, Self::EXPECTED);
+            table.report_wrong_type(key, node, Self::EXPECTED);
             return None;
         };
         let number = integer(number).and_then(|number| Self::try_from(number).ok());
         let valid = number.filter(|number| rules.range.contains(number));
         if valid.is_none() {
-            let (least, most) = (rules.range.start(), rules.range.end());
-            table.out_of_range(key, node, &format!("{least} to {most}"));
+            let (min, max) = (rules.range.start(), rules.range.end());
+            table.report_out_of_range(key, node, &format!("{min} to {max}"));
         }
         valid
     }
 
     fn schema(rules: &Rules) -> Json {
-        let (least, most) = (rules.range.start(), rules.range.end());
-        json!({ "type": "integer", "minimum": least, "maximum": most })
+        let (min, max) = (rules.range.start(), rules.range.end());
+        json!({ "type": "integer", "minimum": min, "maximum": max })
     }
 
     fn show(&self) -> Option<Json> {
@@ -135,10 +135,10 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-impl<T: Value> Value for At<T> {
+impl<T: Value> Value for WithSpan<T> {
     const EXPECTED: &'static str = T::EXPECTED;
     const LIST: &'static str = T::LIST;
-    const MOST: usize = T::MOST;
+    const MAX_ITEMS: usize = T::MAX_ITEMS;
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let value = T::read(table, key, node, rules)?;
@@ -161,12 +161,12 @@ impl<T: Value> Value for Vec<T> {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let Some(list) = node.get_ref().as_array() else {
-            table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            table.report_wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
             return None;
         };
-        let (most, rules) = (rules.max_items.unwrap_or(T::MOST), rules.of_entries());
+        let (max, rules) = (rules.max_items.unwrap_or(T::MAX_ITEMS), rules.of_entries());
         let entries = table
-            .is_within(key, node, list.len(), most)
+            .check_length(key, node, list.len(), max)
             .then(|| list.iter());
         Some(
             entries?
@@ -177,7 +177,11 @@ impl<T: Value> Value for Vec<T> {
 
     fn schema(rules: &Rules) -> Json {
         let mut list = json!({ "type": "array", "items": T::schema(&rules.of_entries()) });
-        set_bound(&mut list, "maxItems", rules.max_items.unwrap_or(T::MOST));
+        set_bound(
+            &mut list,
+            "maxItems",
+            rules.max_items.unwrap_or(T::MAX_ITEMS),
+        );
         list
     }
 }
@@ -188,10 +192,10 @@ impl<T: Value> Value for Vec<Named<T>> {
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
         let DeValue::Table(inner) = node.get_ref() else {
-            table.wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
+            table.report_wrong_type(key, node, rules.expected.unwrap_or(Self::EXPECTED));
             return None;
         };
-        if !table.is_within(
+        if !table.check_length(
             key,
             node,
             inner.len(),
@@ -199,7 +203,7 @@ impl<T: Value> Value for Vec<Named<T>> {
         ) {
             return None;
         }
-        let (mut inner, rules) = (table.inner(key, inner, node.span()), rules.of_entries());
+        let (mut inner, rules) = (table.nested(key, inner, node.span()), rules.of_entries());
         let mut named = Vec::new();
         for (name, node) in inner.entries() {
             let value = T::read(&mut inner, &name.value, node, &rules);
@@ -220,8 +224,8 @@ impl<T: Value> Value for Vec<Named<T>> {
     }
 }
 
-fn set_bound(schema: &mut Json, keyword: &str, most: usize) {
-    if most < usize::MAX {
-        schema[keyword] = json!(most);
+fn set_bound(schema: &mut Json, keyword: &str, max: usize) {
+    if max < usize::MAX {
+        schema[keyword] = json!(max);
     }
 }

@@ -1,8 +1,9 @@
 //! Encoding of record payloads. The only module that uses bincode.
 //!
 //! A payload begins with the version of its encoding. To change a stored type, raise [`VERSION`],
-//! keep the type that version 1 has, and decode by version: every later version reads what an
-//! earlier one wrote, and an earlier one refuses what it does not know, by name.
+//! keep the old type, and choose the type by the version of the payload. Every version of this
+//! program decodes payloads of earlier versions, and refuses payloads of later versions with
+//! [`CodecError::Newer`].
 //!
 //! bincode is no longer maintained and trusts its input, so it decodes only numbers.
 //! `RecordDeserializer` decodes the rest: it refuses lengths that exceed the remaining bytes, and
@@ -68,9 +69,9 @@ pub enum CodecError {
     Trailing(usize),
 }
 
-type Limits = Configuration<LittleEndian, Varint, Limit<MAX_PAYLOAD_BYTES>>;
+type BincodeConfig = Configuration<LittleEndian, Varint, Limit<MAX_PAYLOAD_BYTES>>;
 
-fn limits() -> Limits {
+fn bincode_config() -> BincodeConfig {
     config::standard().with_limit::<MAX_PAYLOAD_BYTES>()
 }
 
@@ -80,7 +81,7 @@ fn limits() -> Limits {
 /// [`CodecError::TooLarge`] and [`CodecError::Encode`].
 pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, CodecError> {
     let mut bytes = vec![VERSION];
-    bincode::serde::encode_into_std_write(value, &mut bytes, limits())
+    bincode::serde::encode_into_std_write(value, &mut bytes, bincode_config())
         .map_err(|error| CodecError::Encode(error.to_string()))?;
     if bytes.len() > MAX_PAYLOAD_BYTES {
         Err(CodecError::TooLarge)
@@ -120,7 +121,7 @@ pub fn decode_within<T: DeserializeOwned>(
     };
     let mut deserializer = RecordDeserializer::new(encoded, allowance, size_of::<T>());
     let value = T::deserialize(&mut deserializer)?;
-    match deserializer.left() {
+    match deserializer.bytes_left() {
         0 => Ok(value),
         left => Err(CodecError::Trailing(left)),
     }

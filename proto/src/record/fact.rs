@@ -33,9 +33,9 @@ pub enum Fact<C: Clone> {
     /// Stop and continue.
     Control(ControlFact),
     /// The process was restored to a checkpoint. Conversation, descriptors and phase are those of
-    /// the image. Counters of descriptors and calls continue; usage, receipts and waiting mail are
-    /// kept; mail that was waiting then and has been delivered since waits again. Calls in flight
-    /// become stale, and children made since the checkpoint are ended.
+    /// the image. Counters of descriptors and calls continue. Usage, receipts and waiting mail are
+    /// kept, and mail that was waiting at the checkpoint and has been delivered since waits again.
+    /// Calls in flight become stale, and children made since the checkpoint are ended.
     Restored {
         /// Id of the checkpoint.
         checkpoint: CheckpointId,

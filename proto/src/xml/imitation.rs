@@ -182,8 +182,8 @@ fn has_rare_opener(bytes: &[u8]) -> bool {
         let chinese = (b == 0x80) & ((c == 0x88) | (c == 0x90) | (c == 0x94) | (c == 0x96));
         ((a == 0xe2) & (angle | mathematical)) | ((a == 0xe3) & chinese)
     };
-    bytes.windows(3).fold(false, |found, seen| {
-        found | is_rare_opener(seen[0], seen[1], seen[2])
+    bytes.windows(3).fold(false, |found, window| {
+        found | is_rare_opener(window[0], window[1], window[2])
     })
 }
 

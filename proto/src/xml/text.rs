@@ -43,17 +43,17 @@ fn may_contain_multibyte_control(bytes: &[u8]) -> bool {
         let formats = ((b == 0x9b) & (c == 0xb2)) | ((b == 0x9d) & (c == 0x85));
         ((a == 0xf0) & formats) | ((a == 0xf3) & (b == 0xa0))
     };
-    let starts_control = |seen: &[u8]| {
-        is_two_byte_control(seen[0], seen[1])
-            | is_three_byte_control(seen[0], seen[1], seen[2])
-            | is_four_byte_control_prefix(seen[0], seen[1], seen[2])
+    let starts_control = |window: &[u8]| {
+        is_two_byte_control(window[0], window[1])
+            | is_three_byte_control(window[0], window[1], window[2])
+            | is_four_byte_control_prefix(window[0], window[1], window[2])
     };
     let last = bytes
         .last_chunk::<2>()
         .is_some_and(|[a, b]| is_two_byte_control(*a, *b));
     last | bytes
         .windows(3)
-        .fold(false, |found, seen| found | starts_control(seen))
+        .fold(false, |found, window| found | starts_control(window))
 }
 
 /// Replaces control characters. A character that affects how others are shown, that only a model
@@ -144,7 +144,7 @@ pub(super) fn escape_attribute(value: &str) -> String {
 /// Writes a text as an element body. CR becomes a character reference, since parsers turn it into
 /// LF. Each run between CRs is put into CDATA if it needs escaping, and is written unchanged
 /// otherwise.
-pub(super) fn write(xml: &mut String, text: &str) {
+pub(super) fn write_text(xml: &mut String, text: &str) {
     xml.reserve(text.len() + text.len() / 8);
     let text = sanitize(text);
     let mut from = 0;
@@ -166,8 +166,9 @@ fn write_run(xml: &mut String, run: &str) {
 
 fn needs_cdata(run: &str) -> bool {
     let bytes = run.as_bytes();
-    let escaped = |at: usize| bytes[at] != b'>' || bytes[..at].ends_with(b"]]");
-    memchr::memchr3_iter(b'<', b'&', b'>', bytes).any(escaped) || find_cuts(run).next().is_some()
+    let needs_escape = |at: usize| bytes[at] != b'>' || bytes[..at].ends_with(b"]]");
+    memchr::memchr3_iter(b'<', b'&', b'>', bytes).any(needs_escape)
+        || find_cuts(run).next().is_some()
 }
 
 fn write_cdata(xml: &mut String, run: &str) {
@@ -272,7 +273,7 @@ mod tests {
             ("msg <b>", "<![CDATA[msg <b>]]>"),
         ] {
             let mut xml = String::new();
-            write(&mut xml, text);
+            write_text(&mut xml, text);
             assert_eq!(xml, expected);
         }
     }

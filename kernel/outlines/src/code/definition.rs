@@ -40,8 +40,8 @@ struct Enclosing {
 /// The functions and classes of a text. `None` if the parser gives up.
 pub(super) fn find_definitions(text: &str, language: Language) -> Option<Definitions> {
     let tree = parse(text, language)?;
-    let (found, leading) = capture_definitions(text, &tree, language);
-    let mut outlined = outline_definitions(text, found, &leading);
+    let (definitions, leading) = capture_definitions(text, &tree, language);
+    let mut outlined = outline_definitions(text, definitions, &leading);
     let functions = outlined
         .extract_if(.., |(unit, _)| *unit == Unit::Function)
         .map(|(_, unit)| unit)
@@ -60,9 +60,9 @@ fn capture_definitions<'t>(
     tree: &'t Tree,
     language: Language,
 ) -> (Vec<Definition<'t>>, LeadingNodes) {
-    let Patterns { query, roots } = language.patterns();
+    let Patterns { query, root_kinds } = language.patterns();
     let names = query.capture_names();
-    let mut found = Vec::new();
+    let mut definitions = Vec::new();
     let mut leading = LeadingNodes::default();
     let mut cursor = QueryCursor::new();
     // Run the query at each node for that node alone: run at the root, its time grows with the
@@ -70,7 +70,7 @@ fn capture_definitions<'t>(
     cursor.set_max_start_depth(Some(0));
     walk(tree, |node| {
         let mut matches = cursor.matches(query, node, text.as_bytes());
-        while let Some(matched) = roots
+        while let Some(matched) = root_kinds
             .contains(&node.kind_id())
             .then(|| matches.next())
             .flatten()
@@ -84,14 +84,14 @@ fn capture_definitions<'t>(
             };
             match node("above") {
                 Some(node) => leading.push(text, node),
-                None => found.extend(definition_from(node)),
+                None => definitions.extend(definition_from(node)),
             }
         }
         true
     });
     let mut named = HashSet::new();
-    found.retain(|it: &Definition<'_>| named.insert(it.name.start_byte()));
-    (found, leading)
+    definitions.retain(|definition: &Definition<'_>| named.insert(definition.name.start_byte()));
+    (definitions, leading)
 }
 
 /// Builds a definition from the captures of one match, which `node` looks up by name.
@@ -115,33 +115,33 @@ fn definition_from<'t>(node: impl Fn(&str) -> Option<Node<'t>>) -> Option<Defini
 
 fn outline_definitions(
     text: &str,
-    found: Vec<Definition<'_>>,
+    definitions: Vec<Definition<'_>>,
     leading: &LeadingNodes,
 ) -> Vec<(Unit, Outlined)> {
     let mut enclosing: Vec<Enclosing> = Vec::new();
     // The line of the last definition, and the first line of the comments above it.
     let mut leading_at = (0, 0);
-    let units = found.into_iter().map(|it| {
-        let lines = lines(it.node);
+    let units = definitions.into_iter().map(|definition| {
+        let lines = lines(definition.node);
         // Only the first definition on a line searches for comments above it; other definitions on
         // that line start with it.
         if leading_at.0 != lines.0 {
             leading_at = (lines.0, leading.first_line(lines.0));
         }
         while enclosing
-            .pop_if(|outer| !outer.encloses(&it, lines))
+            .pop_if(|outer| !outer.encloses(&definition, lines))
             .is_some()
         {}
-        let parts = it.parts(text, &enclosing);
-        let (name, implemented) = it.names(text, &parts);
+        let parts = definition.qualified_name_parts(text, &enclosing);
+        let (name, implemented) = definition.names(text, &parts);
         enclosing.push(Enclosing {
-            unit: it.unit,
+            unit: definition.unit,
             lines,
-            end: it.node.end_byte(),
+            end: definition.node.end_byte(),
             name: parts.last().cloned().unwrap_or_default(),
         });
         (
-            it.unit,
+            definition.unit,
             Outlined {
                 name,
                 implemented,
@@ -164,7 +164,7 @@ impl Enclosing {
 
 impl Definition<'_> {
     /// The qualified name: enclosing names, outermost first, then its own.
-    fn parts(&self, text: &str, enclosing: &[Enclosing]) -> Vec<String> {
+    fn qualified_name_parts(&self, text: &str, enclosing: &[Enclosing]) -> Vec<String> {
         let nearest = enclosing.len().saturating_sub(MAX_SCOPES);
         let outer = enclosing[nearest..].iter().map(|outer| outer.name.clone());
         let scope = self

@@ -53,11 +53,11 @@ fn count_errors(text: &str, language: Language) -> usize {
 }
 
 fn well_formed_bytes(error: Node<'_>, language: Language) -> usize {
-    let roots = &language.patterns().roots;
+    let root_kinds = &language.patterns().root_kinds;
     let mut cursor = error.walk();
     let defined = error
         .named_children(&mut cursor)
-        .filter(|child| roots.contains(&child.kind_id()));
+        .filter(|child| root_kinds.contains(&child.kind_id()));
     defined.map(|child| child.byte_range().len()).sum()
 }
 

@@ -37,8 +37,8 @@ impl Language {
         Self::Tsx,
     ];
 
-    /// Recognises a language by the last word of the source that is a file name of one:
-    /// `file:src/main.rs`, `tool:read /a/b.py`.
+    /// Recognises a language by the last word of the source that has a known file extension, as in
+    /// `file:src/main.rs` or `tool:read /a/b.py`.
     pub(super) fn of_source(source: &str) -> Option<Self> {
         source.split_whitespace().rev().find_map(|word| {
             let (_, extension) = word
@@ -130,7 +130,7 @@ impl Language {
 #[derive(Debug)]
 pub(super) struct Patterns {
     pub(super) query: Query,
-    pub(super) roots: HashSet<u16>,
+    pub(super) root_kinds: HashSet<u16>,
 }
 
 impl Patterns {
@@ -145,7 +145,7 @@ impl Patterns {
                 .unwrap_or_default();
             grammar.id_for_node_kind(kind, true)
         };
-        let roots = (0..query.pattern_count()).map(kind).collect();
-        Self { query, roots }
+        let root_kinds = (0..query.pattern_count()).map(kind).collect();
+        Self { query, root_kinds }
     }
 }

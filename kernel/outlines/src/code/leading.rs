@@ -62,15 +62,15 @@ impl LeadingNodes {
     /// line or other code in between.
     pub(super) fn first_line(&self, line: u64) -> u64 {
         let before = self.runs.partition_point(|run| run.first_line < line);
-        let mut begins = line;
+        let mut first = line;
         for run in self.runs[..before].iter().rev() {
             // A run that ends on the line of the definition is directly before it.
-            if run.last_line + 1 < begins || (run.last_line < begins && !run.is_alone) {
+            if run.last_line + 1 < first || (run.last_line < first && !run.is_alone) {
                 break;
             }
-            begins = run.first_line;
+            first = run.first_line;
         }
-        begins
+        first
     }
 }
 

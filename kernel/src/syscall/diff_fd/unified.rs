@@ -14,7 +14,7 @@ pub(super) struct Diff<'a> {
 impl<'a> Diff<'a> {
     /// Compares two texts with Myers' algorithm. For texts that differ much, the diff may be longer
     /// than the shortest one, to save time.
-    pub(super) fn of(before: &'a str, after: &'a str) -> Self {
+    pub(super) fn compute(before: &'a str, after: &'a str) -> Self {
         // No memory is reserved from an estimate, since a text may begin with many short lines.
         let mut lines = InternedInput::default();
         lines.update_before(before.split_inclusive('\n'));
@@ -26,17 +26,17 @@ impl<'a> Diff<'a> {
     }
 
     /// Number of lines that are only in the second text.
-    pub(super) fn added(&self) -> u64 {
+    pub(super) fn added_lines(&self) -> u64 {
         self.hunks.iter().map(|hunk| hunk.after.len() as u64).sum()
     }
 
     /// Number of lines that are only in the first text.
-    pub(super) fn removed(&self) -> u64 {
+    pub(super) fn removed_lines(&self) -> u64 {
         self.hunks.iter().map(|hunk| hunk.before.len() as u64).sum()
     }
 
     /// Formats the diff with `context` equal lines around each hunk.
-    pub(super) fn unified(&self, context: u32) -> String {
+    pub(super) fn to_unified(&self, context: u32) -> String {
         let mut text = String::new();
         // Hunks whose context overlaps form one group.
         for group in self
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn unified(before: &str, after: &str, context: u32) -> String {
-        Diff::of(before, after).unified(context)
+        Diff::compute(before, after).to_unified(context)
     }
 
     #[test]

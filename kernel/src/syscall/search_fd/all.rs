@@ -18,23 +18,23 @@ use crate::table::{Form, Table, View, view_as};
 use dormouse_content::{Content, PrettyError, Unreadable};
 
 /// The result of the search.
-pub(super) struct Found<'a> {
+pub(super) struct AllMatches<'a> {
     descriptors: u64,
     found_in: u64,
     shown: Shown,
-    groups: Vec<FoundIn<'a>>,
+    groups: Vec<DescriptorMatches<'a>>,
     unreadable: Vec<FdError>,
 }
 
 /// The matches in one descriptor.
-struct FoundIn<'a> {
+struct DescriptorMatches<'a> {
     fd: &'a FdId,
     matches: u64,
     extent: Option<ContentSummary>,
     excerpts: Vec<MatchExcerpt>,
 }
 
-impl FoundIn<'_> {
+impl DescriptorMatches<'_> {
     fn to_group(&self) -> Group<'_> {
         let Self {
             fd,
@@ -51,7 +51,7 @@ impl FoundIn<'_> {
     }
 }
 
-impl Found<'_> {
+impl AllMatches<'_> {
     /// Number of all matches.
     pub(super) fn total(&self) -> u64 {
         self.shown.total
@@ -64,7 +64,11 @@ impl Found<'_> {
             shown,
             ..
         } = *self;
-        let groups = self.groups.iter().map(FoundIn::to_group).collect();
+        let groups = self
+            .groups
+            .iter()
+            .map(DescriptorMatches::to_group)
+            .collect();
         let unreadable = self.unreadable.clone();
         view::search_all(&FoundInAll {
             query: search.query,
@@ -88,7 +92,7 @@ pub(super) fn find<'a>(
     call: &Call<'a>,
     requested: Option<Form>,
     excerpts: &mut Excerpts,
-) -> Result<Found<'a>, SearchError> {
+) -> Result<AllMatches<'a>, SearchError> {
     let mut scan = search.matcher.scan(call.quota);
     let mut total = 0;
     let mut descriptors = 0;
@@ -122,7 +126,7 @@ pub(super) fn find<'a>(
         // Descriptors before the shown matches were listed by the previous call.
         let is_listed = matches > 0 && total >= search.start;
         if is_listed && (excerpts.reserve_element() || extent.is_some()) {
-            groups.push(FoundIn {
+            groups.push(DescriptorMatches {
                 fd,
                 matches,
                 extent,
@@ -131,7 +135,7 @@ pub(super) fn find<'a>(
         }
     }
     let shown = search.describe_shown(total, excerpts.shown());
-    Ok(Found {
+    Ok(AllMatches {
         descriptors,
         found_in,
         shown,

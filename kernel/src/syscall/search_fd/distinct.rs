@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use dormouse_proto::descriptor::view::{self, Distinct, DistinctMatch, Shown};
+use dormouse_proto::descriptor::view::{self, DistinctMatch, DistinctMatches, Shown};
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 
 use super::excerpt::ELEMENT_CHARS;
@@ -24,19 +24,20 @@ const TEXT_BYTES: usize = 16 << 20;
 /// Estimated overhead of one entry.
 const ENTRY_BYTES: usize = 64;
 
-pub(super) const TOO_DIFFERENT: &str = "The matches of the query are too many different texts to \
-be counted. Make it more specific, put a group around the part that matters, or leave out distinct";
+pub(super) const TOO_MANY_DISTINCT: &str = "The matches of the query are too many different texts \
+to be counted. Make it more specific, put a group around the part that matters, or leave out \
+distinct";
 
 /// Executes a call with `distinct`.
 pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<Outcome, FdError> {
     if search.context_lines > 0 {
-        return Err(args.invalid(
+        return Err(args.invalid_error(
             "Parameter 'context' does not go with distinct, which shows no places: \
                  give one of the two.",
         ));
     }
     let fd = args.fd()?;
-    let mut counts = Counts::of(&search.matcher);
+    let mut counts = Counts::new(&search.matcher);
     if fd == ALL {
         return run_in_all(call, args, search, counts);
     }
@@ -49,7 +50,8 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     let found = select_shown(search, &sorted, matches, call.settings);
     Ok(Outcome::Answer(view::distinct(
         &id,
-        view.extent().map_err(|error| args.unreadable(error))?,
+        view.extent()
+            .map_err(|error| args.unreadable_error(error))?,
         &found,
     )))
 }
@@ -106,7 +108,7 @@ struct Count {
 }
 
 impl<'m> Counts<'m> {
-    fn of(matcher: &'m Matcher<'_>) -> Self {
+    fn new(matcher: &'m Matcher<'_>) -> Self {
         Self {
             groups: matcher.groups(),
             counts: BTreeMap::new(),
@@ -123,23 +125,25 @@ impl<'m> Counts<'m> {
         let content = content.loaded().map_err(SearchError::Unreadable)?;
         let text = content.text().map_err(SearchError::Unreadable)?;
         if let Some(groups) = &mut self.groups {
-            groups.allow(text.len());
+            groups.extend_for_text(text.len());
         }
         let mut matches = 0;
-        let mut added = Ok(());
+        let mut add_result = Ok(());
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
-            if added.is_ok() {
-                added = self.add(&text, bytes);
+            if add_result.is_ok() {
+                add_result = self.add(&text, bytes);
             }
         });
         scanned.map_err(SearchError::TooSlow)?;
-        added.map(|()| matches)
+        add_result.map(|()| matches)
     }
 
     fn add(&mut self, text: &str, found: Range<usize>) -> Result<(), SearchError> {
         let key = match &mut self.groups {
-            Some(groups) => groups.text(text, found).map_err(SearchError::TooSlow)?,
+            Some(groups) => groups
+                .captured_text(text, found)
+                .map_err(SearchError::TooSlow)?,
             None => Cow::Borrowed(&text[found]),
         };
         if let Some(known) = self.counts.get_mut(&*key) {
@@ -147,7 +151,7 @@ impl<'m> Counts<'m> {
             return Ok(());
         }
         let left = self.bytes_left.checked_sub(key.len() + ENTRY_BYTES);
-        self.bytes_left = left.ok_or(SearchError::TooDifferent)?;
+        self.bytes_left = left.ok_or(SearchError::TooManyDistinct)?;
         self.counts.insert(
             key.into(),
             Count {
@@ -176,7 +180,7 @@ fn select_shown<'a>(
     sorted: &'a [(Box<str>, u64)],
     matches: u64,
     settings: &DescriptorSettings,
-) -> Distinct<'a> {
+) -> DistinctMatches<'a> {
     let max_chars = settings.max_read_chars.max(1);
     let mut left = max_chars;
     let fits = |(index, (text, _)): &(usize, &(Box<str>, u64))| {
@@ -201,7 +205,7 @@ fn select_shown<'a>(
         start: search.start,
         count: values.len() as u64,
     };
-    Distinct {
+    DistinctMatches {
         query: search.query,
         matches,
         shown,

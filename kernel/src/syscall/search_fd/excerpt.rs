@@ -122,7 +122,7 @@ impl Excerpts {
         page_chars: u32,
         found: &Range<usize>,
     ) -> Result<Option<MatchExcerpt>, Unreadable> {
-        let bytes = self.window(content, found)?;
+        let bytes = self.excerpt_range(content, found)?;
         let chars = content.char_at(bytes.end)? - content.char_at(bytes.start)? + ELEMENT_CHARS;
         if chars > self.chars_left && self.shown > 0 {
             self.is_full = true;
@@ -146,7 +146,7 @@ impl Excerpts {
 
     /// The byte range of the match's lines and context lines, without the last LF. If these lines
     /// are too long, the range is limited to the characters next to the match.
-    fn window(
+    fn excerpt_range(
         &self,
         content: &Reader<'_>,
         found: &Range<usize>,

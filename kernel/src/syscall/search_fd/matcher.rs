@@ -27,11 +27,12 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     /// Upper and lower case differ.
-    Kept,
+    Sensitive,
     /// Upper and lower case match each other.
-    Ignored,
+    Insensitive,
 }
 
+/// A compiled query.
 #[derive(Debug)]
 pub(super) enum Matcher<'a> {
     Literal(Box<Finder<'a>>),
@@ -46,8 +47,8 @@ impl<'a> Matcher<'a> {
         quota: &ReadQuota,
     ) -> Result<Self, PatternError> {
         match case {
-            Case::Kept => Ok(Self::Literal(Box::new(Finder::new(query)))),
-            Case::Ignored => Self::pattern(&regex::escape(query), case, quota),
+            Case::Sensitive => Ok(Self::Literal(Box::new(Finder::new(query)))),
+            Case::Insensitive => Self::pattern(&regex::escape(query), case, quota),
         }
     }
 
@@ -154,11 +155,11 @@ mod tests {
     type MakeMatcher = for<'a> fn(&'a str, &ReadQuota) -> Matcher<'a>;
 
     fn literal<'a>(query: &'a str, quota: &ReadQuota) -> Matcher<'a> {
-        Matcher::literal(query, Case::Kept, quota).unwrap()
+        Matcher::literal(query, Case::Sensitive, quota).unwrap()
     }
 
     fn pattern(query: &str, quota: &ReadQuota) -> Matcher<'static> {
-        Matcher::pattern(query, Case::Kept, quota).unwrap()
+        Matcher::pattern(query, Case::Sensitive, quota).unwrap()
     }
 
     fn found(make: MakeMatcher, query: &str, text: &str) -> Vec<Range<usize>> {

@@ -36,21 +36,21 @@ pub(in crate::syscall) enum UnitKey {
 pub(super) fn parse(args: &Args) -> Result<(Unit, UnitKey), FdError> {
     let kinds = Unit::ALL.map(Unit::word).join(", ");
     let Some(word) = args.text("unit") else {
-        return Err(args.invalid(format!(
+        return Err(args.invalid_error(format!(
             "Parameters 'index' and 'name' need 'unit', which says of what: {kinds}."
         )));
     };
     let unit = Unit::from_word(word);
-    let unit =
-        unit.ok_or_else(|| args.invalid(format!("Unknown unit '{word}'. Accepted: {kinds}.")))?;
-    match (args.integer("index"), args.has("name")) {
-        (Some(_), true) => Err(args
-            .invalid("Parameters 'index' and 'name' cannot be combined: one of them is enough.")),
+    let unit = unit
+        .ok_or_else(|| args.invalid_error(format!("Unknown unit '{word}'. Accepted: {kinds}.")))?;
+    match (args.integer("index"), args.contains("name")) {
+        (Some(_), true) => Err(args.invalid_error(
+            "Parameters 'index' and 'name' cannot be combined: one of them is enough.",
+        )),
         (Some(index), false) => Ok((unit, UnitKey::Index(index))),
-        (None, true) if unit == Unit::Paragraph => {
-            Err(args
-                .invalid("Paragraphs have no names. Use 'index', or find a place with search_fd."))
-        }
+        (None, true) if unit == Unit::Paragraph => Err(args.invalid_error(
+            "Paragraphs have no names. Use 'index', or find a place with search_fd.",
+        )),
         (None, true) => Ok((unit, UnitKey::Name)),
         (None, false) => Ok((unit, UnitKey::Unspecified)),
     }
@@ -87,7 +87,7 @@ pub(super) fn resolve(
                 unit.word(),
                 units.len()
             );
-            return Err(args.invalid(message));
+            return Err(args.invalid_error(message));
         }
     };
     let chosen = &units[at];
@@ -114,7 +114,7 @@ pub(in crate::syscall) fn list(
     let mut chars = 0;
     let mut listed = Vec::new();
     for unit in &*units {
-        let name = unit_label(view, unit).map_err(|error| args.unreadable(error))?;
+        let name = unit_label(view, unit).map_err(|error| args.unreadable_error(error))?;
         chars += LISTED_CHARS + name.chars().count() as u64;
         if chars > max_chars && !listed.is_empty() {
             break;
@@ -147,8 +147,8 @@ fn read_outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outline
     view.content
         .units(unit, &view.entry.source)
         .map_err(|error| match error {
-            UnitError::Unreadable(error) => args.unreadable(error),
-            error => args.invalid(error.to_string()),
+            UnitError::Unreadable(error) => args.unreadable_error(error),
+            error => args.invalid_error(error.to_string()),
         })
 }
 
@@ -156,7 +156,7 @@ fn find_by_name(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, Fd
     let requested = args.text("name").unwrap_or_default();
     match name::find(units, requested)[..] {
         [at] => Ok(at),
-        [] => Err(args.invalid(format!(
+        [] => Err(args.invalid_error(format!(
             "No {} is named '{requested}'.{} {}.",
             unit.word(),
             format_suggestion(units, requested),
@@ -175,7 +175,7 @@ fn find_by_name(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, Fd
                 unit.plural(),
                 format_more(several.len())
             );
-            Err(args.invalid(message))
+            Err(args.invalid_error(message))
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::xml::Element;
 
 /// The different matched texts, and which of them are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Distinct<'a> {
+pub struct DistinctMatches<'a> {
     /// The query as it was requested.
     pub query: &'a str,
     /// Number of matches, including equal ones.
@@ -32,7 +32,7 @@ pub struct DistinctMatch<'a> {
 
 /// `fd_search` with one `match` for each different text; `count` is its number of matches.
 #[must_use]
-pub fn distinct(fd: &FdId, extent: ContentSummary, found: &Distinct<'_>) -> Answer {
+pub fn distinct(fd: &FdId, extent: ContentSummary, found: &DistinctMatches<'_>) -> Answer {
     let element = found
         .add_attributes(Element::new("fd_search").attribute("fd", fd))
         .attribute("pages", extent.pages)
@@ -47,7 +47,7 @@ pub fn distinct(fd: &FdId, extent: ContentSummary, found: &Distinct<'_>) -> Answ
 pub fn distinct_in_all(
     descriptors: u64,
     found_in: u64,
-    found: &Distinct<'_>,
+    found: &DistinctMatches<'_>,
     unreadable: &[FdError],
 ) -> Answer {
     let element = found
@@ -58,7 +58,7 @@ pub fn distinct_in_all(
     Answer::shown(errors.fold(found.add_matches(element), Element::child))
 }
 
-impl Distinct<'_> {
+impl DistinctMatches<'_> {
     fn add_attributes(&self, element: Element) -> Element {
         element
             .attribute("query", self.query)

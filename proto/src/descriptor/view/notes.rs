@@ -1,6 +1,6 @@
 //! `fd_renamed`, `fd_section` and `fd_sections`: answers about notes on a descriptor.
 
-use super::{ContentSummary, Part, Shown, ShownPart, content_of, with_next_start};
+use super::{ContentSummary, Part, Shown, ShownPart, content_answer, with_next_start};
 use crate::id::FdId;
 use crate::record::Section;
 use crate::tool::Answer;
@@ -32,7 +32,7 @@ pub fn marked(
     section: Section,
     replaced: Option<Section>,
 ) -> Answer {
-    let element = section_of(fd, ref_id, section)
+    let element = section_element(fd, ref_id, section)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("pretty", extent.pretty)
         .attribute_if("replaced", replaced.map(Section::lines));
@@ -42,10 +42,10 @@ pub fn marked(
 /// `fd_section`: these lines are no longer marked.
 #[must_use]
 pub fn unmarked(fd: &FdId, ref_id: &str, section: Section) -> Answer {
-    Answer::shown(section_of(fd, ref_id, section).attribute("deleted", true))
+    Answer::shown(section_element(fd, ref_id, section).attribute("deleted", true))
 }
 
-fn section_of(fd: &FdId, ref_id: &str, section: Section) -> Element {
+fn section_element(fd: &FdId, ref_id: &str, section: Section) -> Element {
     Element::new("fd_section")
         .attribute("fd", fd)
         .attribute("ref_id", ref_id)
@@ -58,14 +58,14 @@ pub fn section(
     fd: &FdId,
     extent: ContentSummary,
     ref_id: &str,
-    served: &ShownPart,
+    shown_part: &ShownPart,
     part: Part<'_>,
     rest: Option<&ShownPart>,
 ) -> Answer {
     let element = Element::new("fd_content")
         .attribute("fd", fd)
         .attribute("section", ref_id);
-    content_of(element, extent, served, part, rest)
+    content_answer(element, extent, shown_part, part, rest)
 }
 
 /// A section in a list.

@@ -1,4 +1,4 @@
-//! The memory that a decoded record may take.
+//! Limits the memory that decoded records may take, in proportion to their encoded length.
 
 use super::CodecError;
 
@@ -19,7 +19,7 @@ const BASE_BYTES: u64 = 4 << 10;
 /// read is charged twice, since it has capacity for up to twice its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// The bytes of the records.
+    /// Total encoded length of the records.
     bytes: u64,
     /// The memory charged so far.
     charged: u64,

@@ -20,7 +20,7 @@ use serde::de::{
 };
 
 use super::allowance::Allowance;
-use super::{CodecError, Limits, limits};
+use super::{BincodeConfig, CodecError, bincode_config};
 
 /// Overhead of an allocation: the allocator's header and the counters of an `Arc`.
 const ALLOCATION_BYTES: usize = 24;
@@ -36,7 +36,7 @@ const MAX_SERDE_RESERVED_BYTES: usize = 1 << 20;
 
 /// A record that is being decoded.
 pub(super) struct RecordDeserializer<'de, 'a> {
-    decoder: DecoderImpl<Remaining<'de>, Limits, ()>,
+    decoder: DecoderImpl<Remaining<'de>, BincodeConfig, ()>,
     allowance: &'a mut Allowance,
     /// Size of the slot for the next value, which is charged already.
     slot_bytes: usize,
@@ -46,14 +46,14 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
     /// A deserializer for a value that is stored in a slot of this size.
     pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, slot_bytes: usize) -> Self {
         Self {
-            decoder: DecoderImpl::new(Remaining(bytes), limits(), ()),
+            decoder: DecoderImpl::new(Remaining(bytes), bincode_config(), ()),
             allowance,
             slot_bytes,
         }
     }
 
     /// Number of bytes that are not read yet.
-    pub(super) fn left(&mut self) -> usize {
+    pub(super) fn bytes_left(&mut self) -> usize {
         self.decoder.reader().0.len()
     }
 
@@ -64,7 +64,7 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
     /// Reads a length and checks it against the remaining bytes.
     fn read_length(&mut self) -> Result<usize, CodecError> {
         let claimed = self.read_number::<u64>()?;
-        let left = self.left();
+        let left = self.bytes_left();
         let length = usize::try_from(claimed)
             .ok()
             .filter(|length| *length <= left);
@@ -128,7 +128,7 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
         }
         let reserved = count
             .min(MAX_RESERVED)
-            .min((self.left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
+            .min((self.bytes_left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
         Ok(Elements {
             deserializer: self,
             total: count,

@@ -12,17 +12,17 @@ const STEPS_PER_BYTE: u64 = 64;
 
 /// The remaining steps of a search.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct StepBudget {
     left: u64,
 }
 
-impl Budget {
+impl StepBudget {
     pub(super) fn new() -> Self {
         Self { left: STEPS }
     }
 
     /// Adds the steps for a text of this many bytes.
-    pub(super) fn allow(&mut self, bytes: usize) {
+    pub(super) fn extend_for_text(&mut self, bytes: usize) {
         self.left = self
             .left
             .saturating_add(STEPS_PER_BYTE.saturating_mul(bytes as u64));
@@ -30,7 +30,7 @@ impl Budget {
 
     /// Spends steps. Returns false, and spends none, if there are not enough.
     #[must_use]
-    pub(super) fn spend(&mut self, steps: u64) -> bool {
+    pub(super) fn try_spend(&mut self, steps: u64) -> bool {
         let left = self.left.checked_sub(steps);
         self.left = left.unwrap_or(self.left);
         left.is_some()

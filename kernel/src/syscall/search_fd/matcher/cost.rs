@@ -6,6 +6,7 @@
 use regex_automata::Match;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
+/// Upper bounds for the cost of searching with a pattern.
 #[derive(Debug)]
 pub(super) struct CostBounds {
     /// For each byte, whether a match can contain it.
@@ -19,7 +20,7 @@ pub(super) struct CostBounds {
 }
 
 impl CostBounds {
-    pub(super) fn of(hir: &Hir) -> Self {
+    pub(super) fn from_hir(hir: &Hir) -> Self {
         let mut matches_bytes = [false; 256];
         let positions = positions(hir, &mut matches_bytes).max(1);
         let max_len = hir.properties().maximum_len().unwrap_or(usize::MAX);
@@ -115,7 +116,7 @@ impl<'a> ReadAhead<'a> {
 
     /// Upper bound of the bytes read after this match. Matches must be queried in ascending order
     /// of their ends.
-    pub(super) fn after(&mut self, found: Match) -> u64 {
+    pub(super) fn bytes_after(&mut self, found: Match) -> u64 {
         let longest = found
             .start()
             .saturating_add(self.bounds.max_len)
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     fn bounds(pattern: &str) -> CostBounds {
-        CostBounds::of(&regex_syntax::parse(pattern).unwrap())
+        CostBounds::from_hir(&regex_syntax::parse(pattern).unwrap())
     }
 
     #[test]
@@ -194,7 +195,7 @@ mod tests {
             for &(start, end, expected) in matches {
                 let found = Match::new(PatternID::ZERO, start..end);
                 assert_eq!(
-                    read_ahead.after(found),
+                    read_ahead.bytes_after(found),
                     expected,
                     "{pattern} at {start}..{end}"
                 );

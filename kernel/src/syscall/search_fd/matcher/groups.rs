@@ -10,7 +10,7 @@ use regex_automata::meta;
 use regex_automata::util::captures::Captures;
 use regex_automata::{Anchored, Input};
 
-use super::budget::Budget;
+use super::budget::StepBudget;
 use super::cost::CostBounds;
 use super::pattern::TooSlow;
 
@@ -21,11 +21,11 @@ pub(in super::super) struct Groups<'p> {
     positions: u64,
     cache: meta::Cache,
     captures: Captures,
-    budget: Budget,
+    budget: StepBudget,
 }
 
 impl<'p> Groups<'p> {
-    pub(super) fn of(regex: &'p meta::Regex, bounds: &CostBounds) -> Self {
+    pub(super) fn new(regex: &'p meta::Regex, bounds: &CostBounds) -> Self {
         let cache = regex.create_cache();
         let captures = regex.create_captures();
         Self {
@@ -33,25 +33,25 @@ impl<'p> Groups<'p> {
             positions: bounds.positions,
             cache,
             captures,
-            budget: Budget::new(),
+            budget: StepBudget::new(),
         }
     }
 
     /// Adds the budget for a text of this many bytes.
-    pub(in super::super) fn allow(&mut self, bytes: usize) {
-        self.budget.allow(bytes);
+    pub(in super::super) fn extend_for_text(&mut self, bytes: usize) {
+        self.budget.extend_for_text(bytes);
     }
 
     /// The text of the groups in this match, separated by tabs. A group that did not participate is
     /// empty.
-    pub(in super::super) fn text<'t>(
+    pub(in super::super) fn captured_text<'t>(
         &mut self,
         text: &'t str,
         found: Range<usize>,
     ) -> Result<Cow<'t, str>, TooSlow> {
         if !self
             .budget
-            .spend(self.positions.saturating_mul(found.len() as u64))
+            .try_spend(self.positions.saturating_mul(found.len() as u64))
         {
             return Err(TooSlow::Branches);
         }

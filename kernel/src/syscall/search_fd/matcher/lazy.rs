@@ -8,7 +8,7 @@ use regex_automata::{Input, Match, MatchError, MatchErrorKind, MatchKind};
 use regex_syntax::hir::Hir;
 
 use super::PATTERN_BYTES;
-use super::budget::Budget;
+use super::budget::StepBudget;
 use super::cost::{CostBounds, ReadAhead};
 use super::pattern::TooSlow;
 
@@ -19,13 +19,14 @@ const MIN_BYTES_PER_STATE: usize = 10;
 /// Number of cache clears before the limit of [`MIN_BYTES_PER_STATE`] applies.
 const MIN_CLEARS: usize = 3;
 
+/// A lazy DFA for a pattern, with the states built so far.
 #[derive(Debug)]
-pub(super) struct Lazy {
+pub(super) struct LazyDfa {
     regex: regex::Regex,
     cache: regex::Cache,
 }
 
-impl Lazy {
+impl LazyDfa {
     /// Creates the DFA without any states. `None` if it would exceed [`PATTERN_BYTES`].
     pub(super) fn new(hir: &Hir, bounds: &CostBounds) -> Option<Self> {
         let prefilter = Prefilter::from_hir_prefix(MatchKind::LeftmostFirst, hir);
@@ -60,7 +61,7 @@ impl Lazy {
         &mut self,
         input: &Input<'_>,
         read_ahead: &mut ReadAhead<'_>,
-        budget: &mut Budget,
+        budget: &mut StepBudget,
     ) -> Result<Option<Match>, TooSlow> {
         let (clears, read) = self.progress();
         let found = self
@@ -71,10 +72,10 @@ impl Lazy {
             (now, read_now) if now == clears => (read_now - read) as u64,
             // The counter was reset with the cache: charge an upper bound.
             _ => found.map_or(input.get_span().len() as u64, |found| {
-                (found.end() - input.start()) as u64 + read_ahead.after(found)
+                (found.end() - input.start()) as u64 + read_ahead.bytes_after(found)
             }),
         };
-        if budget.spend(steps) {
+        if budget.try_spend(steps) {
             Ok(found)
         } else {
             Err(TooSlow::ReadsAhead)

@@ -17,10 +17,10 @@ use regex_automata::util::syntax;
 use regex_automata::{Input, meta};
 use regex_syntax::hir::Hir;
 
-use super::budget::Budget;
+use super::budget::StepBudget;
 use super::cost::{CostBounds, ReadAhead};
 use super::groups::Groups;
-use super::lazy::Lazy;
+use super::lazy::LazyDfa;
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check_cancelled};
 use dormouse_content::ReadQuota;
 
@@ -72,10 +72,10 @@ impl Pattern {
     /// Compiles a regular expression in multi-line mode: `^` and `$` match at line ends.
     pub(super) fn new(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
         let syntax = syntax::Config::new()
-            .case_insensitive(case == Case::Ignored)
+            .case_insensitive(case == Case::Insensitive)
             .multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
-        let bounds = CostBounds::of(&hir);
+        let bounds = CostBounds::from_hir(&hir);
         quota.require_pool().map_err(|_| PatternError::Cancelled)?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
@@ -101,7 +101,7 @@ impl Pattern {
 
     /// Creates an extractor for the groups of the pattern. `None` if it has no groups.
     pub(super) fn groups(&self) -> Option<Groups<'_>> {
-        (self.regex.captures_len() > 1).then(|| Groups::of(&self.regex, &self.bounds))
+        (self.regex.captures_len() > 1).then(|| Groups::new(&self.regex, &self.bounds))
     }
 }
 
@@ -110,11 +110,11 @@ impl Pattern {
 pub(in super::super) struct PatternScan<'p> {
     pattern: &'p Pattern,
     cache: meta::Cache,
-    /// Budget for the upper bounds of the regex engine.
-    by_bound: Budget,
+    /// Budget for the estimated steps (upper bounds) of the regex engine.
+    estimated_budget: StepBudget,
     /// Budget for the counted steps of the lazy DFA.
-    by_count: Budget,
-    lazy: Option<Lazy>,
+    counted_budget: StepBudget,
+    lazy: Option<LazyDfa>,
 }
 
 impl<'p> PatternScan<'p> {
@@ -123,8 +123,8 @@ impl<'p> PatternScan<'p> {
         Self {
             pattern,
             cache,
-            by_bound: Budget::new(),
-            by_count: Budget::new(),
+            estimated_budget: StepBudget::new(),
+            counted_budget: StepBudget::new(),
             lazy: None,
         }
     }
@@ -136,8 +136,8 @@ impl<'p> PatternScan<'p> {
         quota: &ReadQuota,
         mut found: impl FnMut(Range<usize>),
     ) -> Result<(), TooSlow> {
-        self.by_bound.allow(text.len());
-        self.by_count.allow(text.len());
+        self.estimated_budget.extend_for_text(text.len());
+        self.counted_budget.extend_for_text(text.len());
         let mut at = 0;
         while at < text.len() {
             check_cancelled(quota)?;
@@ -174,14 +174,16 @@ impl<'p> PatternScan<'p> {
         // The bytes up to the end of a match are read only for that match, so the chunk is charged
         // once.
         let mut is_within_budget = self
-            .by_bound
-            .spend(bounds.positions.saturating_mul(len as u64));
+            .estimated_budget
+            .try_spend(bounds.positions.saturating_mul(len as u64));
         let mut read_ahead = ReadAhead::new(bounds, text);
         while is_within_budget {
             let next = matches.advance(|input| {
                 let next = regex.search_with(&mut self.cache, input);
-                let ahead = next.map_or(0, |next| read_ahead.after(next));
-                is_within_budget &= self.by_bound.spend(bounds.positions.saturating_mul(ahead));
+                let ahead = next.map_or(0, |next| read_ahead.bytes_after(next));
+                is_within_budget &= self
+                    .estimated_budget
+                    .try_spend(bounds.positions.saturating_mul(ahead));
                 Ok(next)
             });
             match next {
@@ -202,13 +204,13 @@ impl<'p> PatternScan<'p> {
     ) -> Result<(), TooSlow> {
         let Pattern { hir, bounds, .. } = self.pattern;
         if self.lazy.is_none() {
-            self.lazy = Lazy::new(hir, bounds);
+            self.lazy = LazyDfa::new(hir, bounds);
         }
         let lazy = self.lazy.as_mut().ok_or(TooSlow::Branches)?;
         let mut read_ahead = ReadAhead::new(bounds, text);
         let mut end = Ok(());
         while let Some(next) = matches.advance(|input| {
-            let next = lazy.find(input, &mut read_ahead, &mut self.by_count);
+            let next = lazy.find(input, &mut read_ahead, &mut self.counted_budget);
             Ok(next.unwrap_or_else(|error| {
                 end = Err(error);
                 None

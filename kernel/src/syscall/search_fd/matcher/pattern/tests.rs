@@ -8,12 +8,12 @@ use super::super::budget::STEPS;
 use super::*;
 
 fn pattern(query: &str) -> Pattern {
-    Pattern::new(query, Case::Kept, ReadQuota::unlimited()).unwrap()
+    Pattern::new(query, Case::Sensitive, ReadQuota::unlimited()).unwrap()
 }
 
-fn budget(steps: u64) -> Budget {
-    let mut budget = Budget::new();
-    assert!(budget.spend(STEPS - steps));
+fn budget(steps: u64) -> StepBudget {
+    let mut budget = StepBudget::new();
+    assert!(budget.try_spend(STEPS - steps));
     budget
 }
 
@@ -26,7 +26,7 @@ fn find(
     counted: u64,
 ) -> Result<Vec<Range<usize>>, TooSlow> {
     let mut scan = PatternScan::new(pattern);
-    (scan.by_bound, scan.by_count) = (budget(bounded), budget(counted));
+    (scan.estimated_budget, scan.counted_budget) = (budget(bounded), budget(counted));
     let mut ranges = Vec::new();
     scan.find_within(text, 0..text.len(), &mut |range| ranges.push(range))
         .map(|()| ranges)
@@ -35,7 +35,7 @@ fn find(
 fn expected(query: &str, case: Case, text: &str) -> Vec<Range<usize>> {
     let regex = RegexBuilder::new(query)
         .multi_line(true)
-        .case_insensitive(case == Case::Ignored)
+        .case_insensitive(case == Case::Insensitive)
         .build()
         .unwrap();
     regex
@@ -60,7 +60,7 @@ fn a_pattern_that_reads_ahead_for_every_match_is_refused() {
         let pattern = pattern(query);
         let mut scan = PatternScan::new(&pattern);
         // A smaller budget than the real one, so that the test is fast.
-        (scan.by_bound, scan.by_count) = (budget(8 << 20), budget(8 << 20));
+        (scan.estimated_budget, scan.counted_budget) = (budget(8 << 20), budget(8 << 20));
         let mut matches = 0;
         assert_eq!(
             scan.find_within(&text, 0..text.len(), &mut |_| matches += 1),
@@ -86,7 +86,7 @@ fn an_expensive_pattern_is_accepted_for_text_on_which_it_is_cheap() {
             PatternScan::new(&pattern(query))
                 .find_each(text, ReadQuota::unlimited(), |range| ranges.push(range))
                 .unwrap();
-            assert_eq!(ranges, expected(query, Case::Kept, text), "{query}");
+            assert_eq!(ranges, expected(query, Case::Sensitive, text), "{query}");
         }
     }
 }
@@ -106,7 +106,7 @@ fn many_matches_on_one_long_line_are_counted_and_not_refused() {
         PatternScan::new(&pattern(query))
             .find_each(&text, ReadQuota::unlimited(), |range| ranges.push(range))
             .unwrap();
-        assert_eq!(ranges, expected(query, Case::Kept, &text), "{query}");
+        assert_eq!(ranges, expected(query, Case::Sensitive, &text), "{query}");
         assert!(ranges.len() >= 20_000, "{query}");
     }
 }
@@ -142,7 +142,7 @@ fn a_refusal_states_its_reason() {
 fn texts_of_one_search_share_the_budget() {
     let pattern = pattern("(?s).*b|A");
     let mut scan = PatternScan::new(&pattern);
-    (scan.by_bound, scan.by_count) = (budget(0), budget(2 << 20));
+    (scan.estimated_budget, scan.counted_budget) = (budget(0), budget(2 << 20));
     let text = "A".repeat(1024);
     let refused = (1..=100).find(|_| {
         scan.find_each(&text, ReadQuota::unlimited(), |_| {}) == Err(TooSlow::ReadsAhead)
@@ -203,7 +203,7 @@ proptest! {
         text in "[abABéß \r\n]{0,40}",
         bounded in prop_oneof![Just(0), 0..3000_u64, Just(STEPS)],
     ) {
-        let case = if ignored { Case::Ignored } else { Case::Kept };
+        let case = if ignored { Case::Insensitive } else { Case::Sensitive };
         let found = find(&Pattern::new(&query, case, ReadQuota::unlimited()).unwrap(), &text, bounded, STEPS);
         if found == Err(TooSlow::WordBoundary) {
             prop_assert!(bounded < STEPS && !text.is_ascii() && query.to_lowercase().contains(r"\b"), "{query:?}");
@@ -215,16 +215,16 @@ proptest! {
     #[test]
     fn no_search_reads_more_than_its_upper_bound(query in queries(), text in "[abB \n]{0,60}") {
         let Pattern { hir, bounds, .. } = &pattern(&query);
-        let mut lazy = Lazy::new(hir, bounds).unwrap();
+        let mut lazy = LazyDfa::new(hir, bounds).unwrap();
         let mut matches = Searcher::new(Input::new(&text));
         let (mut counting, mut read_ahead) = (ReadAhead::new(bounds, &text), ReadAhead::new(bounds, &text));
         while matches.advance(|input| {
             let mut left = budget(STEPS);
             let found = lazy.find(input, &mut counting, &mut left).unwrap();
-            let read_to = found.map_or(text.len() as u64, |found| found.end() as u64 + read_ahead.after(found));
+            let read_to = found.map_or(text.len() as u64, |found| found.end() as u64 + read_ahead.bytes_after(found));
             // The byte after a match is read together with the match.
             let bound = read_to.saturating_sub(input.start() as u64) + 1;
-            assert!(left.spend(STEPS - bound), "{query:?} in {text:?} at {}", input.start());
+            assert!(left.try_spend(STEPS - bound), "{query:?} in {text:?} at {}", input.start());
             Ok(found)
         }).is_some() {}
     }
