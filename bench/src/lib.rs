@@ -44,14 +44,15 @@ pub fn tool_call_reply(tool: &str, args: &str) -> Reply {
     dormouse_tests::asks(&[(tool, args)])
 }
 
-/// A kernel without a store, whose model `m` is `model` and answers `at_once` calls concurrently.
+/// A kernel without a store, whose model `m` is `model` and answers `concurrent_calls` calls at a
+/// time.
 ///
 /// # Errors
 /// As [`dormouse::KernelBuilder::build`].
-pub async fn kernel(model: impl Model, at_once: usize) -> Result<Kernel, KernelError> {
+pub async fn kernel(model: impl Model, concurrent_calls: usize) -> Result<Kernel, KernelError> {
     Kernel::builder()
         .model("m", model)
-        .model_calls(at_once)
+        .model_calls(concurrent_calls)
         .inbox(1 << 20)
         .build()
         .await
@@ -151,7 +152,7 @@ impl Percentiles {
     /// # Panics
     /// If there are none.
     #[must_use]
-    pub fn of(mut durations: Vec<Duration>) -> Self {
+    pub fn from_durations(mut durations: Vec<Duration>) -> Self {
         durations.sort_unstable();
         Self {
             median: durations[durations.len() / 2],

@@ -41,11 +41,11 @@ pub(crate) struct Branch {
     /// Where to begin: PID (as it is now), PID@FACT or PID@cp:N. The whole tree of the process is
     /// branched.
     #[arg(value_name = "POSITION")]
-    pub(crate) of: ProcessPosition,
+    pub(crate) position: ProcessPosition,
     #[command(flatten)]
     pub(crate) store: Store,
     #[command(flatten)]
-    pub(crate) how: Continuation,
+    pub(crate) continuation: Continuation,
 }
 
 /// `dormouse restore`
@@ -57,7 +57,7 @@ pub(crate) struct Restore {
     #[command(flatten)]
     pub(crate) store: Store,
     #[command(flatten)]
-    pub(crate) how: Continuation,
+    pub(crate) continuation: Continuation,
 }
 
 /// How the new processes continue.
@@ -89,8 +89,8 @@ pub(crate) async fn checkpoint(args: Checkpoint) -> Result<ExitCode, Failure> {
 
 /// Runs a branch of a process to its end.
 pub(crate) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
-    let position = args.of;
-    run_branch(&args.store, args.how, |kernel| {
+    let position = args.position;
+    run_branch(&args.store, args.continuation, |kernel| {
         kernel.branch(position.pid, position.at)
     })
     .await
@@ -98,7 +98,7 @@ pub(crate) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
 
 /// Continues from a checkpoint, and runs the new processes to their end.
 pub(crate) async fn restore(args: Restore) -> Result<ExitCode, Failure> {
-    run_branch(&args.store, args.how, |kernel| {
+    run_branch(&args.store, args.continuation, |kernel| {
         kernel.restore(args.checkpoint)
     })
     .await
@@ -107,19 +107,22 @@ pub(crate) async fn restore(args: Restore) -> Result<ExitCode, Failure> {
 /// Creates a branch, gives it its input, and runs it to its end.
 async fn run_branch(
     store: &Store,
-    how: Continuation,
+    continuation: Continuation,
     branch: impl FnOnce(&Kernel) -> dormouse::Branch,
 ) -> Result<ExitCode, Failure> {
     let kernel = KernelSetup::on(store)
-        .run_flags(&how.flags)
+        .run_flags(&continuation.flags)
         .open_existing()
         .await?;
-    let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(how.flags.json));
+    let events = EventPrinter::spawn(
+        &kernel,
+        OutputFormat::from_json_flag(continuation.flags.json),
+    );
     let stop = StopSignals::listen()?;
     isolate_others(&kernel, &[]).await?;
     // The branch starts stopped, so that its process gets the input before it continues.
     let process = branch(&kernel).stopped().await?;
-    if let Some(input) = how.input {
+    if let Some(input) = continuation.input {
         process.input(input).await?;
     }
     let root = Trees::new(kernel.processes().await?)

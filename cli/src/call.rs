@@ -74,8 +74,8 @@ pub(crate) async fn call(args: Call) -> Result<ExitCode, Failure> {
         end = &mut answering => Ok(end),
         code = stop.next() => Err(code),
     };
-    // Otherwise the process would stay in the store, waiting for calls, and the commands of its
-    // tools would keep running.
+    // The process is killed, because it would otherwise stay in the store, waiting for calls, and
+    // the commands of its tools would keep running.
     if process.kill().await.is_ok() {
         process.wait().await?;
     }

@@ -32,7 +32,7 @@ use crate::terminal::{self, OutputFormat};
 pub(crate) struct Export {
     /// What to export: PID (as it is now), PID@FACT or PID@cp:N.
     #[arg(value_name = "POSITION")]
-    pub(crate) of: ProcessPosition,
+    pub(crate) position: ProcessPosition,
     /// The file, such as planner.dormouse. Only its owner can read it. It must not exist yet.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
@@ -100,7 +100,7 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     } else {
         Scope::Process
     };
-    let mut export = kernel.export(args.of.pid, scope).at(args.of.at);
+    let mut export = kernel.export(args.position.pid, scope).at(args.position.at);
     if !args.redact.is_empty() {
         export = export.redact(RedactPatterns(args.redact));
     }

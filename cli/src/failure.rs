@@ -18,7 +18,8 @@ use crate::{findings, terminal};
 /// Why a command did not do its work.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line is wrong, a file that it names, or it names something that does not exist.
+    /// The command line or a file that it names is wrong, or something that it names does not
+    /// exist.
     Usage(String),
     /// A program does not compile.
     Program(Vec<Finding>),

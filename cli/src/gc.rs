@@ -39,7 +39,7 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "N")]
     pub(crate) keep_checkpoints: Option<usize>,
     /// Delete checkpoints older than this, except those that another rule keeps: 30d, 12h, 15m.
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) older_than: Option<u64>,
     /// Keep the checkpoints of this label, whatever the other rules say, and with them trees that
     /// have ended; may be given several times. Labels are not secret, and any process can use any
@@ -49,7 +49,7 @@ pub(crate) struct Gc {
     /// Delete trees whose processes have all ended at least this long ago, and their checkpoints
     /// with them. A checkpoint keeps its tree only if it has a label of --pin, or is younger than
     /// the age of --older-than.
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) drop_ended: Option<u64>,
     /// Delete the history of each process before its oldest kept checkpoint.
     #[arg(long)]
@@ -275,7 +275,7 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
 }
 
 /// Milliseconds of an age like `30d`, `12h`, `15m` or `40s`.
-pub(crate) fn age(text: &str) -> anyhow::Result<u64> {
+pub(crate) fn parse_age(text: &str) -> anyhow::Result<u64> {
     let invalid =
         || anyhow!("'{text}' is not an age: give a number and one of d, h, m, s, as in 30d");
     let (number, unit) = text
@@ -294,7 +294,7 @@ pub(crate) fn age(text: &str) -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::age;
+    use super::parse_age;
 
     #[test]
     fn an_age_is_a_number_and_a_unit() {
@@ -307,7 +307,7 @@ mod tests {
         let wrong =
             ["", "d", "30", "3w", "-1d", "99999999999999999d", "1ä"].map(|text| (text, None));
         for (text, expected) in cases.into_iter().chain(wrong) {
-            assert_eq!(age(text).ok(), expected, "{text:?}");
+            assert_eq!(parse_age(text).ok(), expected, "{text:?}");
         }
     }
 }

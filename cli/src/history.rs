@@ -74,7 +74,7 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
     lines.retain(|line| is_requested(line.number.0));
     let names_facts = args.from > 0 || args.to.is_some();
     if lines.is_empty() && loss.is_none() && names_facts {
-        return Err(Failure::Usage(no_such_facts(&args, readable)));
+        return Err(Failure::Usage(no_such_facts_message(&args, readable)));
     }
     let mut out = terminal::stdout();
     for line in lines {
@@ -102,7 +102,7 @@ pub(crate) async fn log(args: Log) -> Result<ExitCode, Failure> {
 }
 
 /// The message for a range that holds no fact of a process with these first and last facts.
-fn no_such_facts(args: &Log, facts: Option<(u64, u64)>) -> String {
+fn no_such_facts_message(args: &Log, facts: Option<(u64, u64)>) -> String {
     let Log { pid, from, to, .. } = args;
     let requested = match to {
         Some(to) => format!("{from} to {to}"),

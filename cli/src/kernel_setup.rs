@@ -96,7 +96,7 @@ impl<'a> KernelSetup<'a> {
             };
             Failure::Usage(format!("the permissions cannot be granted: {error}{hint}"))
         })?;
-        if let Some(missing) = host.lacks() {
+        if let Some(missing) = host.missing_confinement() {
             terminal::print_stderr(&format!("warning: {missing}"));
         }
         let mut builder = Kernel::builder()

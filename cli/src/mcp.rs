@@ -56,7 +56,7 @@ pub(crate) struct Mcp {
     pub(crate) http: Option<SocketAddr>,
     /// Serve web pages of these origins too, not only those of this machine:
     /// https://app.example:443.
-    #[arg(long, value_name = "ORIGIN,…", value_delimiter = ',', requires = "http", value_parser = origin)]
+    #[arg(long, value_name = "ORIGIN,…", value_delimiter = ',', requires = "http", value_parser = parse_origin)]
     pub(crate) allow_origin: Vec<String>,
     /// Serve other machines too. Any client that has the token may call every tool, and the token
     /// travels unencrypted: put a server that speaks TLS in front.
@@ -73,7 +73,7 @@ pub(crate) struct Mcp {
     #[arg(long, value_name = "N", default_value_t = 64, requires = "http", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_sessions: u16,
     /// End a session that has been silent for this long: 15m, 12h, 1d.
-    #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::age, requires = "http")]
+    #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::parse_age, requires = "http")]
     pub(crate) idle: u64,
     /// Keep descriptors in this folder, and continue with them at the next start. All sessions
     /// share them.
@@ -124,12 +124,12 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
             ));
         }
     };
-    let keeping = if args.store.is_some() {
+    let lifetime = if args.store.is_some() {
         ProcessLifetime::Persistent
     } else {
         ProcessLifetime::PerSession
     };
-    let server = McpServer::new(kernel.clone(), program, keeping);
+    let server = McpServer::new(kernel.clone(), program, lifetime);
     let mut stop = StopSignals::listen()?;
     let mut stop_code = None;
     let stopped = async { stop_code = Some(stop.next().await) };
@@ -180,7 +180,7 @@ async fn serve_pipe(server: &McpServer, stopped: impl Future<Output = ()>) -> Re
 struct HttpSetup {
     settings: HttpSettings,
     /// The secret of a token that was generated for this start, to be printed for clients.
-    drawn_secret: Option<String>,
+    generated_secret: Option<String>,
 }
 
 async fn serve_http(
@@ -197,7 +197,7 @@ async fn serve_http(
     let url = format!("http://{bound}/mcp");
     let mut out = terminal::stdout();
     writeln!(out, "{url}")?;
-    if let Some(secret) = setup.drawn_secret {
+    if let Some(secret) = setup.generated_secret {
         let configuration = client_configuration(&url, &secret);
         writeln!(out, "{}", terminal::escaped_json(&configuration))?;
     }
@@ -224,14 +224,14 @@ fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
         Hosts::Loopback
     };
     let mut token = None;
-    let mut drawn_secret = None;
+    let mut generated_secret = None;
     if let Some(variable) = &args.token_env {
-        token = Some(token_of_variable(variable)?);
+        token = Some(read_token(variable)?);
     } else if !args.no_token {
         let (generated, secret) = Token::generate()
             .map_err(|error| Failure::Run(format!("a token cannot be generated: {error}")))?;
         token = Some(generated);
-        drawn_secret = Some(secret);
+        generated_secret = Some(secret);
     }
     let settings = HttpSettings {
         hosts,
@@ -242,7 +242,7 @@ fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
     };
     Ok(HttpSetup {
         settings,
-        drawn_secret,
+        generated_secret,
     })
 }
 
@@ -250,7 +250,7 @@ fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
 ///
 /// # Errors
 /// Says what an origin is.
-fn origin(text: &str) -> anyhow::Result<String> {
+fn parse_origin(text: &str) -> anyhow::Result<String> {
     let text = text.trim_end_matches('/').to_ascii_lowercase();
     let machine = text
         .strip_prefix("http://")
@@ -266,7 +266,7 @@ fn origin(text: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn token_of_variable(name: &str) -> Result<Token, Failure> {
+fn read_token(name: &str) -> Result<Token, Failure> {
     let secret = std::env::var(name).map_err(|_| {
         Failure::Usage(format!(
             "the variable {name} holds no token: set it to a text"

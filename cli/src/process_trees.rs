@@ -17,17 +17,18 @@ pub(crate) struct Trees {
     /// The root of each tree.
     roots: BTreeMap<Pid, ProcessInfo>,
     /// For each root, the members of its tree that have not ended, the root included.
-    living: BTreeMap<Pid, Vec<Pid>>,
+    living_members: BTreeMap<Pid, Vec<Pid>>,
     /// For each process, the root of its tree.
     root_of: BTreeMap<Pid, Pid>,
 }
 
 impl Trees {
-    /// Expects `processes` in the order of their pids, so that parents come before their children.
+    /// Groups processes by tree. `processes` must be in the order of their pids, so that parents
+    /// come before their children.
     pub(crate) fn new(processes: Vec<ProcessInfo>) -> Self {
         let mut roots = BTreeMap::new();
         let mut root_of = BTreeMap::new();
-        let mut living: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+        let mut living_members: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
         for info in processes {
             let pid = info.row.pid;
             let root = info
@@ -38,7 +39,7 @@ impl Trees {
                 .unwrap_or(pid);
             root_of.insert(pid, root);
             if info.row.exit.is_none() {
-                living.entry(root).or_default().push(pid);
+                living_members.entry(root).or_default().push(pid);
             }
             if root == pid {
                 roots.insert(pid, info);
@@ -46,7 +47,7 @@ impl Trees {
         }
         Self {
             roots,
-            living,
+            living_members,
             root_of,
         }
     }
@@ -76,7 +77,7 @@ impl Trees {
     pub(crate) fn living_members(&self, roots: &[Pid]) -> Vec<Pid> {
         roots
             .iter()
-            .filter_map(|root| self.living.get(root))
+            .filter_map(|root| self.living_members.get(root))
             .flatten()
             .copied()
             .collect()
@@ -110,7 +111,7 @@ impl Trees {
     ///
     /// # Errors
     /// If nothing is left to resume.
-    pub(crate) fn living_except(&self, left_out: &[Pid]) -> Result<Vec<Pid>, Failure> {
+    pub(crate) fn living_roots_except(&self, left_out: &[Pid]) -> Result<Vec<Pid>, Failure> {
         let rest: Vec<Pid> = self
             .roots
             .keys()
@@ -122,7 +123,7 @@ impl Trees {
         let living: Vec<Pid> = rest
             .iter()
             .copied()
-            .filter(|root| self.living.contains_key(root))
+            .filter(|root| self.living_members.contains_key(root))
             .collect();
         if !living.is_empty() {
             return Ok(living);
@@ -141,8 +142,8 @@ impl Trees {
     /// the journals of all living processes of the imported trees.
     pub(crate) async fn imported_never_run(&self, kernel: &Kernel) -> Vec<Pid> {
         let mut never_run = Vec::new();
-        for (root, members) in &self.living {
-            if import_of(&self.roots[root]).is_none() {
+        for (root, members) in &self.living_members {
+            if import_origin(&self.roots[root]).is_none() {
                 continue;
             }
             let mut has_run = false;
@@ -168,7 +169,7 @@ pub(crate) async fn isolate_others(kernel: &Kernel, roots: &[Pid]) -> Result<(),
 
 fn describe(info: &ProcessInfo) -> String {
     let mut text = format!("process {}, {}", info.row.pid, info.row.program);
-    if let Some((export, pid_in_export)) = import_of(info) {
+    if let Some((export, pid_in_export)) = import_origin(info) {
         text += &format!(", imported from export {export}, where it was {pid_in_export}");
     }
     one_line(&text)
@@ -176,7 +177,7 @@ fn describe(info: &ProcessInfo) -> String {
 
 /// The export that a process was imported from, and its pid there. None for a process of this
 /// store.
-fn import_of(info: &ProcessInfo) -> Option<(ExportId, Pid)> {
+fn import_origin(info: &ProcessInfo) -> Option<(ExportId, Pid)> {
     let restored = info.row.restored?;
     Some((restored.import?.export?, restored.from))
 }

@@ -30,7 +30,8 @@ pub(crate) struct ProgressTree {
 struct TreeLine {
     depth: usize,
     bar: ProgressBar,
-    /// The line of the next child is inserted after the lines of this child.
+    /// The child that was added last. The line of the next child is inserted after the lines of
+    /// this one.
     last_child: Option<Pid>,
 }
 
@@ -77,7 +78,7 @@ fn describe_step(event: &Event) -> Option<String> {
             parent: None,
             ..
         } => format!("{program} starts"),
-        Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shortened(args)),
+        Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shorten(args)),
         Event::ToolProgress { tool, progress, .. } => {
             format!("{tool}: {}", describe_tool_progress(progress))
         }
@@ -106,7 +107,7 @@ fn describe_tool_progress(progress: &dormouse::tool::Progress) -> String {
         Some(total) => format!("{done} of {total} {message}"),
         None => format!("{done} {message}"),
     };
-    shortened(text.trim_end())
+    shorten(text.trim_end())
 }
 
 fn describe_fact(fact: &Fact) -> Option<String> {
@@ -121,11 +122,11 @@ fn describe_fact(fact: &Fact) -> Option<String> {
 }
 
 fn describe_exit(exit: &Exit) -> String {
-    format!("{}: {}", exit.status.word(), shortened(&exit.message))
+    format!("{}: {}", exit.status.word(), shorten(&exit.message))
 }
 
 /// The first line, up to 80 characters.
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let short: String = line.chars().take(80).collect();
     if short.len() < text.trim_end().len() {

@@ -36,12 +36,13 @@ impl FromStr for ReadRate {
     }
 }
 
-/// Says when the next bytes may be read. Time in which nothing was read earns no credit, so the
-/// rate bounds every stretch of time.
+/// Says when the next bytes may be read. Unused time earns no credit, so the rate bounds the reads
+/// of every interval.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     rate: ReadRate,
-    /// The time at which the reads that were allowed so far are paid for.
+    /// The time from which on the next read is allowed. The reads allowed so far fit the rate by
+    /// then.
     free_at: Duration,
 }
 

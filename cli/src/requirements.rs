@@ -23,7 +23,7 @@ pub(crate) fn warn_of_missing_permissions<'a>(
             let warning = one_line(&format!(
                 "warning: {}, {}: {}",
                 quoted(&missing.requirement.program),
-                describe_user(&missing.requirement.needed_by),
+                describe_needed_by(&missing.requirement.needed_by),
                 missing.why
             ));
             // Processes of one program have the same requirements: each warning is printed once.
@@ -68,7 +68,7 @@ pub(crate) fn compile_exported<'a, B: AsRef<[u8]>>(
 }
 
 /// The requirements of these programs, each once.
-pub(crate) fn of_all(programs: &[Program]) -> Vec<Requirement> {
+pub(crate) fn collect_requirements(programs: &[Program]) -> Vec<Requirement> {
     let mut all = Vec::new();
     for requirement in programs.iter().flat_map(Program::requirements) {
         if !all.contains(&requirement) {
@@ -80,13 +80,13 @@ pub(crate) fn of_all(programs: &[Program]) -> Vec<Requirement> {
 
 /// A requirement as a line of a table: the program, the part of it that has the requirement, and
 /// what that part does.
-pub(crate) fn table_line(requirement: &Requirement) -> String {
+pub(crate) fn format_table_line(requirement: &Requirement) -> String {
     let Requirement {
         program,
         needed_by,
         resource,
     } = requirement;
-    let does = match resource {
+    let action = match resource {
         Resource::Command(argv) => {
             let words: Vec<_> = argv.iter().map(|word| quoted(word)).collect();
             format!("runs {}", words.join(" "))
@@ -116,9 +116,9 @@ pub(crate) fn table_line(requirement: &Requirement) -> String {
         ),
     };
     one_line(&format!(
-        "{:<20} {:<28} {does}",
+        "{:<20} {:<28} {action}",
         quoted(program),
-        describe_user(needed_by)
+        describe_needed_by(needed_by)
     ))
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn as_json(requirement: &Requirement) -> Value {
 }
 
 /// The part of a program that has a requirement.
-fn describe_user(needed_by: &NeededBy) -> String {
+fn describe_needed_by(needed_by: &NeededBy) -> String {
     match needed_by {
         NeededBy::Model(name) => format!("model {}", quoted(name)),
         NeededBy::Command(name, access) => format!("command {} ({})", quoted(name), access.word()),

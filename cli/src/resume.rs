@@ -75,11 +75,11 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
                     trees.describe(*root)
                 ));
             }
-            trees.living_except(&left_out)?
+            trees.living_roots_except(&left_out)?
         }
         pids => trees.roots_of(pids)?,
     };
-    let Resumable { chosen, loss } = leave_out_lost(&kernel, &trees, chosen).await?;
+    let Resumable { chosen, loss } = exclude_lost_trees(&kernel, &trees, chosen).await?;
     isolate_others(&kernel, &chosen).await?;
     let living_roots: Vec<Pid> = chosen
         .iter()
@@ -102,13 +102,13 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     }
     continue_stopped(&kernel, &trees, &chosen, &args).await?;
     // If every chosen root has ended, their results are shown again.
-    let waited_for = if living_roots.is_empty() {
+    let roots_to_wait_for = if living_roots.is_empty() {
         chosen
     } else {
         living_roots
     };
     let mut roots = Vec::new();
-    for root in waited_for {
+    for root in roots_to_wait_for {
         roots.push(kernel.process(root).await?);
     }
     let missing = kernel.lost().to_vec();
@@ -145,7 +145,7 @@ enum Loss {
 ///
 /// # Errors
 /// If no tree is left.
-async fn leave_out_lost(
+async fn exclude_lost_trees(
     kernel: &Kernel,
     trees: &Trees,
     chosen: Vec<Pid>,

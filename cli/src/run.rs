@@ -62,7 +62,9 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let mut start = kernel.start(program.clone());
     match input_parts(args.input)? {
         Some(user_input) => start = start.input(user_input),
-        None if program.user().is_none() => return Err(Failure::Usage(no_input(program.name()))),
+        None if program.user().is_none() => {
+            return Err(Failure::Usage(no_input_message(program.name())));
+        }
         None => {}
     }
     let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.flags.json));
@@ -79,12 +81,12 @@ fn check_keys(kernel: &Kernel, program: &Program) -> Result<(), Failure> {
         Err(error) if error.kind == ModelErrorKind::Authentication => {
             Err(Failure::Usage(format!("nothing was started: {error}")))
         }
-        // Any other failure may pass, or is that of the first call.
+        // Any other failure may be temporary. If it is not, the first model call reports it.
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-fn no_input(program: &str) -> String {
+fn no_input_message(program: &str) -> String {
     format!(
         "program {program} has no user prompt: give it an input with --input TEXT, --input-file \
          FILE or -"

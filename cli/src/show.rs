@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 
 use crate::failure::{Failure, file_failure};
 use crate::history::time_of_day;
-use crate::requirements::{self, as_json, compile_exported, quoted, table_line};
+use crate::requirements::{self, as_json, compile_exported, format_table_line, quoted};
 use crate::terminal::{self, OutputFormat};
 
 /// `dormouse show`
@@ -56,7 +56,7 @@ pub(crate) fn show(args: &Show) -> Result<ExitCode, Failure> {
         .iter()
         .map(|process| (process.bundle, &*process.program_key));
     let requirements = compile_exported(programs, &manifest.programs)
-        .map(|programs| requirements::of_all(&programs));
+        .map(|programs| requirements::collect_requirements(&programs));
     let mut out = BufWriter::new(terminal::stdout());
     let format = OutputFormat::from_json_flag(args.json);
     match format {
@@ -311,7 +311,7 @@ fn print_requirements(
         Ok(all) => {
             writeln!(out, "{:<20} {:<28} STARTS OR REACHES", "PROGRAM", "BY")?;
             for requirement in all {
-                writeln!(out, "{}", table_line(requirement))?;
+                writeln!(out, "{}", format_table_line(requirement))?;
             }
             Ok(())
         }

@@ -36,7 +36,7 @@ pub(crate) fn stdout() -> VisibleWriter<Stdout> {
         out,
         encoding,
         pending: Vec::new(),
-        before: None,
+        previous_char: None,
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn stderr() -> VisibleWriter<Stderr> {
         out: io::stderr(),
         encoding: Encoding::Visible,
         pending: Vec::new(),
-        before: None,
+        previous_char: None,
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct VisibleWriter<W> {
     /// character, or a carriage return.
     pending: Vec<u8>,
     /// The last character that was written. It decides whether a joiner is harmless.
-    before: Option<char>,
+    previous_char: Option<char>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ enum Encoding {
     Visible,
 }
 
-/// Whom the output of a command is for.
+/// The form of the output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputFormat {
     /// For programs: one JSON object a line, on standard output.
@@ -127,9 +127,10 @@ impl<W: Write> Write for VisibleWriter<W> {
 impl<W: Write> VisibleWriter<W> {
     fn write_visible(&mut self, bytes: &[u8]) -> io::Result<()> {
         let text = String::from_utf8_lossy(bytes);
-        let before = self.before;
-        self.before = text.chars().next_back().or(before);
-        self.out.write_all(visible_after(&text, before).as_bytes())
+        let previous_char = self.previous_char;
+        self.previous_char = text.chars().next_back().or(previous_char);
+        self.out
+            .write_all(visible_after(&text, previous_char).as_bytes())
     }
 }
 
@@ -155,8 +156,8 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     visible_after(text, None)
 }
 
-/// [`visible`] for text that follows the character `before`.
-fn visible_after(text: &str, mut before: Option<char>) -> Cow<'_, str> {
+/// [`visible`] for text that follows the character `previous_char`.
+fn visible_after(text: &str, mut previous_char: Option<char>) -> Cow<'_, str> {
     if text.is_ascii()
         && !text
             .bytes()
@@ -168,12 +169,12 @@ fn visible_after(text: &str, mut before: Option<char>) -> Cow<'_, str> {
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let is_line_end = c == '\r' && chars.peek() == Some(&'\n');
-        if is_line_end || is_harmless(c, before) {
+        if is_line_end || is_harmless(c, previous_char) {
             shown.push(c);
         } else {
             shown.extend(visible_sign(c));
         }
-        before = Some(c);
+        previous_char = Some(c);
     }
     Cow::Owned(shown)
 }
@@ -203,19 +204,23 @@ pub(crate) fn escaped_json(value: &Value) -> String {
     shown
 }
 
-/// Whether a terminal shows the character as it is and does nothing else, if it follows `before`.
-fn is_harmless(c: char, before: Option<char>) -> bool {
-    let joins = || before.is_some_and(|before| !before.is_ascii() && !is_hidden(before));
+/// Whether a terminal shows the character as it is and does nothing else, if it follows
+/// `previous_char`.
+fn is_harmless(c: char, previous_char: Option<char>) -> bool {
+    let joins = || {
+        previous_char
+            .is_some_and(|previous_char| !previous_char.is_ascii() && !is_hidden(previous_char))
+    };
     match c {
         '\n' | '\t' => true,
         // Scripts and emoji use joiners after a letter or sign of their own.
         '\u{200c}' | '\u{200d}' => joins(),
         // Variation selectors choose text or emoji style, also of digits.
         '\u{fe0e}' | '\u{fe0f}' => {
-            joins() || before.is_some_and(|before| before.is_ascii_graphic())
+            joins() || previous_char.is_some_and(|previous_char| previous_char.is_ascii_graphic())
         }
         // Variation selectors of the supplement choose a form of an ideograph.
-        '\u{e0100}'..='\u{e01ef}' => before.is_some_and(is_ideograph),
+        '\u{e0100}'..='\u{e01ef}' => previous_char.is_some_and(is_ideograph),
         c => !is_hidden(c),
     }
 }
@@ -297,7 +302,7 @@ mod tests {
                 out: Vec::new(),
                 encoding: Encoding::Visible,
                 pending: Vec::new(),
-                before: None,
+                previous_char: None,
             };
             text.as_bytes()
                 .chunks(size)
@@ -313,7 +318,7 @@ mod tests {
             out: Vec::new(),
             encoding: Encoding::Visible,
             pending: Vec::new(),
-            before: None,
+            previous_char: None,
         };
         broken.write_all(b"a\xff\xe2\x80").unwrap();
         broken.flush().unwrap();
@@ -322,7 +327,7 @@ mod tests {
             out: Vec::new(),
             encoding: Encoding::Exact,
             pending: Vec::new(),
-            before: None,
+            previous_char: None,
         };
         exact.write_all(b"a\xff\x1b").unwrap();
         assert_eq!(exact.out, b"a\xff\x1b");

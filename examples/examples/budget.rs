@@ -19,9 +19,9 @@ use futures_util::future::BoxFuture;
 
 /// A model that never finishes, and uses 100 output tokens for each reply.
 #[derive(Default)]
-struct Endless(Arc<AtomicU32>);
+struct EndlessModel(Arc<AtomicU32>);
 
-impl Model for Endless {
+impl Model for EndlessModel {
     fn call<'a>(
         &'a self,
         _request: Request,
@@ -49,7 +49,7 @@ impl Model for Endless {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let model = Endless::default();
+    let model = EndlessModel::default();
     let calls = Arc::clone(&model.0);
     let kernel = Kernel::builder().model("endless", model).build().await?;
     let program = kernel.parse(

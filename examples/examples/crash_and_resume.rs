@@ -74,8 +74,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return work(folder.as_ref()).await;
     }
     let folder = tempfile::tempdir()?;
-    let this = std::env::current_exe()?;
-    let crashed = Command::new(this).env("CRASHES", folder.path()).status()?;
+    let program = std::env::current_exe()?;
+    let crashed = Command::new(program)
+        .env("CRASHES", folder.path())
+        .status()?;
     assert!(!crashed.success(), "the first program does not survive");
     println!("killed in the middle of step 3");
     work(folder.path()).await

@@ -20,7 +20,7 @@ provider = 'scripted'
 enabled = ['search_fd', 'fork']
 ";
 
-/// The part of the model. Each child searches the basket for its prompt and reports the number of
+/// The script of the model. Each child searches the basket for its prompt and reports the number of
 /// matches (`count`). The parent forks, and joins what its children reported (`said`).
 const SCRIPT: &str = r#"
 [[capture]]

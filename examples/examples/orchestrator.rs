@@ -1,5 +1,5 @@
 //! An orchestrator: jobs become processes, a few at a time, each with a budget. A failed
-//! job continues from the position before the failure instead of starting retried.
+//! job continues from the position before the failure instead of starting again.
 //!
 //! ```text
 //! job 1: sorted 3 letters
@@ -41,12 +41,12 @@ async fn sort(
 }
 
 /// A model whose key expires once: after job 3 has done its work.
-struct Unreliable {
+struct UnreliableModel {
     model: Scripted,
     has_failed: AtomicBool,
 }
 
-impl Model for Unreliable {
+impl Model for UnreliableModel {
     fn call<'a>(
         &'a self,
         request: Request,
@@ -72,8 +72,8 @@ async fn run(kernel: &Kernel, process: Process) -> Result<String, KernelError> {
         return Ok(exit.message.to_string());
     }
     let facts = kernel.log(process.pid()).await?;
-    let returned = facts.iter().rev().find(|fact| fact.name == "tool_returned");
-    let last_result = returned.map(|fact| fact.number).unwrap_or_default();
+    let last_return = facts.iter().rev().find(|fact| fact.name == "tool_returned");
+    let last_result = last_return.map(|fact| fact.number).unwrap_or_default();
     let retried = kernel
         .branch(process.pid(), last_result)
         .await?
@@ -90,7 +90,7 @@ async fn run(kernel: &Kernel, process: Process) -> Result<String, KernelError> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let model = Unreliable {
+    let model = UnreliableModel {
         model: Scripted::parse(SCRIPT, "worker")?,
         has_failed: AtomicBool::new(false),
     };

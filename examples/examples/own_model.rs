@@ -14,9 +14,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 /// Counts the words of a request. A real model would send the request to a server.
-struct Counting;
+struct WordCountModel;
 
-impl Model for Counting {
+impl Model for WordCountModel {
     fn call<'a>(
         &'a self,
         request: Request,
@@ -41,7 +41,7 @@ impl Model for Counting {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = Kernel::builder()
-        .model("counting", Counting)
+        .model("counting", WordCountModel)
         .build()
         .await?;
     let program = kernel.parse(

@@ -32,18 +32,18 @@ struct Row {
 async fn read_rows(kernel: &Kernel) -> Result<Vec<Row>, KernelError> {
     let processes = kernel.processes().await?;
     let mut rows: Vec<Row> = Vec::new();
-    let mut open: Vec<(usize, Option<usize>, Pid)> = processes
+    let mut stack: Vec<(usize, Option<usize>, Pid)> = processes
         .iter()
         .rev()
         .filter(|info| info.row.parent.is_none())
         .map(|info| (0, None, info.row.pid))
         .collect();
-    while let Some((depth, parent, pid)) = open.pop() {
+    while let Some((depth, parent, pid)) = stack.pop() {
         let view = kernel.inspect(pid).await?;
         let at = rows.len();
         for info in processes.iter().rev() {
             if info.row.parent == Some(pid) {
-                open.push((depth + 1, Some(at), info.row.pid));
+                stack.push((depth + 1, Some(at), info.row.pid));
             }
         }
         let info = processes.iter().find(|info| info.row.pid == pid);
@@ -77,10 +77,10 @@ fn format_number(number: u64) -> String {
 fn draw_picture(rows: &[Row]) -> Result<String, std::fmt::Error> {
     let height = ROW * (rows.len() + 3);
     let middle = |row: usize| ROW * (row + 1) + ROW / 2;
-    let most = rows.iter().map(|row| row.produced).max().unwrap_or(0);
+    let max_produced = rows.iter().map(|row| row.produced).max().unwrap_or(0);
     let width = |chars: u64| match chars {
         0 => 0,
-        chars => (MAX_BAR_WIDTH * chars / most.max(1)).max(1),
+        chars => (MAX_BAR_WIDTH * chars / max_produced.max(1)).max(1),
     };
     let mut svg = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" font-family="sans-serif" font-size="14">

@@ -83,7 +83,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for process in &processes {
         process.wait_for(|view| view.status() == "thinking").await?;
     }
-    // The last of them asks for its turn at the model within a moment.
+    // The last process queues its model call within a moment.
     tokio::time::sleep(Duration::from_millis(200)).await;
     gate.add_permits(1);
     for process in processes {

@@ -27,7 +27,7 @@ impl ExportFile {
     /// # Errors
     /// An error of the operating system, or `path` names no file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::begin(path.as_ref(), Replace::Anything)
+        Self::create_pending(path.as_ref(), Replace::Anything)
     }
 
     /// Creates the file, and never replaces another.
@@ -40,17 +40,17 @@ impl ExportFile {
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        Self::begin(path, Replace::Nothing)
+        Self::create_pending(path, Replace::Nothing)
     }
 
-    fn begin(path: &Path, replace: Replace) -> io::Result<Self> {
-        let none = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
-        let name = path.file_name().ok_or_else(none)?.to_owned();
+    fn create_pending(path: &Path, replace: Replace) -> io::Result<Self> {
+        let no_file_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
+        let name = path.file_name().ok_or_else(no_file_name)?.to_owned();
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or(Path::new(".")))?;
-        let pending = PendingFile::begin(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
+        let pending = PendingFile::create(folder.try_clone()?, Mode::RUSR | Mode::WUSR)?;
         Ok(Self {
             file: BufWriter::new(pending.file.try_clone()?),
             pending,
@@ -69,7 +69,7 @@ impl ExportFile {
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.pending.file.sync_all()?;
-        self.pending.place(&self.name, self.replace)?;
+        self.pending.persist(&self.name, self.replace)?;
         self.folder.sync_all()
     }
 }

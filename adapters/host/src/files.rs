@@ -1,4 +1,4 @@
-//! Files below permitted roots.
+//! Reads and writes files below the permitted root folders.
 //!
 //! Each access starts at the handle of a root that was opened when the host was created. The text
 //! of a path only serves to find its root and its components; what the path leads to is determined
@@ -116,7 +116,7 @@ impl Files {
             &request,
         )?;
         let folder = existing_folder.map_or_else(|| location.make_folder(&request), Ok)?;
-        let mut replacement = Replacement::begin(&folder, old.as_ref(), &request)?;
+        let mut replacement = Replacement::create(&folder, old.as_ref(), &request)?;
         let kept = old.as_mut().map(|target| &mut target.file);
         splice
             .compose(kept, &write.bytes, replacement.file())
@@ -167,7 +167,7 @@ impl Files {
     /// the others. Costs a `stat` of each entry.
     pub(crate) fn list(&self, path: &Path) -> Result<Listing, FileError> {
         let request = FileRequest::new(Purpose::Read, path);
-        let (root, path_below) = self.read.folder(&request)?;
+        let (root, path_below) = self.read.locate_folder(&request)?;
         let folder = Folder::below(root.as_fd(), &path_below, &request)?
             .ok_or_else(|| request.not_found())?;
         folder.refuse_sealed(&self.sealed, &request)?.list(&request)

@@ -62,8 +62,8 @@ impl LocalHost {
     /// A sentence for the user about the confinement that this system does not support. None if it
     /// supports all of it, or if no program is permitted.
     #[must_use]
-    pub fn lacks(&self) -> Option<String> {
-        self.launcher.lacks()
+    pub fn missing_confinement(&self) -> Option<String> {
+        self.launcher.missing_confinement()
     }
 
     /// Where relative paths and commands start from, without symbolic links.
@@ -82,7 +82,7 @@ impl Host for LocalHost {
     }
 
     fn start_server(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
-        let filled = server.env.iter().map(|(name, value)| {
+        let variables = server.env.iter().map(|(name, value)| {
             let value = value
                 .filled(|variable| self.variable(variable))
                 .map_err(|why| HostError::Refused(format!("{name}: {why}")))?;
@@ -92,7 +92,7 @@ impl Host for LocalHost {
             &self.launcher,
             server,
             self.permissions.environment_of_servers(),
-            filled.collect::<Result<_, HostError>>()?,
+            variables.collect::<Result<_, HostError>>()?,
         )
     }
 
@@ -117,7 +117,7 @@ impl Host for LocalHost {
     }
 
     fn permits_program(&self, program: &str) -> Result<(), HostError> {
-        self.launcher.find(program).map(drop)
+        self.launcher.find_program(program).map(drop)
     }
 
     fn permits_files(&self, file_use: FileUse) -> Result<(), HostError> {
@@ -144,8 +144,8 @@ impl Host for LocalHost {
         let files = Arc::clone(&self.files);
         async move {
             let path = write.path.clone();
-            let done = tokio::task::spawn_blocking(move || files.write(&write)).await;
-            done.unwrap_or_else(|error| Err(interrupted_write(&path, &error)))
+            let result = tokio::task::spawn_blocking(move || files.write(&write)).await;
+            result.unwrap_or_else(|error| Err(interrupted_write(&path, &error)))
         }
         .boxed()
     }

@@ -37,7 +37,7 @@ impl<F: AsFd> PendingFile<F> {
     ///
     /// # Errors
     /// An error of the operating system.
-    pub(crate) fn begin(folder: F, mode: Mode) -> Result<Self, Errno> {
+    pub(crate) fn create(folder: F, mode: Mode) -> Result<Self, Errno> {
         match create_unnamed(&folder, mode) {
             Ok(file) => Ok(Self {
                 file,
@@ -45,11 +45,11 @@ impl<F: AsFd> PendingFile<F> {
                 name: None,
             }),
             // If the folder is the problem, the attempt with a name reports it.
-            Err(_) => Self::begin_named(folder, mode),
+            Err(_) => Self::create_named(folder, mode),
         }
     }
 
-    fn begin_named(folder: F, mode: Mode) -> Result<Self, Errno> {
+    fn create_named(folder: F, mode: Mode) -> Result<Self, Errno> {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, handle) = with_free_name(|name| openat(&folder, name, flags, mode))?;
@@ -64,11 +64,11 @@ impl<F: AsFd> PendingFile<F> {
     ///
     /// # Errors
     /// `EXIST` if nothing may be replaced and the name is taken; errors of the operating system.
-    pub(crate) fn place(mut self, target: &OsStr, replace: Replace) -> Result<(), Errno> {
+    pub(crate) fn persist(mut self, target: &OsStr, replace: Replace) -> Result<(), Errno> {
         if self.name.is_none() {
             match self.link(target) {
                 Err(Errno::EXIST) if replace == Replace::Anything => {}
-                done => return done,
+                result => return result,
             }
             self.name = Some(with_free_name(|name| self.link(name))?.0);
         }
@@ -134,7 +134,7 @@ fn with_free_name<T>(
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!(".dormouse-{}-{number}.tmp", std::process::id()));
         match make(&name) {
-            Ok(made) => return Ok((name, made)),
+            Ok(file) => return Ok((name, file)),
             Err(Errno::EXIST | Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
@@ -161,9 +161,9 @@ mod tests {
         };
         let mode = Mode::RUSR | Mode::WUSR;
         type Begin = fn(File, Mode) -> Result<PendingFile<File>, Errno>;
-        let ways: [(Begin, usize); 2] = [(PendingFile::begin_named, 1), (PendingFile::begin, 0)];
+        let ways: [(Begin, usize); 2] = [(PendingFile::create_named, 1), (PendingFile::create, 0)];
         for (begin, names_while_written) in ways {
-            let begun = |bytes: &[u8]| {
+            let create_pending = |bytes: &[u8]| {
                 let mut pending = begin(folder.try_clone().unwrap(), mode).unwrap();
                 pending.file.write_all(bytes).unwrap();
                 let inherited = rustix::io::fcntl_getfd(&pending.file).unwrap();
@@ -173,7 +173,7 @@ mod tests {
                 );
                 pending
             };
-            let dropped = begun(b"half");
+            let dropped = create_pending(b"half");
             assert_eq!(
                 names().len(),
                 names_while_written,
@@ -182,14 +182,16 @@ mod tests {
             drop(dropped);
             assert!(names().is_empty());
             for (bytes, replace) in [(b"one", Replace::Nothing), (b"two", Replace::Anything)] {
-                begun(bytes).place("f".as_ref(), replace).unwrap();
+                create_pending(bytes)
+                    .persist("f".as_ref(), replace)
+                    .unwrap();
                 assert_eq!(
                     (names(), fs::read(dir.path().join("f")).unwrap()),
                     (vec!["f".into()], bytes.to_vec())
                 );
             }
             assert_eq!(
-                begun(b"late").place("f".as_ref(), Replace::Nothing),
+                create_pending(b"late").persist("f".as_ref(), Replace::Nothing),
                 Err(Errno::EXIST)
             );
             assert_eq!(
@@ -197,8 +199,8 @@ mod tests {
                 (vec!["f".into()], b"two".to_vec())
             );
             fs::remove_file(dir.path().join("f")).unwrap();
-            begun(b"new")
-                .place("f".as_ref(), Replace::Anything)
+            create_pending(b"new")
+                .persist("f".as_ref(), Replace::Anything)
                 .unwrap();
             fs::remove_file(dir.path().join("f")).unwrap();
         }

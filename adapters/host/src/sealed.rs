@@ -30,7 +30,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Of an open file or folder.
-    pub(crate) fn of(handle: impl AsFd) -> rustix::io::Result<Self> {
+    pub(crate) fn from_handle(handle: impl AsFd) -> rustix::io::Result<Self> {
         let stat = fstat(handle)?;
         Ok(Self {
             device: stat.st_dev,
@@ -38,7 +38,7 @@ impl Identity {
         })
     }
 
-    fn of_entry(metadata: &fs::Metadata) -> Self {
+    fn from_metadata(metadata: &fs::Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -96,78 +96,78 @@ impl Sealed {
     /// Whether an open folder is sealed or is inside a sealed folder, by whatever name it was
     /// opened. Costs a walk of everything that is sealed, and some microseconds for each folder
     /// above it.
-    pub(crate) fn holds_folder(&self, folder: impl AsFd) -> rustix::io::Result<bool> {
-        let sealed = self.identities(Kinds::Folders);
+    pub(crate) fn contains_folder(&self, folder: impl AsFd) -> rustix::io::Result<bool> {
+        let sealed = self.identities(EntryKinds::Folders);
         if sealed.is_empty() {
             return Ok(false);
         }
         let mut at: Option<OwnedFd> = None;
         for _ in 0..MAX_STEPS {
-            let here = at.as_ref().map_or_else(|| folder.as_fd(), AsFd::as_fd);
-            let identity = Identity::of(here)?;
+            let current = at.as_ref().map_or_else(|| folder.as_fd(), AsFd::as_fd);
+            let identity = Identity::from_handle(current)?;
             if sealed.contains(&identity) {
                 return Ok(true);
             }
-            let above = openat(
-                here,
+            let parent = openat(
+                current,
                 "..",
                 OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
                 Mode::empty(),
             )?;
-            if Identity::of(&above)? == identity {
+            if Identity::from_handle(&parent)? == identity {
                 return Ok(false);
             }
-            at = Some(above);
+            at = Some(parent);
         }
         Ok(true)
     }
 
     /// Whether an open file is sealed, by whatever name it was opened. Costs a `stat` of each
     /// sealed file.
-    pub(crate) fn holds_file(&self, file: impl AsFd) -> rustix::io::Result<bool> {
-        let identity = Identity::of(file)?;
-        Ok(self.identities(Kinds::All).contains(&identity))
+    pub(crate) fn contains_file(&self, file: impl AsFd) -> rustix::io::Result<bool> {
+        let identity = Identity::from_handle(file)?;
+        Ok(self.identities(EntryKinds::All).contains(&identity))
     }
 
     /// The sealed files and folders that exist. One that this program cannot stat is left out: its
     /// tools cannot reach it either.
-    fn identities(&self, kinds: Kinds) -> BTreeSet<Identity> {
+    fn identities(&self, kinds: EntryKinds) -> BTreeSet<Identity> {
         collect_identities(&self.paths(), kinds)
     }
 }
 
 /// The files and folders at these paths and below them. Costs a `stat` of each.
 pub(crate) fn identities(paths: &[PathBuf]) -> BTreeSet<Identity> {
-    collect_identities(paths, Kinds::All)
+    collect_identities(paths, EntryKinds::All)
 }
 
-fn collect_identities(paths: &[PathBuf], kinds: Kinds) -> BTreeSet<Identity> {
+fn collect_identities(paths: &[PathBuf], kinds: EntryKinds) -> BTreeSet<Identity> {
     let mut found = BTreeSet::new();
     for path in paths {
-        let _ = visit(path, kinds, &mut found);
+        let _ = collect_below(path, kinds, &mut found);
     }
     found
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kinds {
+enum EntryKinds {
     Folders,
     All,
 }
 
-fn visit(path: &Path, kinds: Kinds, found: &mut BTreeSet<Identity>) -> io::Result<()> {
+fn collect_below(path: &Path, kinds: EntryKinds, found: &mut BTreeSet<Identity>) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_dir() {
-        found.insert(Identity::of_entry(&metadata));
+        found.insert(Identity::from_metadata(&metadata));
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            if kinds == Kinds::All || entry.file_type()?.is_dir() {
+            if kinds == EntryKinds::All || entry.file_type()?.is_dir() {
                 // An entry may be deleted meanwhile.
-                let _ = visit(&entry.path(), kinds, found);
+                let _ = collect_below(&entry.path(), kinds, found);
             }
         }
-    } else if kinds == Kinds::All {
-        found.insert(Identity::of_entry(&metadata));
+    } else if kinds == EntryKinds::All {
+        found.insert(Identity::from_metadata(&metadata));
     }
     Ok(())
 }
@@ -218,7 +218,7 @@ mod tests {
             ("", false),
         ] {
             let handle = File::open(base.join(folder)).unwrap();
-            assert_eq!(sealed.holds_folder(&handle), Ok(expected), "{folder}");
+            assert_eq!(sealed.contains_folder(&handle), Ok(expected), "{folder}");
         }
         std::os::unix::fs::symlink("beside", base.join("to")).unwrap();
         let behind_a_link = Sealed::new([Path::new("to/inner/later")].into_iter(), &base);
@@ -237,7 +237,7 @@ mod tests {
             ("beside/f", false),
         ] {
             let handle = File::open(base.join(file)).unwrap();
-            assert_eq!(sealed.holds_file(&handle), Ok(expected), "{file}");
+            assert_eq!(sealed.contains_file(&handle), Ok(expected), "{file}");
         }
     }
 }

@@ -131,7 +131,7 @@ impl Bench {
             .allow_env("PERMITTED");
         let confines = LocalHost::new(permissions.clone(), folder)
             .unwrap()
-            .lacks()
+            .missing_confinement()
             .is_none();
         let permissions = if confines {
             permissions

@@ -36,7 +36,7 @@ pub struct Chunks {
 
 impl Chunks {
     /// Hashes a content in memory. Costs one pass.
-    pub fn of(content: &[u8]) -> Self {
+    pub fn hash_content(content: &[u8]) -> Self {
         let mut chunks = Self::default();
         content
             .chunks(CHUNK_BYTES)
@@ -45,7 +45,7 @@ impl Chunks {
     }
 
     /// The chunk hashes in a stored list, for a content of this length. They are not verified: the
-    /// caller compares [`Chunks::name`] with the content's hash.
+    /// caller compares [`Chunks::content_hash`] with the content's hash.
     pub fn from_list(list: &[u8], length: u64) -> Self {
         Self {
             list: list.as_chunks().0.to_vec(),
@@ -86,9 +86,9 @@ impl Chunks {
     }
 
     /// The content's hash.
-    pub fn name(&self) -> Hash {
+    pub fn content_hash(&self) -> Hash {
         match (self.single, &self.list[..]) {
-            (Some(name), _) => name,
+            (Some(hash), _) => hash,
             (None, []) => *blake3::hash(b"").as_bytes(),
             (None, list) => {
                 let (left, right) = halves(list);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn only_the_bytes_of_a_chunk_match_it() {
-        let chunks = Chunks::of(&[7; 2 * CHUNK_BYTES]);
+        let chunks = Chunks::hash_content(&[7; 2 * CHUNK_BYTES]);
         assert!(chunks.fits(1, &[7; CHUNK_BYTES]));
         assert!(!chunks.fits(1, &[7; CHUNK_BYTES - 1]));
         assert!(!chunks.fits(1, &[]));
@@ -155,9 +155,9 @@ mod tests {
         ];
         for length in lengths.into_iter().chain(more) {
             let content: Vec<u8> = (0..length).map(|i| (i * 31 / 7) as u8).collect();
-            let chunks = Chunks::of(&content);
+            let chunks = Chunks::hash_content(&content);
             assert_eq!(
-                chunks.name(),
+                chunks.content_hash(),
                 *blake3::hash(&content).as_bytes(),
                 "{length} bytes"
             );

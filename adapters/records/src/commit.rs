@@ -10,7 +10,7 @@ use crate::content;
 use crate::error::refused;
 use crate::frame::Codec;
 use crate::log::{NewContent, RecordBatch, RecordLog, RecordOp, Stream, StreamKind};
-use crate::row::{KeptRow, StoredRow};
+use crate::row::{ExistingRow, StoredRow};
 use crate::store::{LAST_CHECKPOINT, RecordStore, checkpoint_stream, read_checkpoint, stream};
 use crate::validator::{
     CheckedCommit, ProcessProgress, StoredCheckpoints, check_ops, earliest_needed_fact,
@@ -82,7 +82,7 @@ impl<L: RecordLog> RecordStore<L> {
         if let Some(header) = new_header
             && !changes.is_empty()
         {
-            changes.ops.insert(0, header.put()?);
+            changes.ops.insert(0, header.to_op()?);
         }
         let commit = self.log().append(
             owner,
@@ -135,17 +135,17 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     fn load_checkpoints(&self) -> Result<CachedCheckpoints, StoreError> {
-        let mut known = CachedCheckpoints::default();
+        let mut checkpoints = CachedCheckpoints::default();
         let records = self.log().read_kind(StreamKind::Checkpoint)?;
         let codec = self.codec()?;
         for (id, record) in records {
             let id = CheckpointId(id);
             match read_checkpoint(&codec, id, &record) {
-                Ok(checkpoint) => drop(known.readable.insert(id, checkpoint)),
-                Err(damage) => drop(known.damaged.insert(id, damage.to_string())),
+                Ok(checkpoint) => drop(checkpoints.readable.insert(id, checkpoint)),
+                Err(damage) => drop(checkpoints.damaged.insert(id, damage.to_string())),
             }
         }
-        Ok(known)
+        Ok(checkpoints)
     }
 
     /// The last numbers in the streams of a process; `None` for an unknown process.
@@ -154,7 +154,7 @@ impl<L: RecordLog> RecordStore<L> {
             return Ok(None);
         };
         let state = row.state();
-        let StoredRow::Kept(kept) = row else {
+        let StoredRow::Existing(existing_row) = row else {
             return Ok(Some(ProcessProgress {
                 last: FactNumber(0),
                 temp_files: 0,
@@ -162,7 +162,7 @@ impl<L: RecordLog> RecordStore<L> {
             }));
         };
         Ok(Some(ProcessProgress {
-            last: self.last_fact(pid, &kept)?,
+            last: self.last_fact(pid, &existing_row)?,
             temp_files: self.last_number(stream(StreamKind::TempFile, pid))?,
             state,
         }))
@@ -171,11 +171,11 @@ impl<L: RecordLog> RecordStore<L> {
     fn check(&self, cache: &WriterCache, batch: Batch<'_>) -> Result<CheckedCommit, StoreError> {
         let none = CachedCheckpoints::default();
         let stored = cache.checkpoints.as_ref().unwrap_or(&none);
-        let is_held = |id: CheckpointId| stored.contains(id);
+        let exists = |id: CheckpointId| stored.contains(id);
         let earliest_needed = |pid: Pid| earliest_needed_fact(stored.readable.values(), pid);
         let checkpoints = StoredCheckpoints {
             last: cache.last_checkpoint.unwrap_or_default(),
-            is_held: &is_held,
+            exists: &exists,
             earliest_needed: &earliest_needed,
         };
         let progress_of = |pid: Pid| cache.progress.get(&pid).copied();
@@ -193,7 +193,7 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// Refuses to truncate a history at a fact without an image.
     fn check_truncation(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
-        let since = self.kept_row(pid)?.since;
+        let since = self.existing_row(pid)?.since;
         if below < since {
             return Err(StoreError::DeletedFact {
                 pid,
@@ -221,8 +221,8 @@ impl<L: RecordLog> RecordStore<L> {
         let mut added = HashSet::new();
         for checkpoint in checkpoints {
             let target = checkpoint_stream(checkpoint.id);
-            changes.ops.push(codec.put_value(target, 0, checkpoint)?);
-            let last = codec.put_value(LAST_CHECKPOINT, 0, &checkpoint.id.0)?;
+            changes.ops.push(codec.put_value_op(target, 0, checkpoint)?);
+            let last = codec.put_value_op(LAST_CHECKPOINT, 0, &checkpoint.id.0)?;
             changes.ops.push(last);
         }
         for op in ops {
@@ -250,7 +250,7 @@ impl<L: RecordLog> RecordStore<L> {
             }
         }
         for (pid, row) in std::mem::take(&mut changes.rows) {
-            changes.ops.push(row.put(codec, pid)?);
+            changes.ops.push(row.to_op(codec, pid)?);
         }
         Ok(changes)
     }
@@ -272,17 +272,17 @@ impl<L: RecordLog> RecordStore<L> {
             WriteOp::ProcessCreated { row, image } => {
                 changes.rows.insert(row.pid, StoredRow::new(row.clone()));
                 let snapshots = stream(StreamKind::Snapshot, row.pid);
-                changes.ops.push(codec.put(snapshots, 0, image)?);
+                changes.ops.push(codec.put_op(snapshots, 0, image)?);
             }
             WriteOp::Facts { pid, first, facts } => {
                 let target = stream(StreamKind::Fact, *pid);
                 for (number, fact) in (first.0..).zip(facts) {
-                    changes.ops.push(codec.put(target, number, fact)?);
+                    changes.ops.push(codec.put_op(target, number, fact)?);
                 }
             }
             WriteOp::Snapshot { pid, at, image } => {
                 let snapshots = stream(StreamKind::Snapshot, *pid);
-                changes.ops.push(codec.put(snapshots, at.0, image)?);
+                changes.ops.push(codec.put_op(snapshots, at.0, image)?);
             }
             WriteOp::TempFile {
                 root,
@@ -290,12 +290,12 @@ impl<L: RecordLog> RecordStore<L> {
                 record,
             } => {
                 let target = stream(StreamKind::TempFile, *root);
-                changes.ops.push(codec.put(target, *number, record)?);
+                changes.ops.push(codec.put_op(target, *number, record)?);
             }
             WriteOp::ProcessEnded { pid, exit } => {
-                let kept = self.row_to_change(changes, *pid)?;
-                kept.row.exit = Some(exit.clone());
-                kept.ended_ms = Some(at_ms);
+                let existing_row = self.row_to_change(changes, *pid)?;
+                existing_row.process_row.exit = Some(exit.clone());
+                existing_row.ended_ms = Some(at_ms);
             }
             WriteOp::ProcessDeleted { pid } => {
                 changes.rows.insert(*pid, StoredRow::Deleted);
@@ -323,15 +323,15 @@ impl<L: RecordLog> RecordStore<L> {
         &self,
         changes: &'a mut Changes,
         pid: Pid,
-    ) -> Result<&'a mut KeptRow, StoreError> {
+    ) -> Result<&'a mut ExistingRow, StoreError> {
         let row = match changes.rows.entry(pid) {
             btree_map::Entry::Occupied(changed) => changed.into_mut(),
-            btree_map::Entry::Vacant(place) => {
-                place.insert(self.row(pid)?.ok_or(StoreError::UnknownProcess(pid))?)
+            btree_map::Entry::Vacant(entry) => {
+                entry.insert(self.row(pid)?.ok_or(StoreError::UnknownProcess(pid))?)
             }
         };
         match row {
-            StoredRow::Kept(kept) => Ok(kept),
+            StoredRow::Existing(existing_row) => Ok(existing_row),
             StoredRow::Deleted => Err(StoreError::UnknownProcess(pid)),
         }
     }

@@ -30,7 +30,7 @@ use crate::error::damaged;
 use crate::frame::{Codec, cannot_encode};
 use crate::log::NewContent;
 use crate::secret::ENCRYPTION_BYTES;
-use crate::validator::check_name;
+use crate::validator::check_content_hash;
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 const HASH_BYTES: u64 = 32;
@@ -62,8 +62,8 @@ pub(crate) fn encode_content(
     bytes: &Bytes,
     index: &Bytes,
 ) -> Result<NewContent, StoreError> {
-    let chunks = Chunks::of(bytes);
-    check_name(hash, &chunks)?;
+    let chunks = Chunks::hash_content(bytes);
+    check_content_hash(hash, &chunks)?;
     encode(codec, codec.content_name(hash), &chunks, bytes, index).map_err(cannot_encode)
 }
 
@@ -155,7 +155,7 @@ impl Directory {
         let (lengths, list) = rest.split_at_checked(usize::try_from(4 * count).ok()?)?;
         let is_whole = list.len() as u64 == HASH_BYTES * list_length(length);
         let chunks = is_whole.then(|| Chunks::from_list(list, length))?;
-        if !chunks.is_empty() && chunks.name() != hash.0 {
+        if !chunks.is_empty() && chunks.content_hash() != hash.0 {
             return None;
         }
         let lengths: &[[u8; 4]] = lengths.as_chunks().0;
@@ -201,7 +201,7 @@ impl Directory {
             let chunk = stored.slice(start..length.min(start + CHUNK));
             chunks.push(&chunk.map_err(|error| damaged(error.to_string()))?);
         }
-        if chunks.name() != hash.0 {
+        if chunks.content_hash() != hash.0 {
             return Err(damage());
         }
         Ok(Self {
@@ -299,7 +299,7 @@ impl StoredContent {
     }
 
     /// The stored bytes of these chunks; shorter if the log lost the end of the content.
-    fn stored_chunks(&self, chunks: Range<u64>) -> Result<Bytes, Unreadable> {
+    fn read_stored_chunks(&self, chunks: Range<u64>) -> Result<Bytes, Unreadable> {
         let start = |chunk: u64| self.directory.starts[chunk as usize];
         let stored = start(chunks.start)..start(chunks.end).min(self.stored.length());
         if stored.is_empty() {
@@ -310,12 +310,12 @@ impl StoredContent {
 
     /// Reads chunks of a content that is stored as it is. Copies nothing.
     fn read_verbatim(&self, chunks: Range<u64>) -> Result<Bytes, Unreadable> {
-        let read = self.stored_chunks(chunks.clone())?;
+        let read = self.read_stored_chunks(chunks.clone())?;
         let mut parts = read.chunks(CHUNK_BYTES);
         for chunk in chunks {
             let part = parts.next().unwrap_or_default();
             if !self.is_whole(chunk, part) {
-                return Err(self.damaged_chunk(chunk));
+                return Err(self.chunk_damaged_error(chunk));
             }
         }
         Ok(read)
@@ -326,18 +326,18 @@ impl StoredContent {
         let mut read = BytesMut::new();
         for first in chunks.clone().step_by(CHUNKS_AT_ONCE as usize) {
             let group = first..chunks.end.min(first + CHUNKS_AT_ONCE);
-            let mut stored = self.stored_chunks(group.clone())?;
+            let mut stored = self.read_stored_chunks(group.clone())?;
             for chunk in group {
                 let bounds = &self.directory.starts[chunk as usize..][..2];
                 let length = ((bounds[1] - bounds[0]) as usize).min(stored.len());
                 let unpacked = self.unpack(chunk, &stored.split_to(length));
-                read.extend_from_slice(&unpacked.ok_or_else(|| self.damaged_chunk(chunk))?);
+                read.extend_from_slice(&unpacked.ok_or_else(|| self.chunk_damaged_error(chunk))?);
             }
         }
         Ok(read.freeze())
     }
 
-    fn damaged_chunk(&self, chunk: u64) -> Unreadable {
+    fn chunk_damaged_error(&self, chunk: u64) -> Unreadable {
         let start = chunk * CHUNK;
         Unreadable::new(format!(
             "bytes {start} to {} of the content {} are damaged in the store. Its other bytes can \

@@ -53,7 +53,7 @@ impl Codec {
     ///
     /// # Errors
     /// [`StoreError::Io`] if the operating system provides no randomness.
-    pub(crate) fn put(
+    pub(crate) fn put_op(
         &self,
         stream: Stream,
         number: u64,
@@ -70,15 +70,15 @@ impl Codec {
     /// Encodes a value, as the operation that writes it.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] if the value cannot be encoded, and those of [`Codec::put`].
-    pub(crate) fn put_value(
+    /// [`StoreError::Refused`] if the value cannot be encoded, and those of [`Codec::put_op`].
+    pub(crate) fn put_value_op(
         &self,
         stream: Stream,
         number: u64,
         value: &impl Serialize,
     ) -> Result<RecordOp, StoreError> {
         let payload = codec::encode(value).map_err(|error| refused(error.to_string()))?;
-        self.put(stream, number, &payload)
+        self.put_op(stream, number, &payload)
     }
 
     /// Checks and decodes the payload of a record.

@@ -18,7 +18,7 @@ use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
 use crate::frame::Codec;
 use crate::log::{Record, RecordLog, StreamKind};
-use crate::row::{KeptRow, StoredRow};
+use crate::row::{ExistingRow, StoredRow};
 use crate::store::{RecordStore, first_missing, lost_record, stream};
 
 /// How many contents are deleted at once; commits can run in between.
@@ -40,7 +40,7 @@ struct StreamRecords {
 
 impl<L: RecordLog> RecordStore<L> {
     /// Builds the inventory again by reading all journals.
-    pub(crate) fn run_inventory_update(
+    pub(crate) fn rebuild_inventory(
         &self,
         mut update: InventoryUpdate<'_>,
     ) -> Result<InventoryReport, StoreError> {
@@ -55,8 +55,8 @@ impl<L: RecordLog> RecordStore<L> {
             }
             let pid = Pid(pid);
             match StoredRow::read(&codec, pid, &record) {
-                Ok(StoredRow::Kept(_)) => {
-                    report.records += self.update_inventory_of(&codec, pid, &mut update)?;
+                Ok(StoredRow::Existing(_)) => {
+                    report.records += self.add_process_to_inventory(&codec, pid, &mut update)?;
                 }
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => update
@@ -69,13 +69,13 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Adds the records of a process to the inventory. Returns how many records there are.
-    fn update_inventory_of(
+    fn add_process_to_inventory(
         &self,
         codec: &Codec,
         pid: Pid,
         update: &mut InventoryUpdate<'_>,
     ) -> Result<u64, StoreError> {
-        let process = match self.read_consistently(pid, |kept| self.read_streams(pid, kept)) {
+        let process = match self.read_consistently(pid, |row| self.read_streams(pid, row)) {
             // The process was deleted meanwhile.
             Err(StoreError::UnknownProcess(_)) => return Ok(0),
             read => read?,
@@ -103,11 +103,11 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Reads all records of a process.
-    fn read_streams(&self, pid: Pid, kept: &KeptRow) -> Result<ProcessRecords, StoreError> {
+    fn read_streams(&self, pid: Pid, row: &ExistingRow) -> Result<ProcessRecords, StoreError> {
         let mut streams = Vec::new();
         for (kind, first) in [
-            (StreamKind::Snapshot, kept.since.0),
-            (StreamKind::Fact, kept.since.0 + 1),
+            (StreamKind::Snapshot, row.since.0),
+            (StreamKind::Fact, row.since.0 + 1),
             (StreamKind::TempFile, 1),
         ] {
             let records = self.log().read(stream(kind, pid), first..=u64::MAX)?;
@@ -124,7 +124,7 @@ impl<L: RecordLog> RecordStore<L> {
             });
         }
         Ok(ProcessRecords {
-            ended_ms: kept.ended_ms,
+            ended_ms: row.ended_ms,
             streams,
         })
     }
@@ -140,40 +140,40 @@ impl<L: RecordLog> RecordStore<L> {
             self.pins().check(sweep.mark)?;
         }
         let losses = sweep.inventory.losses(sweep.deletions);
-        let is_kept = |name: &ContentHash| {
+        let must_keep = |name: &ContentHash| {
             let name = ShortName::of(&name.0);
             sweep.contents == KeptContents::All || sweep.inventory.is_referred_to(name, &losses)
         };
-        let mut swept = SweepReport {
+        let mut report = SweepReport {
             segments: 1,
             ..SweepReport::default()
         };
         let mut unreferenced = Vec::new();
         for (name, bytes) in self.log().contents()? {
-            swept.bytes_before += bytes;
-            if !is_kept(&name) && !self.pins().is_pinned(name.0) {
+            report.bytes_before += bytes;
+            if !must_keep(&name) && !self.pins().is_pinned(name.0) {
                 unreferenced.push((name, bytes));
             }
         }
         for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_AT_ONCE)) {
             if sweep.purpose == Purpose::Free {
                 if (sweep.watch)(Step::Replace(group)) == ControlFlow::Break(()) {
-                    swept.progress = Progress::Interrupted;
+                    report.progress = Progress::Interrupted;
                     break;
                 }
-                self.delete_unpinned(owner, &sweep, contents, &mut swept)?;
+                self.delete_unpinned(owner, &sweep, contents, &mut report)?;
             } else {
                 contents
                     .iter()
-                    .for_each(|content| count_deleted(&mut swept, content));
+                    .for_each(|content| count_deleted(&mut report, content));
             }
         }
-        swept.live_bytes = swept.bytes_before - swept.freed_content_bytes;
-        swept.bytes_after = swept.live_bytes;
+        report.live_bytes = report.bytes_before - report.freed_content_bytes;
+        report.bytes_after = report.live_bytes;
         if sweep.purpose == Purpose::Free {
             self.pins().end(sweep.mark);
         }
-        Ok(swept)
+        Ok(report)
     }
 
     /// Deletes contents, except those that a commit has pinned since they were found unreferenced.
@@ -182,7 +182,7 @@ impl<L: RecordLog> RecordStore<L> {
         owner: OwnerToken,
         sweep: &SweepRequest<'_>,
         contents: &[(ContentHash, u64)],
-        swept: &mut SweepReport,
+        report: &mut SweepReport,
     ) -> Result<(), StoreError> {
         // Holding the cache's lock excludes commits, so that none can pin a content between the
         // check and the deletion.
@@ -194,14 +194,14 @@ impl<L: RecordLog> RecordStore<L> {
         self.log().delete_contents(owner, &names)?;
         unreferenced
             .into_iter()
-            .for_each(|content| count_deleted(swept, content));
+            .for_each(|content| count_deleted(report, content));
         Ok(())
     }
 }
 
-fn count_deleted(swept: &mut SweepReport, (_, bytes): &(ContentHash, u64)) {
-    swept.freed_contents += 1;
-    swept.freed_content_bytes += bytes;
+fn count_deleted(report: &mut SweepReport, (_, bytes): &(ContentHash, u64)) {
+    report.freed_contents += 1;
+    report.freed_content_bytes += bytes;
 }
 
 /// Adds the references of a record to the inventory, by the names that the log has for the

@@ -24,7 +24,7 @@ use dormouse_proto::id::{CommitNumber, ContentHash};
 /// |---|---|
 /// | [`append`](Self::append) | one transaction |
 /// | [`read`](Self::read), [`latest`](Self::latest), [`read_kind`](Self::read_kind) | an ordered index by (kind, id, number) |
-/// | [`content`](Self::content) and its relatives | an index by name |
+/// | [`content`](Self::content), [`contents`](Self::contents), [`delete_contents`](Self::delete_contents) | an index by name |
 ///
 /// No operation needs a pass over the log, nor does opening it.
 pub trait RecordLog: Send + Sync + 'static {
@@ -42,8 +42,8 @@ pub trait RecordLog: Send + Sync + 'static {
     fn claim(&self) -> Result<OwnerToken, StoreError>;
 
     /// Writes a batch, all or nothing, as one commit. When it returns, the batch and everything
-    /// written before it are as durable as `batch.until` asks for. An empty batch writes nothing,
-    /// and is refused like any other if the owner is stale.
+    /// written before it are as durable as `batch.sync_level` asks for. An empty batch writes
+    /// nothing, and is refused like any other if the owner is stale.
     ///
     /// Returns the number of the commit, which is at least 1 and greater than that of every earlier
     /// commit. For an empty batch, returns the number of the last commit, or 0 if there is none.

@@ -13,7 +13,7 @@ use crate::compression::Compression;
 use crate::error::damaged;
 use crate::frame::{self, Codec};
 use crate::log::{Record, RecordOp, Stream, StreamKind};
-use crate::secret::{Keys, NO_CHECK, StoreKey, StoreSecret, check_of, random_bytes};
+use crate::secret::{Keys, NO_CHECK, StoreKey, StoreSecret, random_bytes, secret_check};
 
 /// The version of the encoding that this program writes, and the only one that it reads.
 const VERSION: u8 = 1;
@@ -44,7 +44,7 @@ impl LogHeader {
             });
         };
         let salt = StoreKey(random_bytes()?);
-        let check = check_of(secret, salt);
+        let check = secret_check(secret, salt);
         Ok(Self { salt, check })
     }
 
@@ -77,9 +77,9 @@ impl LogHeader {
     ///
     /// # Errors
     /// None in practice: nothing is encrypted.
-    pub(crate) fn put(&self) -> Result<RecordOp, StoreError> {
+    pub(crate) fn to_op(self) -> Result<RecordOp, StoreError> {
         let payload = [&[VERSION], &self.salt.0[..], &self.check].concat();
-        unencrypted().put(LOG_HEADER, 0, &payload)
+        unencrypted().put_op(LOG_HEADER, 0, &payload)
     }
 
     /// The keys of the log.
@@ -87,7 +87,7 @@ impl LogHeader {
     /// # Errors
     /// [`KeyFault`] if the secret is not the one that the log was created with.
     pub(crate) fn keys(&self, secret: Option<&StoreSecret>) -> Result<Keys, KeyFault> {
-        Keys::of(self.salt, &self.check, secret)
+        Keys::derive(self.salt, &self.check, secret)
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     fn a_header_decodes_from_the_record_that_stores_it() {
         for secret in [None, Some(StoreSecret::new([1; 32]))] {
             let header = LogHeader::new(secret.as_ref()).unwrap();
-            let read = LogHeader::read(&record(header.put().unwrap())).unwrap();
+            let read = LogHeader::read(&record(header.to_op().unwrap())).unwrap();
             assert_eq!((read.salt, read.check), (header.salt, header.check));
             assert!(read.keys(secret.as_ref()).is_ok());
         }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_later_version_is_an_error_of_its_own_and_a_wrong_length_is_damage() {
         let read = |payload: &[u8]| {
-            let op = unencrypted().put(LOG_HEADER, 0, payload).unwrap();
+            let op = unencrypted().put_op(LOG_HEADER, 0, payload).unwrap();
             LogHeader::read(&record(op)).unwrap_err()
         };
         for payload in [&[2][..], &[2; 65], &[0; 65]] {

@@ -17,16 +17,16 @@ use crate::validator::ProcessState;
 )]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StoredRow {
-    /// A process whose journal is kept.
-    Kept(KeptRow),
+    /// A process that was not deleted.
+    Existing(ExistingRow),
     /// A deleted process: its pid is never used again.
     Deleted,
 }
 
-/// The row of a process whose journal is kept.
+/// The row of a process that was not deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptRow {
-    pub(crate) row: ProcessRow,
+pub(crate) struct ExistingRow {
+    pub(crate) process_row: ProcessRow,
     /// The first fact that can be queried.
     pub(crate) since: FactNumber,
     /// When the process ended: milliseconds since the epoch, UTC.
@@ -36,8 +36,8 @@ pub(crate) struct KeptRow {
 impl StoredRow {
     /// The row of a new process.
     pub(crate) fn new(row: ProcessRow) -> Self {
-        Self::Kept(KeptRow {
-            row,
+        Self::Existing(ExistingRow {
+            process_row: row,
             since: FactNumber(0),
             ended_ms: None,
         })
@@ -51,9 +51,9 @@ impl StoredRow {
         let stored = codec.value(stream(pid), record)?;
         match &stored {
             // A parent has a lower pid than its children, so that a walk up the tree terminates.
-            Self::Kept(kept) if !kept.row.has_higher_pid_than_parent() => Err(damaged(format!(
-                "process {pid} claims to be older than its parent"
-            ))),
+            Self::Existing(existing) if !existing.process_row.has_higher_pid_than_parent() => Err(
+                damaged(format!("process {pid} claims to be older than its parent")),
+            ),
             _ => Ok(stored),
         }
     }
@@ -62,13 +62,13 @@ impl StoredRow {
     ///
     /// # Errors
     /// [`StoreError::Refused`] if it cannot be encoded, and [`StoreError::Io`].
-    pub(crate) fn put(&self, codec: &Codec, pid: Pid) -> Result<RecordOp, StoreError> {
-        codec.put_value(stream(pid), 0, self)
+    pub(crate) fn to_op(&self, codec: &Codec, pid: Pid) -> Result<RecordOp, StoreError> {
+        codec.put_value_op(stream(pid), 0, self)
     }
 
     pub(crate) fn state(&self) -> ProcessState {
         match self {
-            Self::Kept(_) => ProcessState::Kept,
+            Self::Existing(_) => ProcessState::Exists,
             Self::Deleted => ProcessState::Deleted,
         }
     }

@@ -144,7 +144,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeyFault`] if the secret is not the one that the store was created with.
-    pub fn of(
+    pub fn derive(
         salt: StoreKey,
         check: &Hash,
         secret: Option<&StoreSecret>,
@@ -153,7 +153,7 @@ impl Keys {
             (None, true) => Ok(Self::plain(salt)),
             (None, false) => Err(KeyFault::Missing),
             (Some(_), true) => Err(KeyFault::NotEncrypted),
-            (Some(secret), false) if check_of(secret, salt) != *check => Err(KeyFault::Wrong),
+            (Some(secret), false) if secret_check(secret, salt) != *check => Err(KeyFault::Wrong),
             (Some(secret), false) => Ok(Self::encrypting(salt, secret)),
         }
     }
@@ -244,7 +244,7 @@ impl Keys {
 }
 
 /// The check value of a secret: enough to recognise the secret, and no help in finding it.
-pub fn check_of(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
+pub fn secret_check(secret: &StoreSecret, StoreKey(salt): StoreKey) -> Hash {
     *secret.key(&salt, "dormouse store 1, check of the secret")
 }
 
@@ -338,8 +338,8 @@ mod tests {
     #[test]
     fn a_wrong_missing_or_needless_secret_is_refused() {
         let secret = StoreSecret::new([1; 32]);
-        let check = check_of(&secret, SALT);
-        let fault = |check, secret: Option<&StoreSecret>| Keys::of(SALT, check, secret).err();
+        let check = secret_check(&secret, SALT);
+        let fault = |check, secret: Option<&StoreSecret>| Keys::derive(SALT, check, secret).err();
         assert_eq!(fault(&check, Some(&secret)), None);
         assert_eq!(
             fault(&check, Some(&StoreSecret::new([2; 32]))),

@@ -18,7 +18,7 @@ use crate::frame::{self, Codec};
 use crate::gc_pins::GcPins;
 use crate::log::{Record, RecordBatch, RecordLog, Stream, StreamKind};
 use crate::log_header::{LOG_HEADER, LogHeader};
-use crate::row::{self, KeptRow, StoredRow};
+use crate::row::{self, ExistingRow, StoredRow};
 use crate::secret::StoreSecret;
 use crate::validator::check_not_deleted;
 
@@ -173,7 +173,7 @@ impl<L: RecordLog> RecordStore<L> {
         let Some(record) = self.log.latest(LOG_HEADER, 0)? else {
             return Ok(None);
         };
-        let codec = self.codec_of(LogHeader::read(&record)?)?;
+        let codec = self.codec_for_header(LogHeader::read(&record)?)?;
         self.remember_codec(codec.clone());
         Ok(Some(codec))
     }
@@ -181,10 +181,10 @@ impl<L: RecordLog> RecordStore<L> {
     /// The codec and the header for an empty log.
     fn new_codec(&self) -> Result<(Codec, LogHeader), StoreError> {
         let header = LogHeader::new(self.secret.as_ref()).map_err(frame::cannot_encode)?;
-        Ok((self.codec_of(header)?, header))
+        Ok((self.codec_for_header(header)?, header))
     }
 
-    fn codec_of(&self, header: LogHeader) -> Result<Codec, StoreError> {
+    fn codec_for_header(&self, header: LogHeader) -> Result<Codec, StoreError> {
         let keys = header.keys(self.secret.as_ref());
         let keys = keys.map_err(|fault| StoreError::Key {
             path: self.folder().map_or_else(
@@ -218,9 +218,9 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// The row of a process that is not deleted.
-    pub(crate) fn kept_row(&self, pid: Pid) -> Result<KeptRow, StoreError> {
+    pub(crate) fn existing_row(&self, pid: Pid) -> Result<ExistingRow, StoreError> {
         match self.row(pid)? {
-            Some(StoredRow::Kept(kept)) => Ok(kept),
+            Some(StoredRow::Existing(row)) => Ok(row),
             Some(StoredRow::Deleted) | None => Err(StoreError::UnknownProcess(pid)),
         }
     }
@@ -230,16 +230,16 @@ impl<L: RecordLog> RecordStore<L> {
     pub(crate) fn read_consistently<T>(
         &self,
         pid: Pid,
-        read: impl Fn(&KeptRow) -> Result<T, StoreError>,
+        read: impl Fn(&ExistingRow) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut kept = self.kept_row(pid)?;
+        let mut row = self.existing_row(pid)?;
         loop {
-            let answer = read(&kept);
-            let now = self.kept_row(pid)?;
-            if now.since == kept.since {
+            let answer = read(&row);
+            let row_now = self.existing_row(pid)?;
+            if row_now.since == row.since {
                 return answer;
             }
-            kept = now;
+            row = row_now;
         }
     }
 
@@ -250,16 +250,21 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// The last fact of a process.
-    pub(crate) fn last_fact(&self, pid: Pid, kept: &KeptRow) -> Result<FactNumber, StoreError> {
+    pub(crate) fn last_fact(&self, pid: Pid, row: &ExistingRow) -> Result<FactNumber, StoreError> {
         let last = self.last_number(stream(StreamKind::Fact, pid))?;
-        Ok(FactNumber(last).max(kept.since))
+        Ok(FactNumber(last).max(row.since))
     }
 
     /// The records of a stream with these numbers.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if one of them is missing.
-    fn read_all(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Record>, StoreError> {
+    fn read_records(
+        &self,
+        stream: Stream,
+        first: u64,
+        upto: u64,
+    ) -> Result<Vec<Record>, StoreError> {
         let records = self.log.read(stream, first..=upto)?;
         match first_missing(&records, first, upto) {
             None => Ok(records),
@@ -268,15 +273,20 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Reads and decodes the payloads of a stream with these numbers.
-    fn payloads(&self, stream: Stream, first: u64, upto: u64) -> Result<Vec<Vec<u8>>, StoreError> {
-        let records = self.read_all(stream, first, upto)?;
+    fn read_payloads(
+        &self,
+        stream: Stream,
+        first: u64,
+        upto: u64,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let records = self.read_records(stream, first, upto)?;
         let codec = self.codec()?;
         let payloads = records.iter().map(|record| codec.payload(stream, record));
         payloads.map(|payload| payload.map(Vec::from)).collect()
     }
 
     /// The latest usable image up to a fact, and the last fact in it.
-    fn image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
+    fn read_image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let snapshots = stream(StreamKind::Snapshot, pid);
         let mut upto = upto.0;
         let mut damage = None;
@@ -299,7 +309,7 @@ impl<L: RecordLog> RecordStore<L> {
     fn temp_file_changes(
         &self,
         root: Pid,
-        by: CommitNumber,
+        upto_commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
         let files = stream(StreamKind::TempFile, root);
         self.read_consistently(root, |_| {
@@ -310,7 +320,7 @@ impl<L: RecordLog> RecordStore<L> {
                 if record.number != number {
                     return Err(lost_record(files, number));
                 }
-                if record.commit > by {
+                if record.commit > upto_commit {
                     break;
                 }
                 changes.push(TempFileChange {
@@ -396,12 +406,12 @@ impl<L: RecordLog> Store for RecordStore<L> {
 
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         let mut cache = self.cache();
-        let committed = self.commit_with(&mut cache, owner, batch);
-        if committed.is_err() {
+        let result = self.commit_with(&mut cache, owner, batch);
+        if result.is_err() {
             // A failed write may still have reached the log.
             *cache = WriterCache::default();
         }
-        committed
+        result
     }
 
     fn processes(&self) -> Result<Listing, StoreError> {
@@ -411,7 +421,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
         for (pid, record) in records {
             listing.last = listing.last.max(pid);
             match StoredRow::read(&codec, Pid(pid), &record) {
-                Ok(StoredRow::Kept(kept)) => listing.rows.push(kept.row),
+                Ok(StoredRow::Existing(row)) => listing.rows.push(row.process_row),
                 Ok(StoredRow::Deleted) => {}
                 Err(error) => listing.lost.push(error.to_string()),
             }
@@ -420,17 +430,17 @@ impl<L: RecordLog> Store for RecordStore<L> {
     }
 
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.read_consistently(pid, |kept| {
-            let last = self.last_fact(pid, kept)?;
+        self.read_consistently(pid, |row| {
+            let last = self.last_fact(pid, row)?;
             let requested = upto.unwrap_or(last);
-            check_range(pid, requested, kept.since, last)?;
-            let (base, image) = self.image(pid, requested)?;
+            check_range(pid, requested, row.since, last)?;
+            let (base, image) = self.read_image(pid, requested)?;
             let facts = stream(StreamKind::Fact, pid);
             Ok(Journal {
-                row: kept.row.clone(),
+                row: row.process_row.clone(),
                 base,
                 image,
-                facts: self.payloads(facts, base.0 + 1, requested.0)?,
+                facts: self.read_payloads(facts, base.0 + 1, requested.0)?,
             })
         })
     }
@@ -441,28 +451,28 @@ impl<L: RecordLog> Store for RecordStore<L> {
         first: FactNumber,
         upto: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.read_consistently(pid, |kept| {
-            check_range(pid, upto, kept.since, self.last_fact(pid, kept)?)?;
+        self.read_consistently(pid, |row| {
+            check_range(pid, upto, row.since, self.last_fact(pid, row)?)?;
             let first = first.max(FactNumber(1));
-            check_not_deleted(pid, first, kept.since)?;
-            self.payloads(stream(StreamKind::Fact, pid), first.0, upto.0)
+            check_not_deleted(pid, first, row.since)?;
+            self.read_payloads(stream(StreamKind::Fact, pid), first.0, upto.0)
         })
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.read_consistently(pid, |kept| {
-            let mut written = Vec::new();
-            if kept.since == FactNumber(0) {
+        self.read_consistently(pid, |row| {
+            let mut commits = Vec::new();
+            if row.since == FactNumber(0) {
                 let first_image = self.log.read(stream(StreamKind::Snapshot, pid), 0..=0)?;
                 first_image
                     .iter()
-                    .for_each(|creation| add_to_groups(&mut written, creation));
+                    .for_each(|creation| add_to_commits(&mut commits, creation));
             }
             let facts = stream(StreamKind::Fact, pid);
-            for fact in self.log.read(facts, kept.since.0 + 1..=u64::MAX)? {
-                add_to_groups(&mut written, &fact);
+            for fact in self.log.read(facts, row.since.0 + 1..=u64::MAX)? {
+                add_to_commits(&mut commits, &fact);
             }
-            Ok(History::complete(pid, written))
+            Ok(History::complete(pid, commits))
         })
     }
 
@@ -511,8 +521,8 @@ impl<L: RecordLog> Store for RecordStore<L> {
         self.pins.end(mark);
     }
 
-    fn update_inventory(&self, order: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
-        self.run_inventory_update(order)
+    fn update_inventory(&self, update: InventoryUpdate<'_>) -> Result<InventoryReport, StoreError> {
+        self.rebuild_inventory(update)
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
@@ -521,8 +531,8 @@ impl<L: RecordLog> Store for RecordStore<L> {
 }
 
 /// Adds a fact to the facts of the same commit, or starts a new group with it.
-fn add_to_groups(written: &mut Vec<CommittedFacts>, fact: &Record) {
-    match written.last_mut() {
+fn add_to_commits(commits: &mut Vec<CommittedFacts>, fact: &Record) {
+    match commits.last_mut() {
         // A creation is a group of its own.
         Some(last)
             if last.commit == fact.commit
@@ -531,7 +541,7 @@ fn add_to_groups(written: &mut Vec<CommittedFacts>, fact: &Record) {
         {
             last.count += 1;
         }
-        _ => written.push(CommittedFacts {
+        _ => commits.push(CommittedFacts {
             commit: fact.commit,
             at_ms: fact.at_ms,
             first: FactNumber(fact.number),

@@ -17,12 +17,12 @@ use crate::error::refused;
 ///
 /// # Errors
 /// [`StoreError::Stale`].
-pub fn check_owner(given: OwnerToken, newest: OwnerToken) -> Result<(), StoreError> {
-    if given == newest {
+pub fn check_owner(token: OwnerToken, newest: OwnerToken) -> Result<(), StoreError> {
+    if token == newest {
         Ok(())
     } else {
         Err(StoreError::Stale {
-            stale: given,
+            stale: token,
             newest,
         })
     }
@@ -43,7 +43,7 @@ pub struct ProcessProgress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessState {
     /// The process exists.
-    Kept,
+    Exists,
     /// The process was deleted. Its pid is never used again.
     Deleted,
 }
@@ -85,7 +85,7 @@ pub struct StoredCheckpoints<'a> {
     /// The highest number that was ever assigned.
     pub last: u64,
     /// Whether a checkpoint with this number exists.
-    pub is_held: &'a dyn Fn(CheckpointId) -> bool,
+    pub exists: &'a dyn Fn(CheckpointId) -> bool,
     /// The earliest position of a process in any checkpoint.
     pub earliest_needed: &'a dyn Fn(Pid) -> Option<FactNumber>,
 }
@@ -128,13 +128,13 @@ pub fn remove_deleted_facts(written: &mut CommittedFacts, since: FactNumber) {
 ///
 /// # Errors
 /// [`StoreError::Refused`].
-pub fn check_name(hash: ContentHash, chunks: &Chunks) -> Result<(), StoreError> {
-    if chunks.name() == hash.0 {
+pub fn check_content_hash(hash: ContentHash, chunks: &Chunks) -> Result<(), StoreError> {
+    if chunks.content_hash() == hash.0 {
         return Ok(());
     }
     Err(refused(format!(
         "the content {hash} does not have this hash: its bytes hash to {}",
-        ContentHash(chunks.name())
+        ContentHash(chunks.content_hash())
     )))
 }
 
@@ -180,7 +180,7 @@ impl CommitValidator<'_> {
                 });
                 Ok(())
             }
-            WriteOp::CheckpointDropped { id } if (self.checkpoints.is_held)(*id) => Ok(()),
+            WriteOp::CheckpointDropped { id } if (self.checkpoints.exists)(*id) => Ok(()),
             WriteOp::CheckpointDropped { id } => Err(StoreError::UnknownCheckpoint(*id)),
             WriteOp::ProcessDeleted { pid } => self.check_deletion(*pid),
             WriteOp::HistoryTruncated { pid, below } => self.check_truncation(*pid, *below),
@@ -227,7 +227,7 @@ impl CommitValidator<'_> {
     /// As [`CommitValidator::latest_progress`], of a process that is not deleted.
     fn progress(&self, pid: Pid) -> Result<ProcessProgress, StoreError> {
         self.latest_progress(pid)
-            .filter(|progress| progress.state == ProcessState::Kept)
+            .filter(|progress| progress.state == ProcessState::Exists)
             .ok_or(StoreError::UnknownProcess(pid))
     }
 
@@ -282,7 +282,7 @@ impl CommitValidator<'_> {
             ProcessProgress {
                 last: FactNumber(0),
                 temp_files: 0,
-                state: ProcessState::Kept,
+                state: ProcessState::Exists,
             },
         );
         check_size(&format!("the image of process {pid}"), image)

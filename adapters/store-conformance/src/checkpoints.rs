@@ -60,7 +60,7 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         query(subject, |store| store.checkpoints().unwrap()),
         found[..1]
     );
-    let gone = expect_refusal(
+    let error = expect_refusal(
         subject,
         owner,
         &[WriteOp::CheckpointDropped {
@@ -68,8 +68,8 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         }],
     );
     assert!(
-        matches!(gone, StoreError::UnknownCheckpoint(CheckpointId(5))),
-        "{gone}"
+        matches!(error, StoreError::UnknownCheckpoint(CheckpointId(5))),
+        "{error}"
     );
     let text = expect_refusal(subject, owner, &[checkpoint(5, &[1])]).to_string();
     assert!(
@@ -88,11 +88,11 @@ pub(crate) fn a_process_in_a_checkpoint_cannot_be_deleted(subject: &mut Subject)
     );
     commit_ops(subject, owner, &[facts(1, 3..=3), checkpoint(1, &[1])]);
     commit_ops(subject, owner, &[facts(1, 4..=4), snapshot(1, 4)]);
-    for entry in [process_deleted(1), history_truncated(1, 4)] {
-        let text = expect_refusal(subject, owner, std::slice::from_ref(&entry)).to_string();
+    for op in [process_deleted(1), history_truncated(1, 4)] {
+        let text = expect_refusal(subject, owner, std::slice::from_ref(&op)).to_string();
         assert!(
             text.contains("in a checkpoint") && text.contains("drop the checkpoint first"),
-            "{entry:?}: {text}"
+            "{op:?}: {text}"
         );
     }
     commit_ops(subject, owner, &[history_truncated(1, 2)]);

@@ -183,9 +183,9 @@ pub(crate) fn a_sweep_deletes_unreferenced_contents(subject: &mut Subject) {
         // last part.
         sweep(store, owner, &live);
     });
-    for kept in [&contents[3], &contents[8]] {
-        let found = query(subject, |store| read(store, hash(kept)).unwrap());
-        assert_eq!(found, *kept);
+    for referenced in [&contents[3], &contents[8]] {
+        let found = query(subject, |store| read(store, hash(referenced)).unwrap());
+        assert_eq!(found, *referenced);
     }
     check_journal(subject, 1, None, "image of 1", 0, 12);
     let files = query(subject, |store| {
@@ -210,11 +210,13 @@ pub(crate) fn counting_garbage_changes_nothing(subject: &mut Subject) {
 pub(crate) fn a_content_that_a_commit_references_survives_an_earlier_mark(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
-    let kept = &contents[5];
-    let held = WriteOp::ContentReferenced { hash: hash(kept) };
+    let referenced = &contents[5];
+    let reference = WriteOp::ContentReferenced {
+        hash: hash(referenced),
+    };
     query(subject, |store| {
         let first = store.begin_mark(owner).unwrap();
-        commit(store, owner, &[held.clone(), facts(1, 13..=13)]);
+        commit(store, owner, &[reference.clone(), facts(1, 13..=13)]);
         let second = store.begin_mark(owner).unwrap();
         // The first mark may have read this journal before it referenced the content.
         let refused =
@@ -224,9 +226,9 @@ pub(crate) fn a_content_that_a_commit_references_survives_an_earlier_mark(subjec
             "{refused}"
         );
         store.end_mark(first);
-        commit(store, owner, std::slice::from_ref(&held));
+        commit(store, owner, std::slice::from_ref(&reference));
         sweep_watched(store, owner, second, &keep_only(&[]), &mut continue_always).unwrap();
-        assert_eq!(read(store, hash(kept)).unwrap(), *kept);
+        assert_eq!(read(store, hash(referenced)).unwrap(), *referenced);
     });
 }
 

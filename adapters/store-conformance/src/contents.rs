@@ -10,9 +10,9 @@ pub(crate) fn contents_are_read_by_hash(subject: &mut Subject) {
     let owner = claim(subject);
     let lengths = [0, 1, 65_535, 65_536, 65_537, 200_000];
     let contents: Vec<_> = lengths.iter().map(|length| bytes(3, *length)).collect();
-    let entries: Vec<_> = contents.iter().chain(&contents[..2]).map(content).collect();
-    commit_ops(subject, owner, &entries);
-    commit_ops(subject, owner, &entries[2..]);
+    let ops: Vec<_> = contents.iter().chain(&contents[..2]).map(content).collect();
+    commit_ops(subject, owner, &ops);
+    commit_ops(subject, owner, &ops[2..]);
     for expected in &contents {
         let found = query(subject, |store| read(store, hash(expected)).unwrap());
         assert!(
@@ -43,16 +43,16 @@ pub(crate) fn contents_are_read_in_ranges_and_have_their_index(subject: &mut Sub
     ] {
         let bytes = bytes(length as u8 ^ index.len() as u8, length);
         let index = Bytes::from_static(index);
-        let entry = WriteOp::Content {
+        let op = WriteOp::Content {
             hash: hash(&bytes),
             bytes: bytes.clone(),
             index: index.clone(),
         };
-        commit_ops(subject, owner, std::slice::from_ref(&entry));
-        let kept = query(subject, |store| {
+        commit_ops(subject, owner, std::slice::from_ref(&op));
+        let index_read = query(subject, |store| {
             store.content(hash(&bytes)).unwrap().index()
         });
-        assert_eq!(kept, (!index.is_empty()).then_some(index), "{length}");
+        assert_eq!(index_read, (!index.is_empty()).then_some(index), "{length}");
         let length = length as u64;
         let ranges = [
             0..0,
@@ -79,15 +79,15 @@ pub(crate) fn a_reference_to_an_unknown_content_is_refused(subject: &mut Subject
     let owner = claim(subject);
     let one = bytes(1, 10);
     let two = bytes(2, 10);
-    let held = |bytes: &Bytes| WriteOp::ContentReferenced { hash: hash(bytes) };
-    let unknown = expect_refusal(subject, owner, &[held(&one)]);
+    let reference = |bytes: &Bytes| WriteOp::ContentReferenced { hash: hash(bytes) };
+    let unknown = expect_refusal(subject, owner, &[reference(&one)]);
     assert!(
         matches!(unknown, StoreError::UnknownContent(_)),
         "{unknown}"
     );
-    commit_ops(subject, owner, &[content(&one), held(&one)]);
-    commit_ops(subject, owner, &[held(&one)]);
-    let unknown = expect_refusal(subject, owner, &[held(&one), held(&two)]);
+    commit_ops(subject, owner, &[content(&one), reference(&one)]);
+    commit_ops(subject, owner, &[reference(&one)]);
+    let unknown = expect_refusal(subject, owner, &[reference(&one), reference(&two)]);
     assert!(
         matches!(unknown, StoreError::UnknownContent(_)),
         "{unknown}"

@@ -40,21 +40,24 @@ pub(crate) fn a_deleted_process_is_unknown_and_its_pid_is_not_reused(subject: &m
     assert!(unknown(query(subject, |store| store
         .temp_files(Pid(2))
         .err())));
-    for entry in [
+    for op in [
         facts(2, 4..=4),
         ended(2),
         process_deleted(2),
         history_truncated(2, 2),
         temp_file(2, 2),
     ] {
-        let error = expect_refusal(subject, owner, std::slice::from_ref(&entry));
+        let error = expect_refusal(subject, owner, std::slice::from_ref(&op));
         assert!(
             matches!(error, StoreError::UnknownProcess(Pid(2))),
-            "{entry:?}: {error}"
+            "{op:?}: {error}"
         );
     }
-    let again = expect_refusal(subject, owner, &[created(2)]).to_string();
-    assert!(again.contains("a pid is never reused"), "{again}");
+    let reuse_error = expect_refusal(subject, owner, &[created(2)]).to_string();
+    assert!(
+        reuse_error.contains("a pid is never reused"),
+        "{reuse_error}"
+    );
     check_journal(subject, 1, None, "image of 1", 0, 3);
     commit_ops(subject, owner, &[process_deleted(1)]);
     commit_ops(subject, owner, &[created(3)]);
@@ -72,13 +75,10 @@ pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {
     commit_ops(subject, owner, &[facts(1, 4..=6), ended(1)]);
     commit_ops(subject, owner, &[facts(1, 7..=7), snapshot(1, 5)]);
     commit_ops(subject, owner, &[facts(1, 8..=8)]);
-    let complaint = expect_refusal(subject, owner, &[history_truncated(1, 4)]).to_string();
-    assert!(complaint.contains("it has no image there"), "{complaint}");
-    let complaint = expect_refusal(subject, owner, &[history_truncated(1, 9)]);
-    assert!(
-        matches!(complaint, StoreError::UnknownFact { .. }),
-        "{complaint}"
-    );
+    let error = expect_refusal(subject, owner, &[history_truncated(1, 4)]).to_string();
+    assert!(error.contains("it has no image there"), "{error}");
+    let error = expect_refusal(subject, owner, &[history_truncated(1, 9)]);
+    assert!(matches!(error, StoreError::UnknownFact { .. }), "{error}");
     commit_ops(subject, owner, &[history_truncated(1, 3)]);
     check_journal(subject, 1, Some(4), "image of 1 at 3", 3, 4);
     commit_ops(subject, owner, &[history_truncated(1, 5)]);
@@ -86,18 +86,18 @@ pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {
     check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
     check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
     for requested in [0, 3, 4] {
-        let gone = query(subject, |store| {
+        let error = query(subject, |store| {
             store.journal(Pid(1), Some(FactNumber(requested)))
         });
         assert!(
             matches!(
-                gone,
+                error,
                 Err(StoreError::DeletedFact {
                     since: FactNumber(5),
                     ..
                 })
             ),
-            "{gone:?}"
+            "{error:?}"
         );
     }
     let history = query(subject, |store| store.history(Pid(1)).unwrap().commits);
@@ -125,15 +125,15 @@ pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {
         query(subject, |store| store.processes().unwrap()).rows,
         [ended_row]
     );
-    let backwards = expect_refusal(subject, owner, &[history_truncated(1, 3)]);
+    let error = expect_refusal(subject, owner, &[history_truncated(1, 3)]);
     assert!(
         matches!(
-            backwards,
+            error,
             StoreError::DeletedFact {
                 since: FactNumber(5),
                 ..
             }
         ),
-        "{backwards}"
+        "{error}"
     );
 }

@@ -110,10 +110,10 @@ pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
             "at fact 0 is the one that it was created with",
         ),
     ];
-    for (entry, complaint) in cases {
-        let error = expect_refusal(subject, owner, std::slice::from_ref(&entry));
+    for (op, complaint) in cases {
+        let error = expect_refusal(subject, owner, std::slice::from_ref(&op));
         let text = format!("{error}");
-        assert!(text.contains(complaint), "{entry:?}: {text}");
+        assert!(text.contains(complaint), "{op:?}: {text}");
     }
     commit_ops(
         subject,
@@ -178,14 +178,14 @@ pub(crate) fn facts_before_a_snapshot_can_still_be_read(subject: &mut Subject) {
 
 pub(crate) fn unsynced_commits_are_readable(subject: &mut Subject) {
     let owner = claim(subject);
-    let written = |entries: &[WriteOp]| {
-        let entries = entries.to_vec();
+    let written = |ops: &[WriteOp]| {
+        let ops = ops.to_vec();
         move |store: &dyn Store| {
             store
                 .commit(
                     owner,
                     Batch {
-                        ops: &entries,
+                        ops: &ops,
                         at_ms: NOW_MS,
                         sync_level: SyncLevel::Written,
                     },
@@ -210,14 +210,14 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
         matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
         "{unknown:?}"
     );
-    let at = |at_ms, entries: &[WriteOp]| {
-        let entries = entries.to_vec();
+    let at = |at_ms, ops: &[WriteOp]| {
+        let ops = ops.to_vec();
         move |store: &dyn Store| {
             store
                 .commit(
                     owner,
                     Batch {
-                        ops: &entries,
+                        ops: &ops,
                         at_ms,
                         sync_level: SyncLevel::Synced,
                     },

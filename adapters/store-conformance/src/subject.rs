@@ -10,9 +10,9 @@ use crate::entries::{NOW_MS, commit, fact};
 pub type Subject = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
 /// Queries the store under test.
-pub(crate) fn query<T>(subject: &mut Subject, question: impl Fn(&dyn Store) -> T) -> T {
+pub(crate) fn query<T>(subject: &mut Subject, operation: impl Fn(&dyn Store) -> T) -> T {
     let mut answer = None;
-    subject(&mut |store| answer = Some(question(store)));
+    subject(&mut |store| answer = Some(operation(store)));
     answer.expect("the subject runs the operation")
 }
 
@@ -20,19 +20,19 @@ pub(crate) fn claim(subject: &mut Subject) -> OwnerToken {
     query(subject, |store| store.claim().unwrap())
 }
 
-pub(crate) fn commit_ops(subject: &mut Subject, owner: OwnerToken, entries: &[WriteOp]) {
-    query(subject, |store| commit(store, owner, entries));
+pub(crate) fn commit_ops(subject: &mut Subject, owner: OwnerToken, ops: &[WriteOp]) {
+    query(subject, |store| commit(store, owner, ops));
 }
 
 /// Commits operations that the store must refuse. Returns the error.
 pub(crate) fn expect_refusal(
     subject: &mut Subject,
     owner: OwnerToken,
-    entries: &[WriteOp],
+    ops: &[WriteOp],
 ) -> StoreError {
     query(subject, |store| {
         store
-            .commit(owner, Batch::durable(entries, NOW_MS))
+            .commit(owner, Batch::durable(ops, NOW_MS))
             .expect_err("the commit breaks a rule")
     })
 }

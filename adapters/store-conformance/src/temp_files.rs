@@ -82,9 +82,9 @@ pub(crate) fn changes_of_temporary_files_have_no_gaps(subject: &mut Subject) {
         ),
         (temp_file(9, 1), "no process 9"),
     ];
-    for (entry, complaint) in cases {
-        let text = expect_refusal(subject, owner, std::slice::from_ref(&entry)).to_string();
-        assert!(text.contains(complaint), "{entry:?}: {text}");
+    for (op, complaint) in cases {
+        let text = expect_refusal(subject, owner, std::slice::from_ref(&op)).to_string();
+        assert!(text.contains(complaint), "{op:?}: {text}");
     }
     let text = expect_refusal(subject, owner, &[temp_file(1, 2), temp_file(1, 4)]).to_string();
     assert!(text.contains("are at change 2: the next is 3"), "{text}");

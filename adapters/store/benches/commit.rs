@@ -12,7 +12,7 @@ use dormouse_store::LogStore;
 
 const FACT_BYTES: usize = 200;
 /// A header, and the length before a fact.
-const ENVELOPE_BYTES: usize = 168 + 4;
+const OVERHEAD_BYTES: usize = 168 + 4;
 
 fn main() {
     divan::main();
@@ -57,6 +57,6 @@ fn commit_of_one_fact(bencher: divan::Bencher<'_, '_>) {
 fn bare_append_and_fdatasync(bencher: divan::Bencher<'_, '_>) {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let mut file = File::create(folder.path().join("log")).expect("a file can be made");
-    let bytes = [7; FACT_BYTES + ENVELOPE_BYTES];
+    let bytes = [7; FACT_BYTES + OVERHEAD_BYTES];
     bencher.bench_local(|| file.write_all(&bytes).and_then(|()| file.sync_data()));
 }

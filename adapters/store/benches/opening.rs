@@ -1,17 +1,16 @@
-//! What it costs to open a store, by the number of its records: to read it, to write it with an
-//! index that is there, and to rebuild that index. Beside that, of the same log in the same run,
-//! what any reader without an index has to do at least (read each header and compute its hash), and
-//! what a sealed table of the same records would cost (one file, read whole under one hash).
+//! Measures how long opening a store takes, by the number of its records: for reading, for writing
+//! with an existing index, and for writing with an index that has to be rebuilt. The same run
+//! measures two baselines on the same log: the minimal work of a reader without an index, which
+//! reads each header and computes its hash, and a sealed table of the same records, which is one
+//! file that is read whole and verified by one hash.
 //!
-//! A million facts on a busy machine of two cores, fastest of five. At first a reader took 4.2 s,
-//! of which 1.2 s were a read of the operating system for each header. Since headers are read by
-//! the window, lines of the process table are encoded once for many records and the index in memory
-//! is one map, it takes about as long as those reads alone took: 1.6 s where they took 1.6 s.
-//! Opening with sled's index takes 0.06 s, building that index 19 s, a sealed table at least 0.04
-//! s. Such a table is not made: it could only tell of segments that are closed, of 256 MiB or some
-//! 700,000 such facts each, and half of such a segment is open on average. So it would save about
-//! half at a million facts, nothing at 500,000, and little for contents, of which 1,000 (250 MB)
-//! open in 2 ms.
+//! Figures for a million facts on two busy cores, fastest of five runs: opening for reading takes
+//! 1.6 s, as long as reading the headers one by one. Opening with sled's index takes 0.06 s,
+//! building that index 19 s, and reading a sealed table at least 0.04 s. The store has no sealed
+//! table, because such a table could cover closed segments only. A segment has 256 MiB, or some
+//! 700,000 such facts, and the open segment is half full on average. So a table would save about
+//! half of the time at a million facts, and nothing at 500,000. It would save little for contents,
+//! of which 1,000 (250 MB) open in 2 ms.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -29,8 +28,8 @@ use tempfile::TempDir;
 const FACT_BYTES: usize = 200;
 const CONTENT_BYTES: usize = 256 << 10;
 /// Fact records of one process: as many as a long session of an agent.
-const FACTS_OF_A_PROCESS: u64 = 1_000;
-const RECORDS_OF_A_COMMIT: usize = 500;
+const FACTS_PER_PROCESS: u64 = 1_000;
+const RECORDS_PER_COMMIT: usize = 500;
 
 const HEADER_BYTES: usize = 168;
 /// The bytes that a header's hash covers: the header without its hash, and the location.
@@ -56,9 +55,14 @@ const LOGS: [Log; 5] = [
 static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
 fn main() {
-    let made: Vec<TempDir> = LOGS.iter().map(|log| log.make()).collect();
+    let folders: Vec<TempDir> = LOGS.iter().map(|log| log.make()).collect();
     FOLDERS
-        .set(made.iter().map(|folder| folder.path().to_owned()).collect())
+        .set(
+            folders
+                .iter()
+                .map(|folder| folder.path().to_owned())
+                .collect(),
+        )
         .expect("they are made once");
     divan::main();
 }
@@ -77,21 +81,21 @@ impl Log {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let store = LogStore::open(folder.path()).expect("an empty folder opens");
         let owner = store.claim().expect("the store is ours");
-        let mut entries = Vec::new();
-        let commit = |entries: &mut Vec<WriteOp>| {
+        let mut ops = Vec::new();
+        let commit = |ops: &mut Vec<WriteOp>| {
             store
-                .commit(owner, Batch::durable(entries, 0))
+                .commit(owner, Batch::durable(ops, 0))
                 .expect("a commit is taken");
-            entries.clear();
+            ops.clear();
         };
         match self {
             Self::Facts(records) => {
                 for number in 0..records {
                     let (pid, first) = (
-                        Pid(1 + number / FACTS_OF_A_PROCESS),
-                        number % FACTS_OF_A_PROCESS,
+                        Pid(1 + number / FACTS_PER_PROCESS),
+                        number % FACTS_PER_PROCESS,
                     );
-                    entries.push(match first {
+                    ops.push(match first {
                         0 => WriteOp::ProcessCreated {
                             row: ProcessRow::started(pid, "bench"),
                             image: vec![0; FACT_BYTES],
@@ -102,8 +106,8 @@ impl Log {
                             facts: vec![vec![7; FACT_BYTES]],
                         },
                     });
-                    if entries.len() == RECORDS_OF_A_COMMIT {
-                        commit(&mut entries);
+                    if ops.len() == RECORDS_PER_COMMIT {
+                        commit(&mut ops);
                     }
                 }
             }
@@ -112,12 +116,12 @@ impl Log {
                     let mut bytes = vec![7; CONTENT_BYTES];
                     bytes[..8].copy_from_slice(&number.to_le_bytes());
                     let hash = ContentHash(*blake3::hash(&bytes).as_bytes());
-                    entries.push(WriteOp::Content {
+                    ops.push(WriteOp::Content {
                         hash,
                         bytes: Bytes::from(bytes),
                         index: Bytes::new(),
                     });
-                    commit(&mut entries);
+                    commit(&mut ops);
                 }
             }
         }
@@ -171,7 +175,7 @@ fn bare_headers_one_by_one(log: Log) {
         while at < length {
             file.read_exact_at(&mut header, at)
                 .expect("a header is there");
-            at += take(&header);
+            at += hash_header(&header);
         }
     }
 }
@@ -189,13 +193,13 @@ fn bare_headers_by_window(log: Log) {
                 file.read_exact_at(&mut window, from)
                     .expect("a header is there");
             }
-            at += take(&window[(at - from) as usize..][..HEADER_BYTES]);
+            at += hash_header(&window[(at - from) as usize..][..HEADER_BYTES]);
         }
     }
 }
 
-/// Computes the header's hash, as a check would, and returns the length of the record.
-fn take(header: &[u8]) -> u64 {
+/// Computes the header's hash, as a verification does, and returns the length of the record.
+fn hash_header(header: &[u8]) -> u64 {
     let mut hashed = [0; HASHED_BYTES];
     hashed[..136].copy_from_slice(&header[..136]);
     black_box(blake3::keyed_hash(&[1; 32], &hashed));

@@ -40,12 +40,12 @@ fn write(dir: &str, start: u64) -> Result<(), Box<dyn std::error::Error>> {
             ),
         )?;
     }
-    let stands = store.journal(PID, None)?.facts.len() as u64;
+    let stored_facts = store.journal(PID, None)?.facts.len() as u64;
     let mut out = std::io::stdout().lock();
     // Records after the last acknowledged one may have become durable too: they are reported now.
     for number in start.. {
-        if number >= stands {
-            store.commit(owner, Batch::durable(&entries(number), 0))?;
+        if number >= stored_facts {
+            store.commit(owner, Batch::durable(&write_ops(number), 0))?;
         }
         writeln!(out, "{number}")?;
         out.flush()?;
@@ -81,7 +81,7 @@ fn verify(dir: &str, acked: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn entries(number: u64) -> [WriteOp; 3] {
+fn write_ops(number: u64) -> [WriteOp; 3] {
     let bytes = content(number);
     let hash = hash(&bytes);
     let facts = vec![hash.0.to_vec()];

@@ -57,7 +57,7 @@ pub(crate) fn sync(file: &impl AppendFile, end: u64) -> Result<(), AppendError> 
 ///
 /// # Errors
 /// [`AppendError`]: if the bytes cannot be dropped, nothing has changed.
-pub(crate) fn cut(file: &impl AppendFile, end: u64) -> Result<(), AppendError> {
+pub(crate) fn truncate(file: &impl AppendFile, end: u64) -> Result<(), AppendError> {
     file.roll_back(end).map_err(AppendError::RolledBack)?;
     file.sync().map_err(AppendError::Unknown)
 }

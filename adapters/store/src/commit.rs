@@ -15,7 +15,7 @@ use crate::record_builder::RecordBuilder;
 use crate::writer::{Writer, WrittenRecord};
 use dormouse_records::chunks::Chunks;
 use dormouse_records::validator::{
-    StoredCheckpoints, check_name, check_ops, earliest_needed_fact, no_image_error,
+    StoredCheckpoints, check_content_hash, check_ops, earliest_needed_fact, no_image_error,
 };
 
 impl LogStore {
@@ -56,17 +56,17 @@ impl LogStore {
 
     /// Validates a batch, and returns the builders of its records.
     pub(crate) fn build_records(&self, batch: Batch<'_>) -> Result<Vec<RecordBuilder>, StoreError> {
-        let is_held = |id: CheckpointId| {
+        let exists = |id: CheckpointId| {
             self.index()
                 .processes()
                 .checkpoint_entry(id)
-                .is_some_and(|entry| entry.is_held())
+                .is_some_and(|entry| entry.exists())
         };
         let earliest_needed =
             |pid: Pid| earliest_needed_fact(self.index().processes().checkpoints(), pid);
         let checkpoints = StoredCheckpoints {
             last: self.index().processes().last_checkpoint(),
-            is_held: &is_held,
+            exists: &exists,
             earliest_needed: &earliest_needed,
         };
         let progress_of = |pid: Pid| {
@@ -77,8 +77,8 @@ impl LogStore {
                 .as_ref()
                 .map(ProcessEntry::progress)
         };
-        let checked = check_ops(batch, checkpoints, progress_of)?;
-        let mut checkpoints = checked.checkpoints.iter();
+        let checked_commit = check_ops(batch, checkpoints, progress_of)?;
+        let mut checkpoints = checked_commit.checkpoints.iter();
         let mut builders = Vec::new();
         let mut new_contents = HashSet::new();
         let mut last_facts = HashMap::new();
@@ -94,7 +94,7 @@ impl LogStore {
                         Some(last) => *last,
                         None => progress_of(*pid).map_or(FactNumber(0), |progress| progress.last),
                     };
-                    builders.push(RecordBuilder::ended(*pid, exit, last)?);
+                    builders.push(RecordBuilder::process_ended(*pid, exit, last)?);
                 }
                 WriteOp::Content { hash, bytes, index } => {
                     builders.extend(self.build_content(*hash, bytes, index, &mut new_contents)?);
@@ -178,8 +178,8 @@ impl LogStore {
         if exists || new_contents.contains(&hash) {
             return Ok(None);
         }
-        let chunks = Chunks::of(bytes);
-        check_name(hash, &chunks)?;
+        let chunks = Chunks::hash_content(bytes);
+        check_content_hash(hash, &chunks)?;
         new_contents.insert(hash);
         Ok(Some(RecordBuilder::content(hash, bytes, index, &chunks)))
     }
@@ -214,8 +214,8 @@ fn apply_records(
 ) -> Result<(), IndexError> {
     for record in written {
         let payload = || {
-            let opened = log.decrypt_payload(&record.header, record.payload.concat());
-            opened
+            let decrypted = log.decrypt_payload(&record.header, record.payload.concat());
+            decrypted
                 .map(Bytes::from)
                 .ok_or_else(|| hash_mismatch(record.at))
         };

@@ -221,10 +221,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// count as live.
     fn usage_from_inventory(&self, number: u32, end: u64) -> Option<PartUsage> {
         let usage = self.request.inventory.usage(number, &self.losses)?;
-        let is_known = self.request.contents == KeptContents::Referenced
+        let is_reliable = self.request.contents == KeptContents::Referenced
             && !usage.is_doubtful
             && usage.bytes <= end;
-        is_known.then(|| PartUsage::from_scan(end, usage.live + (end - usage.bytes)))
+        is_reliable.then(|| PartUsage::from_scan(end, usage.live + (end - usage.bytes)))
     }
 
     /// Stores the result of an inspection in the inventory, unless the inspection assumed deletions
@@ -475,7 +475,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         log.write_stub(number, &bytes)
             .map_err(|error| io_abort(error, "write the stub of a compacted segment"))?;
         self.report_step(Step::Replace(number))?;
-        log.replace(number).map_err(|error| {
+        log.replace_by_stub(number).map_err(|error| {
             // It is unknown whether the segment or the stub has the name now, so the store must not
             // be written until it is opened again.
             writer.poison(format!(
@@ -512,10 +512,10 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// into a compacted segment is ignored.
     fn remove_keys(&self, keys: &[RecordKey]) {
         let log = &self.store.log;
-        let cleaned = keys
+        let removed = keys
             .chunks(RECORDS_PER_QUERY)
             .try_for_each(|keys| self.store.index_mut().remove_compacted(keys, log));
-        if let Err(fault) = cleaned.and_then(|()| self.store.index_mut().flush(log)) {
+        if let Err(fault) = removed.and_then(|()| self.store.index_mut().flush(log)) {
             tracing::warn!(%fault, "cannot remove the keys of a compacted segment from the index");
         }
     }

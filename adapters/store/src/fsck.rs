@@ -45,7 +45,7 @@ use crate::record_builder::RecordBuilder;
 use crate::record_header::{HEADER_BYTES, RecordHeader};
 use crate::recovery::{check_log, check_secret, check_tail, is_truncated};
 use crate::segment::Segment;
-use dormouse_records::secret::{NO_CHECK, StoreKey, StoreSecret, check_of};
+use dormouse_records::secret::{NO_CHECK, StoreKey, StoreSecret, secret_check};
 
 /// The epoch of a store whose HEAD was lost: higher than any epoch that was ever claimed.
 const EPOCH_AFTER_LOST_HEAD: u64 = 1 << 40;
@@ -127,7 +127,6 @@ pub fn fsck(
         options.clone().open(dir)?.start_segment(at_ms)?;
     }
     let found = repair_issues(options, dir)?;
-    // Issues that became visible only by the repair.
     if segment_added == SegmentAdded::Yes {
         // The new segment makes the missing end visible as a lost range.
         let new: Vec<_> = found
@@ -152,7 +151,7 @@ struct Inspection {
     /// `None` if HEAD is lost.
     head: Option<Head>,
     /// The files of HEAD that are missing or damaged.
-    faulty: Vec<&'static str>,
+    faulty_files: Vec<&'static str>,
     log: Log,
     scan: LogScan,
     end_of_log: LogEnd,
@@ -173,7 +172,9 @@ fn inspect(
 ) -> Result<Inspection, StoreError> {
     let secret = options.secret.as_ref();
     retry_during_writes(|| {
-        let HeadFiles { best, faulty, .. } = read_head(dir)?;
+        let HeadFiles {
+            best, faulty_files, ..
+        } = read_head(dir)?;
         let (head, log) = match best {
             Some(_) => {
                 let (head, log) = open_consistent(dir, options)?;
@@ -204,7 +205,7 @@ fn inspect(
         Ok((
             Inspection {
                 head,
-                faulty,
+                faulty_files,
                 log,
                 scan,
                 end_of_log,
@@ -217,11 +218,11 @@ fn inspect(
 impl Inspection {
     fn report(&self) -> FsckReport {
         let table = self.scan.index.processes();
-        let acknowledged = table.acknowledged();
+        let acknowledged = table.acknowledged_losses();
         let (acknowledged, rest) = issues(&self.scan)
             .into_iter()
             .partition(|issue| acknowledged.contains(&issue.clone().identity()));
-        let head = self.faulty.iter().map(|file| Issue::Head {
+        let head = self.faulty_files.iter().map(|file| Issue::Head {
             file: (*file).to_owned(),
         });
         let issues = head.chain(self.end_issues()).chain(rest).collect();
@@ -236,30 +237,30 @@ impl Inspection {
     /// Issues with the end of the log.
     fn end_issues(&self) -> Vec<Issue> {
         let last_whole = self.scan.last_whole;
-        let mut found = Vec::new();
+        let mut issues = Vec::new();
         match self.head {
             Some(head) if is_truncated(&self.log, head.position) => {
                 let commits = head.position.commit.saturating_sub(last_whole.commit);
-                found.push(Issue::LogTooShort {
+                issues.push(Issue::LogTooShort {
                     end: last_whole.end,
                     head: head.position.end,
                     commits,
                 });
             }
             Some(_) if !self.end_of_log.is_end_unknown => {}
-            _ => found.push(Issue::UnknownEnd {
+            _ => issues.push(Issue::UnknownEnd {
                 end: last_whole.end,
                 commit: last_whole.commit,
             }),
         }
         if check_tail(&self.log, self.end_of_log.last_good).is_err() {
             let segment = self.log.numbers().last().copied().unwrap_or_default();
-            found.push(Issue::StraySegment {
+            issues.push(Issue::StraySegment {
                 end: self.end_of_log.last_good.end,
                 segment,
             });
         }
-        found
+        issues
     }
 
     /// Starts a new segment if the log does not end with a whole commit that HEAD covers. Rewrites
@@ -289,17 +290,17 @@ impl Inspection {
                     end,
                     last: 0,
                     chain: [0; 32],
-                    commit: self.end_of_log.commit,
+                    commit: self.end_of_log.highest_commit,
                 };
                 (Head { position, ..head }, Some(last + 1))
             }
         };
         if let Some(number) = number {
             let log = Log::open(Arc::new(OsDisk), &dir.join("log"), self.log.keys().clone())?;
-            log.add(number)
+            log.add_segment(number)
                 .map_err(io("start a segment after the lost range"))?;
         }
-        if number.is_some() || !self.faulty.is_empty() {
+        if number.is_some() || !self.faulty_files.is_empty() {
             head.write_both(&OsDisk, dir).map_err(io("write HEAD"))?;
         }
         Ok(if number.is_some() {
@@ -319,7 +320,7 @@ fn repair_issues(options: &Options, dir: &Path) -> Result<Vec<Issue>, StoreError
     let store = options.clone().open(dir)?;
     let position = store.writer().position();
     let (scan, _) = LogScan::read(&store.log, position, &mut |_, _| {})?;
-    let acknowledged = scan.index.processes().acknowledged();
+    let acknowledged = scan.index.processes().acknowledged_losses();
     let found = issues(&scan);
     let mut records = Vec::new();
     let mut losses = Vec::new();
@@ -399,21 +400,21 @@ fn damaged_contents(scan: &LogScan) -> impl Iterator<Item = (&Hash, &ScannedCont
 const MAX_LISTED_LOST_CHANGES: usize = 1_000;
 
 fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
-    let mut found = Vec::new();
+    let mut issues = Vec::new();
     if records.snapshots.get(&records.since) != Some(&Health::Whole) {
-        found.push(Issue::FirstSnapshot {
+        issues.push(Issue::FirstSnapshot {
             pid,
             readable_from: records.first_image_from(records.since),
         });
     }
-    found.extend(
+    issues.extend(
         records
             .damaged_images()
             .into_iter()
             .map(|at| Issue::Snapshot { pid, at }),
     );
     let facts = records.lost_facts().into_iter();
-    found.extend(facts.map(|(first, last)| Issue::Facts {
+    issues.extend(facts.map(|(first, last)| Issue::Facts {
         pid,
         first,
         last,
@@ -425,8 +426,8 @@ fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
         .map_or(0, |(number, _)| *number);
     let is_lost = |number: &u64| records.temp_files.get(number) != Some(&Health::Whole);
     let lost = (1..=last).filter(is_lost).take(MAX_LISTED_LOST_CHANGES);
-    found.extend(lost.map(|number| Issue::TempFile { root: pid, number }));
-    found
+    issues.extend(lost.map(|number| Issue::TempFile { root: pid, number }));
+    issues
 }
 
 /// Reconstructs a lost HEAD. The first record of each segment contains the store's key, and its
@@ -450,7 +451,7 @@ fn recover_head(dir: &Path, secret: Option<&StoreSecret>) -> Result<Head, StoreE
             continue;
         };
         let at = Location::start_of(number);
-        let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
+        let check = secret.map_or(NO_CHECK, |secret| secret_check(secret, key));
         let head = Head {
             key,
             epoch: 0,

@@ -27,7 +27,7 @@ use crate::disk::{Disk, DiskFile, OpenMode, read_whole, replace};
 use crate::error::{damaged, io as io_error};
 use crate::log_position::{Hash, LogPosition, MAX_NUMBER};
 use dormouse_records::secret::StoreKey;
-use dormouse_records::secret::{NO_CHECK, StoreSecret, check_of, random_bytes};
+use dormouse_records::secret::{NO_CHECK, StoreSecret, random_bytes, secret_check};
 
 /// The file that is replaced and synced.
 pub(crate) const HEAD: &str = "HEAD";
@@ -60,7 +60,7 @@ impl Head {
     /// [`StoreError::Io`] if the operating system provides no randomness.
     pub(crate) fn new_store(secret: Option<&StoreSecret>) -> Result<Self, StoreError> {
         let key = StoreKey(random_bytes().map_err(io_error("draw the key of a new store"))?);
-        let check = secret.map_or(NO_CHECK, |secret| check_of(secret, key));
+        let check = secret.map_or(NO_CHECK, |secret| secret_check(secret, key));
         Ok(Self {
             key,
             epoch: 0,
@@ -94,15 +94,15 @@ impl Head {
     pub(crate) fn read_files(disk: &dyn Disk, dir: &Path) -> Result<HeadFiles, StoreError> {
         let first = Self::read_file(disk, &dir.join(HEAD))?;
         let second = Self::read_file(disk, &dir.join(HEAD2))?;
-        let mut faulty = Vec::new();
+        let mut faulty_files = Vec::new();
         if !matches!(first, HeadFile::Whole(_)) {
-            faulty.push(HEAD);
+            faulty_files.push(HEAD);
         }
         // Stores of older versions have no HEAD2, so its absence alone is no damage.
         if matches!(second, HeadFile::Damaged)
-            || (matches!(second, HeadFile::Missing) && !faulty.is_empty())
+            || (matches!(second, HeadFile::Missing) && !faulty_files.is_empty())
         {
-            faulty.push(HEAD2);
+            faulty_files.push(HEAD2);
         }
         let best = match (first.head(), second.head()) {
             (Some(first), Some(second)) if first.key == second.key => Some(first.newer(second)),
@@ -115,7 +115,7 @@ impl Head {
             .all(|file| matches!(file, HeadFile::Missing));
         Ok(HeadFiles {
             best,
-            faulty,
+            faulty_files,
             is_behind,
             has_any_file,
         })
@@ -213,7 +213,7 @@ pub(crate) struct HeadFiles {
     /// The newer of the two; `None` if neither is whole.
     pub(crate) best: Option<Head>,
     /// The names of the files that are missing or damaged.
-    pub(crate) faulty: Vec<&'static str>,
+    pub(crate) faulty_files: Vec<&'static str>,
     /// Whether HEAD is missing, damaged or older than HEAD2.
     pub(crate) is_behind: bool,
     /// Whether either file exists, whole or damaged.

@@ -74,12 +74,12 @@ impl Index {
         log: &Log,
         head: LogPosition,
     ) -> Result<(Self, LogPosition), StoreError> {
-        match Self::catch_up(folder, log, head) {
-            Ok(caught_up) => Ok(caught_up),
+        match Self::open_and_catch_up(folder, log, head) {
+            Ok(index) => Ok(index),
             Err(IndexError::Log(error)) => Err(error),
             Err(IndexError::Fault(fault)) => {
                 tracing::info!(%fault, "building the index from the log");
-                Self::build_anywhere(&Backend::Folder(folder.to_owned()), log, head)
+                Self::build_or_fall_back(&Backend::Folder(folder.to_owned()), log, head)
             }
         }
     }
@@ -106,7 +106,7 @@ impl Index {
     /// query tries again.
     pub(crate) fn rebuild(&mut self, log: &Log, head: LogPosition) -> Result<(), StoreError> {
         self.locations = None;
-        let (built, _) = Self::build_anywhere(&self.backend, log, head)?;
+        let (built, _) = Self::build_or_fall_back(&self.backend, log, head)?;
         // Keep `self.processes`: the new table lacks what was damaged since this one was built.
         self.locations = built.locations;
         self.pending = built.pending;
@@ -128,52 +128,52 @@ impl Index {
             return Ok(());
         }
         let mut changes = IndexChanges::default();
-        for (pid, entry) in self.processes.encoded() {
+        for (pid, entry) in self.processes.encoded_entries() {
             changes.put_process(pid, entry);
         }
         for (id, entry) in self.processes.encoded_checkpoints() {
             changes.put_checkpoint(id, entry.map_err(unencodable)?);
         }
-        for (number, note) in self.processes.encoded_losses() {
-            changes.put_losses(number, note.map_err(unencodable)?);
+        for (number, losses) in self.processes.encoded_losses() {
+            changes.put_losses(number, losses.map_err(unencodable)?);
         }
-        let applied = self.index_position(log);
+        let index_position = self.index_position(log);
         self.locations
             .as_mut()
             .ok_or_else(|| IndexFault("was not built".to_owned()))?
-            .apply(changes, &applied)
+            .apply(changes, &index_position)
     }
 
     /// Opens the index in `folder`, and applies the records that it lacks.
-    fn catch_up(
+    fn open_and_catch_up(
         folder: &Path,
         log: &Log,
         head: LogPosition,
     ) -> Result<(Self, LogPosition), IndexError> {
         let locations = LocationIndex::open(folder, log.keys().clone())?;
-        let applied = locations
+        let indexed = locations
             .indexed_position()?
             .ok_or_else(|| IndexFault("is new, or of another store".to_owned()))?;
-        if applied.position != head && !log.contains_commit(&applied.position)? {
+        if indexed.position != head && !log.contains_commit(&indexed.position)? {
             return Err(
                 IndexFault("refers to records that the log does not have".to_owned()).into(),
             );
         }
-        if applied.position.commit > head.commit && !is_whole_between(log, head, applied.position)?
+        if indexed.position.commit > head.commit && !is_whole_between(log, head, indexed.position)?
         {
             return Err(IndexFault("refers to records that a power loss took".to_owned()).into());
         }
-        if applied.lengths != log.lengths_before(applied.position.end.segment) {
+        if indexed.lengths_hash != log.hash_lengths_before(indexed.position.end.segment) {
             return Err(IndexFault("was built from a log with other segments".to_owned()).into());
         }
-        let processes = locations.load_processes(&applied)?;
+        let processes = locations.load_processes(&indexed)?;
         if processes.has_losses() {
             // The missing part of the log may have been restored since, which the index cannot see.
             return Err(IndexFault("was built from a log that was damaged".to_owned()).into());
         }
         let pending = IndexChanges::default();
         let backend = Backend::Folder(folder.to_owned());
-        let position = applied.position;
+        let position = indexed.position;
         let locations = Some(locations);
         let compacted = log.compacted().clone();
         let index = Self {
@@ -190,7 +190,7 @@ impl Index {
 
     /// Builds an index from the log; in memory if its folder cannot be written, so that a store
     /// stays usable without its index files.
-    fn build_anywhere(
+    fn build_or_fall_back(
         backend: &Backend,
         log: &Log,
         head: LogPosition,
@@ -282,7 +282,7 @@ impl Index {
 
     /// Whether the index can be queried while changes are pending. A pending removal has to be
     /// flushed first, because a range query merges only additions.
-    pub(crate) fn is_readable(&self) -> bool {
+    pub(crate) fn is_queryable(&self) -> bool {
         self.backend == Backend::Memory || self.pending.can_stay_pending()
     }
 
@@ -309,14 +309,14 @@ impl Index {
             return Ok(());
         }
         let mut changes = std::mem::take(&mut self.pending);
-        let applied = self.index_position(log);
+        let index_position = self.index_position(log);
         entries
             .into_iter()
             .for_each(|(pid, entry)| changes.put_process(pid, entry));
         self.locations
             .as_mut()
             .ok_or_else(|| IndexFault("is being built".to_owned()))?
-            .apply(changes, &applied)
+            .apply(changes, &index_position)
     }
 
     /// Simulates a failure of sled.
@@ -339,7 +339,7 @@ impl Index {
         IndexPosition {
             position,
             digest,
-            lengths: log.lengths_before(position.end.segment),
+            lengths_hash: log.hash_lengths_before(position.end.segment),
             lost,
         }
     }

@@ -97,12 +97,12 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 commit: self.decoded_upto,
             });
         }
-        let touched = self.update.inventory.count_reports();
+        let changed_processes = self.update.inventory.count_reports();
         let is_first = self.decoded_upto == 0;
         let pids = if is_first {
             self.all_pids()
         } else {
-            touched.into_iter().collect()
+            changed_processes.into_iter().collect()
         };
         for pid in pids {
             self.check_complete(pid)?;
@@ -142,7 +142,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let mut records = Vec::new();
         while self.at.offset < limit && records.len() < RECORDS_PER_QUERY {
             let Some(checked) = log.header(self.at)? else {
-                self.skip(limit)?;
+                self.skip_damage(limit)?;
                 break;
             };
             let at = self.at;
@@ -153,9 +153,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
             self.at = Location::start_of(number + 1);
         }
         self.report.records += records.len() as u64;
-        let nothing = Deletions::default();
+        let no_deletions = Deletions::default();
         let live = self.store.query_index(|index| {
-            let is_live = |(at, header): &_| is_live(index, &nothing, *at, header);
+            let is_live = |(at, header): &_| is_live(index, &no_deletions, *at, header);
             records.iter().map(is_live).collect::<Result<Vec<_>, _>>()
         })?;
         for ((at, header), is_live) in records.into_iter().zip(live) {
@@ -172,11 +172,12 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     }
 
     /// Continues at the next record after damage in a segment.
-    fn skip(&mut self, limit: u64) -> Result<(), StoreError> {
+    fn skip_damage(&mut self, limit: u64) -> Result<(), StoreError> {
         let from = self.at;
-        let next = search::next_header(&self.store.log, self.at)?;
-        let here = next.filter(|next| next.segment == from.segment && next.offset < limit);
-        self.at = here.unwrap_or(Location {
+        let next = search::find_next_header(&self.store.log, self.at)?;
+        let next_in_segment =
+            next.filter(|next| next.segment == from.segment && next.offset < limit);
+        self.at = next_in_segment.unwrap_or(Location {
             offset: limit,
             ..from
         });
@@ -348,30 +349,35 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         };
         let missing = match self.update.inventory.covers(pid, entry.since(), entry.last) {
             Ok(()) => None,
-            Err(None) if self.history_is_new(pid, &entry)? => return Ok(()),
+            Err(None) if self.history_began_after_pass(pid, &entry)? => return Ok(()),
             Err(None) => Some(format!("its image after fact {} is missing", entry.since())),
             Err(Some(upto)) => {
                 let locations = self
                     .store
                     .query_index(|index| index.facts(pid, upto.plus(1), entry.last))?;
                 let locations = locations.map(|runs| runs.into_iter().map(|run| run.at).collect());
-                let is_new = self.are_new(locations)?;
-                (!is_new).then(|| format!("facts after fact {upto} are missing"))
+                let is_after_pass = self.were_written_after_pass(locations)?;
+                (!is_after_pass).then(|| format!("facts after fact {upto} are missing"))
             }
         };
         missing
             .into_iter()
             .for_each(|what| self.update.inventory.note_unreadable(Some(pid), what));
-        let counted = self.update.inventory.temp_files(pid);
+        let recorded_changes = self.update.inventory.temp_files(pid);
         let last = entry.temp_files.last;
-        if counted < last {
+        if recorded_changes < last {
             let locations = self
                 .store
                 .query_index(|index| index.temp_files(pid, last))?;
-            let locations =
-                locations.map(|locations| locations.into_iter().skip(counted as usize).collect());
-            if !self.are_new(locations)? {
-                let what = format!("changes of its temporary files after {counted} are missing");
+            let locations = locations.map(|locations| {
+                locations
+                    .into_iter()
+                    .skip(recorded_changes as usize)
+                    .collect()
+            });
+            if !self.were_written_after_pass(locations)? {
+                let what =
+                    format!("changes of its temporary files after {recorded_changes} are missing");
                 self.update.inventory.note_unreadable(Some(pid), what);
             }
         }
@@ -380,18 +386,21 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
 
     /// Whether the history of a process began after the end of the pass: by its creation, or by a
     /// truncation.
-    fn history_is_new(&self, pid: Pid, entry: &ProcessEntry) -> Result<bool, StoreError> {
+    fn history_began_after_pass(&self, pid: Pid, entry: &ProcessEntry) -> Result<bool, StoreError> {
         let image = self
             .store
             .query_index(|index| index.image(pid, entry.since()))?;
         let location = image
             .filter(|(at, _)| *at == entry.since())
             .map(|(_, location)| vec![location]);
-        self.are_new(location)
+        self.were_written_after_pass(location)
     }
 
     /// Whether all of these records were first written after the end of the pass.
-    fn are_new(&self, locations: Option<Vec<Location>>) -> Result<bool, StoreError> {
+    fn were_written_after_pass(
+        &self,
+        locations: Option<Vec<Location>>,
+    ) -> Result<bool, StoreError> {
         let Some(locations) = locations else {
             return Ok(false);
         };

@@ -37,7 +37,7 @@ pub(crate) enum KvStore {
     /// In a folder.
     Sled(SledStore),
     /// No backend: everything is pending.
-    Nothing,
+    NoBackend,
 }
 
 /// Changes that are applied together, the latest of each key. Additions are readable before they
@@ -71,8 +71,8 @@ impl Batch {
         first: &[u8],
         last: &[u8],
     ) -> impl DoubleEndedIterator<Item = Pair> + 'b {
-        let set = between(&self.changes, first, last);
-        set.filter_map(|(key, value)| Some((key.clone(), value.clone()?)))
+        let entries = between(&self.changes, first, last);
+        entries.filter_map(|(key, value)| Some((key.clone(), value.clone()?)))
     }
 }
 
@@ -94,8 +94,8 @@ impl KvStore {
             return Ok(value.clone());
         }
         match self {
-            Self::Sled(sled) => guard(|| Ok(sled.db().get(key)?.map(|value| value.to_vec()))),
-            Self::Nothing => Ok(None),
+            Self::Sled(sled) => call_sled(|| Ok(sled.db().get(key)?.map(|value| value.to_vec()))),
+            Self::NoBackend => Ok(None),
         }
     }
 
@@ -109,22 +109,22 @@ impl KvStore {
         last: &[u8],
         pending: &Batch,
     ) -> Result<Option<Pair>, IndexFault> {
-        let set = pending.between(first, last).next_back();
+        let addition = pending.between(first, last).next_back();
         let stored = match self {
-            Self::Sled(sled) => guard(|| {
+            Self::Sled(sled) => call_sled(|| {
                 Ok(sled
                     .db()
                     .range(first..=last)
                     .next_back()
                     .transpose()?
-                    .map(pair))
+                    .map(to_pair))
             })?,
-            Self::Nothing => None,
+            Self::NoBackend => None,
         };
         // For the same key, the pending value is the newer one.
         Ok(stored
             .into_iter()
-            .chain(set)
+            .chain(addition)
             .max_by(|one, other| one.0.cmp(&other.0)))
     }
 
@@ -139,13 +139,13 @@ impl KvStore {
         pending: &Batch,
     ) -> Result<Vec<Pair>, IndexFault> {
         let mut stored: Vec<Pair> = match self {
-            Self::Sled(sled) => guard(|| {
+            Self::Sled(sled) => call_sled(|| {
                 sled.db()
                     .range(first..=last)
-                    .map(|entry| entry.map(pair))
+                    .map(|entry| entry.map(to_pair))
                     .collect()
             })?,
-            Self::Nothing => return Ok(pending.between(first, last).collect()),
+            Self::NoBackend => return Ok(pending.between(first, last).collect()),
         };
         let stored_pairs = stored.len();
         stored.extend(pending.between(first, last));
@@ -167,14 +167,14 @@ impl KvStore {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), IndexFault> {
         match self {
-            Self::Sled(sled) => guard(|| {
+            Self::Sled(sled) => call_sled(|| {
                 for entry in sled.db().range(first..=last) {
                     let (key, value) = entry?;
                     visit(&key, &value);
                 }
                 Ok(())
             }),
-            Self::Nothing => Ok(()),
+            Self::NoBackend => Ok(()),
         }
     }
 
@@ -196,7 +196,7 @@ impl KvStore {
                 None => batch.remove(key),
             }
         }
-        guard(|| sled.db().apply_batch(batch))
+        call_sled(|| sled.db().apply_batch(batch))
     }
 }
 
@@ -216,13 +216,13 @@ impl SledStore {
             .make_folder(folder)
             .map_err(|error| IndexFault(format!("has no folder: {error}")))?;
         let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES);
-        let db = guard(|| open_when_unlocked(&config))?;
-        let opened = Self {
+        let db = call_sled(|| open_when_unlocked(&config))?;
+        let store = Self {
             db: Some(db),
             folder: folder.to_owned(),
         };
-        opened.restrict_files();
-        Ok(opened)
+        store.restrict_files();
+        Ok(store)
     }
 
     fn db(&self) -> &sled::Db {
@@ -244,7 +244,7 @@ impl Drop for SledStore {
     /// sled flushes when the last handle is dropped, and may panic there too.
     fn drop(&mut self) {
         let db = self.db.take();
-        if let Err(fault) = guard(|| db.map_or(Ok(0), |db| db.flush())) {
+        if let Err(fault) = call_sled(|| db.map_or(Ok(0), |db| db.flush())) {
             tracing::warn!(%fault, "cannot flush sled; the index will be caught up or rebuilt from \
              the log");
         }
@@ -254,12 +254,12 @@ impl Drop for SledStore {
 
 /// Opens a database. Waits while threads of a closed handle hold its lock.
 fn open_when_unlocked(config: &sled::Config) -> sled::Result<sled::Db> {
-    let until = Instant::now() + WAIT_FOR_CLOSING;
+    let deadline = Instant::now() + WAIT_FOR_CLOSING;
     loop {
         match config.open() {
             // sled has no error of its own for a locked file.
             Err(sled::Error::Io(error))
-                if error.to_string().contains("acquire lock") && Instant::now() < until =>
+                if error.to_string().contains("acquire lock") && Instant::now() < deadline =>
             {
                 thread::sleep(Duration::from_millis(5));
             }
@@ -296,13 +296,13 @@ fn between<'m, V>(
     found.into_iter().flatten()
 }
 
-fn pair((key, value): (sled::IVec, sled::IVec)) -> Pair {
+fn to_pair((key, value): (sled::IVec, sled::IVec)) -> Pair {
     (key.to_vec(), value.to_vec())
 }
 
 thread_local! {
     /// Whether this thread is inside a call of sled.
-    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+    static IS_IN_SLED_CALL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Prefixes of the names of sled's threads. sled catches panics of the `sled-io-` threads itself,
@@ -319,14 +319,14 @@ pub fn catches_panic_here() -> bool {
     let is_sled_thread = thread
         .name()
         .is_some_and(|name| SLED_THREADS.iter().any(|prefix| name.starts_with(prefix)));
-    is_sled_thread || IS_GUARDED.get()
+    is_sled_thread || IS_IN_SLED_CALL.get()
 }
 
 /// Calls sled, and turns its errors and panics into an [`IndexFault`].
-fn guard<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault> {
-    let was_guarded = IS_GUARDED.replace(true);
+fn call_sled<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault> {
+    let was_in_sled_call = IS_IN_SLED_CALL.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(call));
-    IS_GUARDED.set(was_guarded);
+    IS_IN_SLED_CALL.set(was_in_sled_call);
     match outcome {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(IndexFault(format!("failed: {error}"))),
@@ -368,8 +368,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_sled_becomes_a_fault_that_panic_hooks_can_recognise() {
-        let fault = guard(|| -> sled::Result<()> {
-            assert!(guard(|| Ok(catches_panic_here())).unwrap());
+        let fault = call_sled(|| -> sled::Result<()> {
+            assert!(call_sled(|| Ok(catches_panic_here())).unwrap());
             assert!(catches_panic_here(), "behind a call within a call");
             std::panic::resume_unwind(Box::new("a page is gone"))
         });

@@ -6,7 +6,7 @@ use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use crate::index::Index;
 use crate::location_index::{IndexFault, RecordKey};
 use crate::log_position::Location;
-use crate::process_table::{CheckpointEntry, Retained};
+use crate::process_table::{CheckpointEntry, RetainedHistory};
 use crate::record_header::{RecordHeader, RecordKind};
 
 /// Whether the record at a location is live if `deletions` are applied as well. For a content:
@@ -64,7 +64,7 @@ pub(crate) fn is_live(
             .is_some_and(|end| end.at == at)),
         RecordKind::TempFile if entry.is_some() => is_indexed_here(),
         RecordKind::TempFile => Ok(false),
-        RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::is_held)
+        RecordKind::Checkpoint => Ok(checkpoint.is_some_and(CheckpointEntry::exists)
             && !deletions.checkpoints.contains(&id)),
         RecordKind::CheckpointDropped => Ok(checkpoint.is_some()),
         // If there are two copies of such a record, both count as live: a compaction that moves
@@ -75,12 +75,12 @@ pub(crate) fn is_live(
             .acknowledged_in(header.since)
             .is_some_and(|losses| losses.at == at)),
         RecordKind::HistoryTruncated => Ok(entry.is_some_and(
-            |entry| matches!(entry.retained, Retained::From(_, record_at) if record_at == at),
+            |entry| matches!(entry.retained, RetainedHistory::From(_, record_at) if record_at == at),
         )),
         RecordKind::ProcessDeleted => {
             let entry = index.processes().entry(pid);
             Ok(entry.is_some_and(
-                |entry| matches!(entry.retained, Retained::Deleted(record_at) if record_at == at),
+                |entry| matches!(entry.retained, RetainedHistory::Deleted(record_at) if record_at == at),
             ))
         }
     }

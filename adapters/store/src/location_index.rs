@@ -55,8 +55,8 @@ pub(crate) struct IndexPosition {
     /// The digest of the process table at that position.
     pub(crate) digest: Digest,
     /// The lengths of the segments before the position's
-    /// ([`Log::lengths_before`](crate::log::Log::lengths_before)).
-    pub(crate) lengths: Hash,
+    /// ([`Log::hash_lengths_before`](crate::log::Log::hash_lengths_before)).
+    pub(crate) lengths_hash: Hash,
     /// The latest damage in the log before that position.
     pub(crate) lost: Option<LostRange>,
 }
@@ -110,7 +110,7 @@ impl LocationIndex {
     /// An index without a backend: it answers from pending changes only.
     pub(crate) fn in_memory(keys: Keys) -> Self {
         Self {
-            kv: KvStore::Nothing,
+            kv: KvStore::NoBackend,
             keys,
         }
     }
@@ -142,9 +142,9 @@ impl LocationIndex {
     /// [`IndexFault`].
     pub(crate) fn load_processes(
         &self,
-        applied: &IndexPosition,
+        index_position: &IndexPosition,
     ) -> Result<ProcessTable, IndexFault> {
-        let mut table = ProcessTable::load(*self.keys.headers(), applied);
+        let mut table = ProcessTable::load(*self.keys.headers(), index_position);
         for kind in [b'p', b'k', b'l'] {
             // An entry that cannot be decrypted becomes empty, so that the loader rejects the
             // table.
@@ -175,7 +175,7 @@ impl LocationIndex {
     pub(crate) fn apply(
         &mut self,
         mut changes: IndexChanges,
-        applied: &IndexPosition,
+        index_position: &IndexPosition,
     ) -> Result<(), IndexFault> {
         for (index_key, entry) in changes.entries {
             let encrypted = self.keys.encrypt_entry(entry, &index_key);
@@ -186,7 +186,7 @@ impl LocationIndex {
         }
         changes
             .batch
-            .insert(POSITION_KEY, applied.to_bytes(self.keys.headers()));
+            .insert(POSITION_KEY, index_position.to_bytes(self.keys.headers()));
         self.kv.apply(changes.batch)
     }
 
@@ -250,10 +250,10 @@ impl LocationIndex {
             self.kv
                 .last(&index_key(FactNumber(0)), &index_key(first), &pending.batch)?;
         let start = run_before.map_or(Ok(first), |(index_key, _)| number_in_key(&index_key))?;
-        let found = self
+        let entries = self
             .kv
             .range(&index_key(start), &index_key(upto), &pending.batch)?;
-        found
+        entries
             .iter()
             .map(|(index_key, value)| self.decode_fact_run(index_key, value))
             .collect()
@@ -271,14 +271,14 @@ impl LocationIndex {
         pending: &IndexChanges,
     ) -> Result<Option<Vec<Location>>, IndexFault> {
         let index_key = |number| pid_key(b't', root, FactNumber(number));
-        let found = self
+        let entries = self
             .kv
             .range(&index_key(1), &index_key(last), &pending.batch)?;
         // Keys are unique, so `last` many keys between 1 and `last` leave no gap.
-        if found.len() as u64 != last {
+        if entries.len() as u64 != last {
             return Ok(None);
         }
-        found
+        entries
             .iter()
             .map(|(index_key, value)| Ok(self.decode_location(index_key, value)?.0))
             .collect::<Result<_, _>>()
@@ -316,15 +316,15 @@ impl LocationIndex {
         index_key: &[u8],
         value: &[u8],
     ) -> Result<(Location, u64), IndexFault> {
-        let read = || {
-            let (place, check) = value.split_last_chunk::<8>()?;
-            let (at, count) = place.split_last_chunk::<8>()?;
-            let is_whole = keyed_check(index_key, place, self.keys.headers()) == *check;
+        let decode = || {
+            let (body, check) = value.split_last_chunk::<8>()?;
+            let (at, count) = body.split_last_chunk::<8>()?;
+            let is_whole = keyed_check(index_key, body, self.keys.headers()) == *check;
             Location::from_bytes(at)
                 .filter(|_| is_whole)
                 .map(|at| (at, u64::from_le_bytes(*count)))
         };
-        read().ok_or_else(|| IndexFault("holds a value that does not match its hash".to_owned()))
+        decode().ok_or_else(|| IndexFault("holds a value that does not match its hash".to_owned()))
     }
 }
 
@@ -337,7 +337,7 @@ impl IndexPosition {
             .0
             .iter()
             .for_each(|word| bytes.extend(word.to_le_bytes()));
-        bytes.extend(self.lengths);
+        bytes.extend(self.lengths_hash);
         if let Some(lost) = self.lost {
             bytes.extend(lost.from.to_bytes());
             bytes.extend(lost.to.to_bytes());
@@ -355,13 +355,13 @@ impl IndexPosition {
         }
         let (position, rest) = body.split_at_checked(LogPosition::BYTES)?;
         let (digest, rest) = rest.split_at_checked(32)?;
-        let (lengths, lost) = rest.split_first_chunk::<32>()?;
+        let (lengths_hash, lost) = rest.split_first_chunk::<32>()?;
         let mut words = [0; 4];
         words
             .iter_mut()
             .zip(digest.as_chunks().0)
             .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
-        let read_lost = || {
+        let decode_lost_range = || {
             let (from, rest) = lost.split_at_checked(Location::BYTES)?;
             let (to, upto) = rest.split_at_checked(Location::BYTES)?;
             let upto = u64::from_le_bytes(upto.try_into().ok()?);
@@ -372,11 +372,11 @@ impl IndexPosition {
                 upto,
             })
         };
-        let lost = read_lost();
+        let lost = decode_lost_range();
         Some(Self {
             position: LogPosition::from_bytes(position)?,
             digest: Digest(words),
-            lengths: *lengths,
+            lengths_hash: *lengths_hash,
             lost,
         })
     }

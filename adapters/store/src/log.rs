@@ -74,14 +74,15 @@ impl Log {
     /// # Errors
     /// [`StoreError::Io`].
     pub(crate) fn open(disk: Arc<dyn Disk>, folder: &Path, keys: Keys) -> Result<Self, StoreError> {
-        let open = || -> io::Result<_> {
+        let open_segments = || -> io::Result<_> {
             let numbers = segment_numbers(&*disk, folder)?;
             numbers
                 .into_iter()
                 .map(|number| Ok((number, Arc::new(Segment::open(&*disk, folder, number)?))))
                 .collect()
         };
-        let segments = open().map_err(io_error(format!("open the log in {}", folder.display())))?;
+        let segments =
+            open_segments().map_err(io_error(format!("open the log in {}", folder.display())))?;
         let segments = RwLock::new(segments);
         let log = Self {
             disk,
@@ -93,7 +94,7 @@ impl Log {
         for number in log.numbers() {
             if log
                 .header(Location::start_of(number))?
-                .is_some_and(|it| it.header.kind == RecordKind::SegmentCompacted)
+                .is_some_and(|checked| checked.header.kind == RecordKind::SegmentCompacted)
             {
                 log.compacted.add(number);
                 log.keep_in_memory(number).map_err(io_error(format!(
@@ -121,7 +122,7 @@ impl Log {
 
     /// A hash over the numbers and lengths of all segments before this one, which are no longer
     /// written. It changes if one of them is lost, truncated, compacted or restored.
-    pub(crate) fn lengths_before(&self, number: u32) -> Hash {
+    pub(crate) fn hash_lengths_before(&self, number: u32) -> Hash {
         let mut hasher = blake3::Hasher::new();
         for (number, segment) in self
             .segments
@@ -137,13 +138,13 @@ impl Log {
     }
 
     /// The bytes after a location, to the log's end.
-    pub(crate) fn bytes_after(&self, place: Location) -> u64 {
+    pub(crate) fn bytes_after(&self, at: Location) -> u64 {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        let behind = segments
-            .range(place.segment..)
+        let bytes = segments
+            .range(at.segment..)
             .map(|(_, segment)| segment.end())
             .sum::<u64>();
-        behind.saturating_sub(place.offset)
+        bytes.saturating_sub(at.offset)
     }
 
     /// Writes the stub of a segment, durably, to a temporary file next to the segment. Replaces a
@@ -164,7 +165,7 @@ impl Log {
     ///
     /// # Errors
     /// As the operating system's. Then either the segment or the stub has the name.
-    pub(crate) fn replace(&self, number: u32) -> io::Result<()> {
+    pub(crate) fn replace_by_stub(&self, number: u32) -> io::Result<()> {
         rename_into_place(&*self.disk, &self.path_of(number))?;
         let stub = Arc::new(Segment::open(&*self.disk, &self.folder, number)?);
         self.compacted.add(number);
@@ -228,20 +229,21 @@ impl Log {
     /// # Errors
     /// [`StoreError::Damaged`] if the segment is missing.
     pub(crate) fn require_segment(&self, at: Location) -> Result<Arc<Segment>, StoreError> {
-        self.segment(at.segment).ok_or_else(|| missing(at))
+        self.segment(at.segment)
+            .ok_or_else(|| missing_segment_error(at))
     }
 
     /// Creates the segment `number`, with a durable name.
     ///
     /// # Errors
     /// As the operating system's.
-    pub(crate) fn add(&self, number: u32) -> io::Result<Arc<Segment>> {
+    pub(crate) fn add_segment(&self, number: u32) -> io::Result<Arc<Segment>> {
         let segment = match Segment::create(&*self.disk, &self.folder, number) {
             // An earlier attempt failed after it created the file.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let left_over = Segment::open(&*self.disk, &self.folder, number)?;
-                left_over.cut_tail(0)?;
-                left_over
+                let leftover = Segment::open(&*self.disk, &self.folder, number)?;
+                leftover.truncate_durably(0)?;
+                leftover
             }
             other => other?,
         };
@@ -288,7 +290,7 @@ impl Log {
         let fits = |checked: &CheckedHeader| {
             payload_start(at)
                 .checked_add(checked.header.length)
-                .is_some_and(|it| it <= end)
+                .is_some_and(|payload_end| payload_end <= end)
         };
         Ok(RecordHeader::verify(bytes, self.key(), at)
             .map_err(newer)?
@@ -318,16 +320,16 @@ impl Log {
         header: &RecordHeader,
     ) -> Result<Vec<u8>, StoreError> {
         let segment = self.require_segment(at)?;
-        let length = usize::try_from(header.length).map_err(|_| missing(at))?;
+        let length = usize::try_from(header.length).map_err(|_| missing_segment_error(at))?;
         let mut bytes = vec![0; length];
         segment
             .read(payload_start(at), &mut bytes)
             .map_err(cannot_read(at))?;
         let is_whole = *blake3::hash(&bytes).as_bytes() == header.payload;
-        let opened = is_whole
+        let payload = is_whole
             .then(|| self.decrypt_payload(header, bytes))
             .flatten();
-        opened.ok_or_else(|| hash_mismatch(at))
+        payload.ok_or_else(|| hash_mismatch(at))
     }
 
     /// Decrypts the payload of a record other than a content; `None` if it is not authentic.
@@ -378,12 +380,12 @@ fn payload_start(at: Location) -> u64 {
 /// the disk and may be temporary.
 pub(crate) fn cannot_read(at: Location) -> impl FnOnce(io::Error) -> StoreError {
     move |error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => missing(at),
+        io::ErrorKind::UnexpectedEof => missing_segment_error(at),
         _ => io_error(format!("read the record at {at}"))(error),
     }
 }
 
-fn missing(at: Location) -> StoreError {
+fn missing_segment_error(at: Location) -> StoreError {
     damaged(format!(
         "the record at {at} cannot be reached: its segment is missing or shorter than it was"
     ))
@@ -402,7 +404,7 @@ pub(crate) fn segment_numbers(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<
     let mut numbers: Vec<_> = disk
         .names(folder)?
         .iter()
-        .filter_map(|name| Segment::number_in(name))
+        .filter_map(|name| Segment::parse_number(name))
         .collect();
     numbers.sort_unstable();
     Ok(numbers)

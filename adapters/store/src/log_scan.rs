@@ -28,6 +28,7 @@ pub(crate) enum Health {
 /// The contents of a log, with the health of each record.
 #[derive(Debug)]
 pub(crate) struct LogScan {
+    /// How many records the scan read.
     pub(crate) records: u64,
     /// The process table, built as when the store is opened.
     pub(crate) index: Index,
@@ -38,6 +39,7 @@ pub(crate) struct LogScan {
     pub(crate) damaged_starts: Vec<u32>,
     /// The last commit of which no record is missing.
     pub(crate) last_whole: LogPosition,
+    /// The latest time of a record: milliseconds since the epoch, UTC.
     pub(crate) end_ms: u64,
 }
 

@@ -92,7 +92,7 @@ impl LogStore {
         options: &Options,
     ) -> Result<Self, StoreError> {
         let opened = recovery::open(disk, dir, options)?;
-        let mut store = Self::of(
+        let mut store = Self::from_parts(
             dir,
             opened.log,
             opened.index,
@@ -104,7 +104,7 @@ impl LogStore {
     }
 
     /// A store whose parts have been opened. `lock` is `None` for a read-only store.
-    pub(crate) fn of(
+    pub(crate) fn from_parts(
         dir: &Path,
         log: Arc<Log>,
         index: Index,
@@ -158,9 +158,9 @@ impl LogStore {
             Err(fault) => fault,
         };
         tracing::info!(%fault, "rebuilding the index");
-        let end = self.writer();
+        let writer = self.writer();
         let mut index = self.index_mut();
-        index.rebuild(&self.log, end.position())?;
+        index.rebuild(&self.log, writer.position())?;
         query(&index).map_err(|fault| io("query its index")(std::io::Error::other(fault)))
     }
 
@@ -178,7 +178,7 @@ impl LogStore {
 
     /// Flushes the index if pending changes would hide an answer.
     fn flush_index_for_reading(&self) -> Result<(), IndexFault> {
-        if self.index().is_readable() {
+        if self.index().is_queryable() {
             Ok(())
         } else {
             self.flush_index()

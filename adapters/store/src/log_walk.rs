@@ -45,7 +45,7 @@ pub(crate) struct LostRange {
 
 impl LostRange {
     /// An upper bound of the records in the range. The length of a missing segment is unknown.
-    pub(crate) fn most_records(&self) -> u64 {
+    pub(crate) fn max_records(&self) -> u64 {
         let spanned =
             u64::from(self.to.segment.saturating_sub(self.from.segment)) * SEGMENT_RECORDS;
         spanned
@@ -92,7 +92,7 @@ pub(crate) struct LogEnd {
     /// The last complete commit.
     pub(crate) last_good: LogPosition,
     /// The highest commit of which a record was found.
-    pub(crate) commit: u64,
+    pub(crate) highest_commit: u64,
     /// Whether damage follows the last complete commit, so that the true end is unknown.
     pub(crate) is_end_unknown: bool,
 }
@@ -110,8 +110,8 @@ pub(crate) fn walk_all<E: From<StoreError>>(
     walk.run(visit)?;
     Ok(LogEnd {
         last_good: walk.last_good,
-        commit: walk.reached,
-        is_end_unknown: walk.open_damage.is_some(),
+        highest_commit: walk.highest_commit,
+        is_end_unknown: walk.trailing_damage.is_some(),
     })
 }
 
@@ -151,11 +151,11 @@ struct Walk<'a> {
     /// Good records of a commit whose last record has not been reached.
     pending: Vec<(Location, RecordHeader)>,
     /// The highest commit of which a record was accepted.
-    reached: u64,
+    highest_commit: u64,
     /// The latest commit that is synced, according to the later records read so far.
     latest_synced: u64,
     /// Damage after the last good commit.
-    open_damage: Option<LostRange>,
+    trailing_damage: Option<LostRange>,
 }
 
 impl<'a> Walk<'a> {
@@ -164,7 +164,7 @@ impl<'a> Walk<'a> {
         let previous_end = from.end;
         let chain = Some(from.chain);
         let window = HeaderWindow::new(log);
-        let reached = from.commit;
+        let highest_commit = from.commit;
         let pending = Vec::new();
         Self {
             log,
@@ -175,9 +175,9 @@ impl<'a> Walk<'a> {
             chain,
             last_good: from,
             pending,
-            reached,
+            highest_commit,
             latest_synced: 0,
-            open_damage: None,
+            trailing_damage: None,
         }
     }
 
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
         while self.enter_segment() {
-            self.pass_head(visit)?;
+            self.report_gap_before_head(visit)?;
             let header = self.window.header(self.at)?;
             let is_covered_by_head = self.at < self.head.end;
             match header {
@@ -198,19 +198,21 @@ impl<'a> Walk<'a> {
                     self.accept_record(checked, visit)?
                 }
                 None if is_covered_by_head => self.skip_before_head(visit)?,
-                None if self.was_synced()? => match search::next_header(self.log, self.at)? {
-                    Some(next) => self.skip(next, self.commit_at(next)?, visit)?,
-                    None => break,
-                },
+                None if self.was_next_commit_synced()? => {
+                    match search::find_next_header(self.log, self.at)? {
+                        Some(next) => self.skip_to(next, self.commit_at(next)?, visit)?,
+                        None => break,
+                    }
+                }
                 _ => break,
             }
         }
-        self.pass_head(visit)
+        self.report_gap_before_head(visit)
     }
 
     /// Reports a lost range if the walk has passed HEAD's position without finding the commit that
     /// ends there, for instance because a segment was cut between two records.
-    fn pass_head<E: From<StoreError>>(
+    fn report_gap_before_head<E: From<StoreError>>(
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -233,19 +235,19 @@ impl<'a> Walk<'a> {
     ) -> Result<(), E> {
         self.chain = Some(self.head.chain);
         self.last_good = self.head;
-        self.open_damage = None;
+        self.trailing_damage = None;
         self.previous_end = self.head.end;
-        self.reached = self.head.commit;
+        self.highest_commit = self.head.commit;
         visit(WalkItem::Commit(self.head))
     }
 
     /// The lost range from `from` to `to`, whose records belong to commits up to `upto`.
     fn lost_range(&self, from: Location, to: Location, upto: u64) -> LostRange {
-        let has_begun = self.last_good.commit != self.reached;
+        let has_begun = self.last_good.commit != self.highest_commit;
         let since = if has_begun {
-            self.reached
+            self.highest_commit
         } else {
-            self.reached + 1
+            self.highest_commit + 1
         };
         LostRange {
             from,
@@ -258,7 +260,7 @@ impl<'a> Walk<'a> {
     /// Refuses a log whose last complete commit is followed by damage: cutting the rest as a torn
     /// tail would hide the damage.
     fn check_end(&self) -> Result<(), StoreError> {
-        let Some(lost) = self.open_damage else {
+        let Some(lost) = self.trailing_damage else {
             return Ok(());
         };
         Err(damaged(format!(
@@ -287,7 +289,7 @@ impl<'a> Walk<'a> {
     /// Whether a record after HEAD's position is part of the log: its payload is whole, or a later
     /// record shows that its commit was synced.
     fn is_trusted(&mut self, checked: &CheckedHeader) -> Result<bool, StoreError> {
-        Ok(self.log.is_whole(self.at, &checked.header)? || self.was_synced()?)
+        Ok(self.log.is_whole(self.at, &checked.header)? || self.was_next_commit_synced()?)
     }
 
     fn check_against_head(&self, checked: &CheckedHeader) -> Result<(), StoreError> {
@@ -305,14 +307,14 @@ impl<'a> Walk<'a> {
 
     /// Refuses a commit number that does not rise: the log consists of two copies of the store.
     fn check_order(&self, header: &RecordHeader) -> Result<(), StoreError> {
-        if header.commit > self.reached {
+        if header.commit > self.highest_commit {
             return Ok(());
         }
         Err(damaged(format!(
             "the segments before {:08} hold commits up to {}, and it continues with commit {}: \
              they come from two copies of the store that were written independently. Restore \
              HEAD, HEAD2 and the log of one of them together",
-            self.at.segment, self.reached, header.commit
+            self.at.segment, self.highest_commit, header.commit
         )))
     }
 
@@ -345,7 +347,7 @@ impl<'a> Walk<'a> {
         self.at = record_end(at, &header);
         self.previous_end = self.at;
         self.chain = Some(hash);
-        self.reached = self.reached.max(header.commit);
+        self.highest_commit = self.highest_commit.max(header.commit);
         let ended_commit = (header.place == PlaceInCommit::Last).then_some(header.commit);
         self.pending.push((at, header));
         if let Some(commit) = ended_commit {
@@ -356,7 +358,7 @@ impl<'a> Walk<'a> {
                 chain: hash,
                 commit,
             };
-            self.open_damage = None;
+            self.trailing_damage = None;
             visit(WalkItem::Commit(self.last_good))?;
         }
         Ok(())
@@ -374,7 +376,7 @@ impl<'a> Walk<'a> {
         self.at = record_end(at, &header);
         self.chain = Some(header.payload);
         self.previous_end = self.at;
-        self.reached = self.reached.max(header.commit);
+        self.highest_commit = self.highest_commit.max(header.commit);
         visit(WalkItem::Record(at, header))
     }
 
@@ -389,7 +391,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports the lost range up to `to`, and continues there.
-    fn skip<E>(
+    fn skip_to<E>(
         &mut self,
         to: Location,
         upto: u64,
@@ -401,7 +403,7 @@ impl<'a> Walk<'a> {
         self.at = to;
         self.previous_end = to;
         self.chain = None;
-        self.open_damage = Some(lost);
+        self.trailing_damage = Some(lost);
         Ok(())
     }
 
@@ -418,27 +420,27 @@ impl<'a> Walk<'a> {
         &mut self,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
-        match search::next_header(self.log, self.at)? {
-            Some(next) if next < self.head.end => self.skip(next, self.commit_at(next)?, visit),
+        match search::find_next_header(self.log, self.at)? {
+            Some(next) if next < self.head.end => self.skip_to(next, self.commit_at(next)?, visit),
             _ => {
-                self.skip(self.head.end, self.head.commit, visit)?;
+                self.skip_to(self.head.end, self.head.commit, visit)?;
                 self.continue_at_head(visit)
             }
         }
     }
 
     /// Whether a later record shows that the commit expected here was synced.
-    fn was_synced(&mut self) -> Result<bool, StoreError> {
+    fn was_next_commit_synced(&mut self) -> Result<bool, StoreError> {
         // If a commit has begun, the bad record belongs to it.
-        let has_begun = self.last_good.commit != self.reached;
+        let has_begun = self.last_good.commit != self.highest_commit;
         let wanted = if has_begun {
-            self.reached
+            self.highest_commit
         } else {
-            self.reached + 1
+            self.highest_commit + 1
         };
         let mut at = self.at;
         while self.latest_synced < wanted {
-            let Some(next) = search::next_header(self.log, at)? else {
+            let Some(next) = search::find_next_header(self.log, at)? else {
                 break;
             };
             let Some(checked) = self.log.header(next)? else {

@@ -59,7 +59,7 @@ impl Options {
     #[must_use]
     pub fn quota_bytes(self, bytes: u64) -> Self {
         Self {
-            quota: Quota::of(bytes),
+            quota: Quota::new(bytes),
             ..self
         }
     }
@@ -94,7 +94,7 @@ impl Options {
     #[must_use]
     pub fn throttle(self, wait: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self {
-            throttle: Throttle::of(wait),
+            throttle: Throttle::new(wait),
             ..self
         }
     }
@@ -105,7 +105,7 @@ impl Options {
     /// As [`LogStore::read_only`].
     pub fn read_only(self, dir: impl AsRef<Path>) -> Result<LogStore, StoreError> {
         let opened = read_only::open(dir.as_ref(), &self)?;
-        Ok(LogStore::of(
+        Ok(LogStore::from_parts(
             dir.as_ref(),
             opened.log,
             opened.index,

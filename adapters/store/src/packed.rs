@@ -33,7 +33,7 @@ const CHUNK: u64 = CHUNK_BYTES as u64;
 
 /// A content that is about to be written.
 #[derive(Debug)]
-pub(crate) struct Unpacked {
+pub(crate) struct UnpackedContent {
     /// The content's hash.
     pub(crate) hash: ContentHash,
     /// The chaining values; empty for a content of one chunk.
@@ -44,9 +44,9 @@ pub(crate) struct Unpacked {
     pub(crate) bytes: Bytes,
 }
 
-impl Unpacked {
+impl UnpackedContent {
     /// The payload of a content that is neither compressed nor encrypted. Shares its bytes.
-    pub(crate) fn plain(self) -> Vec<Bytes> {
+    pub(crate) fn plain_payload(self) -> Vec<Bytes> {
         if self.index.is_empty() {
             return vec![self.list, self.bytes];
         }
@@ -95,7 +95,7 @@ impl Unpacked {
 
 /// A packed content in the log.
 #[derive(Debug)]
-pub(crate) struct Packed {
+pub(crate) struct PackedContent {
     at: Location,
     header: RecordHeader,
     keys: Keys,
@@ -105,7 +105,7 @@ pub(crate) struct Packed {
     starts: Vec<u64>,
 }
 
-impl Packed {
+impl PackedContent {
     /// Opens the content whose record is at `at`. Also returns its hash and its list of chunks.
     /// Costs a read of the directory.
     ///
@@ -159,7 +159,7 @@ impl Packed {
         let list = Chunks::from_list(list, header.count);
         let is_consistent =
             next == start + header.length && log.keys().content_name(hash) == header.payload;
-        if !is_consistent || (!list.is_empty() && list.name() != hash.0) {
+        if !is_consistent || (!list.is_empty() && list.content_hash() != hash.0) {
             return Err(hash_mismatch(at));
         }
         Ok((packed, hash, list))

@@ -34,7 +34,7 @@ use dormouse_records::secret::StoreKey;
 
 pub(crate) use digest::Digest;
 use entry::is_deleted_entry;
-pub(crate) use entry::{EndEntry, LastRecord, NumberedRecords, ProcessEntry, Retained};
+pub(crate) use entry::{EndEntry, LastRecord, NumberedRecords, ProcessEntry, RetainedHistory};
 use loader::TableLoader;
 
 /// A checkpoint in the table.
@@ -58,7 +58,7 @@ pub(crate) enum CheckpointState {
 }
 
 impl CheckpointEntry {
-    fn to_bytes(&self) -> Encoded {
+    fn to_bytes(&self) -> EncodeResult {
         codec::encode(&(&self.state, self.at))
     }
 
@@ -75,7 +75,7 @@ impl CheckpointEntry {
     }
 
     /// Whether the checkpoint was not dropped, readable or not.
-    pub(crate) fn is_held(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         match self.state {
             CheckpointState::Retained(_) | CheckpointState::Damaged => true,
             CheckpointState::Dropped => false,
@@ -84,7 +84,7 @@ impl CheckpointEntry {
 }
 
 /// An entry, encoded for the index.
-type Encoded = Result<Vec<u8>, codec::CodecError>;
+type EncodeResult = Result<Vec<u8>, codec::CodecError>;
 
 /// All entries, by pid.
 #[derive(Debug)]
@@ -95,12 +95,12 @@ pub(crate) struct ProcessTable {
     /// Entries that differ from their encoded bytes. An entry changes with each record of its
     /// process, so encoding it later saves work.
     changed: BTreeMap<Pid, ProcessEntry>,
-    /// By number.
+    /// By the number of the checkpoint.
     checkpoints: BTreeMap<CheckpointId, CheckpointEntry>,
     /// By the commit in which each was first written.
     acknowledged: BTreeMap<u64, AcknowledgedLosses>,
     digest: Digest,
-    /// Ascending.
+    /// The lost ranges of the log, in ascending order.
     lost: Vec<LostRange>,
 }
 
@@ -124,13 +124,13 @@ impl ProcessTable {
 
     /// Loads a table from an index: [`add`](TableLoader::add) each entry, then
     /// [`finish`](TableLoader::finish).
-    pub(crate) fn load(key: StoreKey, applied: &IndexPosition) -> TableLoader {
+    pub(crate) fn load(key: StoreKey, index_position: &IndexPosition) -> TableLoader {
         TableLoader::new(
             Self {
-                lost: applied.lost.into_iter().collect(),
+                lost: index_position.lost.into_iter().collect(),
                 ..Self::new(key)
             },
-            applied.digest,
+            index_position.digest,
         )
     }
 
@@ -140,14 +140,14 @@ impl ProcessTable {
     }
 
     /// All entries as the last [`ProcessTable::encode_changed`] encoded them.
-    pub(crate) fn encoded(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
+    pub(crate) fn encoded_entries(&self) -> impl Iterator<Item = (Pid, Vec<u8>)> {
         self.entries
             .iter()
             .map(|(pid, entry)| (pid, entry.to_vec()))
     }
 
     /// All checkpoints, encoded as by [`ProcessTable::put_checkpoint`].
-    pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, Encoded)> {
+    pub(crate) fn encoded_checkpoints(&self) -> impl Iterator<Item = (CheckpointId, EncodeResult)> {
         self.checkpoints
             .iter()
             .map(|(id, entry)| (*id, entry.to_bytes()))
@@ -174,26 +174,32 @@ impl ProcessTable {
     ///
     /// # Errors
     /// If it cannot be encoded.
-    pub(crate) fn put_checkpoint(&mut self, id: CheckpointId, entry: CheckpointEntry) -> Encoded {
+    pub(crate) fn put_checkpoint(
+        &mut self,
+        id: CheckpointId,
+        entry: CheckpointEntry,
+    ) -> EncodeResult {
         let index_key = checkpoint_key(id);
         let bytes = entry.to_bytes()?;
         if let Some(old) = self.checkpoints.insert(id, entry) {
             self.digest.combine(
-                Digest::of(&self.key, &index_key, &old.to_bytes()?),
+                Digest::of_entry(&self.key, &index_key, &old.to_bytes()?),
                 u64::wrapping_sub,
             );
         }
-        self.digest
-            .combine(Digest::of(&self.key, &index_key, &bytes), u64::wrapping_add);
+        self.digest.combine(
+            Digest::of_entry(&self.key, &index_key, &bytes),
+            u64::wrapping_add,
+        );
         Ok(bytes)
     }
 
     /// The entry of a process.
     pub(crate) fn entry(&self, pid: Pid) -> Option<ProcessEntry> {
-        self.decoded(pid, self.entries.get(pid)?)
+        self.decode_entry(pid, self.entries.get(pid)?)
     }
 
-    fn decoded(&self, pid: Pid, bytes: &[u8]) -> Option<ProcessEntry> {
+    fn decode_entry(&self, pid: Pid, bytes: &[u8]) -> Option<ProcessEntry> {
         self.changed
             .get(&pid)
             .cloned()
@@ -209,16 +215,16 @@ impl ProcessTable {
             .iter()
             .filter(|(pid, bytes)| !is_deleted_entry(bytes) || self.changed.contains_key(pid));
         retained
-            .map(|(pid, bytes)| (pid, self.decoded(pid, bytes)))
+            .map(|(pid, bytes)| (pid, self.decode_entry(pid, bytes)))
             .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
     }
 
-    /// The entry of a process, to be changed. Creates it with `begin` if there is none. The first
+    /// The entry of a process, to be changed. Creates it with `new_entry` if there is none. The first
     /// change since the last encoding decodes it.
     pub(crate) fn entry_mut(
         &mut self,
         pid: Pid,
-        begin: impl FnOnce() -> ProcessEntry,
+        new_entry: impl FnOnce() -> ProcessEntry,
     ) -> &mut ProcessEntry {
         let Self {
             entries, changed, ..
@@ -229,7 +235,7 @@ impl ProcessTable {
                 .and_then(|bytes| ProcessEntry::from_bytes(bytes));
             entry.unwrap_or_else(|| {
                 entries.insert(pid, Box::default());
-                begin()
+                new_entry()
             })
         })
     }
@@ -256,11 +262,15 @@ impl ProcessTable {
                 .insert(*pid, bytes.as_slice().into())
                 .filter(|old| !old.is_empty())
             {
-                self.digest
-                    .combine(Digest::of(&self.key, &index_key, &old), u64::wrapping_sub);
+                self.digest.combine(
+                    Digest::of_entry(&self.key, &index_key, &old),
+                    u64::wrapping_sub,
+                );
             }
-            self.digest
-                .combine(Digest::of(&self.key, &index_key, bytes), u64::wrapping_add);
+            self.digest.combine(
+                Digest::of_entry(&self.key, &index_key, bytes),
+                u64::wrapping_add,
+            );
         }
         self.changed.clear();
         Ok(encoded)
@@ -286,7 +296,7 @@ impl ProcessTable {
                 None => unreadable.push(pid),
             }
         }
-        let acknowledged = self.acknowledged();
+        let acknowledged = self.acknowledged_losses();
         for loss in self.losses_with(&unreadable) {
             let is_known = acknowledged.contains(&loss);
             if is_known {
@@ -298,8 +308,8 @@ impl ProcessTable {
         }
         // Creations of processes may be in a lost range, and no pid may be used twice, so the last
         // pid is estimated upwards.
-        let most = self.lost.iter().map(LostRange::most_records).sum();
-        listing.last = listing.last.saturating_add(most);
+        let max_lost_records = self.lost.iter().map(LostRange::max_records).sum();
+        listing.last = listing.last.saturating_add(max_lost_records);
         listing
     }
 }
@@ -340,7 +350,7 @@ mod tests {
             exit: None,
             last: FactNumber(last),
         });
-        let retained = Retained::From(
+        let retained = RetainedHistory::From(
             FactNumber(2),
             Location {
                 segment: 2,
@@ -402,7 +412,7 @@ mod tests {
 
     #[test]
     fn an_entry_decodes_to_the_entry_that_was_encoded() {
-        let retained = [Retained::Whole, entry(9).retained].map(|retained| ProcessEntry {
+        let retained = [RetainedHistory::Whole, entry(9).retained].map(|retained| ProcessEntry {
             retained,
             ..entry(9)
         });

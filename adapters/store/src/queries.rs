@@ -27,10 +27,10 @@ impl LogStore {
         pid: Pid,
         upto: Option<FactNumber>,
     ) -> Result<Journal, StoreError> {
-        self.with_acknowledged_losses(pid, || self.journal_of(pid, upto))
+        self.with_acknowledged_losses(pid, || self.load_journal(pid, upto))
     }
 
-    fn journal_of(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+    fn load_journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
         let entry = self.entry(pid)?;
         let upto = self.check_upto(pid, &entry, upto)?;
         let row = entry.row().ok_or_else(|| row_is_lost(pid))?;
@@ -73,10 +73,10 @@ impl LogStore {
     }
 
     pub(crate) fn read_history(&self, pid: Pid) -> Result<History, StoreError> {
-        self.with_acknowledged_losses(pid, || self.history_of(pid))
+        self.with_acknowledged_losses(pid, || self.load_history(pid))
     }
 
-    fn history_of(&self, pid: Pid) -> Result<History, StoreError> {
+    fn load_history(&self, pid: Pid) -> Result<History, StoreError> {
         let entry = self.entry(pid)?;
         let since = entry.since();
         let last = entry.last;
@@ -97,15 +97,15 @@ impl LogStore {
                     .map(|run| run.at),
             );
         }
-        let mut written = Vec::new();
+        let mut commits = Vec::new();
         for at in locations {
-            match record_read::read_written(&self.log, at) {
+            match record_read::read_committed_facts(&self.log, at) {
                 // The record was damaged after the index was built: the history has a gap here.
-                Err(StoreError::Damaged { .. }) if !written.is_empty() => {}
-                read => written.push(read?),
+                Err(StoreError::Damaged { .. }) if !commits.is_empty() => {}
+                read => commits.push(read?),
             }
         }
-        written
+        commits
             .iter_mut()
             .take(1)
             .for_each(|first| remove_deleted_facts(first, since));
@@ -118,24 +118,20 @@ impl LogStore {
             since,
             what: Self::describe_possible_end(&index, pid, &entry),
         });
-        if let Some(known) = written
+        if let Some(last_readable) = commits
             .last()
             .map(CommittedFacts::last)
-            .filter(|known| *known < last)
+            .filter(|last_readable| *last_readable < last)
         {
             // A snapshot or an end names a fact whose record is lost.
-            let since = written.last().map_or(CommitNumber(0), |last| last.commit);
+            let since = commits.last().map_or(CommitNumber(0), |last| last.commit);
             let what = format!(
                 "facts {} to {last} of process {pid} are lost",
-                known.plus(1)
+                last_readable.plus(1)
             );
             lost = Some(LostHistory { since, what });
         }
-        Ok(History {
-            pid,
-            commits: written,
-            lost,
-        })
+        Ok(History { pid, commits, lost })
     }
 
     /// Returns damage as [`StoreError::Lost`] if the loss is acknowledged.
@@ -160,7 +156,7 @@ impl LogStore {
         if table.entry(pid).is_some() {
             return table.has_acknowledged_loss(pid);
         }
-        let acknowledged = table.acknowledged();
+        let acknowledged = table.acknowledged_losses();
         table.lost_ranges().iter().all(|lost| {
             acknowledged.contains(&Issue::LostRange {
                 from: lost.from,
@@ -198,18 +194,18 @@ impl LogStore {
     pub(crate) fn read_temp_files(
         &self,
         root: Pid,
-        by: CommitNumber,
+        upto_commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        self.with_acknowledged_losses(root, || self.temp_files_of(root, by))
+        self.with_acknowledged_losses(root, || self.load_temp_files(root, upto_commit))
     }
 
-    fn temp_files_of(
+    fn load_temp_files(
         &self,
         root: Pid,
-        by: CommitNumber,
+        upto_commit: CommitNumber,
     ) -> Result<Vec<TempFileChange>, StoreError> {
-        let reach = self.entry(root)?.temp_files;
-        let locations = self.query_index(|index| index.temp_files(root, reach.last))?;
+        let recorded_changes = self.entry(root)?.temp_files;
+        let locations = self.query_index(|index| index.temp_files(root, recorded_changes.last))?;
         let locations = locations.ok_or_else(|| {
             damaged(format!(
                 "changes of the temporary files of process {root} are lost"
@@ -220,23 +216,25 @@ impl LogStore {
             .map(|at| record_read::read_temp_file_change(&self.log, at));
         let mut changes = readable.collect::<Result<Vec<_>, _>>()?;
         let readable = changes.len();
-        changes.retain(|change| change.commit <= by);
+        changes.retain(|change| change.commit <= upto_commit);
         let index = self.index();
         let table = index.processes();
         let lost = || {
             table
                 .lost_ranges()
                 .iter()
-                .filter(|lost| reach.last_record.may_be_followed_in(lost))
+                .filter(|lost| recorded_changes.last_record.may_be_followed_in(lost))
         };
-        let by = table.end_of_tree(root).map_or(by, |ended| ended.min(by));
+        let upto_commit = table
+            .end_of_tree(root)
+            .map_or(upto_commit, |last_end| last_end.min(upto_commit));
         let lost_since = index
-            .lost_since(reach.last_record, lost())
-            .filter(|since| *since <= by);
+            .lost_since(recorded_changes.last_record, lost())
+            .filter(|since| *since <= upto_commit);
         if changes.len() == readable && lost_since.is_some() {
             return Err(damaged(format!(
                 "the temporary files of process {root} may continue after change {}: {}",
-                reach.last,
+                recorded_changes.last,
                 describe_ranges(lost())
             )));
         }

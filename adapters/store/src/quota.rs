@@ -8,7 +8,7 @@ pub(crate) struct Quota(Option<u64>);
 
 impl Quota {
     /// A limit in bytes.
-    pub(crate) fn of(bytes: u64) -> Self {
+    pub(crate) fn new(bytes: u64) -> Self {
         Self(Some(bytes))
     }
 
@@ -72,7 +72,7 @@ mod tests {
             facts: vec![],
         };
         let deletion = WriteOp::ProcessDeleted { pid: Pid(1) };
-        let quota = Quota::of(6400);
+        let quota = Quota::new(6400);
         let cases = [
             (6300, 100, true, true),
             (6300, 101, false, true),

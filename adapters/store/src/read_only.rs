@@ -35,7 +35,7 @@ const DAMAGE_RETRIES: usize = 4;
 
 /// A store opened for reading.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) log: Arc<Log>,
     pub(crate) index: Index,
     /// Refuses every write.
@@ -47,7 +47,7 @@ pub(crate) struct Opened {
 /// # Errors
 /// [`StoreError::Io`] of kind `NotFound` if there is none, [`StoreError::Key`],
 /// [`StoreError::Damaged`], [`StoreError::Newer`], [`StoreError::Io`].
-pub(crate) fn open(dir: &Path, options: &Options) -> Result<Opened, StoreError> {
+pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenedStore, StoreError> {
     retry_during_writes(|| {
         let (opened, head_end) = open_once(dir, options)?;
         let may_be_in_progress = opened.index.processes().has_loss_after(head_end);
@@ -72,24 +72,24 @@ pub(crate) fn retry_during_writes<T>(
             Err(StoreError::Io { source, .. })
                 if source.kind() == io::ErrorKind::UnexpectedEof && attempts > 0 => {}
             Ok((_, true)) if attempts > ATTEMPTS - DAMAGE_RETRIES => {}
-            seen => return seen.map(|(seen, _)| seen),
+            result => return result.map(|(value, _)| value),
         }
     }
 }
 
 /// Opens the store once. Also returns HEAD's position.
-fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreError> {
+fn open_once(dir: &Path, options: &Options) -> Result<(OpenedStore, Location), StoreError> {
     let (head, log) = open_consistent(dir, options)?;
     check_log(&log, head.position)?;
     let (index, position) = Index::in_memory(&log, head.position)?;
     check_tail(&log, position)?;
-    let last = || log.segment(log.numbers().last().copied()?);
+    let last_segment = || log.segment(log.numbers().last().copied()?);
     // Without a segment, the store was created and nothing written yet.
-    let none = || Arc::new(Segment::empty(position.end.segment));
+    let empty_segment = || Arc::new(Segment::empty(position.end.segment));
     let segment = log
         .segment(position.end.segment)
-        .or_else(last)
-        .unwrap_or_else(none);
+        .or_else(last_segment)
+        .unwrap_or_else(empty_segment);
     if segment.number() == position.end.segment {
         // The rest of the segment is reserved space, or a commit in progress.
         segment.acknowledge(position.end.offset);
@@ -103,7 +103,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
         Head { position, ..head },
         options,
     );
-    Ok((Opened { log, index, writer }, head_end))
+    Ok((OpenedStore { log, index, writer }, head_end))
 }
 
 /// Reads HEAD and opens the segments that belong to it, at one moment.
@@ -113,7 +113,7 @@ fn open_once(dir: &Path, options: &Options) -> Result<(Opened, Location), StoreE
 pub(crate) fn open_consistent(dir: &Path, options: &Options) -> Result<(Head, Log), StoreError> {
     let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::throttled(options.throttle.clone()));
     let folder = dir.join("log");
-    let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store(dir));
+    let read_head = || Head::read(&*disk, dir)?.ok_or_else(|| no_store_error(dir));
     let numbers = || {
         segment_numbers(&*disk, &folder)
             .map_err(io_error(format!("open the log in {}", folder.display())))
@@ -138,7 +138,7 @@ pub(crate) fn open_consistent(dir: &Path, options: &Options) -> Result<(Head, Lo
     Err(io_error(doing)(io::ErrorKind::WouldBlock.into()))
 }
 
-fn no_store(dir: &Path) -> StoreError {
+fn no_store_error(dir: &Path) -> StoreError {
     io_error(format!(
         "look into {}: it is empty or does not exist",
         dir.display()

@@ -13,7 +13,7 @@ use dormouse_proto::process::{Exit, ProcessRow};
 
 use crate::issue::Issue;
 use crate::log_position::Hash;
-use crate::packed::{Unpacked, cannot_pack};
+use crate::packed::{UnpackedContent, cannot_pack};
 use crate::payload::{encode, encode_created, encode_parts};
 use crate::record_header::{
     Encoding, HEADER_BYTES, PayloadPart, PlaceInCommit, RecordHeader, RecordKind,
@@ -41,7 +41,7 @@ enum Body {
     /// Plain bytes, which are encrypted as one if the store is encrypted.
     Whole(Bytes),
     /// A content, which is compressed if that saves space, and encrypted if the store is encrypted.
-    Content(Unpacked),
+    Content(UnpackedContent),
     /// A payload in its final form: of a moved record, or of a kind that is never encrypted.
     Encoded(EncodedPayload),
 }
@@ -95,7 +95,7 @@ impl RecordBuilder {
         let first = index.len() as u64;
         let count = bytes.len() as u64;
         let bytes = bytes.clone();
-        let body = Body::Content(Unpacked {
+        let body = Body::Content(UnpackedContent {
             hash,
             list,
             index,
@@ -260,7 +260,11 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// [`StoreError::Refused`] if the exit cannot be encoded.
-    pub(crate) fn ended(pid: Pid, exit: &Exit, last: FactNumber) -> Result<Self, StoreError> {
+    pub(crate) fn process_ended(
+        pid: Pid,
+        exit: &Exit,
+        last: FactNumber,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             first: last.0,
             ..Self::with_payload(RecordKind::ProcessEnded, pid.0, encode(exit)?)
@@ -379,13 +383,13 @@ impl Body {
                 } else {
                     Encoding::PLAIN
                 };
-                let encoding = compression.and(encryption);
+                let encoding = compression.combine(encryption);
                 let hash = keys.content_name(content.hash);
                 if encoding == Encoding::PLAIN {
                     return Ok(EncodedPayload {
                         encoding,
                         hash,
-                        parts: content.plain(),
+                        parts: content.plain_payload(),
                     });
                 }
                 let header = RecordHeader {

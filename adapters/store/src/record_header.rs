@@ -137,7 +137,7 @@ impl RecordKind {
         matches!(self, Self::SegmentCompacted | Self::ContentLost)
     }
 
-    fn of(byte: u8) -> Option<Self> {
+    fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -164,7 +164,7 @@ impl Encoding {
     pub(crate) const ENCRYPTED: Self = Self(ENCRYPTED);
 
     /// Combines two encodings.
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn combine(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -234,11 +234,11 @@ impl RecordHeader {
             count,
             ..
         } = *self;
-        let is_counted = [commit, since, synced, at_ms, length, first, count]
+        let is_in_bounds = [commit, since, synced, at_ms, length, first, count]
             .iter()
             .all(|number| *number <= MAX_NUMBER);
         // Each fact takes at least the 4 bytes of its length.
-        is_counted && (self.kind != RecordKind::Facts || count <= length / 4)
+        is_in_bounds && (self.kind != RecordKind::Facts || count <= length / 4)
     }
 
     /// Whether compaction has moved the record.
@@ -306,7 +306,7 @@ impl RecordHeader {
         if bytes[4] != VERSION {
             return Err(UnknownFormat::Version(bytes[4]));
         }
-        let kind = RecordKind::of(bytes[5]).ok_or(UnknownFormat::Kind(bytes[5]))?;
+        let kind = RecordKind::from_byte(bytes[5]).ok_or(UnknownFormat::Kind(bytes[5]))?;
         let known_flags = ENDS_COMMIT
             | ENCRYPTED
             | if kind == RecordKind::Content {

@@ -54,7 +54,7 @@ pub(crate) fn read_temp_file_change(log: &Log, at: Location) -> Result<TempFileC
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::Io`].
-pub(crate) fn read_written(log: &Log, at: Location) -> Result<CommittedFacts, StoreError> {
+pub(crate) fn read_committed_facts(log: &Log, at: Location) -> Result<CommittedFacts, StoreError> {
     let RecordHeader {
         since,
         at_ms,

@@ -26,7 +26,7 @@ use dormouse_records::secret::{Keys, StoreSecret};
 
 /// An open store.
 #[derive(Debug)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredStore {
     pub(crate) lock: StoreLock,
     pub(crate) log: Arc<Log>,
     pub(crate) index: Index,
@@ -43,7 +43,7 @@ pub(crate) fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
     options: &Options,
-) -> Result<Recovered, StoreError> {
+) -> Result<RecoveredStore, StoreError> {
     // The secret is checked before the lock is taken: a caller with the wrong key changes nothing,
     // not even LOCK.
     if let Some(head) = Head::read(&*disk, dir)? {
@@ -68,7 +68,7 @@ pub(crate) fn open(
     check_log(&log, head.position)?;
     let (index, position) = Index::open(&dir.join("index"), &log, head.position)?;
     check_tail(&log, position)?;
-    let segment = cut_torn_tail(&log, position).map_err(io_error("cut the end of the log"))?;
+    let segment = truncate_torn_tail(&log, position).map_err(io_error("cut the end of the log"))?;
     if head.position != position || is_behind {
         head.position = position;
         head.write(&*disk, dir).map_err(io_error("write HEAD"))?;
@@ -82,7 +82,7 @@ pub(crate) fn open(
         options,
     )
     .with_second_head();
-    Ok(Recovered {
+    Ok(RecoveredStore {
         lock,
         log,
         index,
@@ -103,7 +103,7 @@ pub(crate) fn check_secret(
         path: dir.display().to_string(),
         fault,
     };
-    Keys::of(head.key, &head.check, secret).map_err(fault)
+    Keys::derive(head.key, &head.check, secret).map_err(fault)
 }
 
 /// Creates HEAD for a new store. The folder must contain nothing but LOCK.
@@ -186,7 +186,7 @@ pub(crate) fn check_tail(log: &Log, position: LogPosition) -> Result<(), StoreEr
 
 /// Cuts the bytes after the last commit, and syncs the commit itself before it can be read. Returns
 /// the segment that the writer continues in.
-fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
+fn truncate_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
     let last = log
         .numbers()
         .last()
@@ -203,7 +203,7 @@ fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
             Some(segment) => segment,
             // The segment is missing and can still be restored, so its name is not used again.
             None if number < last => continue,
-            None => log.add(number)?,
+            None => log.add_segment(number)?,
         };
         if segment.end() > end {
             tracing::info!(
@@ -212,7 +212,7 @@ fn cut_torn_tail(log: &Log, position: LogPosition) -> io::Result<Arc<Segment>> {
                 to = segment.end(),
                 "cutting what follows the last commit"
             );
-            segment.cut_tail(end)?;
+            segment.truncate_durably(end)?;
         }
         segment.sync()?;
         if number == last {

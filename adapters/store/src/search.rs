@@ -18,7 +18,7 @@ const WINDOW_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`StoreError::Io`].
-pub(crate) fn next_header(log: &Log, from: Location) -> Result<Option<Location>, StoreError> {
+pub(crate) fn find_next_header(log: &Log, from: Location) -> Result<Option<Location>, StoreError> {
     if log.header(from)?.is_some() {
         return Ok(Some(from));
     }
@@ -35,21 +35,21 @@ pub(crate) fn next_header(log: &Log, from: Location) -> Result<Option<Location>,
         let Some(segment) = log.segment(number) else {
             continue;
         };
-        if let Some(found) = header_in(log, &segment, offset)? {
+        if let Some(found) = find_header_in(log, &segment, offset)? {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-fn header_in(
+fn find_header_in(
     log: &Log,
     segment: &Segment,
     mut offset: u64,
 ) -> Result<Option<Location>, StoreError> {
     let overlap = MAGIC.len() as u64 - 1;
     while offset.saturating_add(HEADER_BYTES as u64) <= segment.end() {
-        let Some(window) = window(segment, offset)? else {
+        let Some(window) = read_window(segment, offset)? else {
             return Ok(None);
         };
         let length = window.len() as u64;
@@ -70,7 +70,7 @@ fn header_in(
 /// Reads at most one window from `offset` on; `None` if too few bytes are left for a header. The
 /// segment may be shorter than when it was opened, because a writer truncates reserved space. That
 /// space never contained a record.
-fn window(segment: &Segment, offset: u64) -> Result<Option<Vec<u8>>, StoreError> {
+fn read_window(segment: &Segment, offset: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let mut length = WINDOW_BYTES.min(segment.end() - offset);
     while length >= HEADER_BYTES as u64 {
         let mut window = vec![0; length as usize];

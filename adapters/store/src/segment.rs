@@ -23,9 +23,11 @@ const RESERVED_BYTES: u64 = 256 << 10;
 pub(crate) struct Segment {
     number: u32,
     file: Arc<dyn DiskFile>,
+    /// The acknowledged end: readers see only the bytes before it.
     end: AtomicU64,
     /// The length of the file, including reserved space.
     length: AtomicU64,
+    /// A map of the first bytes of the file; empty until a range is mapped.
     mapped: Mutex<Bytes>,
 }
 
@@ -36,7 +38,7 @@ impl Segment {
     }
 
     /// The number in a segment's file name; `None` for other files.
-    pub(crate) fn number_in(name: &str) -> Option<u32> {
+    pub(crate) fn parse_number(name: &str) -> Option<u32> {
         let number = name.strip_suffix(".seg")?.parse().ok()?;
         (Self::file_name(number) == name).then_some(number)
     }
@@ -105,7 +107,7 @@ impl Segment {
     }
 
     /// Drops the bytes past `end`, durably. Only recovery does this, before anyone reads.
-    pub(crate) fn cut_tail(&self, end: u64) -> io::Result<()> {
+    pub(crate) fn truncate_durably(&self, end: u64) -> io::Result<()> {
         self.acknowledge(end);
         self.roll_back(end)?;
         self.file.sync()
@@ -130,7 +132,7 @@ impl Segment {
     }
 
     /// Whether there is reserved space after the end.
-    pub(crate) fn is_reserved(&self) -> bool {
+    pub(crate) fn has_reserved_space(&self) -> bool {
         self.length.load(Ordering::Acquire) > self.end()
     }
 

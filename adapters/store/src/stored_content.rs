@@ -17,7 +17,7 @@ use dormouse_proto::id::ContentHash;
 use crate::error::damaged;
 use crate::log::{Log, cannot_read, hash_mismatch};
 use crate::log_position::{Hash, Location};
-use crate::packed::Packed;
+use crate::packed::PackedContent;
 use crate::record_header::Encoding;
 use crate::record_header::{HEADER_BYTES, RecordHeader};
 use crate::segment::Segment;
@@ -47,7 +47,7 @@ struct Layout {
 
 impl Layout {
     /// `None` if the lengths in the header do not add up.
-    fn of(at: Location, header: &RecordHeader) -> Option<Self> {
+    fn from_header(at: Location, header: &RecordHeader) -> Option<Self> {
         let list = at.offset + HEADER_BYTES as u64;
         let index = list.checked_add(32 * list_length(header.count))?;
         let index_bytes = if header.first == 0 {
@@ -65,7 +65,7 @@ impl Layout {
 #[derive(Debug)]
 enum Form {
     Plain(Layout),
-    Packed(Packed),
+    Packed(PackedContent),
 }
 
 /// A content in the log.
@@ -100,7 +100,7 @@ impl StoredContent {
         let length = header.count;
         let log_name = header.payload;
         if header.encoding != Encoding::PLAIN {
-            let (packed, hash, chunks) = Packed::open(log, &segment, at, header)?;
+            let (packed, hash, chunks) = PackedContent::open(log, &segment, at, header)?;
             return Ok(Self {
                 segment,
                 at,
@@ -112,7 +112,7 @@ impl StoredContent {
                 corrupt_contents,
             });
         }
-        let layout = Layout::of(at, header).ok_or_else(|| hash_mismatch(at))?;
+        let layout = Layout::from_header(at, header).ok_or_else(|| hash_mismatch(at))?;
         let form = Form::Plain(layout);
         let chunks = Chunks::default();
         let mut stored = Self {
@@ -149,14 +149,14 @@ impl StoredContent {
     ) -> Result<bool, StoreError> {
         let check = || {
             let stored = Self::open(log, at, header, Arc::default())?;
-            let stored_chunks = match &stored.form {
+            let is_list_whole = match &stored.form {
                 Form::Plain(layout) => {
                     stored.chunks.is_empty() || stored.stored_chunks(layout).is_ok()
                 }
                 // A damaged directory would have failed the opening.
                 Form::Packed(_) => true,
             };
-            Ok(stored_chunks
+            Ok(is_list_whole
                 && stored.computed_chunks().is_ok()
                 && (header.first == 0 || stored.index_bytes()?.is_some()))
         };
@@ -173,10 +173,10 @@ impl StoredContent {
             .read(layout.list, &mut list)
             .map_err(cannot_read(self.at))?;
         let chunks = Chunks::from_list(&list, self.length);
-        if chunks.name() == self.hash {
+        if chunks.content_hash() == self.hash {
             Ok(chunks)
         } else {
-            Err(self.damaged())
+            Err(self.content_damaged_error())
         }
     }
 
@@ -188,10 +188,10 @@ impl StoredContent {
             self.read_chunk(chunk, &mut buffer)?;
             chunks.push(&buffer);
         }
-        if chunks.name() == self.hash {
+        if chunks.content_hash() == self.hash {
             Ok(chunks)
         } else {
-            Err(self.damaged())
+            Err(self.content_damaged_error())
         }
     }
 
@@ -215,7 +215,7 @@ impl StoredContent {
         match self.read_chunk(chunk, buffer) {
             // The error of a packed chunk that cannot be unpacked does not name the chunk.
             Err(StoreError::Damaged { .. }) if matches!(self.form, Form::Packed(_)) => {
-                return Err(self.damaged_chunk(chunk));
+                return Err(self.chunk_damaged_error(chunk));
             }
             other => other?,
         }
@@ -227,7 +227,7 @@ impl StoredContent {
         if is_whole {
             Ok(())
         } else {
-            Err(self.damaged_chunk(chunk))
+            Err(self.chunk_damaged_error(chunk))
         }
     }
 
@@ -286,7 +286,7 @@ impl StoredContent {
         Ok(is_whole.then(|| index.slice(32..)))
     }
 
-    fn damaged(&self) -> StoreError {
+    fn content_damaged_error(&self) -> StoreError {
         damaged(format!(
             "the content {} at {} does not match its hash. Everything else can still be read",
             ContentHash(self.hash),
@@ -294,7 +294,7 @@ impl StoredContent {
         ))
     }
 
-    fn damaged_chunk(&self, chunk: u64) -> StoreError {
+    fn chunk_damaged_error(&self, chunk: u64) -> StoreError {
         let last = (chunk * CHUNK + CHUNK).min(self.length);
         damaged(format!(
             "bytes {} to {last} of the content {} are damaged on disk. Its other bytes can still \

@@ -16,7 +16,7 @@ type ThrottleFn = dyn Fn(u64) -> ControlFlow<()> + Send + Sync;
 
 impl Throttle {
     /// Calls `wait` before each read.
-    pub(crate) fn of(wait: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(wait: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(wait)))
     }
 

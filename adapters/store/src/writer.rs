@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::{OwnerToken, StoreError, SyncLevel};
 
-use crate::append_file::{AppendError, AppendFile as _, append, cut, sync};
+use crate::append_file::{AppendError, AppendFile as _, append, sync, truncate};
 use crate::disk::{Disk, ReadOnlyDisk};
 use crate::error::io as io_error;
 use crate::head::{Head, SecondHead};
@@ -65,12 +65,12 @@ pub(crate) struct Writer {
     synced: u64,
     /// Why writes are refused. Set while a write is in progress, so that a panic in it poisons the
     /// writer.
-    poisoned: Option<Poisoned>,
+    poisoned: Option<PoisonReason>,
 }
 
 /// Why a writer refuses to write.
 #[derive(Clone, Debug)]
-enum Poisoned {
+enum PoisonReason {
     /// The content of the disk is unknown.
     Failed(String),
     /// The store was opened for reading.
@@ -128,7 +128,7 @@ impl Writer {
         options: &Options,
     ) -> Self {
         Self {
-            poisoned: Some(Poisoned::ReadOnly),
+            poisoned: Some(PoisonReason::ReadOnly),
             ..Self::new(
                 Arc::new(ReadOnlyDisk::default()),
                 dir,
@@ -174,8 +174,8 @@ impl Writer {
     pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         match &self.poisoned {
             None => Ok(()),
-            Some(Poisoned::Failed(why)) => Err(StoreError::Failed(why.clone())),
-            Some(Poisoned::ReadOnly) => Err(StoreError::ReadOnly {
+            Some(PoisonReason::Failed(why)) => Err(StoreError::Failed(why.clone())),
+            Some(PoisonReason::ReadOnly) => Err(StoreError::ReadOnly {
                 path: self.dir.display().to_string(),
             }),
         }
@@ -205,7 +205,7 @@ impl Writer {
         })
     }
 
-    /// Writes an encoded batch as one commit. Costs one write, one fdatasync if `until` is
+    /// Writes an encoded batch as one commit. Costs one write, one fdatasync if `sync_level` is
     /// [`SyncLevel::Synced`], and some more syncs at the end of a segment.
     ///
     /// # Errors
@@ -232,17 +232,17 @@ impl Writer {
         let end = self.segment.end();
         self.segment
             .reserve(position.end.offset - end, self.segment_bytes);
-        self.attempt(
+        self.run_step(
             "append a commit to the log; nothing of it was written",
             |segment| append(segment, end, &parts),
         )?;
         if sync_level == SyncLevel::Synced {
-            self.attempt("sync a commit; nothing of it counts", |segment| {
+            self.run_step("sync a commit; nothing of it counts", |segment| {
                 sync(segment, end)
             })?;
             self.synced = position.commit;
         }
-        self.advance(position);
+        self.acknowledge_commit(position);
         self.update_second_head();
         Ok(written)
     }
@@ -254,7 +254,7 @@ impl Writer {
     pub(crate) fn start_segment(&mut self, at_ms: u64) -> Result<Vec<WrittenRecord>, StoreError> {
         self.check_writable()?;
         if self.segment.end() > 0 {
-            self.next_segment()?;
+            self.start_next_segment()?;
         }
         let empty_commit = self.encode(Vec::new(), at_ms)?;
         self.append(empty_commit, SyncLevel::Written)
@@ -270,7 +270,7 @@ impl Writer {
             // If this sync fails, acknowledged commits are not cut off: the next opening finds out
             // whether they reached the disk.
             let end = self.segment.end();
-            self.attempt("sync what was written", |segment| sync(segment, end))?;
+            self.run_step("sync what was written", |segment| sync(segment, end))?;
             self.synced = self.position.commit;
             self.update_second_head();
         }
@@ -295,7 +295,7 @@ impl Writer {
 
     /// Refuses all later writes, because the content of the disk is unknown.
     pub(crate) fn poison(&mut self, why: String) {
-        self.poisoned = Some(Poisoned::Failed(why));
+        self.poisoned = Some(PoisonReason::Failed(why));
     }
 
     /// HEAD's position.
@@ -304,15 +304,15 @@ impl Writer {
     }
 
     /// Performs a step that poisons the writer if it fails without being undone, or panics.
-    fn attempt(
+    fn run_step(
         &mut self,
         doing: &str,
         step: impl FnOnce(&Segment) -> Result<(), AppendError>,
     ) -> Result<(), StoreError> {
-        self.poisoned = Some(Poisoned::Failed("a commit was interrupted".to_owned()));
+        self.poisoned = Some(PoisonReason::Failed("a commit was interrupted".to_owned()));
         let outcome = step(&self.segment);
         self.poisoned = match &outcome {
-            Err(AppendError::Unknown(error)) => Some(Poisoned::Failed(error.to_string())),
+            Err(AppendError::Unknown(error)) => Some(PoisonReason::Failed(error.to_string())),
             _ => None,
         };
         outcome.map_err(|failure| match failure {
@@ -325,7 +325,7 @@ impl Writer {
     /// # Errors
     /// As the operating system's.
     pub(crate) fn close(&mut self) -> io::Result<()> {
-        if self.poisoned.is_none() && self.segment.is_reserved() {
+        if self.poisoned.is_none() && self.segment.has_reserved_space() {
             self.segment.roll_back(self.segment.end())?;
         }
         self.sync_head()
@@ -349,7 +349,7 @@ impl Writer {
     }
 
     /// Makes a commit that was written readable, and writes HEAD if enough commits have passed.
-    fn advance(&mut self, position: LogPosition) {
+    fn acknowledge_commit(&mut self, position: LogPosition) {
         self.segment.acknowledge(position.end.offset);
         self.position = position;
         if position.commit - self.head.position.commit >= COMMITS_PER_HEAD
@@ -368,22 +368,22 @@ impl Writer {
         if end == 0 || end + bytes <= self.segment_bytes {
             return Ok(());
         }
-        self.next_segment()
+        self.start_next_segment()
     }
 
-    fn next_segment(&mut self) -> Result<(), StoreError> {
+    fn start_next_segment(&mut self) -> Result<(), StoreError> {
         self.sync_head()
             .map_err(io_error("write HEAD at the end of a segment"))?;
         // The walk over the log expects the next segment right after the last record, so reserved
         // space is cut off.
         let end = self.segment.end();
-        if self.segment.is_reserved() {
-            self.attempt("end a segment of the log", |segment| cut(segment, end))?;
+        if self.segment.has_reserved_space() {
+            self.run_step("end a segment of the log", |segment| truncate(segment, end))?;
         }
         let number = self.segment.number() + 1;
         self.segment = self
             .log
-            .add(number)
+            .add_segment(number)
             .map_err(io_error(format!("begin segment {number} of the log")))?;
         Ok(())
     }

@@ -40,7 +40,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             let bomb = bomb.ok_or_else(|| {
                 format!("there is no bomb '{name}': there are {}", names.join(", "))
             })?;
-            writeln!(io::stdout(), "{}", set_off(bomb)?)?;
+            writeln!(io::stdout(), "{}", run_in_process(bomb)?)?;
             // `exit` does not wait for threads that a tool still holds.
             std::process::exit(0)
         }
@@ -48,12 +48,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Runs a bomb in this process, and returns its row of the table.
-fn set_off(bomb: Bomb) -> Result<String, Box<dyn Error>> {
+fn run_in_process(bomb: Bomb) -> Result<String, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
         .build()?;
-    let began = Instant::now();
+    let start = Instant::now();
     let End {
         exit,
         processes,
@@ -62,7 +62,7 @@ fn set_off(bomb: Bomb) -> Result<String, Box<dyn Error>> {
         chars,
         bystander,
     } = runtime.block_on(bomb.set_off(LARGE))?;
-    let seconds = began.elapsed().as_secs_f64();
+    let seconds = start.elapsed().as_secs_f64();
     // Dropping the runtime would wait for threads that a tool still holds.
     runtime.shutdown_background();
     let message: String = exit.message.chars().take(90).collect();
@@ -85,7 +85,7 @@ fn run_all() -> Result<ExitCode, Box<dyn Error>> {
     )?;
     let mut failed = Vec::new();
     for bomb in Bomb::ALL {
-        match run(bomb)? {
+        match run_in_subprocess(bomb)? {
             Some(line) => write!(out, "{line}")?,
             None => {
                 writeln!(
@@ -106,18 +106,18 @@ fn run_all() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Runs a bomb in a process of its own; `None` if it fails or does not end.
-fn run(bomb: Bomb) -> Result<Option<String>, Box<dyn Error>> {
-    let myself = std::env::current_exe()?;
-    let mut child = Command::new(myself)
+fn run_in_subprocess(bomb: Bomb) -> Result<Option<String>, Box<dyn Error>> {
+    let program = std::env::current_exe()?;
+    let mut child = Command::new(program)
         .arg(bomb.name())
         .stdout(Stdio::piped())
         .spawn()?;
-    let began = Instant::now();
+    let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if began.elapsed() > TIMEOUT {
+        if start.elapsed() > TIMEOUT {
             child.kill()?;
             child.wait()?;
             return Ok(None);

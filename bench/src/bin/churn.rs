@@ -19,7 +19,7 @@ use dormouse::{Kernel, Process};
 use dormouse_bench::{FnModel, Outcome, program, text_reply};
 
 /// The limit of content bytes in memory.
-const LIMIT: u64 = 16 << 20;
+const RESIDENT_BYTES_LIMIT: u64 = 16 << 20;
 
 /// The value in KiB of a line of `/proc/self/status`.
 fn status_kib(status: &str, name: &str) -> u64 {
@@ -72,7 +72,7 @@ async fn main() -> Outcome {
     let model = FnModel(|_| async { text_reply("ok") });
     let kernel = Kernel::open(store)
         .model("m", model)
-        .resident_bytes_limit(LIMIT)
+        .resident_bytes_limit(RESIDENT_BYTES_LIMIT)
         .build()
         .await?;
     let retention = Retention {
@@ -113,11 +113,11 @@ async fn main() -> Outcome {
                 end_process(process).await?;
             }
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         let garbage = kernel
             .collect_garbage(retention.clone(), Purpose::Free)
             .await?;
-        let elapsed = begun.elapsed();
+        let elapsed = start.elapsed();
         tokio::time::sleep(Duration::from_millis(50)).await;
         let status = fs::read_to_string("/proc/self/status")?;
         writeln!(

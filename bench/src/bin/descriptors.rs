@@ -66,14 +66,14 @@ fn measure(chars: usize) -> String {
 
 /// The median duration of `runs` calls. The results are dropped outside of the measurement.
 fn median<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
-    let timed = |_| {
+    let measure_run = |_| {
         let start = Instant::now();
-        let made = run();
-        let taken = start.elapsed();
-        drop(black_box(made));
-        taken
+        let result = run();
+        let elapsed = start.elapsed();
+        drop(black_box(result));
+        elapsed
     };
-    let mut durations: Vec<Duration> = (0..runs).map(timed).collect();
+    let mut durations: Vec<Duration> = (0..runs).map(measure_run).collect();
     durations.sort_unstable();
     durations[runs / 2]
 }

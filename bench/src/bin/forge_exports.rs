@@ -1,5 +1,6 @@
 //! Writes exports of about 20 MB into a folder, for measuring `dormouse show` and `dormouse
-//! import`: one as a long session has it, and forged ones with valid hashes and hostile contents.
+//! import`: one as a long session produces it, and forged ones with valid hashes and hostile
+//! contents.
 
 use std::path::Path;
 

@@ -74,12 +74,12 @@ fn measure(count: u32, bytes: usize) -> Outcome<serde_json::Value> {
     let copies = (0..COPIES).map(|_| {
         let start = Instant::now();
         let copy = black_box(&contents).clone();
-        let taken = start.elapsed();
+        let elapsed = start.elapsed();
         drop(black_box(copy));
-        taken
+        elapsed
     });
-    let [decide, child, copy] =
-        [decisions, children, copies.collect()].map(|durations| Percentiles::of(durations).median);
+    let [decide, child, copy] = [decisions, children, copies.collect()]
+        .map(|durations| Percentiles::from_durations(durations).median);
     let nanos = |duration: Duration| duration.as_nanos() as u64;
     Ok(json!({
         "count": count,
@@ -124,8 +124,11 @@ fn process_with_descriptors(count: u32, bytes: usize) -> Outcome<State> {
     image.table = (1..=count).map(entry).collect();
     image.next_fd = count + 1;
     let mut state = State::from_image(Pid(1), program, host_context, image)?;
-    let begun = decide(&state, Input::Signal(Signal::Resume), 0).read_all(0);
-    begun.facts.iter().for_each(|fact| evolve(&mut state, fact));
+    let resumed = decide(&state, Input::Signal(Signal::Resume), 0).read_all(0);
+    resumed
+        .facts
+        .iter()
+        .for_each(|fact| evolve(&mut state, fact));
     Ok(state)
 }
 

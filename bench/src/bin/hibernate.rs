@@ -29,8 +29,8 @@ const DESCRIPTORS: usize = 10;
 const ROUNDS: usize = 1000;
 const SLEEPERS: [u64; 2] = [100_000, 1_000_000];
 /// The number of sessions that are being created at once; one commit can hold several of them.
-const AT_ONCE: usize = 2048;
-const WOKEN: u64 = 500;
+const MAX_CONCURRENT_STARTS: usize = 2048;
+const WAKE_SAMPLES: u64 = 500;
 /// The argument with which this program runs itself to open a store that it has written, so that
 /// memory is measured in a fresh operating system process.
 const OPEN: &str = "--open";
@@ -118,18 +118,22 @@ async fn sleep_and_wake() -> Outcome {
         ),
         (
             "  sleep, nothing new",
-            Percentiles::of(durations.slept),
+            Percentiles::from_durations(durations.slept),
             store.read,
         ),
-        ("  wake", Percentiles::of(durations.woke), store.read),
+        (
+            "  wake",
+            Percentiles::from_durations(durations.woke),
+            store.read,
+        ),
         (
             "  sleep, with its image made durable",
-            Percentiles::of(durations.slept_after_fact),
+            Percentiles::from_durations(durations.slept_after_fact),
             store.commit,
         ),
         (
             "  wake",
-            Percentiles::of(durations.woke_after_fact),
+            Percentiles::from_durations(durations.woke_after_fact),
             store.read,
         ),
     ];
@@ -166,7 +170,7 @@ struct Durations {
 }
 
 fn add_durations(slept: &[Duration], woke: &[Duration]) -> Percentiles {
-    Percentiles::of(
+    Percentiles::from_durations(
         slept
             .iter()
             .zip(woke)
@@ -247,8 +251,8 @@ fn measure_store(folder: &Path, pid: Pid) -> Outcome<StoreDurations> {
         commit.push(start.elapsed());
     }
     Ok(StoreDurations {
-        read: Percentiles::of(read),
-        commit: Percentiles::of(commit),
+        read: Percentiles::from_durations(read),
+        commit: Percentiles::from_durations(commit),
     })
 }
 
@@ -258,12 +262,12 @@ async fn measure_sleepers(count: u64) -> Outcome {
     let start = Instant::now();
     let kernel = open(folder.path())?.max_awake(256).build().await?;
     let program = program(&kernel)?;
-    let maker = kernel.clone();
+    let starter = kernel.clone();
     let starts = futures_util::stream::iter(0..count).map(|_| {
-        let start = maker.start(program.clone()).session().without_input();
+        let start = starter.start(program.clone()).session().without_input();
         async move { start.await.map(drop) }
     });
-    let mut starts = std::pin::pin!(starts.buffer_unordered(AT_ONCE));
+    let mut starts = std::pin::pin!(starts.buffer_unordered(MAX_CONCURRENT_STARTS));
     while let Some(started) = starts.next().await {
         started?;
     }
@@ -278,9 +282,9 @@ async fn measure_sleepers(count: u64) -> Outcome {
     )?;
     list_and_wake(&kernel, count).await?;
     kernel.shutdown().await?;
-    let mut itself = std::process::Command::new(std::env::current_exe()?);
-    itself.arg(OPEN).arg(folder.path()).arg(count.to_string());
-    assert!(itself.status()?.success(), "the store opens again");
+    let mut reopened = std::process::Command::new(std::env::current_exe()?);
+    reopened.arg(OPEN).arg(folder.path()).arg(count.to_string());
+    assert!(reopened.status()?.success(), "the store opens again");
     Ok(())
 }
 
@@ -322,26 +326,26 @@ fn print_memory(what: &str, before: u64, count: u64) -> Outcome {
 async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
     let start = Instant::now();
     let listed = kernel.processes().await?;
-    let taken = start.elapsed();
-    let asleep = listed
+    let elapsed = start.elapsed();
+    let hibernated = listed
         .iter()
         .filter(|info| matches!(info.status, "hibernated" | "held"))
         .count();
     print_line(format_args!(
-        "{} listed in {}, {asleep} of them asleep",
+        "{} listed in {}, {hibernated} of them asleep",
         listed.len(),
-        format_duration(taken)
+        format_duration(elapsed)
     ))?;
     drop(listed);
     let mut durations = Vec::new();
-    for number in 0..WOKEN {
-        let pid = Pid(1 + number * (count / WOKEN));
+    for number in 0..WAKE_SAMPLES {
+        let pid = Pid(1 + number * (count / WAKE_SAMPLES));
         let start = Instant::now();
         let process = kernel.resume(pid).await?;
         process.wait_for(View::is_idle).await?;
         durations.push(start.elapsed());
     }
-    let percentiles = Percentiles::of(durations);
+    let percentiles = Percentiles::from_durations(durations);
     Ok(print_line(format_args!(
         "one of them woken: {} ({})",
         format_duration(percentiles.median),

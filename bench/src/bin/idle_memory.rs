@@ -83,7 +83,7 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
                         .await?,
                 );
             }
-            after(&kernel, before, count).await
+            growth_per_process(&kernel, before, count).await
         }
         "copies" => {
             let kernel = kernel(FnModel(|_| async { text_reply("noted") }), 16).await?;
@@ -101,11 +101,11 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             for _ in 0..count {
                 drop(session.fork().await?);
             }
-            after(&kernel, before, count).await
+            growth_per_process(&kernel, before, count).await
         }
         "children" => {
-            let begun = Countdown::new(count);
-            let called = begun.clone();
+            let started = Countdown::new(count);
+            let called = started.clone();
             let model = FnModel(move |request: dormouse::model::Request| {
                 let is_parent = request.messages.len() == 1;
                 let called = called.clone();
@@ -126,14 +126,14 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             for _ in 0..count / SIBLINGS {
                 drop(kernel.start(program.clone()).input("go").await?);
             }
-            begun.wait_for_zero().await;
-            after(&kernel, before, count).await
+            started.wait_for_zero().await;
+            growth_per_process(&kernel, before, count).await
         }
         _ => Err(format!("{kind} is none of {KINDS:?}").into()),
     }
 }
 
-async fn after(kernel: &Kernel, before: u64, count: usize) -> Outcome<u64> {
+async fn growth_per_process(kernel: &Kernel, before: u64, count: usize) -> Outcome<u64> {
     wait_until_idle().await;
     let after = resident_bytes()?;
     // Keeps the kernel alive until here, and checks that the processes exist.

@@ -23,38 +23,38 @@ use tokio::sync::Semaphore;
 const CHILDREN: usize = 1000;
 const ROUNDS: usize = 21;
 
-/// The state of one round: who forks, which children have begun, and the gate at which they wait.
+/// The state of one round: who forks, which children have started, and the gate at which they wait.
 struct Round {
     parent: Option<Pid>,
     forked: Option<Instant>,
-    begun: Arc<Countdown>,
+    started: Arc<Countdown>,
     gate: Arc<Semaphore>,
 }
 
-type Rounds = Arc<Mutex<Round>>;
+type SharedRound = Arc<Mutex<Round>>;
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let rounds: Rounds = Arc::new(Mutex::new(round()));
+    let shared_round: SharedRound = Arc::new(Mutex::new(new_round()));
     let kernel = {
-        let rounds = rounds.clone();
+        let shared_round = shared_round.clone();
         kernel(
-            FnModel(move |request| reply(rounds.clone(), request)),
+            FnModel(move |request| reply(shared_round.clone(), request)),
             2 * CHILDREN,
         )
         .await?
     };
-    let (mut begun, mut joined, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut started, mut joined, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let (each_has_begun, answered) = fork(&kernel, &rounds).await?;
-        begun.push(each_has_begun);
+        let (each_has_begun, answered) = measure_fork(&kernel, &shared_round).await?;
+        started.push(each_has_begun);
         joined.push(answered);
-        bare.push(actors().await?);
+        bare.push(measure_actors().await?);
     }
-    let (begun, joined, bare) = (
-        Percentiles::of(begun),
-        Percentiles::of(joined),
-        Percentiles::of(bare),
+    let (started, joined, bare) = (
+        Percentiles::from_durations(started),
+        Percentiles::from_durations(joined),
+        Percentiles::from_durations(bare),
     );
     print_line(format_args!(
         "medians of {ROUNDS} rounds, {CHILDREN} children each"
@@ -65,7 +65,7 @@ async fn main() -> Outcome {
         format_duration(bare.median)
     ))?;
     for (what, percentiles) in [
-        ("fork, each child's model was asked", begun),
+        ("fork, each child's model was asked", started),
         ("and each has ended, the parent is answered", joined),
     ] {
         let times = ratio(percentiles.median, bare.median);
@@ -78,21 +78,21 @@ async fn main() -> Outcome {
     Ok(())
 }
 
-fn round() -> Round {
-    let (begun, gate) = (Countdown::new(CHILDREN), Arc::new(Semaphore::new(0)));
+fn new_round() -> Round {
+    let (started, gate) = (Countdown::new(CHILDREN), Arc::new(Semaphore::new(0)));
     Round {
         parent: None,
         forked: None,
-        begun,
+        started,
         gate,
     }
 }
 
 /// The model. The first process that calls it is the parent: it forks, and ends when its children
 /// have ended. The children wait at the gate.
-async fn reply(rounds: Rounds, request: Request) -> Reply {
-    let (begun, gate) = {
-        let mut round = rounds.lock().unwrap_or_else(PoisonError::into_inner);
+async fn reply(shared_round: SharedRound, request: Request) -> Reply {
+    let (started, gate) = {
+        let mut round = shared_round.lock().unwrap_or_else(PoisonError::into_inner);
         match round.parent {
             None => {
                 round.parent = Some(request.pid);
@@ -102,31 +102,34 @@ async fn reply(rounds: Rounds, request: Request) -> Reply {
                 return tool_call_reply("fork", &args);
             }
             Some(parent) if parent == request.pid => return text_reply("all have ended"),
-            Some(_) => (round.begun.clone(), round.gate.clone()),
+            Some(_) => (round.started.clone(), round.gate.clone()),
         }
     };
-    begun.count_down();
+    started.count_down();
     let _open = gate.acquire().await;
     text_reply("done")
 }
 
-async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)> {
-    let (begun, gate) = {
-        let mut current = rounds.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = round();
-        (current.begun.clone(), current.gate.clone())
+async fn measure_fork(
+    kernel: &Kernel,
+    shared_round: &SharedRound,
+) -> Outcome<(Duration, Duration)> {
+    let (started, gate) = {
+        let mut current = shared_round.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = new_round();
+        (current.started.clone(), current.gate.clone())
     };
     let parent = kernel.start(program(kernel)?).input("go").await?;
     // A handle buffers events from its creation on, and nobody reads them here.
     drop(parent.events());
-    begun.wait_for_zero().await;
+    started.wait_for_zero().await;
     let each_has_begun = Instant::now();
     gate.add_permits(CHILDREN);
-    let opened = Instant::now();
+    let gate_opened = Instant::now();
     let exit = parent.wait().await?;
-    let answered = opened.elapsed();
+    let answered = gate_opened.elapsed();
     assert_eq!(exit.status, ExitStatus::Done, "{}", exit.message);
-    let forked = rounds
+    let forked = shared_round
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .forked
@@ -135,7 +138,7 @@ async fn fork(kernel: &Kernel, rounds: &Rounds) -> Outcome<(Duration, Duration)>
     Ok((until_begun, until_begun + answered))
 }
 
-async fn actors() -> Outcome<Duration> {
+async fn measure_actors() -> Outcome<Duration> {
     let handled = Countdown::new(CHILDREN);
     let start = Instant::now();
     let mut actors = Vec::with_capacity(CHILDREN);
@@ -146,7 +149,7 @@ async fn actors() -> Outcome<Duration> {
         actors.push(actor);
     }
     handled.wait_for_zero().await;
-    let taken = start.elapsed();
+    let elapsed = start.elapsed();
     actors.iter().for_each(|actor| actor.stop(None));
-    Ok(taken)
+    Ok(elapsed)
 }

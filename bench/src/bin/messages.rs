@@ -27,7 +27,7 @@ const MESSAGES: usize = 20_000;
 /// The maximum number of turns of one process: a request contains the whole conversation, which
 /// grows with each turn.
 const TURNS: usize = 200;
-const AT_ONCE: usize = 100;
+const MAX_SENDERS: usize = 100;
 
 /// Processes that form a ring, and a countdown of the messages that they still have to pass on.
 #[derive(Default)]
@@ -46,14 +46,14 @@ async fn main() -> Outcome {
         let messages = MESSAGES.min(TURNS * members);
         let (mut delivered, mut passed, mut cast) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            delivered.push(deliver(members, messages).await?);
-            passed.push(pass_on(members, tokens, messages).await?);
-            cast.push(between_actors(members, tokens, messages).await?);
+            delivered.push(measure_delivery(members, messages).await?);
+            passed.push(measure_passing(members, tokens, messages).await?);
+            cast.push(measure_casts(members, tokens, messages).await?);
         }
         let (delivered, passed, cast) = (
-            Percentiles::of(delivered),
-            Percentiles::of(passed),
-            Percentiles::of(cast),
+            Percentiles::from_durations(delivered),
+            Percentiles::from_durations(passed),
+            Percentiles::from_durations(cast),
         );
         print_line(format_args!(
             "among {members}, {tokens} on their way: medians of {ROUNDS} rounds of {messages} \
@@ -92,16 +92,16 @@ async fn sessions(kernel: &Kernel, count: usize) -> Outcome<Vec<Process>> {
 }
 
 /// Measures messages to stopped processes, each from the process before it in the ring.
-async fn deliver(members: usize, messages: usize) -> Outcome<Duration> {
+async fn measure_delivery(members: usize, messages: usize) -> Outcome<Duration> {
     let kernel = kernel(FnModel(|_| async { text_reply("nobody asks") }), 16).await?;
     let processes = Arc::new(sessions(&kernel, members).await?);
     for process in processes.iter() {
         process.stop().await?;
     }
     let start = Instant::now();
-    let senders = (0..members.min(AT_ONCE)).map(|sender| {
+    let senders = (0..members.min(MAX_SENDERS)).map(|sender| {
         let processes = processes.clone();
-        let senders = members.min(AT_ONCE);
+        let senders = members.min(MAX_SENDERS);
         tokio::spawn(async move {
             for number in (sender..messages).step_by(senders) {
                 let (from, to) = (
@@ -116,40 +116,40 @@ async fn deliver(members: usize, messages: usize) -> Outcome<Duration> {
     for sent in try_join_all(senders).await? {
         sent?;
     }
-    let taken = start.elapsed();
+    let elapsed = start.elapsed();
     kernel.shutdown().await?;
-    Ok(taken)
+    Ok(elapsed)
 }
 
 /// Measures messages in a ring in which each process sends a message to the next when it receives
 /// one.
-async fn pass_on(members: usize, tokens: usize, messages: usize) -> Outcome<Duration> {
+async fn measure_passing(members: usize, tokens: usize, messages: usize) -> Outcome<Duration> {
     let ring = Arc::new(Ring::default());
     let model = {
         let ring = ring.clone();
-        FnModel(move |request| next(ring.clone(), request))
+        FnModel(move |request| send_next(ring.clone(), request))
     };
     let kernel = kernel(model, 16).await?;
     let processes = sessions(&kernel, members).await?;
     let left = Countdown::new(messages);
-    let known = ring.members.set(Members {
+    let result = ring.members.set(Members {
         processes: processes.clone(),
         left: left.clone(),
     });
-    assert!(known.is_ok(), "the ring is formed once");
+    assert!(result.is_ok(), "the ring is formed once");
     let start = Instant::now();
     for process in processes.iter().cycle().take(tokens) {
         send(Pid(0), process).await?;
     }
     left.wait_for_zero().await;
-    let taken = start.elapsed();
+    let elapsed = start.elapsed();
     kernel.shutdown().await?;
-    Ok(taken)
+    Ok(elapsed)
 }
 
 /// Sends the next message, as the model of a process. The kernel has no other processes, so their
 /// pids count from 1.
-async fn next(ring: Arc<Ring>, request: Request) -> Reply {
+async fn send_next(ring: Arc<Ring>, request: Request) -> Reply {
     let members = ring
         .members
         .get()
@@ -161,19 +161,19 @@ async fn next(ring: Arc<Ring>, request: Request) -> Reply {
     text_reply("passed on")
 }
 
-async fn between_actors(members: usize, tokens: usize, messages: usize) -> Outcome<Duration> {
+async fn measure_casts(members: usize, tokens: usize, messages: usize) -> Outcome<Duration> {
     let ring: Arc<OnceLock<Vec<ActorRef<Token>>>> = Arc::default();
     let left = Countdown::new(messages);
     let mut actors = Vec::with_capacity(members);
-    for place in 0..members {
+    for index in 0..members {
         let (ring, left) = (ring.clone(), left.clone());
         let pass = move |token| {
             left.count_down();
             let ring = ring
                 .get()
                 .expect("no message is sent before the ring is formed");
-            // A stopped session accepts no more messages.
-            let _ = ring[(place + 1) % members].cast(token);
+            // A stopped actor accepts no more messages.
+            let _ = ring[(index + 1) % members].cast(token);
         };
         actors.push(bare_actor(pass).await?);
     }
@@ -183,7 +183,7 @@ async fn between_actors(members: usize, tokens: usize, messages: usize) -> Outco
         actor.cast(Token(number as u64))?;
     }
     left.wait_for_zero().await;
-    let taken = start.elapsed();
+    let elapsed = start.elapsed();
     actors.iter().for_each(|actor| actor.stop(None));
-    Ok(taken)
+    Ok(elapsed)
 }

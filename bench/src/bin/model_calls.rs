@@ -28,9 +28,9 @@ const PROGRAM: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\nmax_iter
 #[derive(Clone, Copy)]
 enum Answers {
     /// This many answers have the stop reason `pause_turn`; the next one ends the turn.
-    Pauses(usize),
+    PausedTurns(usize),
     /// Each answer is a stream that begins and never ends.
-    Begins,
+    NeverEnding,
 }
 
 /// The requests that the server has received.
@@ -56,7 +56,7 @@ fn main() -> Outcome {
 }
 
 async fn compare() -> Outcome {
-    let (url, log) = serve(Answers::Pauses(CALLS))?;
+    let (url, log) = serve(Answers::PausedTurns(CALLS))?;
     let kernel = Kernel::builder()
         .model("m", Anthropic::builder().base_url(&url).build()?)
         .build()
@@ -124,7 +124,7 @@ async fn compare() -> Outcome {
 
 /// The resident bytes of each open stream.
 async fn open_streams(kind: &str) -> Outcome<u64> {
-    let (url, log) = serve(Answers::Begins)?;
+    let (url, log) = serve(Answers::NeverEnding)?;
     let client = client()?;
     let kernel = Kernel::builder()
         .model_calls(STREAMS)
@@ -153,9 +153,9 @@ async fn open_streams(kind: &str) -> Outcome<u64> {
     Ok(resident_bytes()?.saturating_sub(before) / STREAMS as u64)
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_unstable_by(f64::total_cmp);
-    of[of.len() / 2]
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// An HTTP client as the kernel's models use it, without the kernel around it.
@@ -176,12 +176,12 @@ fn client() -> Outcome<reqwest::Client> {
 fn serve(answers: Answers) -> io::Result<(String, Arc<Mutex<ServerLog>>)> {
     let (address_sender, address) = mpsc::channel();
     let log = Arc::new(Mutex::new(ServerLog::default()));
-    let recordings = log.clone();
+    let server_log = log.clone();
     std::thread::spawn(move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(accept(answers, &recordings, &address_sender))
+        runtime.block_on(accept(answers, &server_log, &address_sender))
     });
     let address = address.recv().map_err(io::Error::other)?;
     Ok((format!("http://{address}"), log))
@@ -193,17 +193,18 @@ async fn accept(
     address_sender: &mpsc::Sender<SocketAddr>,
 ) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    // The caller that started the server waits for this.
+    // The caller of `serve` waits for the address.
     let _ = address_sender.send(listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        // The client has closed the connection.
-        tokio::spawn(connection(stream, answers, log.clone()));
+        // An error means that the client closed the connection, so the result of the task is
+        // ignored.
+        tokio::spawn(serve_connection(stream, answers, log.clone()));
     }
 }
 
-async fn connection(
+async fn serve_connection(
     mut stream: TcpStream,
     answers: Answers,
     log: Arc<Mutex<ServerLog>>,
@@ -228,7 +229,7 @@ async fn connection(
         };
         buffer.clear();
         match answers {
-            Answers::Begins => {
+            Answers::NeverEnding => {
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: \
                      text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
                 let event =
@@ -238,7 +239,7 @@ async fn connection(
                     .await?;
                 std::future::pending::<()>().await;
             }
-            Answers::Pauses(calls) => {
+            Answers::PausedTurns(calls) => {
                 let stop = if count <= calls {
                     "pause_turn"
                 } else {

@@ -23,9 +23,9 @@ use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 const FEW: usize = 10;
 const MANY: usize = 10_000;
 const PERMITS: usize = 16;
-/// The number of requests of a kind, unless they take longer than [`PATIENCE`].
+/// The number of requests of a kind, unless they take longer than [`MAX_SAMPLING`].
 const SAMPLES: usize = 1000;
-const PATIENCE: Duration = Duration::from_secs(3);
+const MAX_SAMPLING: Duration = Duration::from_secs(3);
 
 /// A request to a process or to its kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,12 +45,12 @@ const REQUEST_KINDS: [(RequestKind, &str); 4] = [
 
 #[tokio::main]
 async fn main() -> Outcome {
-    for (description, takes) in [
+    for (description, latency) in [
         ("takes 5 ms", Duration::from_millis(5)),
         ("answers at once", Duration::ZERO),
     ] {
-        let (few, few_turns) = measure_kernel(FEW, takes).await?;
-        let (many, many_turns) = measure_kernel(MANY, takes).await?;
+        let (few, few_turns) = measure_kernel(FEW, latency).await?;
+        let (many, many_turns) = measure_kernel(MANY, latency).await?;
         print_line(format_args!(
             "a model that {description}: {few_turns:.0} turns a second of {FEW} processes, \
              {many_turns:.0} of {MANY}"
@@ -76,11 +76,11 @@ async fn main() -> Outcome {
 /// The latencies of each request, and the turns per second, in a kernel of `count` processes.
 async fn measure_kernel(
     count: usize,
-    takes: Duration,
+    latency: Duration,
 ) -> Outcome<(Vec<(usize, Percentiles)>, f64)> {
     let model = FnModel(move |_| async move {
-        if !takes.is_zero() {
-            tokio::time::sleep(takes).await;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
         }
         text_reply("done")
     });
@@ -104,13 +104,13 @@ async fn measure_kernel(
     while turns.load(Ordering::Relaxed) < busy.len() as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let (begun, before) = (Instant::now(), turns.load(Ordering::Relaxed));
+    let (start, turns_before) = (Instant::now(), turns.load(Ordering::Relaxed));
     let mut percentiles = Vec::new();
     for (kind, _) in REQUEST_KINDS {
         let mut durations = Vec::with_capacity(SAMPLES);
         let first = Instant::now();
         for process in idle.iter().cycle().take(SAMPLES) {
-            if first.elapsed() > PATIENCE {
+            if first.elapsed() > MAX_SAMPLING {
                 break;
             }
             let start = Instant::now();
@@ -118,10 +118,10 @@ async fn measure_kernel(
             durations.push(start.elapsed());
             tokio::task::yield_now().await;
         }
-        percentiles.push((durations.len(), Percentiles::of(durations)));
+        percentiles.push((durations.len(), Percentiles::from_durations(durations)));
     }
-    let turned = turns.load(Ordering::Relaxed) - before;
-    let turns_per_second = turned as f64 / begun.elapsed().as_secs_f64();
+    let completed_turns = turns.load(Ordering::Relaxed) - turns_before;
+    let turns_per_second = completed_turns as f64 / start.elapsed().as_secs_f64();
     busy.iter().for_each(|task| task.abort());
     kernel.shutdown().await?;
     Ok((percentiles, turns_per_second))

@@ -55,7 +55,7 @@ async fn main() -> Outcome {
         let durations = turns_with_search(&kernel, &program, kib << 10).await?;
         print_line(format_args!(
             "a turn that searches {kib} KiB: median {}",
-            format_duration(Percentiles::of(durations).median)
+            format_duration(Percentiles::from_durations(durations).median)
         ))?;
     }
     let ticker = kernel
@@ -70,16 +70,19 @@ async fn main() -> Outcome {
     let _searchers: Vec<Process> = try_join_all(starts).await?;
     let searching = turns(&ticker).await?;
     report("while four search", &searching)?;
-    let (alone, searching) = (Percentiles::of(alone), Percentiles::of(searching));
+    let (alone, searching) = (
+        Percentiles::from_durations(alone),
+        Percentiles::from_durations(searching),
+    );
     print_line(format_args!(
         "a turn: median {:.1} times as long",
         ratio(searching.median, alone.median)
     ))?;
-    let begun = Instant::now();
+    let start = Instant::now();
     kernel.shutdown().await?;
     print_line(format_args!(
         "shut down in the middle of them: {}",
-        format_duration(begun.elapsed())
+        format_duration(start.elapsed())
     ))?;
     Ok(())
 }
@@ -130,8 +133,8 @@ async fn searcher(
 
 /// Measures turns of a process that only calls its model.
 async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
-    let (begun, mut durations) = (Instant::now(), Vec::new());
-    while begun.elapsed() < MEASURED {
+    let (measurement_start, mut durations) = (Instant::now(), Vec::new());
+    while measurement_start.elapsed() < MEASURED {
         let start = Instant::now();
         ticker.input("tick").await?;
         ticker.wait_for(View::is_idle).await?;
@@ -144,7 +147,7 @@ async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
 }
 
 fn report(what: &str, durations: &[Duration]) -> Outcome {
-    let percentiles = Percentiles::of(durations.to_vec());
+    let percentiles = Percentiles::from_durations(durations.to_vec());
     let longest = durations.iter().max().copied().unwrap_or_default();
     let [median, p99, longest] =
         [percentiles.median, percentiles.p99, longest].map(format_duration);

@@ -69,9 +69,9 @@ impl SqliteLog {
         let newest = transaction.query_row("SELECT owner FROM log", [], |row| row.get::<_, i64>(0));
         let newest = newest.map_err(store_error("read its owner"))?;
         check_owner(owner, OwnerToken(newest as u64))?;
-        let done = change(&transaction).map_err(store_error("write a commit"))?;
+        let value = change(&transaction).map_err(store_error("write a commit"))?;
         transaction.commit().map_err(store_error("end a commit"))?;
-        Ok(done)
+        Ok(value)
     }
 
     fn query<T>(
@@ -129,15 +129,22 @@ impl RecordLog for SqliteLog {
     ) -> Result<Vec<Record>, StoreError> {
         let sql = "SELECT number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 AND id = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number";
-        let (first, last) = (key(*numbers.start()), key(*numbers.end()));
-        let parameters = params![stream.kind as u8, key(stream.id), first, last];
+        let (first, last) = (
+            to_sql_number(*numbers.start()),
+            to_sql_number(*numbers.end()),
+        );
+        let parameters = params![stream.kind as u8, to_sql_number(stream.id), first, last];
         self.query(sql, parameters, |row| read_record(row, 0))
     }
 
     fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
         let sql = "SELECT number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 AND id = ?2 AND number <= ?3 ORDER BY number DESC LIMIT 1";
-        let parameters = params![stream.kind as u8, key(stream.id), key(upto)];
+        let parameters = params![
+            stream.kind as u8,
+            to_sql_number(stream.id),
+            to_sql_number(upto)
+        ];
         Ok(self
             .query(sql, parameters, |row| read_record(row, 0))?
             .pop())
@@ -147,7 +154,7 @@ impl RecordLog for SqliteLog {
         let sql = "SELECT id, number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 ORDER BY id, number";
         self.query(sql, [kind as u8], |row| {
-            Ok((from_key(row, 0)?, read_record(row, 1)?))
+            Ok((from_sql_number(row, 0)?, read_record(row, 1)?))
         })
     }
 
@@ -197,18 +204,25 @@ fn apply(
             number,
             bytes,
         } => {
-            let (kind, id) = (stream.kind as u8, key(stream.id));
+            let (kind, id) = (stream.kind as u8, to_sql_number(stream.id));
             let sql = "INSERT OR REPLACE INTO record VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
             let bytes = &bytes[..];
             transaction.execute(
                 sql,
-                params![kind, id, key(*number), commit, at_ms as i64, bytes],
+                params![
+                    kind,
+                    id,
+                    to_sql_number(*number),
+                    commit,
+                    at_ms as i64,
+                    bytes
+                ],
             )
         }
         RecordOp::Delete { stream, upto } => {
-            let (kind, id) = (stream.kind as u8, key(stream.id));
+            let (kind, id) = (stream.kind as u8, to_sql_number(stream.id));
             let sql = "DELETE FROM record WHERE kind = ?1 AND id = ?2 AND number <= ?3";
-            transaction.execute(sql, params![kind, id, key(*upto)])
+            transaction.execute(sql, params![kind, id, to_sql_number(*upto)])
         }
     }
 }
@@ -216,7 +230,7 @@ fn apply(
 /// Reads a record from the columns of a row that start at `first`.
 fn read_record(row: &Row<'_>, first: usize) -> rusqlite::Result<Record> {
     Ok(Record {
-        number: from_key(row, first)?,
+        number: from_sql_number(row, first)?,
         commit: CommitNumber(row.get::<_, i64>(first + 1)? as u64),
         at_ms: row.get::<_, i64>(first + 2)? as u64,
         bytes: row.get::<_, Vec<u8>>(first + 3)?.into(),
@@ -224,11 +238,11 @@ fn read_record(row: &Row<'_>, first: usize) -> rusqlite::Result<Record> {
 }
 
 /// Maps unsigned to signed numbers in the same order, because SQLite has no unsigned numbers.
-fn key(number: u64) -> i64 {
+fn to_sql_number(number: u64) -> i64 {
     (number ^ (1 << 63)) as i64
 }
 
-fn from_key(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+fn from_sql_number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64 ^ (1 << 63))
 }
 

@@ -29,8 +29,8 @@ impl Arguments {
     /// # Errors
     /// Names the key and what is accepted.
     pub(super) fn read(json: &str, parameters: &[Parameter]) -> Result<Self, ToolError> {
-        let given = parse_object(json)?;
-        if let Some(unknown) = given
+        let values = parse_object(json)?;
+        if let Some(unknown) = values
             .keys()
             .find(|key| parameters.iter().all(|p| p.name != **key))
         {
@@ -42,7 +42,7 @@ impl Arguments {
         }
         let mut by_name = BTreeMap::new();
         for parameter in parameters {
-            if let Some(argument) = read_one(parameter, given.get(&parameter.name))? {
+            if let Some(argument) = read_argument(parameter, values.get(&parameter.name))? {
                 by_name.insert(parameter.name.clone(), argument);
             }
         }
@@ -83,9 +83,12 @@ fn kind_word(kind: ParameterKind) -> &'static str {
     }
 }
 
-fn read_one(parameter: &Parameter, given: Option<&Value>) -> Result<Option<Argument>, ToolError> {
+fn read_argument(
+    parameter: &Parameter,
+    value: Option<&Value>,
+) -> Result<Option<Argument>, ToolError> {
     let name = &parameter.name;
-    let Some(value) = given.filter(|value| !value.is_null()) else {
+    let Some(value) = value.filter(|value| !value.is_null()) else {
         return match &parameter.default {
             Some(default) => Ok(Some(Argument {
                 text: default.clone(),

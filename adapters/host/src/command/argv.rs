@@ -19,21 +19,21 @@ pub(super) fn fill(
     arguments: &Arguments,
 ) -> Result<Vec<String>, ToolError> {
     argv.iter()
-        .filter_map(|element| fill_one(element, parameters, arguments).transpose())
+        .filter_map(|element| fill_element(element, parameters, arguments).transpose())
         .collect()
 }
 
-fn fill_one(
+fn fill_element(
     element: &str,
     parameters: &[Parameter],
     arguments: &Arguments,
 ) -> Result<Option<String>, ToolError> {
-    let (mut filled, mut done) = (String::new(), 0);
+    let (mut filled, mut copied_to) = (String::new(), 0);
     let declared = |name: &str| parameters.iter().any(|parameter| parameter.name == name);
     for Placeholder { name, span } in
         placeholders(element).filter(|placeholder| declared(placeholder.name))
     {
-        filled.push_str(&element[done..span.start]);
+        filled.push_str(&element[copied_to..span.start]);
         let Some(argument) = arguments.get(name) else {
             return Ok(None);
         };
@@ -41,9 +41,9 @@ fn fill_one(
             return Err(option_error(name, &argument.text));
         }
         filled.push_str(&argument.text);
-        done = span.end;
+        copied_to = span.end;
     }
-    filled.push_str(&element[done..]);
+    filled.push_str(&element[copied_to..]);
     Ok(Some(filled))
 }
 

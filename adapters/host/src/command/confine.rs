@@ -63,7 +63,7 @@ impl Folder {
     /// Finds the folder at a path that the user wrote, and resolves symbolic links in the path.
     pub(super) fn find(path: &Path) -> io::Result<Self> {
         let path = std::fs::canonicalize(path)?;
-        let identity = Identity::of(std::fs::File::open(&path)?)?;
+        let identity = Identity::from_handle(std::fs::File::open(&path)?)?;
         Ok(Self { path, identity })
     }
 }
@@ -74,7 +74,7 @@ pub(super) struct Processes {
     /// The kernel and the guard, which a command may not signal or schedule.
     pub(super) protected: Vec<u32>,
     /// The command itself, if its pid is known beforehand.
-    pub(super) own: Option<u32>,
+    pub(super) command: Option<u32>,
 }
 
 impl Confinement {
@@ -181,7 +181,7 @@ pub(super) fn run_confined<T: Send>(
     let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
     let processes = Processes {
         protected: vec![std::process::id()],
-        own: None,
+        command: None,
     };
     run_on_new_thread(|| {
         let _runtime = runtime.enter();

@@ -6,7 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 
 /// The variables that every command gets, if they are set.
-pub(super) const ALWAYS: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"];
+pub(super) const BASE_VARIABLES: [&str; 7] =
+    ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"];
 
 /// The environment variables at the time when the host was created.
 pub(super) struct Environment {
@@ -37,14 +38,14 @@ impl Environment {
     }
 
     /// The variables that every command gets.
-    pub(super) fn scrubbed(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
-        ALWAYS
+    pub(super) fn base_variables(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        BASE_VARIABLES
             .into_iter()
             .filter_map(|name| self.variables.get_key_value(OsStr::new(name)))
     }
 
     /// The environment without the withheld variables.
-    pub(super) fn without<'n>(mut self, withheld: impl Iterator<Item = &'n str>) -> Self {
+    pub(super) fn without_variables<'n>(mut self, withheld: impl Iterator<Item = &'n str>) -> Self {
         withheld.for_each(|name| drop(self.variables.remove(OsStr::new(name))));
         self
     }

@@ -79,10 +79,10 @@ pub(super) fn command_line(guard_arguments: &GuardArguments) -> (&'static str, V
 }
 
 /// The name of a variable in the environment of a guard.
-pub(super) fn carried_name(name: &std::ffi::OsStr) -> OsString {
-    let mut prefixed = OsString::from(CARRIED_PREFIX);
-    prefixed.push(name);
-    prefixed
+pub(super) fn prefixed_name(name: &std::ffi::OsStr) -> OsString {
+    let mut prefixed_name = OsString::from(CARRIED_PREFIX);
+    prefixed_name.push(name);
+    prefixed_name
 }
 
 /// Writes an error to the standard error of the command.

@@ -14,7 +14,7 @@ use rustix::fs::access;
 use tokio::process::Command;
 
 use super::confine::{Confinement, ConfinementSupport, Folder, Writes};
-use super::environment::{ALWAYS, Environment};
+use super::environment::{BASE_VARIABLES, Environment};
 use super::guard::{self, GuardArguments};
 use super::temp_folder::{CommandTempFolder, TempFolder};
 use crate::permissions::{Permissions, check_program};
@@ -45,10 +45,10 @@ pub(super) struct LaunchRequest<'a> {
 }
 
 /// A program that is ready to be started, without a shell or a terminal, with its output in pipes.
-pub(super) struct Prepared {
+pub(super) struct PreparedCommand {
     pub(super) command: Command,
     pub(super) start: StartMode,
-    /// Its own folder for temporary files.
+    /// The folder for temporary files of this command alone.
     pub(super) temporary: Option<CommandTempFolder>,
     /// The name of the program in messages.
     pub(super) display_name: String,
@@ -95,14 +95,14 @@ impl Launcher {
         let unconfined = permissions
             .unconfined()
             .map(|program| ("--allow-unconfined", program));
-        let checked = run
+        let check_result = run
             .chain(unconfined)
             .try_for_each(|(flag, program)| check_program(flag, program));
-        checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        check_result.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let writable = find_writable_folders(permissions, working_dir)?;
         Ok(Self {
             permissions: permissions.clone(),
-            environment: environment.without(permissions.withheld()),
+            environment: environment.without_variables(permissions.withheld()),
             working_dir: working_dir.to_owned(),
             writable,
             sealed: sealed.clone(),
@@ -112,7 +112,7 @@ impl Launcher {
 
     /// A sentence about the confinement that this system does not support. None if it supports all
     /// of it, or if no program is permitted.
-    pub(crate) fn lacks(&self) -> Option<String> {
+    pub(crate) fn missing_confinement(&self) -> Option<String> {
         self.permissions
             .run()
             .next()
@@ -123,16 +123,19 @@ impl Launcher {
     ///
     /// # Errors
     /// The program is not permitted, not found, or cannot be confined.
-    pub(super) fn prepare(&self, request: LaunchRequest<'_>) -> Result<Prepared, HostError> {
+    pub(super) fn prepare(&self, request: LaunchRequest<'_>) -> Result<PreparedCommand, HostError> {
         let (program, arguments) = request.argv.split_first().ok_or_else(|| {
             HostError::Refused("its argv is empty: it names no program.".to_owned())
         })?;
-        let found = self.find(program)?;
+        let found = self.find_program(program)?;
         let is_confined = !self.runs_unconfined(program, &found);
         if !is_confined {
             self.check_unconfined(&found)?;
         }
-        if is_confined && !self.support.confines() && !self.permissions.runs_without_confinement() {
+        if is_confined
+            && !self.support.is_complete()
+            && !self.permissions.runs_without_confinement()
+        {
             let why = self.support.missing_support().unwrap_or_default();
             return Err(HostError::Refused(format!(
                 "{why} The user permits it all the same with --allow-unconfined."
@@ -141,12 +144,14 @@ impl Launcher {
         let temporary = match (is_confined, request.access) {
             // A program that may write nothing needs no temporary folder.
             (false, _) | (true, Access::Read) => None,
-            (true, Access::Write | Access::Admin) => Some(self.temporary_folder()?),
+            (true, Access::Write | Access::Admin) => Some(self.new_temp_folder()?),
         };
         let bounds = is_confined.then(|| {
             let confinement = self.confinement(
                 request.access,
-                temporary.as_ref().and_then(CommandTempFolder::made),
+                temporary
+                    .as_ref()
+                    .and_then(CommandTempFolder::created_folder),
             );
             Bounds {
                 confinement,
@@ -155,7 +160,7 @@ impl Launcher {
         });
         let (mut command, start) = match guard::is_available() {
             true => (
-                self.guarded(&found, temporary.as_ref(), bounds.as_ref()),
+                self.guard_command(&found, temporary.as_ref(), bounds.as_ref()),
                 StartMode::Guarded,
             ),
             false => {
@@ -167,18 +172,18 @@ impl Launcher {
         command
             .args(arguments)
             .current_dir(self.working_dir.join(request.folder.unwrap_or_default()));
-        let temporary_folder = temporary
+        let temp_variable = temporary
             .as_ref()
             .map(|folder| ("TMPDIR".into(), folder.path().into()));
-        let scrubbed = self
+        let base_variables = self
             .environment
-            .scrubbed()
+            .base_variables()
             .map(|(name, value)| (name.clone(), value.clone()));
-        let environment = scrubbed.chain(request.env).chain(temporary_folder);
+        let environment = base_variables.chain(request.env).chain(temp_variable);
         command
             .env_clear()
             .envs(environment.map(|(name, value)| match start {
-                StartMode::Guarded => (guard::carried_name(&name), value),
+                StartMode::Guarded => (guard::prefixed_name(&name), value),
                 StartMode::Direct(_) => (name, value),
             }));
         command
@@ -186,7 +191,7 @@ impl Launcher {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let display_name = found.display().to_string();
-        Ok(Prepared {
+        Ok(PreparedCommand {
             command,
             start,
             temporary,
@@ -196,7 +201,7 @@ impl Launcher {
     }
 
     /// The command that starts the guard of a program. The arguments of the program have to follow.
-    fn guarded(
+    fn guard_command(
         &self,
         found: &Path,
         temporary: Option<&CommandTempFolder>,
@@ -226,7 +231,7 @@ impl Launcher {
         let mut variables = Vec::new();
         // A variable that every command gets needs no permission, and neither does an unset one.
         let needs_permission = |name: &&String| {
-            !ALWAYS.contains(&name.as_str()) && self.environment.value(name).is_some()
+            !BASE_VARIABLES.contains(&name.as_str()) && self.environment.value(name).is_some()
         };
         for name in names.iter().filter(needs_permission) {
             let value = self.variable(name)?;
@@ -278,14 +283,14 @@ impl Launcher {
         }
     }
 
-    fn temporary_folder(&self) -> Result<CommandTempFolder, HostError> {
+    fn new_temp_folder(&self) -> Result<CommandTempFolder, HostError> {
         let parent = self
             .environment
             .value("TMPDIR")
             .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
         let found = match guard::is_available() {
-            true => CommandTempFolder::name(&parent),
-            false => TempFolder::make(&parent).map(CommandTempFolder::Made),
+            true => CommandTempFolder::choose_name(&parent),
+            false => TempFolder::create(&parent).map(CommandTempFolder::Created),
         };
         found.map_err(|error| {
             HostError::Failed(format!(
@@ -328,7 +333,7 @@ impl Launcher {
         env: Vec<(String, String)>,
     ) -> Result<Vec<(OsString, OsString)>, HostError> {
         let is_unconfined = self
-            .find(program)
+            .find_program(program)
             .is_ok_and(|found| self.runs_unconfined(program, &found));
         let refused = env
             .iter()
@@ -350,11 +355,11 @@ impl Launcher {
     ///
     /// # Errors
     /// It is not permitted or not found.
-    pub(crate) fn find(&self, program: &str) -> Result<PathBuf, HostError> {
+    pub(crate) fn find_program(&self, program: &str) -> Result<PathBuf, HostError> {
         let found = if program.contains('/') {
             Some(self.working_dir.join(program)).filter(|path| is_program(path))
         } else {
-            self.look_up(program)
+            self.search_path(program)
         };
         let is_path = program.contains('/');
         let named = if is_path {
@@ -362,8 +367,9 @@ impl Launcher {
         } else {
             PathBuf::from(program)
         };
-        // Whether a file exists is told only for permitted paths.
-        if !self.permits(program, found.as_deref().or(is_path.then_some(&named))) {
+        // The permission is checked first, because only for a permitted path may the error say
+        // whether the file exists.
+        if !self.permits_run(program, found.as_deref().or(is_path.then_some(&named))) {
             return Err(HostError::Refused(format_refusal(program, &named)));
         }
         let absent = || match is_path {
@@ -382,7 +388,7 @@ impl Launcher {
 
     /// Searches the absolute folders of `PATH`. Relative ones are skipped, so that a file in the
     /// working directory is never taken for a program.
-    fn look_up(&self, name: &str) -> Option<PathBuf> {
+    fn search_path(&self, name: &str) -> Option<PathBuf> {
         let folders =
             std::env::split_paths(self.environment.path()?).filter(|folder| folder.is_absolute());
         folders
@@ -392,7 +398,7 @@ impl Launcher {
 
     /// Whether a program is permitted: a bare name if that name is permitted, any spelling if the
     /// full path of the program is permitted.
-    fn permits(&self, program: &str, found: Option<&Path>) -> bool {
+    fn permits_run(&self, program: &str, found: Option<&Path>) -> bool {
         is_listed(self.permissions.run(), program, found)
     }
 }
@@ -414,11 +420,11 @@ fn find_writable_folders(permissions: &Permissions, working_dir: &Path) -> io::R
         .flat_map(|path| path.ancestors())
         .filter(|path| path.is_symlink())
     {
-        let place = link.parent().map(canonical_existing_part);
+        let link_folder = link.parent().map(canonical_existing_part);
         if let Some(folder) = folders.iter().find(|folder| {
-            place
+            link_folder
                 .as_ref()
-                .is_some_and(|place| place.starts_with(&folder.path))
+                .is_some_and(|link_folder| link_folder.starts_with(&folder.path))
         }) {
             let (link, folder) = (link.display(), folder.path.display());
             let why = format!(
@@ -509,7 +515,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fill = |text: &str| text.replace("DIR", &dir.path().display().to_string());
         for (granted, program, expected) in cases {
-            let found = launcher(dir.path(), granted).find(&fill(program));
+            let found = launcher(dir.path(), granted).find_program(&fill(program));
             match expected {
                 Ok(path) => assert_eq!(
                     found,
@@ -532,7 +538,7 @@ mod tests {
         let lacks = |granted: &[&str]| {
             let mut launcher = launcher(dir.path(), granted);
             launcher.support = ConfinementSupport::parse("0,false").unwrap();
-            launcher.lacks()
+            launcher.missing_confinement()
         };
         assert_eq!(lacks(&[]), None);
         assert!(

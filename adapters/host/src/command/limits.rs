@@ -6,42 +6,45 @@ use std::io;
 use dormouse_proto::command::CommandLimits;
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 
-/// Limits a process (none: the calling one) and everything that it starts.
-pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Result<()> {
-    let each = [
+/// Limits a process and everything that it starts. `None` means the calling process.
+pub(super) fn apply_to(process: Option<Pid>, limits: &CommandLimits) -> io::Result<()> {
+    let resource_limits = [
         // One byte, not zero: a system that pipes core files to a program takes zero for no limit.
         (Resource::Core, 1),
         (Resource::Data, limits.memory_bytes),
         (Resource::Fsize, limits.file_bytes),
         (Resource::Nofile, u64::from(limits.open_files)),
     ];
-    for (resource, most) in each.into_iter().chain(process_limit(limits.processes)) {
+    for (resource, limit) in resource_limits
+        .into_iter()
+        .chain(process_limit(limits.processes))
+    {
         // A stricter limit that is already set stays.
-        let most = getrlimit(resource)
+        let limit = getrlimit(resource)
             .maximum
-            .map_or(most, |maximum| most.min(maximum));
+            .map_or(limit, |maximum| limit.min(maximum));
         prlimit(
             process,
             resource,
             Rlimit {
-                current: Some(most),
-                maximum: Some(most),
+                current: Some(limit),
+                maximum: Some(limit),
             },
         )?;
     }
     // The system does not count the stack as data, so it has a limit of its own. The soft limit is
     // the default size of thread stacks, so it is lowered only if it must be.
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
-    let most = maximum.map_or(limits.memory_bytes, |maximum| {
+    let limit = maximum.map_or(limits.memory_bytes, |maximum| {
         maximum.min(limits.memory_bytes)
     });
-    let current = current.map_or(most, |current| current.min(most));
+    let current = current.map_or(limit, |current| current.min(limit));
     prlimit(
         process,
         Resource::Stack,
         Rlimit {
             current: Some(current),
-            maximum: Some(most),
+            maximum: Some(limit),
         },
     )?;
     Ok(())
@@ -49,8 +52,8 @@ pub(super) fn set_for(process: Option<Pid>, limits: &CommandLimits) -> io::Resul
 
 /// The limit of processes. The system counts all tasks of the user, so the current number is added.
 /// Root is not limited by it.
-fn process_limit(most: u32) -> Option<(Resource, u64)> {
-    (!geteuid().is_root()).then_some((Resource::Nproc, count_tasks()? + u64::from(most)))
+fn process_limit(limit: u32) -> Option<(Resource, u64)> {
+    (!geteuid().is_root()).then_some((Resource::Nproc, count_tasks()? + u64::from(limit)))
 }
 
 /// The number of tasks in the system. Costs some microseconds.

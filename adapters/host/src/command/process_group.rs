@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::confine;
-use super::launcher::{Prepared, StartMode};
+use super::launcher::{PreparedCommand, StartMode};
 use super::limits;
 use super::temp_folder::CommandTempFolder;
 
@@ -39,7 +39,7 @@ enum EndedBy {
 }
 
 /// A started command, and the pipes from its leader.
-pub(super) struct Started {
+pub(super) struct StartedCommand {
     pub(super) group: ProcessGroup,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
@@ -47,8 +47,8 @@ pub(super) struct Started {
 
 impl ProcessGroup {
     /// Starts a program that was prepared.
-    pub(super) fn start(prepared: Prepared) -> io::Result<Started> {
-        let Prepared {
+    pub(super) fn start(prepared: PreparedCommand) -> io::Result<StartedCommand> {
+        let PreparedCommand {
             mut command,
             start,
             temporary,
@@ -89,7 +89,7 @@ impl ProcessGroup {
             is_reaped: false,
             _temporary: temporary,
         };
-        Ok(Started {
+        Ok(StartedCommand {
             group,
             stdout,
             stderr,
@@ -106,7 +106,7 @@ impl ProcessGroup {
     pub(super) async fn exited(&mut self) -> io::Result<()> {
         use rustix::process::{PidfdFlags, pidfd_open};
         let pidfd = pidfd_open(self.leader, PidfdFlags::NONBLOCK)?;
-        watch(pidfd)?.readable().await.map(drop)
+        watch_pidfd(pidfd)?.readable().await.map(drop)
     }
 
     /// Resolves when the leader has ended.
@@ -143,9 +143,9 @@ impl Drop for ProcessGroup {
 
 /// Applies limits to a process that was just started. A process that has ended already needs none.
 fn limit(leader: Pid, limits: &CommandLimits) -> io::Result<()> {
-    match limits::set_for(Some(leader), limits) {
+    match limits::apply_to(Some(leader), limits) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(()),
-        done => done,
+        result => result,
     }
 }
 
@@ -155,7 +155,7 @@ fn limit(leader: Pid, limits: &CommandLimits) -> io::Result<()> {
     deprecated,
     reason = "its successor is unsafe; what that asks for holds for every OwnedFd"
 )]
-pub(super) fn watch(
+pub(super) fn watch_pidfd(
     pidfd: std::os::fd::OwnedFd,
 ) -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
     tokio::io::unix::AsyncFd::new(pidfd)

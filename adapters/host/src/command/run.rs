@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
 use super::confine::Confinement;
-use super::launcher::Prepared;
-use super::process_group::{ProcessGroup, Started};
+use super::launcher::PreparedCommand;
+use super::process_group::{ProcessGroup, StartedCommand};
 use super::stderr_tail::StderrTail;
 
 /// How long the pipes may stay open after the program ended.
@@ -40,7 +40,7 @@ enum ReadStop {
 /// The program could not be started, wrote more than `cap_bytes`, or failed. The text holds the end
 /// of the standard error. The output up to then is in `out`.
 pub(super) async fn run(
-    prepared: Prepared,
+    prepared: PreparedCommand,
     cap_bytes: u64,
     out: &OutputSink,
 ) -> Result<(), ToolError> {
@@ -51,19 +51,19 @@ pub(super) async fn run(
     let name = prepared.display_name.clone();
     let started = ProcessGroup::start(prepared)
         .map_err(|error| format!("`{name}` could not be started: {error}."))?;
-    let Started {
+    let StartedCommand {
         mut group,
         stdout,
         stderr,
     } = started;
     let mut tail = StderrTail::default();
-    let flow = {
+    let forwarding = {
         let errors = tail.follow(stderr).map(|done| done.map_err(ReadStop::Io));
         let streams = try_join(forward(stdout, out), errors).map(|done| done.map(drop));
         supervise(&mut group, pin!(streams)).await
     };
     let status = group.end().await;
-    match (flow, status) {
+    match (forwarding, status) {
         (Err(ReadStop::Full), _) => Err(format!(
             "`{name}` wrote more than {cap_bytes} bytes, the cap of its output, and was ended. \
              What fitted is kept. Ask for less."
@@ -82,14 +82,14 @@ async fn supervise(
     mut streams: Pin<&mut impl Future<Output = Result<(), ReadStop>>>,
 ) -> Result<(), ReadStop> {
     match select(streams.as_mut(), pin!(group.exited())).await {
-        Either::Left((flow, exited)) => {
-            flow?;
+        Either::Left((forwarding, exited)) => {
+            forwarding?;
             return exited.await.map_err(ReadStop::Io);
         }
         Either::Right((exited, _)) => exited.map_err(ReadStop::Io)?,
     }
-    if let Ok(flow) = timeout(GRACE, streams.as_mut()).await {
-        return flow;
+    if let Ok(forwarding) = timeout(GRACE, streams.as_mut()).await {
+        return forwarding;
     }
     group.kill();
     timeout(GRACE, streams).await.unwrap_or(Ok(()))
@@ -116,7 +116,7 @@ fn check_status(
     if status.success() {
         return Ok(());
     }
-    let ended = match (status.code(), status.signal()) {
+    let ending = match (status.code(), status.signal()) {
         // A guard, and a shell, report the end by a signal as such a code.
         (Some(code @ 129..=159), _) => {
             format!(
@@ -138,7 +138,7 @@ fn check_status(
     } else {
         format!(" stderr:\n{stderr}")
     };
-    Err(format!("`{name}` {ended}.{stderr}{hint}").into())
+    Err(format!("`{name}` {ending}.{stderr}{hint}").into())
 }
 
 fn signal_name(number: i32) -> String {

@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much is kept, in bytes.
-const KEPT_BYTES: usize = 16 << 10;
+const TAIL_BYTES: usize = 16 << 10;
 
 /// The last bytes of a stream, however long it is.
 #[derive(Debug, Default)]
@@ -28,15 +28,15 @@ impl StderrTail {
 
     fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() > 2 * KEPT_BYTES {
+        if self.bytes.len() > 2 * TAIL_BYTES {
             self.drop_older_bytes();
         }
     }
 
     fn drop_older_bytes(&mut self) {
-        let beyond = self.bytes.len().saturating_sub(KEPT_BYTES);
-        self.is_truncated |= beyond > 0;
-        self.bytes.drain(..beyond);
+        let excess = self.bytes.len().saturating_sub(TAIL_BYTES);
+        self.is_truncated |= excess > 0;
+        self.bytes.drain(..excess);
     }
 
     /// The kept bytes as text, with `…` in front if earlier bytes were dropped.
@@ -65,14 +65,14 @@ mod tests {
     #[tokio::test]
     async fn only_the_end_is_kept_and_marked_as_truncated() {
         let short = "a\nb\n".to_owned();
-        let long = "é".repeat(KEPT_BYTES * 5) + "x";
+        let long = "é".repeat(TAIL_BYTES * 5) + "x";
         for (stream, expected) in [
             (short, "a\nb".to_owned()),
-            (long, format!("…{}x", "é".repeat(KEPT_BYTES / 2 - 1))),
+            (long, format!("…{}x", "é".repeat(TAIL_BYTES / 2 - 1))),
         ] {
             let mut tail = StderrTail::default();
             tail.follow(stream.as_bytes()).await.unwrap();
-            assert!(tail.bytes.len() <= 2 * KEPT_BYTES);
+            assert!(tail.bytes.len() <= 2 * TAIL_BYTES);
             assert_eq!(tail.text(), expected);
         }
     }
@@ -82,7 +82,7 @@ mod tests {
         let mut tail = StderrTail::default();
         for _ in 0..100 {
             tail.push(&[b'x'; 1_000]);
-            assert!(tail.bytes.len() <= 2 * KEPT_BYTES);
+            assert!(tail.bytes.len() <= 2 * TAIL_BYTES);
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) enum CommandTempFolder {
     /// Only the name is chosen: the guard creates the folder.
     Named(PathBuf),
     /// The folder exists, since there is no guard.
-    Made(TempFolder),
+    Created(TempFolder),
 }
 
 impl CommandTempFolder {
@@ -36,27 +36,27 @@ impl CommandTempFolder {
     ///
     /// # Errors
     /// There is no such folder, or this user cannot write there.
-    pub(super) fn name(parent: &Path) -> io::Result<Self> {
+    pub(super) fn choose_name(parent: &Path) -> io::Result<Self> {
         let parent = parent.canonicalize()?;
         access(&parent, Access::WRITE_OK | Access::EXEC_OK)?;
-        let named = tempfile::Builder::new()
+        let temp_path = tempfile::Builder::new()
             .prefix("dormouse-")
             .make_in(parent, |path| Ok(path.to_owned()))?;
-        Ok(Self::Named(named.into_parts().0))
+        Ok(Self::Named(temp_path.into_parts().0))
     }
 
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Named(path) => path,
-            Self::Made(folder) => &folder.folder().path,
+            Self::Created(folder) => &folder.folder().path,
         }
     }
 
     /// The folder, if it exists.
-    pub(super) fn made(&self) -> Option<&Folder> {
+    pub(super) fn created_folder(&self) -> Option<&Folder> {
         match self {
             Self::Named(_) => None,
-            Self::Made(folder) => Some(folder.folder()),
+            Self::Created(folder) => Some(folder.folder()),
         }
     }
 }
@@ -65,9 +65,9 @@ impl CommandTempFolder {
 ///
 /// # Errors
 /// The name is taken, or the folder cannot be created.
-pub(super) fn make_named(path: &Path) -> io::Result<Folder> {
+pub(super) fn create_named(path: &Path) -> io::Result<Folder> {
     std::fs::DirBuilder::new().mode(0o700).create(path)?;
-    check_just_made(path.to_owned())
+    check_just_created(path.to_owned())
 }
 
 /// A folder that is removed when this is dropped.
@@ -79,13 +79,13 @@ impl TempFolder {
     ///
     /// # Errors
     /// The folder cannot be made, or something else has taken its place.
-    pub(super) fn make(parent: &Path) -> io::Result<Self> {
-        let mine = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        let made = tempfile::Builder::new()
+    pub(super) fn create(parent: &Path) -> io::Result<Self> {
+        let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let temp_dir = tempfile::Builder::new()
             .prefix("dormouse-")
-            .permissions(mine)
+            .permissions(owner_only)
             .tempdir_in(parent.canonicalize()?)?;
-        Ok(Self(Some(check_just_made(made.keep())?)))
+        Ok(Self(Some(check_just_created(temp_dir.keep())?)))
     }
 
     fn folder(&self) -> &Folder {
@@ -108,12 +108,12 @@ impl Drop for TempFolder {
 
 /// The folder at this path, after a check that nobody replaced it by a link or by another folder:
 /// it must be empty and belong to this user.
-fn check_just_made(path: PathBuf) -> io::Result<Folder> {
+fn check_just_created(path: PathBuf) -> io::Result<Folder> {
     let handle = open_folder(CWD, &path)?;
     let is_ours = fstat(&handle)?.st_uid == geteuid().as_raw();
     match is_ours && read_names(&handle)?.is_empty() {
         true => Ok(Folder {
-            identity: Identity::of(&handle)?,
+            identity: Identity::from_handle(&handle)?,
             path,
         }),
         false => Err(io::Error::other("another folder was put in its place")),
@@ -129,7 +129,7 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
     let top = open_folder(CWD, folder)?;
     let mut names = (0..)
         .map(|number: u64| CString::new(format!("removing-{number}")).expect("it holds no zero"));
-    let mut failed = Ok(());
+    let mut result = Ok(());
     loop {
         let mut folders = 0;
         for name in read_names(&top)? {
@@ -138,18 +138,18 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
                     let removed = empty_into(&top, &name, &mut names)
                         .and_then(|()| Ok(unlinkat(&top, &name, AtFlags::REMOVEDIR)?));
                     folders += u32::from(removed.is_ok());
-                    failed = failed.and(removed);
+                    result = result.and(removed);
                 }
-                removed => failed = failed.and(removed.map_err(io::Error::from)),
+                removed => result = result.and(removed.map_err(io::Error::from)),
             }
         }
         if folders == 0 {
             break;
         }
         // The failure may concern a folder that was moved up since, so it is tried again.
-        failed = Ok(());
+        result = Ok(());
     }
-    failed.and_then(|()| std::fs::remove_dir(folder))
+    result.and_then(|()| std::fs::remove_dir(folder))
 }
 
 /// Empties a folder of `top`: removes its files, and moves its folders up into `top`.
@@ -224,24 +224,24 @@ mod tests {
     #[test]
     fn a_temp_folder_is_removed_on_drop_unless_the_guard_owns_it() {
         let parent = tempfile::tempdir().unwrap();
-        let named = CommandTempFolder::name(parent.path()).unwrap();
+        let named = CommandTempFolder::choose_name(parent.path()).unwrap();
         assert!(
-            !named.path().exists() && named.made().is_none(),
+            !named.path().exists() && named.created_folder().is_none(),
             "a kernel that is killed here leaves nothing"
         );
-        let made = make_named(named.path()).unwrap();
+        let made = create_named(named.path()).unwrap();
         assert_eq!(made.path, named.path());
         assert_eq!(
             fs::metadata(named.path()).unwrap().permissions().mode() & 0o777,
             0o700
         );
         assert_eq!(
-            make_named(named.path()).unwrap_err().kind(),
+            create_named(named.path()).unwrap_err().kind(),
             io::ErrorKind::AlreadyExists
         );
         remove(named.path()).unwrap();
-        assert!(CommandTempFolder::name(&parent.path().join("absent")).is_err());
-        let dropped = TempFolder::make(parent.path()).unwrap();
+        assert!(CommandTempFolder::choose_name(&parent.path().join("absent")).is_err());
+        let dropped = TempFolder::create(parent.path()).unwrap();
         let path = dropped.folder().path.clone();
         fs::create_dir_all(path.join("a/b")).unwrap();
         drop(dropped);
@@ -289,7 +289,10 @@ mod tests {
         fs::write(parent.path().join("victim/file"), "x").unwrap();
         symlink("victim", parent.path().join("link")).unwrap();
         for path in ["link", "victim", "absent"] {
-            assert!(check_just_made(parent.path().join(path)).is_err(), "{path}");
+            assert!(
+                check_just_created(parent.path().join(path)).is_err(),
+                "{path}"
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use dormouse_proto::server::ServerCommand;
 use dormouse_proto::tool::Access;
 
 use super::launcher::{LaunchRequest, Launcher};
-use super::process_group::{ProcessGroup, Started};
+use super::process_group::{ProcessGroup, StartedCommand};
 use crate::permissions::ServerEnvironment;
 
 /// Starts the server. `env` holds the variables that the program declares for it, with their
@@ -46,17 +46,17 @@ pub(crate) fn start_server(
         folder: server.cwd.as_deref(),
     });
     let prepared = prepared?;
-    let failed = |error| {
+    let start_error = |error| {
         HostError::Failed(format!(
             "`{}` could not be started: {error}.",
             server.program
         ))
     };
-    let Started {
+    let StartedCommand {
         mut group,
         stdout,
         stderr,
-    } = ProcessGroup::start(prepared).map_err(failed)?;
+    } = ProcessGroup::start(prepared).map_err(start_error)?;
     let stdin = group.stdin().expect("a server's input is piped");
     Ok(ServerChild {
         stdin: Box::new(stdin),

@@ -73,7 +73,7 @@ impl Folder {
         sealed: &Sealed,
         request: &FileRequest<'_>,
     ) -> Result<Self, FileError> {
-        match sealed.holds_folder(&self) {
+        match sealed.contains_folder(&self) {
             Ok(false) => Ok(self),
             Ok(true) => Err(request.sealed_elsewhere()),
             Err(errno) => Err(request.errno(errno)),
@@ -173,7 +173,7 @@ impl Target {
         sealed: &Sealed,
         request: &FileRequest<'_>,
     ) -> Result<Self, FileError> {
-        match sealed.holds_file(&self.file) {
+        match sealed.contains_file(&self.file) {
             Ok(false) => Ok(self),
             Ok(true) => Err(request.sealed_elsewhere()),
             Err(errno) => Err(request.errno(errno)),

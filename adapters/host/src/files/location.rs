@@ -53,7 +53,7 @@ pub(super) fn absolute(
     working_dir: &Path,
 ) -> Result<PathBuf, FileError> {
     check_text(request)?;
-    if names_folder(request.path.as_os_str().as_bytes()) {
+    if is_folder_spelling(request.path.as_os_str().as_bytes()) {
         return Err(request.not_a_file("a directory by its spelling"));
     }
     Ok(without_dots(request.path, working_dir))
@@ -97,7 +97,7 @@ fn check_text(request: &FileRequest<'_>) -> Result<(), FileError> {
 }
 
 /// Whether the spelling means a directory: it ends with a slash or a dot, which `Path` drops.
-fn names_folder(text: &[u8]) -> bool {
+fn is_folder_spelling(text: &[u8]) -> bool {
     let last = text.rsplit(|byte| *byte == b'/').next().unwrap_or(text);
     matches!(last, b"" | b"." | b"..")
 }

@@ -49,7 +49,7 @@ pub(super) fn open(folder: BorrowedFd<'_>, path: &Path, open_for: OpenFor) -> Re
             resolve,
         ) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            done => return done,
+            result => return result,
         }
     }
     Err(Errno::AGAIN)
@@ -67,7 +67,7 @@ pub(super) fn open(_folder: BorrowedFd<'_>, _path: &Path, _open_for: OpenFor) ->
 pub(crate) fn rename_new(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<()> {
     match rename_noreplace(folder, from, to) {
         Err(Errno::INVAL | Errno::NOSYS) => link_then_unlink(folder, from, to),
-        done => done,
+        result => result,
     }
 }
 

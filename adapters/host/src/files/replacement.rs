@@ -12,7 +12,7 @@ use super::folder::{Folder, Target};
 use crate::pending_file::{PendingFile, Replace};
 
 /// The mode of a new file, before the umask.
-const NEW_FILE: Mode = Mode::from_raw_mode(0o644);
+const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 
 /// A new file in the folder of its target, before it has the name of the target.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Replacement<'a> {
 impl<'a> Replacement<'a> {
     /// Creates the file with the mode of `old`, the file that it replaces, and with its owner if
     /// the operating system permits that.
-    pub(super) fn begin(
+    pub(super) fn create(
         folder: &'a Folder,
         old: Option<&Target>,
         request: &'a FileRequest<'a>,
@@ -33,9 +33,9 @@ impl<'a> Replacement<'a> {
         let mode = if old.is_some() {
             Mode::RUSR | Mode::WUSR
         } else {
-            NEW_FILE
+            NEW_FILE_MODE
         };
-        let pending = PendingFile::begin(folder, mode).map_err(|errno| request.errno(errno))?;
+        let pending = PendingFile::create(folder, mode).map_err(|errno| request.errno(errno))?;
         if let Some(old) = old {
             // A user who may write the file may not be allowed to give it away, so this may fail.
             let _ = fchown(&pending.file, Some(old.owner.0), Some(old.owner.1));
@@ -71,7 +71,7 @@ impl<'a> Replacement<'a> {
         };
         fsync(&pending.file).map_err(|errno| request.errno(errno))?;
         pending
-            .place(target, replace)
+            .persist(target, replace)
             .map_err(|errno| request.errno(errno))?;
         fsync(folder).map_err(|errno| {
             request.unusable(format_args!(
@@ -109,14 +109,14 @@ mod tests {
                 .collect::<Vec<_>>()
         };
 
-        let mut dropped = Replacement::begin(&folder, None, &request).unwrap();
+        let mut dropped = Replacement::create(&folder, None, &request).unwrap();
         dropped.file().write_all(b"half").unwrap();
         assert!(names().is_empty(), "one that is killed here leaves nothing");
         drop(dropped);
         assert!(names().is_empty());
 
         fs::write(dir.path().join("f"), "old").unwrap();
-        let late = Replacement::begin(&folder, None, &request).unwrap();
+        let late = Replacement::create(&folder, None, &request).unwrap();
         assert_eq!(
             late.commit(OsStr::new("f"), Presence::Absent)
                 .unwrap_err()

@@ -25,9 +25,9 @@ pub(super) struct Roots {
 struct Root {
     handle: OwnedFd,
     /// Without symbolic links.
-    canonical: PathBuf,
+    canonical_path: PathBuf,
     /// As the user spelled it, made absolute: a model that was told this spelling may use it.
-    spelled: PathBuf,
+    spelled_path: PathBuf,
 }
 
 impl Roots {
@@ -39,7 +39,7 @@ impl Roots {
         sealed: Arc<Sealed>,
         working_dir: &Path,
     ) -> io::Result<Self> {
-        let named = |folder: &Path, error: io::Error| {
+        let name_root = |folder: &Path, error: io::Error| {
             io::Error::new(
                 error.kind(),
                 format!("{}={}: {error}", purpose.flag(), folder.display()),
@@ -47,13 +47,14 @@ impl Roots {
         };
         let roots = folders.map(|folder| {
             let path = working_dir.join(folder);
-            let made = if purpose == Purpose::Write {
+            let creation = if purpose == Purpose::Write {
                 create_if_absent(&path, &sealed)
             } else {
                 Ok(())
             };
-            made.and_then(|()| Root::open(&path))
-                .map_err(|error| named(folder, error))
+            creation
+                .and_then(|()| Root::open(&path))
+                .map_err(|error| name_root(folder, error))
         });
         let roots = roots.collect::<io::Result<_>>()?;
         Ok(Self {
@@ -70,7 +71,7 @@ impl Roots {
     pub(super) fn locate(&self, request: &FileRequest<'_>) -> Result<FileLocation<'_>, FileError> {
         let absolute = location::absolute(request, &self.working_dir)?;
         let (root, below) =
-            self.below(&absolute, absolute.parent().unwrap_or(&absolute), request)?;
+            self.find_nearest(&absolute, absolute.parent().unwrap_or(&absolute), request)?;
         let (folder_path, name) =
             location::split(&below).ok_or_else(|| request.not_a_file("a directory"))?;
         Ok(FileLocation {
@@ -85,16 +86,16 @@ impl Roots {
     ///
     /// # Errors
     /// `AccessDenied` if the folder is below no root.
-    pub(super) fn folder(
+    pub(super) fn locate_folder(
         &self,
         request: &FileRequest<'_>,
     ) -> Result<(&OwnedFd, PathBuf), FileError> {
         let absolute = location::absolute_folder(request, &self.working_dir)?;
-        self.below(&absolute, &absolute, request)
+        self.find_nearest(&absolute, &absolute, request)
     }
 
     /// The nearest root of a path. An error names `folder` as the one that has to be permitted.
-    fn below(
+    fn find_nearest(
         &self,
         absolute: &Path,
         folder: &Path,
@@ -103,15 +104,15 @@ impl Roots {
         let nearest = self
             .roots
             .iter()
-            .filter_map(|root| Some((root, root.below(absolute)?)));
+            .filter_map(|root| Some((root, root.strip_root(absolute)?)));
         let Some((root, below)) = nearest.min_by_key(|(_, below)| below.as_os_str().len()) else {
             return Err(request.outside(
                 folder,
-                self.roots.iter().map(|root| root.canonical.as_path()),
+                self.roots.iter().map(|root| root.canonical_path.as_path()),
             ));
         };
         // Exact, since no part of the way below a root may be a link.
-        let whole = root.canonical.join(below);
+        let whole = root.canonical_path.join(below);
         if let Some(sealed) = self.sealed.find_containing(&whole) {
             return Err(request.sealed(&sealed));
         }
@@ -132,24 +133,24 @@ fn create_if_absent(path: &Path, sealed: &Sealed) -> io::Result<()> {
 }
 
 impl Root {
-    fn open(spelled: &Path) -> io::Result<Self> {
-        let canonical = fs::canonicalize(spelled)?;
-        if !fs::metadata(&canonical)?.is_dir() {
+    fn open(spelled_path: &Path) -> io::Result<Self> {
+        let canonical_path = fs::canonicalize(spelled_path)?;
+        if !fs::metadata(&canonical_path)?.is_dir() {
             return Err(io::Error::new(
                 io::ErrorKind::NotADirectory,
                 "not a folder. Permit the folder that holds it",
             ));
         }
-        let handle = File::open(&canonical)?.into();
+        let handle = File::open(&canonical_path)?.into();
         Ok(Self {
             handle,
-            canonical,
-            spelled: spelled.to_owned(),
+            canonical_path,
+            spelled_path: spelled_path.to_owned(),
         })
     }
 
-    fn below<'a>(&self, absolute: &'a Path) -> Option<&'a Path> {
-        [&self.canonical, &self.spelled]
+    fn strip_root<'a>(&self, absolute: &'a Path) -> Option<&'a Path> {
+        [&self.canonical_path, &self.spelled_path]
             .into_iter()
             .find_map(|root| absolute.strip_prefix(root).ok())
     }

@@ -80,15 +80,15 @@ impl Splice {
         bytes: &[u8],
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let mut kept = old.and_then(|old| Some((old, self.at?)));
-        if let Some((old, at)) = &mut kept {
+        let mut old_and_offset = old.and_then(|old| Some((old, self.at?)));
+        if let Some((old, at)) = &mut old_and_offset {
             old.seek(SeekFrom::Start(0))?;
             io::copy(&mut old.by_ref().take(*at), out)?;
         }
         out.write_all(if self.has_lf_before { b"\n" } else { b"" })?;
         out.write_all(bytes)?;
         out.write_all(if self.has_lf_after { b"\n" } else { b"" })?;
-        if let Some((old, _)) = kept {
+        if let Some((old, _)) = old_and_offset {
             io::copy(old, out)?;
         }
         Ok(())
@@ -102,7 +102,7 @@ struct Lines {
     line_feeds: u64,
     size: u64,
     /// The last line has no LF.
-    is_open: bool,
+    ends_without_lf: bool,
     /// The offset of the requested line, if the file has enough line feeds before it.
     start: Option<u64>,
 }
@@ -117,18 +117,18 @@ impl Lines {
         loop {
             match old.read(&mut chunk) {
                 Ok(0) => return Ok(lines),
-                Ok(read) => lines.add(&chunk[..read], at_line),
+                Ok(read) => lines.add_chunk(&chunk[..read], at_line),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn add(&mut self, chunk: &[u8], at_line: u64) {
+    fn add_chunk(&mut self, chunk: &[u8], at_line: u64) {
         let found = memchr::memchr_iter(b'\n', chunk).count() as u64;
-        let wanted = at_line.saturating_sub(1);
-        if wanted > self.line_feeds && wanted <= self.line_feeds + found {
-            let skip = usize::try_from(wanted - self.line_feeds - 1)
+        let line_feeds_before = at_line.saturating_sub(1);
+        if line_feeds_before > self.line_feeds && line_feeds_before <= self.line_feeds + found {
+            let skip = usize::try_from(line_feeds_before - self.line_feeds - 1)
                 .expect("it is less than the chunk's length");
             self.start = memchr::memchr_iter(b'\n', chunk)
                 .nth(skip)
@@ -136,11 +136,11 @@ impl Lines {
         }
         self.line_feeds += found;
         self.size += chunk.len() as u64;
-        self.is_open = chunk.last() != Some(&b'\n');
+        self.ends_without_lf = chunk.last() != Some(&b'\n');
     }
 
     fn splice(&self, at_line: u64, bytes: &[u8]) -> Result<Splice, NoSuchLine> {
-        let lines = self.line_feeds + u64::from(self.is_open);
+        let lines = self.line_feeds + u64::from(self.ends_without_lf);
         if at_line == 0 || at_line > lines + 1 {
             return Err(NoSuchLine { lines });
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// File systems that show the operating system itself: its devices, processes and settings.
-const OF_THE_SYSTEM: [&[u8]; 18] = [
+const SYSTEM_FILE_SYSTEMS: [&[u8]; 18] = [
     b"binfmt_misc",
     b"bpf",
     b"cgroup",
@@ -32,7 +32,7 @@ const OF_THE_SYSTEM: [&[u8]; 18] = [
 ];
 
 /// File systems that hold devices.
-const OF_DEVICES: [&[u8]; 2] = [b"devpts", b"devtmpfs"];
+const DEVICE_FILE_SYSTEMS: [&[u8]; 2] = [b"devpts", b"devtmpfs"];
 
 /// The mounts of this process at one moment.
 pub(crate) struct Mounts(Vec<Mount>);
@@ -65,16 +65,16 @@ impl Mounts {
     }
 
     /// The mount points of file systems that show the system.
-    pub(crate) fn of_the_system(&self) -> impl Iterator<Item = &Path> {
-        self.places(&OF_THE_SYSTEM)
+    pub(crate) fn system_mount_points(&self) -> impl Iterator<Item = &Path> {
+        self.mount_points_of(&SYSTEM_FILE_SYSTEMS)
     }
 
     /// The mount points of file systems that hold devices.
-    pub(crate) fn of_devices(&self) -> impl Iterator<Item = &Path> {
-        self.places(&OF_DEVICES)
+    pub(crate) fn device_mount_points(&self) -> impl Iterator<Item = &Path> {
+        self.mount_points_of(&DEVICE_FILE_SYSTEMS)
     }
 
-    fn places(&self, kinds: &'static [&'static [u8]]) -> impl Iterator<Item = &Path> {
+    fn mount_points_of(&self, kinds: &'static [&'static [u8]]) -> impl Iterator<Item = &Path> {
         self.0
             .iter()
             .filter(|mount| kinds.contains(&&*mount.kind))
@@ -134,14 +134,17 @@ fn find_aliases(path: &Path, mounts: &[Mount]) -> Vec<PathBuf> {
     let containing = mounts
         .iter()
         .filter(|mount| path.starts_with(&mount.mount_point));
-    let Some(own) = containing.max_by_key(|mount| mount.mount_point.as_os_str().len()) else {
+    let Some(innermost) = containing.max_by_key(|mount| mount.mount_point.as_os_str().len()) else {
         return names;
     };
-    let Ok(below) = path.strip_prefix(&own.mount_point) else {
+    let Ok(below) = path.strip_prefix(&innermost.mount_point) else {
         return names;
     };
-    let within = own.root.join(below);
-    for mount in mounts.iter().filter(|mount| mount.device == own.device) {
+    let within = innermost.root.join(below);
+    for mount in mounts
+        .iter()
+        .filter(|mount| mount.device == innermost.device)
+    {
         let name = match (
             within.strip_prefix(&mount.root),
             mount.root.strip_prefix(&within),
@@ -191,7 +194,10 @@ mod tests {
         );
         assert_eq!(names("/home/u"), "/home/u");
         assert_eq!(names("/tmp/store"), "/tmp/store");
-        let places: Vec<_> = Mounts(mounts).of_the_system().map(Path::to_owned).collect();
+        let places: Vec<_> = Mounts(mounts)
+            .system_mount_points()
+            .map(Path::to_owned)
+            .collect();
         assert_eq!(places, [Path::new("/srv/root/dev")]);
     }
 }

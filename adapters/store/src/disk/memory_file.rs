@@ -12,7 +12,7 @@ use super::DiskFile;
 #[derive(Debug)]
 pub(crate) struct MemoryFile(pub(crate) Bytes);
 
-fn read_only() -> io::Error {
+fn read_only_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
         "a file that is kept in memory is not written",
@@ -25,27 +25,27 @@ impl DiskFile for MemoryFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let start = usize::try_from(offset)
+        let bytes = usize::try_from(offset)
             .ok()
             .and_then(|start| self.0.get(start..)?.get(..buffer.len()));
-        buffer.copy_from_slice(start.ok_or(io::ErrorKind::UnexpectedEof)?);
+        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
     fn write_at(&self, _offset: u64, _parts: &[Bytes]) -> io::Result<()> {
-        Err(read_only())
+        Err(read_only_error())
     }
 
     fn sync(&self) -> io::Result<()> {
-        Err(read_only())
+        Err(read_only_error())
     }
 
     fn set_length(&self, _length: u64) -> io::Result<()> {
-        Err(read_only())
+        Err(read_only_error())
     }
 
     fn reserve(&self, _length: u64) -> io::Result<()> {
-        Err(read_only())
+        Err(read_only_error())
     }
 
     fn map(&self, length: u64) -> io::Result<Bytes> {

@@ -42,7 +42,7 @@ impl Disk for ReadOnlyDisk {
                 file: File::open(path)?,
                 throttle: self.throttle.clone(),
             })),
-            OpenMode::CreateNew | OpenMode::Truncated => refused(),
+            OpenMode::CreateNew | OpenMode::Truncated => read_only_error(),
         }
     }
 
@@ -51,15 +51,15 @@ impl Disk for ReadOnlyDisk {
     }
 
     fn make_folder(&self, _: &Path) -> io::Result<()> {
-        refused()
+        read_only_error()
     }
 
     fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        refused()
+        read_only_error()
     }
 
     fn sync_folder(&self, _: &Path) -> io::Result<()> {
-        refused()
+        read_only_error()
     }
 }
 
@@ -79,19 +79,19 @@ impl DiskFile for ReadFile {
     }
 
     fn write_at(&self, _: u64, _: &[Bytes]) -> io::Result<()> {
-        refused()
+        read_only_error()
     }
 
     fn sync(&self) -> io::Result<()> {
-        refused()
+        read_only_error()
     }
 
     fn set_length(&self, _: u64) -> io::Result<()> {
-        refused()
+        read_only_error()
     }
 
     fn reserve(&self, _: u64) -> io::Result<()> {
-        refused()
+        read_only_error()
     }
 
     fn is_mappable(&self) -> bool {
@@ -99,11 +99,11 @@ impl DiskFile for ReadFile {
     }
 
     fn map(&self, _: u64) -> io::Result<Bytes> {
-        refused()
+        read_only_error()
     }
 }
 
-fn refused<T>() -> io::Result<T> {
+fn read_only_error<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 

@@ -151,9 +151,9 @@ impl FileBytes {
             self.cached.resize(offset, 0);
         }
         // Most writes append, and `extend_from_slice` is much faster than `resize` and a copy.
-        let over = bytes.len().min(self.cached.len() - offset);
-        self.cached[offset..offset + over].copy_from_slice(&bytes[..over]);
-        self.cached.extend_from_slice(&bytes[over..]);
+        let overwritten = bytes.len().min(self.cached.len() - offset);
+        self.cached[offset..offset + overwritten].copy_from_slice(&bytes[..overwritten]);
+        self.cached.extend_from_slice(&bytes[overwritten..]);
         self.dirty.push(offset..end);
     }
 
@@ -163,15 +163,15 @@ impl FileBytes {
     }
 
     fn after_power_loss(&self, random_below: &mut impl FnMut(usize) -> usize) -> Self {
-        let mut left = self.durable.clone();
-        let shorter = left.len().min(self.cached.len());
-        let longer = left.len().max(self.cached.len());
+        let mut survived = self.durable.clone();
+        let shorter = survived.len().min(self.cached.len());
+        let longer = survived.len().max(self.cached.len());
         let length = match random_below(3) {
-            0 => left.len(),
+            0 => survived.len(),
             1 => self.cached.len(),
             _ => shorter + random_below(longer - shorter + 1),
         };
-        left.resize(length, 0);
+        survived.resize(length, 0);
         for range in &self.dirty {
             for sector in range.start / SECTOR..range.end.div_ceil(SECTOR) {
                 let end = range
@@ -181,13 +181,13 @@ impl FileBytes {
                     .min(self.cached.len());
                 let start = range.start.max(sector * SECTOR);
                 if start < end && random_below(2) == 0 {
-                    left[start..end].copy_from_slice(&self.cached[start..end]);
+                    survived[start..end].copy_from_slice(&self.cached[start..end]);
                 }
             }
         }
         Self {
-            cached: left.clone(),
-            durable: left,
+            cached: survived.clone(),
+            durable: survived,
             dirty: Vec::new(),
         }
     }
@@ -215,7 +215,7 @@ impl Disk for VolatileDisk {
                 file
             }
         };
-        Ok(Arc::new(Open {
+        Ok(Arc::new(OpenFile {
             disk: self.clone(),
             file,
         }))
@@ -261,18 +261,18 @@ impl Disk for VolatileDisk {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     disk: VolatileDisk,
     file: File,
 }
 
-impl Open {
+impl OpenFile {
     fn bytes(&self) -> MutexGuard<'_, FileBytes> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl DiskFile for Open {
+impl DiskFile for OpenFile {
     fn length(&self) -> io::Result<u64> {
         Ok(self.bytes().cached.len() as u64)
     }

@@ -11,7 +11,7 @@ use crate::payload::{
 };
 use crate::process_table::{
     AcknowledgedLosses, CheckpointEntry, CheckpointState, EndEntry, LastRecord, NumberedRecords,
-    ProcessEntry, Retained,
+    ProcessEntry, RetainedHistory,
 };
 use crate::record_header::{RecordHeader, RecordKind};
 
@@ -192,7 +192,7 @@ impl Index {
                 entry.creation_row =
                     unless_damaged(payload().and_then(|bytes| decode_truncated(&bytes)))?
                         .or(entry.creation_row.take());
-                entry.retained = Retained::From(first.max(entry.since()), at);
+                entry.retained = RetainedHistory::From(first.max(entry.since()), at);
                 entry.last = entry.last.max(first);
             }
             RecordKind::ProcessDeleted => *entry = ProcessEntry::deleted(at),

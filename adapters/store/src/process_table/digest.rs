@@ -8,7 +8,7 @@ pub(crate) struct Digest(pub(crate) [u64; 4]);
 
 impl Digest {
     /// The digest of one entry.
-    pub(super) fn of(key: &StoreKey, index_key: &[u8; 9], entry: &[u8]) -> Self {
+    pub(super) fn of_entry(key: &StoreKey, index_key: &[u8; 9], entry: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(&key.0);
         let hash = hasher.update(index_key).update(entry).finalize();
         let mut sum = [0; 4];

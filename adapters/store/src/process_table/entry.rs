@@ -21,7 +21,7 @@ pub(crate) struct ProcessEntry {
     /// The end of the process, if it has ended.
     pub(crate) end: Option<EndEntry>,
     /// How much of its history is kept.
-    pub(crate) retained: Retained,
+    pub(crate) retained: RetainedHistory,
     /// The last fact of the process.
     pub(crate) last: FactNumber,
     /// The latest creation, facts or end record of the process. Records that follow it may be lost.
@@ -45,7 +45,7 @@ pub(crate) struct EndEntry {
 
 /// How much of a process is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retained {
+pub(crate) enum RetainedHistory {
     /// Its whole history.
     Whole,
     /// Its history from the image after this fact on, and the location of the record that truncated
@@ -133,7 +133,7 @@ impl ProcessEntry {
             creation_row: None,
             creation_at,
             end: None,
-            retained: Retained::Whole,
+            retained: RetainedHistory::Whole,
             last,
             last_record,
             temp_files,
@@ -143,7 +143,7 @@ impl ProcessEntry {
     /// A process that the record at `at` deleted.
     pub(crate) fn deleted(at: Location) -> Self {
         Self {
-            retained: Retained::Deleted(at),
+            retained: RetainedHistory::Deleted(at),
             ..Self::new(LastRecord::NONE)
         }
     }
@@ -151,7 +151,7 @@ impl ProcessEntry {
     /// Encodes the entry for the index. A deleted process takes few bytes, and is recognised by its
     /// tag.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, codec::CodecError> {
-        if let Retained::Deleted(at) = self.retained {
+        if let RetainedHistory::Deleted(at) = self.retained {
             return codec::encode(&(DELETED_TAG, at));
         }
         let end = self
@@ -159,8 +159,8 @@ impl ProcessEntry {
             .as_ref()
             .map(|end| (end.since, end.at, end.exit.clone()));
         let retained = match self.retained {
-            Retained::From(below, at) => Some((below, at)),
-            Retained::Whole | Retained::Deleted(_) => None,
+            RetainedHistory::From(below, at) => Some((below, at)),
+            RetainedHistory::Whole | RetainedHistory::Deleted(_) => None,
         };
         let temp_files = (self.temp_files.last, self.temp_files.last_record.to_parts());
         let creation_row = (self.creation_row.clone(), self.creation_at);
@@ -184,8 +184,15 @@ impl ProcessEntry {
             return Some(Self::deleted(at));
         }
         let parts: (u8, StoredEntry) = codec::decode(bytes).ok()?;
-        let ((creation_row, creation_at), end, retained, last, last_record, temp_files, ended) =
-            parts.1;
+        let (
+            (creation_row, creation_at),
+            end,
+            retained,
+            last,
+            last_record,
+            temp_files,
+            last_by_end,
+        ) = parts.1;
         if creation_row
             .as_ref()
             .is_some_and(|row: &ProcessRow| !row.has_higher_pid_than_parent())
@@ -196,9 +203,11 @@ impl ProcessEntry {
             since,
             at,
             exit,
-            last: ended,
+            last: last_by_end,
         });
-        let retained = retained.map_or(Retained::Whole, |(below, at)| Retained::From(below, at));
+        let retained = retained.map_or(RetainedHistory::Whole, |(below, at)| {
+            RetainedHistory::From(below, at)
+        });
         let temp_files = NumberedRecords {
             last: temp_files.0,
             last_record: LastRecord::from_parts(temp_files.1),
@@ -229,10 +238,10 @@ impl ProcessEntry {
 
     /// The last fact and the last change of temporary files, for the validation of a commit.
     pub(crate) fn progress(&self) -> ProcessProgress {
-        let state = if matches!(self.retained, Retained::Deleted(_)) {
+        let state = if matches!(self.retained, RetainedHistory::Deleted(_)) {
             ProcessState::Deleted
         } else {
-            ProcessState::Kept
+            ProcessState::Exists
         };
         ProcessProgress {
             last: self.last,
@@ -244,8 +253,8 @@ impl ProcessEntry {
     /// The first fact that can be queried.
     pub(crate) fn since(&self) -> FactNumber {
         match self.retained {
-            Retained::From(below, _) => below,
-            Retained::Whole | Retained::Deleted(_) => FactNumber(0),
+            RetainedHistory::From(below, _) => below,
+            RetainedHistory::Whole | RetainedHistory::Deleted(_) => FactNumber(0),
         }
     }
 
@@ -258,7 +267,7 @@ impl ProcessEntry {
 
     /// Whether the process was deleted.
     pub(crate) fn is_deleted(&self) -> bool {
-        matches!(self.retained, Retained::Deleted(_))
+        matches!(self.retained, RetainedHistory::Deleted(_))
     }
 }
 

@@ -7,7 +7,7 @@ use dormouse_proto::id::{CommitNumber, Pid};
 use dormouse_proto::record::codec;
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointState, Digest, Encoded, ProcessEntry, ProcessTable};
+use super::{CheckpointState, Digest, EncodeResult, ProcessEntry, ProcessTable};
 use crate::issue::Issue;
 use crate::location_index::losses_key;
 use crate::log_position::Location;
@@ -24,7 +24,7 @@ pub(crate) struct AcknowledgedLosses {
 
 impl ProcessTable {
     /// All acknowledged losses, encoded as by [`ProcessTable::put_losses`].
-    pub(crate) fn encoded_losses(&self) -> impl Iterator<Item = (u64, Encoded)> {
+    pub(crate) fn encoded_losses(&self) -> impl Iterator<Item = (u64, EncodeResult)> {
         self.acknowledged
             .iter()
             .map(|(number, losses)| (*number, codec::encode(losses)))
@@ -39,22 +39,24 @@ impl ProcessTable {
     ///
     /// # Errors
     /// If they cannot be encoded.
-    pub(crate) fn put_losses(&mut self, number: u64, losses: AcknowledgedLosses) -> Encoded {
+    pub(crate) fn put_losses(&mut self, number: u64, losses: AcknowledgedLosses) -> EncodeResult {
         let index_key = losses_key(number);
         let bytes = codec::encode(&losses)?;
         if let Some(old) = self.acknowledged.insert(number, losses) {
             self.digest.combine(
-                Digest::of(&self.key, &index_key, &codec::encode(&old)?),
+                Digest::of_entry(&self.key, &index_key, &codec::encode(&old)?),
                 u64::wrapping_sub,
             );
         }
-        self.digest
-            .combine(Digest::of(&self.key, &index_key, &bytes), u64::wrapping_add);
+        self.digest.combine(
+            Digest::of_entry(&self.key, &index_key, &bytes),
+            u64::wrapping_add,
+        );
         Ok(bytes)
     }
 
     /// All acknowledged losses.
-    pub(crate) fn acknowledged(&self) -> BTreeSet<Issue> {
+    pub(crate) fn acknowledged_losses(&self) -> BTreeSet<Issue> {
         self.acknowledged
             .values()
             .flat_map(|losses| losses.losses.iter().cloned())
@@ -63,13 +65,13 @@ impl ProcessTable {
 
     /// Whether a loss of this process is acknowledged.
     pub(crate) fn has_acknowledged_loss(&self, pid: Pid) -> bool {
-        let is_of = |loss: &Issue| match loss {
-            Issue::Row { pid: of }
-            | Issue::Facts { pid: of, .. }
-            | Issue::Snapshot { pid: of, .. }
-            | Issue::FirstSnapshot { pid: of, .. }
-            | Issue::TempFile { root: of, .. }
-            | Issue::OpenEnd { pid: of, .. } => *of == pid,
+        let is_loss_of_process = |loss: &Issue| match loss {
+            Issue::Row { pid: loss_pid }
+            | Issue::Facts { pid: loss_pid, .. }
+            | Issue::Snapshot { pid: loss_pid, .. }
+            | Issue::FirstSnapshot { pid: loss_pid, .. }
+            | Issue::TempFile { root: loss_pid, .. }
+            | Issue::OpenEnd { pid: loss_pid, .. } => *loss_pid == pid,
             Issue::Head { .. }
             | Issue::LostRange { .. }
             | Issue::StraySegment { .. }
@@ -81,12 +83,12 @@ impl ProcessTable {
         };
         self.acknowledged
             .values()
-            .any(|losses| losses.losses.iter().any(is_of))
+            .any(|losses| losses.losses.iter().any(is_loss_of_process))
     }
 
     /// Whether a lost range starts at or after a location.
-    pub(crate) fn has_loss_after(&self, place: Location) -> bool {
-        self.lost.iter().any(|lost| lost.from >= place)
+    pub(crate) fn has_loss_after(&self, location: Location) -> bool {
+        self.lost.iter().any(|lost| lost.from >= location)
     }
 
     /// The lost ranges of the log, ascending. They may have contained records of any process.
@@ -114,7 +116,7 @@ impl ProcessTable {
     /// table.
     pub(crate) fn end_of_tree(&self, root: Pid) -> Option<CommitNumber> {
         let mut tree = BTreeSet::from([root]);
-        let mut ended = 0;
+        let mut last_end = 0;
         // A parent has a lower pid than its children, so it comes first.
         for (pid, entry) in self.entries() {
             let entry = entry?;
@@ -124,10 +126,10 @@ impl ProcessTable {
             };
             if pid == root || parent.is_some_and(|parent| tree.contains(&parent)) {
                 tree.insert(pid);
-                ended = ended.max(entry.end.as_ref().filter(|_| entry.is_complete())?.since);
+                last_end = last_end.max(entry.end.as_ref().filter(|_| entry.is_complete())?.since);
             }
         }
-        Some(CommitNumber(ended))
+        Some(CommitNumber(last_end))
     }
 
     /// The losses that this table shows: lost ranges, then processes without a readable row, then
@@ -163,14 +165,15 @@ impl ProcessTable {
         let entries = self
             .entries()
             .filter_map(|(pid, entry)| Some((pid, entry?)));
-        let open = entries.filter(|(_, entry)| {
+        let unfinished = entries.filter(|(_, entry)| {
             entry.row().is_some() && self.lost_ranges_after(entry).next().is_some()
         });
-        open.map(|(pid, entry)| Issue::OpenEnd {
-            pid,
-            last: entry.last,
-        })
-        .collect()
+        unfinished
+            .map(|(pid, entry)| Issue::OpenEnd {
+                pid,
+                last: entry.last,
+            })
+            .collect()
     }
 
     /// Whether anything could not be read when this table was built from the log. Costs a pass over

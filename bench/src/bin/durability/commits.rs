@@ -35,7 +35,7 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
     store.commit(owner, Batch::durable(&[created], 0))?;
     let mut file = File::create(folder.join("bare"))?;
     let whole = [7; FACT_BYTES + OVERHEAD_BYTES];
-    let (mut commits, mut bares) = (Vec::new(), Vec::new());
+    let (mut commits, mut bare_appends) = (Vec::new(), Vec::new());
     for number in 1..=ROUNDS {
         let fact = WriteOp::Facts {
             pid: Pid(1),
@@ -47,12 +47,15 @@ pub(crate) fn one_fact(folder: &Path) -> Outcome {
         commits.push(elapsed);
         let (done, elapsed) = timed(|| file.write_all(&whole).and_then(|()| file.sync_data()));
         done?;
-        bares.push(elapsed);
+        bare_appends.push(elapsed);
     }
-    let (commits, bares) = (Percentiles::of(commits), Percentiles::of(bares));
+    let (commits, bare_appends) = (
+        Percentiles::from_durations(commits),
+        Percentiles::from_durations(bare_appends),
+    );
     for (name, ours, bare) in [
-        ("p50", commits.median, bares.median),
-        ("p99", commits.p99, bares.p99),
+        ("p50", commits.median, bare_appends.median),
+        ("p99", commits.p99, bare_appends.p99),
     ] {
         let times = ratio(ours, bare);
         print_line(format_args!(
@@ -146,7 +149,7 @@ async fn facts_per_second(folder: &Path, processes: usize) -> Outcome<f64> {
     let started: Vec<Process> =
         try_join_all((0..processes).map(|_| async { start().await })).await?;
     try_join_all(started.iter().map(|process| async { process.stop().await })).await?;
-    let began = Instant::now();
+    let start = Instant::now();
     let each = started
         .iter()
         .enumerate()
@@ -157,7 +160,7 @@ async fn facts_per_second(folder: &Path, processes: usize) -> Outcome<f64> {
             Ok::<_, dormouse::KernelError>(())
         });
     try_join_all(each).await?;
-    let elapsed: Duration = began.elapsed();
+    let elapsed: Duration = start.elapsed();
     kernel.shutdown().await?;
     Ok((processes * FACTS) as f64 / elapsed.as_secs_f64())
 }

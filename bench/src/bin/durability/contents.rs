@@ -69,16 +69,16 @@ fn first_checkpoint(folder: &Path, count: usize, length: usize) -> Outcome {
     let elapsed = runtime()?.block_on(async {
         let kernel = open(&folder.join("store")).await?;
         let process = session(&kernel).await?;
-        let began = Instant::now();
+        let start = Instant::now();
         process.input(parts).await?;
         process.checkpoint("first").await?;
-        let elapsed = began.elapsed();
+        let elapsed = start.elapsed();
         kernel.shutdown().await?;
         Outcome::Ok(elapsed)
     })?;
     let extra = peak_bytes()?.saturating_sub(before);
     plain.push(write_one_file(&folder.join("after"), &raw)?);
-    let one_file = Percentiles::of(plain).median;
+    let one_file = Percentiles::from_durations(plain).median;
     let rate = |elapsed: Duration| total as f64 / 1e6 / elapsed.as_secs_f64();
     print_line(format_args!(
         "{count} x {length} bytes: {} ({:.0} MB/s), one file written and synced {} ({:.0} MB/s): \
@@ -129,14 +129,14 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
                 process
                     .wait_for(|view| view.is_idle() && view.messages > turns)
                     .await?;
-                let began = Instant::now();
+                let start = Instant::now();
                 process.checkpoint("next").await?;
-                durations.push(began.elapsed());
+                durations.push(start.elapsed());
             }
             kernel.shutdown().await?;
             Outcome::Ok(durations)
         })?;
-        let percentiles = Percentiles::of(durations);
+        let percentiles = Percentiles::from_durations(durations);
         print_line(format_args!(
             "holding {name}: p50 {}, p99 {}",
             format_duration(percentiles.median),

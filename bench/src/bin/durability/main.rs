@@ -70,11 +70,11 @@ fn run_in_subprocess(section: &str, base: &Path) -> Outcome {
     }
 }
 
-/// The result of `act`, and how long it took.
-fn timed<T>(act: impl FnOnce() -> T) -> (T, Duration) {
-    let began = Instant::now();
-    let value = act();
-    (value, began.elapsed())
+/// The result of `operation`, and how long it took.
+fn timed<T>(operation: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let value = operation();
+    (value, start.elapsed())
 }
 
 /// The disk space of the files below a folder, in bytes.

@@ -54,7 +54,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
         let (elapsed, bytes) = runtime.block_on(async {
             let kernel = builder()?.build().await?;
             let before = resident_bytes()?;
-            let began = Instant::now();
+            let start = Instant::now();
             let process = kernel.resume(pid).await?;
             let page = 1 + 100 * round;
             let answer = process
@@ -63,7 +63,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
                     format!(r#"{{"fd": "fd:{}", "page": {page}}}"#, 1 + round),
                 )
                 .await?;
-            let elapsed = began.elapsed();
+            let elapsed = start.elapsed();
             let bytes = resident_bytes()?.saturating_sub(before);
             if answer.is_error {
                 return Err(format!("{answer:?}").into());
@@ -74,7 +74,10 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
         answer_times.push(elapsed);
         memory_growth.push(bytes);
     }
-    let (open_times, answer_times) = (Percentiles::of(open_times), Percentiles::of(answer_times));
+    let (open_times, answer_times) = (
+        Percentiles::from_durations(open_times),
+        Percentiles::from_durations(answer_times),
+    );
     print_line(format_args!(
         "a store of 1 GB opens in {} (p99 {})",
         format_duration(open_times.median),

@@ -11,7 +11,7 @@ use rustix::thread::{
 
 /// The capabilities that stay: to own, read and write files as root does, to become another user,
 /// to listen at a low port.
-const KEPT: CapabilitySet = CapabilitySet::CHOWN
+const RETAINED_CAPABILITIES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::KILL)
@@ -21,7 +21,10 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
 
 /// Drops the other capabilities of the calling thread and of everything that it starts.
 pub(super) fn drop_capabilities() -> io::Result<()> {
-    for capability in CapabilitySet::all().difference(KEPT).iter() {
+    for capability in CapabilitySet::all()
+        .difference(RETAINED_CAPABILITIES)
+        .iter()
+    {
         // A capability that the system does not know cannot be held.
         if capability_is_in_bounding_set(capability) != Ok(true) {
             continue;
@@ -40,7 +43,10 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
         permitted,
         inheritable: _,
     } = capabilities(None)?;
-    let (effective, permitted) = (effective.intersection(KEPT), permitted.intersection(KEPT));
+    let (effective, permitted) = (
+        effective.intersection(RETAINED_CAPABILITIES),
+        permitted.intersection(RETAINED_CAPABILITIES),
+    );
     set_capabilities(
         None,
         CapabilitySets {

@@ -27,16 +27,16 @@ use crate::sealed::{Identity, Mounts, identities};
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 /// Folders of the system: terminals, disks, settings. They stay closed even below a permitted
 /// folder, and so do other mount points of these file systems.
-const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
+const SYSTEM_FOLDERS: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// The folder of devices.
 const DEVICE_FOLDER: &str = "/dev";
 /// Further entries of `/dev` that may be read.
-const READABLE: [&str; 3] = ["/dev/random", "/dev/urandom", SHARED_MEMORY];
+const READABLE_DEVICES: [&str; 3] = ["/dev/random", "/dev/urandom", SHARED_MEMORY];
 /// Shared memory and named semaphores. This is the one folder of the system that can be permitted
 /// by name.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The version of Landlock on this system. Restricts the calling thread.
+/// Returns the version of Landlock on this system. The probe restricts the calling thread.
 pub(super) fn version() -> io::Result<ABI> {
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -136,8 +136,8 @@ fn create_ruleset(confinement: &Confinement, abi: ABI) -> Result<RulesetCreated,
     )
 }
 
-/// Receives each file or folder that a rule is to cover.
-type Each<'a> = &'a mut dyn FnMut(OwnedFd) -> io::Result<()>;
+/// Adds a rule for an open file or folder.
+type AddRule<'a> = &'a mut dyn FnMut(OwnedFd) -> io::Result<()>;
 
 fn allow(
     ruleset: &mut RulesetCreated,
@@ -164,26 +164,30 @@ struct ClosedPaths<'a> {
     sealed: &'a [PathBuf],
     /// The inodes of the sealed paths. They are collected only when a file with several names is
     /// found.
-    files: OnceCell<BTreeSet<Identity>>,
+    sealed_inodes: OnceCell<BTreeSet<Identity>>,
 }
 
 impl<'a> ClosedPaths<'a> {
     /// The paths that are closed for reading: the sealed paths, and devices.
     fn to_readers(sealed: &'a [PathBuf], mounts: &Mounts) -> Self {
-        let devices = mounts.of_devices().chain([Path::new(DEVICE_FOLDER)]);
-        Self::of(sealed, mounts, devices)
+        let devices = mounts
+            .device_mount_points()
+            .chain([Path::new(DEVICE_FOLDER)]);
+        Self::new(sealed, mounts, devices)
     }
 
     /// The paths that are closed for writing: the sealed paths, and the folders of the system.
     fn to_writers(sealed: &'a [PathBuf], mounts: &Mounts) -> Self {
-        Self::of(
+        Self::new(
             sealed,
             mounts,
-            mounts.of_the_system().chain(SYSTEM.map(Path::new)),
+            mounts
+                .system_mount_points()
+                .chain(SYSTEM_FOLDERS.map(Path::new)),
         )
     }
 
-    fn of<'p>(
+    fn new<'p>(
         sealed: &'a [PathBuf],
         mounts: &Mounts,
         folders: impl Iterator<Item = &'p Path>,
@@ -196,7 +200,7 @@ impl<'a> ClosedPaths<'a> {
         Self {
             names,
             sealed,
-            files: OnceCell::new(),
+            sealed_inodes: OnceCell::new(),
         }
     }
 
@@ -217,22 +221,26 @@ impl<'a> ClosedPaths<'a> {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink < 2 {
             return Ok(false);
         }
-        let files = self.files.get_or_init(|| identities(self.sealed));
-        Ok(files.contains(&Identity::of(file)?))
+        let sealed_inodes = self.sealed_inodes.get_or_init(|| identities(self.sealed));
+        Ok(sealed_inodes.contains(&Identity::from_handle(file)?))
     }
 }
 
-/// Passes everything that may be read to `each`.
-fn each_readable(closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
-    each_open_entry(Path::new("/"), closed, each)?;
-    READABLE
+/// Passes everything that may be read to `add_rule`.
+fn each_readable(closed: &ClosedPaths<'_>, add_rule: AddRule<'_>) -> io::Result<()> {
+    each_open_entry(Path::new("/"), closed, add_rule)?;
+    READABLE_DEVICES
         .iter()
         .filter_map(|path| open(Path::new(path)))
-        .try_for_each(each)
+        .try_for_each(add_rule)
 }
 
-/// Passes everything that may be written to `each`.
-fn each_writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
+/// Passes everything that may be written to `add_rule`.
+fn each_writable(
+    writes: &Writes,
+    closed: &ClosedPaths<'_>,
+    add_rule: AddRule<'_>,
+) -> io::Result<()> {
     let Writes::Below(folders) = writes else {
         return Ok(());
     };
@@ -242,8 +250,8 @@ fn each_writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> i
             continue;
         }
         match closed.has_closed_below(&folder.path) {
-            true => each_open_entry(&folder.path, closed, each)?,
-            false => each(handle)?,
+            true => each_open_entry(&folder.path, closed, add_rule)?,
+            false => add_rule(handle)?,
         }
     }
     Ok(())
@@ -251,20 +259,24 @@ fn each_writable(writes: &Writes, closed: &ClosedPaths<'_>, each: Each<'_>) -> i
 
 /// Opens a permitted folder, and checks that it is still the same folder.
 fn reopen(folder: &Folder) -> io::Result<OwnedFd> {
-    let shown = folder.path.display();
+    let path = folder.path.display();
     let handle = File::open(&folder.path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{shown}: {error}")))?;
-    match Identity::of(&handle)? == folder.identity {
+        .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))?;
+    match Identity::from_handle(&handle)? == folder.identity {
         true => Ok(handle.into()),
         false => Err(io::Error::other(format!(
-            "{shown} is another folder than the one that was permitted"
+            "{path} is another folder than the one that was permitted"
         ))),
     }
 }
 
-/// Passes each entry of `folder` to `each`, except closed paths. An entry that contains a closed
-/// path is not passed; its own entries are passed in the same way.
-fn each_open_entry(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> io::Result<()> {
+/// Passes each entry of `folder` to `add_rule`, except closed paths. An entry that contains a
+/// closed path is not passed; its own entries are passed in the same way.
+fn each_open_entry(
+    folder: &Path,
+    closed: &ClosedPaths<'_>,
+    add_rule: AddRule<'_>,
+) -> io::Result<()> {
     // A folder that this process cannot list is closed to the command, too.
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Ok(());
@@ -275,13 +287,13 @@ fn each_open_entry(folder: &Path, closed: &ClosedPaths<'_>, each: Each<'_>) -> i
             continue;
         }
         if closed.has_closed_below(&path) {
-            each_open_entry(&path, closed, each)?;
+            each_open_entry(&path, closed, add_rule)?;
             continue;
         }
         if let Some(handle) = open(&path)
             && !closed.is_link_to_sealed(&handle)?
         {
-            each(handle)?;
+            add_rule(handle)?;
         }
     }
     Ok(())

@@ -29,8 +29,8 @@ const FILE_SETATTR: i64 = 469;
 /// `O_TMPFILE` without the bit of `O_DIRECTORY`, which it includes.
 const TMPFILE: libc::c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
-/// Commands of fcntl: the receiver and the kind of signals of an open file, and leases, which make
-/// others wait who open the file.
+/// Commands of fcntl. The first three set the receiver and the kind of the signals of an open file.
+/// The last one takes a lease, which makes every other process wait that opens the file.
 const F_SETOWN: u64 = 8;
 const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;
@@ -47,8 +47,8 @@ const IOPRIO_WHO_USER: u64 = 3;
 
 /// Tests whether the system supports seccomp, with a filter that programs do not notice.
 /// Restricts the calling thread.
-pub(super) fn try_out() -> io::Result<()> {
-    install(always([libc::SYS_io_uring_setup]), libc::ENOSYS)
+pub(super) fn probe() -> io::Result<()> {
+    install(unconditionally([libc::SYS_io_uring_setup]), libc::ENOSYS)
 }
 
 /// Restricts the calling thread in everything that this version of Landlock does not cover.
@@ -60,7 +60,7 @@ pub(super) fn restrict(
     let mut refused = refused_to_all();
     merge(&mut refused, network_calls(&confinement.network));
     merge(&mut refused, affinity_calls(processes));
-    let mut missing = always([
+    let mut unimplemented = unconditionally([
         libc::SYS_io_uring_setup,
         libc::SYS_io_setup,
         libc::SYS_clone3,
@@ -68,38 +68,44 @@ pub(super) fn restrict(
     let mut unsupported = Calls::new();
     match confinement.writes {
         Writes::Nothing => {
-            merge(&mut refused, always(attribute_calls()));
-            merge(&mut refused, always(extended_attribute_calls()));
+            merge(&mut refused, unconditionally(attribute_calls()));
+            merge(&mut refused, unconditionally(extended_attribute_calls()));
         }
         Writes::Below(_) => {
             merge(&mut refused, set_id_bits());
             // Programs that copy files skip extended attributes if a file system does not support
             // them.
-            merge(&mut unsupported, always(extended_attribute_calls()));
+            merge(
+                &mut unsupported,
+                unconditionally(extended_attribute_calls()),
+            );
             // The mode of openat2 is in memory, which a filter cannot read.
-            merge(&mut missing, always([libc::SYS_openat2]));
+            merge(&mut unimplemented, unconditionally([libc::SYS_openat2]));
         }
     }
     if abi < ABI::V3 {
         merge(&mut refused, truncating_calls());
-        merge(&mut missing, always([libc::SYS_openat2]));
+        merge(&mut unimplemented, unconditionally([libc::SYS_openat2]));
     }
     if abi < ABI::V6 {
         merge(&mut refused, signalling_calls(processes));
-        merge(&mut missing, always([libc::SYS_pidfd_send_signal]));
+        merge(
+            &mut unimplemented,
+            unconditionally([libc::SYS_pidfd_send_signal]),
+        );
     }
-    install(without_effect(), 0)?;
-    install(missing, libc::ENOSYS)?;
+    install(ignored_calls(), 0)?;
+    install(unimplemented, libc::ENOSYS)?;
     install(unsupported, libc::EOPNOTSUPP)?;
     install(refused, libc::EACCES)
 }
 
 /// Entries that refuse these calls with any arguments.
-fn always(calls: impl IntoIterator<Item = i64>) -> Calls {
+fn unconditionally(calls: impl IntoIterator<Item = i64>) -> Calls {
     calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
-/// Adds further refusals.
+/// Adds the cases of `more` to `calls`. A call that is refused without a condition stays so.
 fn merge(calls: &mut Calls, more: Calls) {
     for (call, cases) in more {
         match calls.entry(call) {
@@ -114,7 +120,7 @@ fn merge(calls: &mut Calls, more: Calls) {
 
 /// Calls that succeed without effect. The limit for core files has to stay at one byte: a system
 /// that pipes cores to a program takes zero for no limit.
-fn without_effect() -> Calls {
+fn ignored_calls() -> Calls {
     let cores = libc::RLIMIT_CORE as u64;
     Calls::from([
         (libc::SYS_setrlimit, vec![equals(0, cores)]),
@@ -123,7 +129,7 @@ fn without_effect() -> Calls {
             vec![rule(vec![
                 arg(0, Op::Eq, 0),
                 arg(1, Op::Eq, cores),
-                wide_arg(2, Op::Ne, 0),
+                full_arg(2, Op::Ne, 0),
             ])],
         ),
     ])
@@ -149,12 +155,12 @@ fn refused_to_all() -> Calls {
             libc::SYS_renameat2,
             vec![bit(4, libc::RENAME_WHITEOUT as libc::c_int)],
         ),
-        // A stack that grows is not counted as memory.
+        // The system does not count a growing stack as memory.
         (libc::SYS_mmap, vec![bit(3, libc::MAP_GROWSDOWN)]),
-        // The limits and the priority of another process, or of all that the user has.
+        // The limits and the priority of another process, or of all processes of the user.
         (
             libc::SYS_prlimit64,
-            vec![rule(vec![arg(0, Op::Ne, 0), wide_arg(2, Op::Ne, 0)])],
+            vec![rule(vec![arg(0, Op::Ne, 0), full_arg(2, Op::Ne, 0)])],
         ),
         (
             libc::SYS_setpriority,
@@ -185,10 +191,10 @@ fn refused_to_all() -> Calls {
         libc::SYS_request_key,
         libc::SYS_setns,
     ];
-    merge(&mut calls, always(closed));
+    merge(&mut calls, unconditionally(closed));
     merge(
         &mut calls,
-        always([
+        unconditionally([
             libc::SYS_bpf,
             libc::SYS_perf_event_open,
             libc::SYS_userfaultfd,
@@ -256,8 +262,8 @@ fn set_id_bits() -> Calls {
     };
     // If no file is created, the mode argument is arbitrary, so the flags are checked too.
     let creates_with_bits = |flags: u8, mode: u8| -> Vec<SeccompRule> {
-        let making = [libc::O_CREAT, TMPFILE].map(|flag| flag as u64);
-        let cases = making
+        let creating_flags = [libc::O_CREAT, TMPFILE].map(|flag| flag as u64);
+        let cases = creating_flags
             .into_iter()
             .flat_map(|flag| bits.map(|bit| (flag, bit)));
         cases
@@ -291,18 +297,18 @@ fn network_calls(network: &Network) -> Calls {
     const KIND: u64 = 0xf;
     let family = |number: libc::c_int| arg(0, Op::Ne, number as u64);
     let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(KIND), number as u64)]);
-    let elsewhere = rule(vec![arg(0, Op::Ne, libc::AF_UNIX as u64)]);
+    let other_target = rule(vec![arg(0, Op::Ne, libc::AF_UNIX as u64)]);
     let pair = vec![
-        elsewhere,
+        other_target,
         kind(libc::SOCK_DGRAM),
         kind(libc::SOCK_RAW),
         kind(libc::SOCK_RDM),
     ];
     let pair = Calls::from([(libc::SYS_socketpair, pair)]);
     // Listening binds an unbound socket to a port, which Landlock does not see.
-    let listening = always([libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4]);
+    let listening = unconditionally([libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4]);
     let mut calls = match network {
-        Network::None => always([libc::SYS_socket, libc::SYS_connect, libc::SYS_bind]),
+        Network::None => unconditionally([libc::SYS_socket, libc::SYS_connect, libc::SYS_bind]),
         Network::Ports(_) | Network::Machines => {
             // Landlock checks the ports of TCP only, and only in connect: not in a fast open.
             let protocol = |number: libc::c_int| arg(2, Op::Ne, number as u64);
@@ -372,27 +378,27 @@ fn extended_attribute_calls() -> [i64; 9] {
 
 /// Refuses to truncate files, which Landlock before version 3 does not restrict.
 fn truncating_calls() -> Calls {
-    let cuts_for_reading = |flags: u8| {
+    let truncates_read_only = |flags: u8| {
         let mask = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
         rule(vec![arg(flags, Op::MaskedEq(mask), libc::O_TRUNC as u64)])
     };
     let mut calls = Calls::from([
         (libc::SYS_truncate, Vec::new()),
-        (libc::SYS_openat, vec![cuts_for_reading(2)]),
+        (libc::SYS_openat, vec![truncates_read_only(2)]),
     ]);
     #[cfg(target_arch = "x86_64")]
-    calls.insert(libc::SYS_open, vec![cuts_for_reading(1)]);
+    calls.insert(libc::SYS_open, vec![truncates_read_only(1)]);
     calls
 }
 
 /// Refuses signals to other processes, which Landlock before version 6 does not restrict. The pids
 /// of a command are not known beforehand, so only signals to its own process group are allowed.
 fn signalling_calls(processes: &Processes) -> Calls {
-    let own = processes.own.map_or(0, u64::from);
-    let group = u64::from(processes.own.map_or(0, u32::wrapping_neg));
-    let elsewhere = rule(vec![
+    let command = processes.command.map_or(0, u64::from);
+    let group = u64::from(processes.command.map_or(0, u32::wrapping_neg));
+    let other_target = rule(vec![
         arg(0, Op::Ne, 0),
-        arg(0, Op::Ne, own),
+        arg(0, Op::Ne, command),
         arg(0, Op::Ne, group),
     ]);
     let to_protected: Vec<_> = processes
@@ -400,12 +406,12 @@ fn signalling_calls(processes: &Processes) -> Calls {
         .iter()
         .map(|pid| equals(0, u64::from(*pid)))
         .collect();
-    let asks_for_signals = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| equals(1, command));
+    let signal_settings = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| equals(1, command));
     let mut calls = Calls::from([
-        (libc::SYS_kill, vec![elsewhere]),
+        (libc::SYS_kill, vec![other_target]),
         (libc::SYS_tkill, Vec::new()),
         (libc::SYS_rt_sigqueueinfo, Vec::new()),
-        (libc::SYS_fcntl, asks_for_signals.into()),
+        (libc::SYS_fcntl, signal_settings.into()),
     ]);
     if !to_protected.is_empty() {
         calls.insert(libc::SYS_tgkill, to_protected.clone());
@@ -422,7 +428,7 @@ fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
         .try_into()
         .map_err(io::Error::other)?;
     let (default_action, refusal) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
-    let filter = SeccompFilter::new(in_both_forms(calls), default_action, refusal, target)
+    let filter = SeccompFilter::new(for_both_abis(calls), default_action, refusal, target)
         .map_err(io::Error::other)?;
     let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
     apply_filter(&program).map_err(io::Error::other)
@@ -430,9 +436,9 @@ fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
 
 /// On x86-64, some systems accept a second set of call numbers (x32): the filter covers both.
 #[cfg(target_arch = "x86_64")]
-fn in_both_forms(calls: Calls) -> Calls {
+fn for_both_abis(calls: Calls) -> Calls {
     const X32: i64 = 0x4000_0000;
-    let other = |call| match call {
+    let x32_number = |call| match call {
         libc::SYS_ioctl => 514,
         libc::SYS_sendmsg => 518,
         libc::SYS_sendmmsg => 538,
@@ -440,15 +446,15 @@ fn in_both_forms(calls: Calls) -> Calls {
         libc::SYS_rt_tgsigqueueinfo => 536,
         call => call,
     };
-    let second: Vec<_> = calls
+    let x32_calls: Vec<_> = calls
         .iter()
-        .map(|(call, cases)| (X32 | other(*call), cases.clone()))
+        .map(|(call, cases)| (X32 | x32_number(*call), cases.clone()))
         .collect();
-    calls.into_iter().chain(second).collect()
+    calls.into_iter().chain(x32_calls).collect()
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn in_both_forms(calls: Calls) -> Calls {
+fn for_both_abis(calls: Calls) -> Calls {
     calls
 }
 
@@ -466,6 +472,7 @@ fn arg(number: u8, op: Op, value: u64) -> SeccompCondition {
         .expect("a call has six arguments")
 }
 
-fn wide_arg(number: u8, op: Op, value: u64) -> SeccompCondition {
+/// A condition on all 64 bits of an argument.
+fn full_arg(number: u8, op: Op, value: u64) -> SeccompCondition {
     SeccompCondition::new(number, Len::Qword, op, value).expect("a call has six arguments")
 }

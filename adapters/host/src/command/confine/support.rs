@@ -23,16 +23,15 @@ impl ConfinementSupport {
     pub(in crate::command) fn of_this_system() -> io::Result<Self> {
         use std::sync::OnceLock;
 
-        static THIS: OnceLock<ConfinementSupport> = OnceLock::new();
-        if let Some(this) = THIS.get() {
-            return Ok(*this);
+        static PROBED: OnceLock<ConfinementSupport> = OnceLock::new();
+        if let Some(probed) = PROBED.get() {
+            return Ok(*probed);
         }
         let landlock = super::run_on_new_thread(|| {
             Ok(super::landlock_rules::version().unwrap_or(ABI::Unsupported))
         })?;
-        let has_seccomp =
-            super::run_on_new_thread(|| Ok(super::seccomp_filter::try_out().is_ok()))?;
-        Ok(*THIS.get_or_init(|| Self {
+        let has_seccomp = super::run_on_new_thread(|| Ok(super::seccomp_filter::probe().is_ok()))?;
+        Ok(*PROBED.get_or_init(|| Self {
             landlock,
             has_seccomp,
         }))
@@ -72,10 +71,10 @@ impl ConfinementSupport {
     /// Support with this version of Landlock, or with that of the system if it is older.
     #[cfg(all(test, target_os = "linux"))]
     pub(in crate::command) fn with_version(landlock: ABI) -> Self {
-        let this = Self::of_this_system().expect("a test can make a thread");
+        let probed = Self::of_this_system().expect("a test can make a thread");
         Self {
-            landlock: landlock.min(this.landlock),
-            ..this
+            landlock: landlock.min(probed.landlock),
+            ..probed
         }
     }
 
@@ -85,7 +84,7 @@ impl ConfinementSupport {
     }
 
     /// Restricts the signals of the calling thread to itself and to the processes that it starts.
-    /// It has to be the only thread of its process.
+    /// The calling thread has to be the only one of its process.
     ///
     /// # Errors
     /// This system does not support the restriction.
@@ -119,7 +118,7 @@ impl ConfinementSupport {
     }
 
     /// Whether the whole confinement is supported.
-    pub(in crate::command) fn confines(self) -> bool {
+    pub(in crate::command) fn is_complete(self) -> bool {
         self.has_landlock() && self.has_seccomp
     }
 
@@ -149,7 +148,7 @@ impl ConfinementSupport {
 
     #[cfg(target_os = "linux")]
     fn missing_in_old_landlock(self) -> Option<String> {
-        let without = match self.landlock {
+        let missing = match self.landlock {
             ABI::V1 | ABI::V2 | ABI::V3 => {
                 "commands that may use the network reach every port, and may send signals to their \
                  own process group only"
@@ -158,7 +157,7 @@ impl ConfinementSupport {
             _ => return None,
         };
         Some(format!(
-            "this system's Landlock is version {} (6 is complete, Linux 6.12): {without}.",
+            "this system's Landlock is version {} (6 is complete, Linux 6.12): {missing}.",
             self.landlock
         ))
     }

@@ -52,14 +52,14 @@ impl Descendants {
 
     /// Kills all descendants, including those that are started meanwhile.
     pub(super) fn kill_all(&mut self) {
-        let began = Instant::now();
-        while began.elapsed() < KILL_TIMEOUT {
+        let start = Instant::now();
+        while start.elapsed() < KILL_TIMEOUT {
             if self.scope == SignalScope::Descendants {
-                // kill(-1): every process in scope, in one step that no fork escapes, also those
-                // that hide from /proc.
+                // kill(-1) reaches every process in scope in one step. No fork escapes it, and
+                // neither does a process that /proc does not show.
                 let _ = Pid::from_raw(1).map(|all| kill_process_group(all, Signal::KILL));
             }
-            // It fails if the group has no member left.
+            // The call fails if the group has no member left.
             let _ = kill_process_group(self.command, Signal::KILL);
             for pid in find_descendants() {
                 let _ = kill_process(pid, Signal::KILL);
@@ -76,15 +76,15 @@ impl Descendants {
 /// microseconds each.
 pub(super) fn find_descendants() -> Vec<Pid> {
     let parents = read_parents();
-    let this = getpid().as_raw_nonzero().get();
+    let own_pid = getpid().as_raw_nonzero().get();
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for (pid, parent) in parents {
         children.entry(parent).or_default().push(pid);
     }
-    let (mut found, mut open) = (Vec::new(), vec![this]);
-    while let Some(parent) = open.pop() {
+    let (mut found, mut unvisited) = (Vec::new(), vec![own_pid]);
+    while let Some(parent) = unvisited.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
-            open.push(child);
+            unvisited.push(child);
             found.extend(Pid::from_raw(child));
         }
     }
@@ -96,25 +96,24 @@ fn read_parents() -> Vec<(i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let numbers = entries
+    let pids = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    numbers
-        .filter_map(|pid| {
-            Some((
-                pid,
-                parse_parent(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?,
-            ))
-        })
-        .collect()
+    pids.filter_map(|pid| {
+        Some((
+            pid,
+            parse_parent(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)?,
+        ))
+    })
+    .collect()
 }
 
 /// The parent in a line of proc(5): number, name in parentheses, state, parent. A name may hold
 /// anything, and need not be text.
 fn parse_parent(stat: &[u8]) -> Option<i32> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    fields.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -134,7 +133,7 @@ mod tests {
             .args(["-c", "sleep 60 & wait"])
             .spawn()
             .unwrap();
-        let began = Instant::now();
+        let start = Instant::now();
         let pid = i32::try_from(child.id()).unwrap();
         let below = || {
             find_descendants()
@@ -143,7 +142,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         while !(below().contains(&pid) && read_parents().iter().any(|(_, parent)| *parent == pid)) {
-            assert!(began.elapsed() < Duration::from_secs(10));
+            assert!(start.elapsed() < Duration::from_secs(10));
             std::thread::sleep(Duration::from_millis(5));
         }
         let grandchild = read_parents()

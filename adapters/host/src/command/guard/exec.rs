@@ -29,24 +29,24 @@ fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, St
     let (program, arguments) = command
         .split_first()
         .ok_or("the arguments of the guard name no command")?;
-    let cannot = |doing: &str| {
+    let step_error = |doing: &str| {
         let doing = doing.to_owned();
         move |error: std::io::Error| format!("{} could not be {doing}: {error}", program.display())
     };
     let guard = getppid();
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|errno| cannot("guarded")(errno.into()))?;
+        .map_err(|errno| step_error("guarded")(errno.into()))?;
     // If the guard ended before this process watched it, it is not the parent any more.
     if getppid() != guard || guard.is_none() {
         return Err(format!("{} lost its guard", program.display()));
     }
-    setsid().map_err(|errno| cannot("given a session")(errno.into()))?;
+    setsid().map_err(|errno| step_error("given a session")(errno.into()))?;
     // If memory runs out, the system kills the command before its guard and the kernel. This is
     // best effort.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // The confinement forbids to change limits, so they are set first.
     if let Some(limits) = &guard_arguments.limits {
-        limits::set_for(None, limits).map_err(cannot("limited"))?;
+        limits::apply_to(None, limits).map_err(step_error("limited"))?;
     }
     if let Some(confinement) = &guard_arguments.confinement {
         let protected = [Some(guard_arguments.kernel), guard.map(raw_pid)]
@@ -55,18 +55,18 @@ fn exec_command(arguments: Vec<OsString>) -> Result<std::convert::Infallible, St
             .collect();
         let processes = Processes {
             protected,
-            own: Some(raw_pid(getpid())),
+            command: Some(raw_pid(getpid())),
         };
         confinement
             .apply(guard_arguments.support, &processes)
-            .map_err(cannot("confined"))?;
+            .map_err(step_error("confined"))?;
     }
     let error = Command::new(program)
         .args(arguments)
         .env_clear()
         .envs(environment())
         .exec();
-    Err(cannot("started")(error))
+    Err(step_error("started")(error))
 }
 
 fn raw_pid(pid: Pid) -> u32 {

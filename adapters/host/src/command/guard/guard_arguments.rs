@@ -118,10 +118,10 @@ fn pair(key: &str, value: impl AsRef<OsStr>) -> OsString {
 
 fn split(text: &OsStr, at: u8) -> Option<(OsString, OsString)> {
     let bytes = text.as_bytes();
-    let found = bytes.iter().position(|byte| *byte == at)?;
+    let separator = bytes.iter().position(|byte| *byte == at)?;
     Some((
-        OsString::from_vec(bytes[..found].to_vec()),
-        OsString::from_vec(bytes[found + 1..].to_vec()),
+        OsString::from_vec(bytes[..separator].to_vec()),
+        OsString::from_vec(bytes[separator + 1..].to_vec()),
     ))
 }
 

@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::super::confine::{Confinement, ConfinementSupport, Writes};
 use super::super::limits::count_tasks;
-use super::super::process_group::watch;
+use super::super::process_group::watch_pidfd;
 use super::super::temp_folder;
 use super::descendants::{Descendants, SignalScope, find_descendants};
 use super::{COMMAND, GuardArguments, NOT_STARTED_CODE, THIS_PROGRAM, report_error};
@@ -34,11 +34,11 @@ const COUNT_EVERY: u32 = 20;
 
 /// Why the guard stops waiting for the command.
 enum StopReason {
-    Ended,
+    CommandEnded,
     /// The kernel sent SIGTERM, or is gone.
     Cancelled,
     /// The command has more processes than this limit.
-    TooMany(u32),
+    TooManyProcesses(u32),
 }
 
 /// Runs the command under guard, and returns the exit code.
@@ -51,14 +51,14 @@ pub(super) fn run(arguments: Vec<OsString>) -> i32 {
         .enable_all()
         .build();
     let mut temp_folder = None;
-    let guarded = runtime.and_then(|runtime| {
+    let result = runtime.and_then(|runtime| {
         runtime.block_on(guard_command(guard_arguments, &command, &mut temp_folder))
     });
     if let Some(folder) = temp_folder {
         // A failure is not reported: nobody could act on it.
         let _ = temp_folder::remove(&folder);
     }
-    match guarded {
+    match result {
         Ok(status) => exit_like(status),
         Err(error) => {
             report_error(&format!("the command could not be guarded: {error}"));
@@ -87,10 +87,10 @@ async fn guard_command(
         Some(_) => scope_signals(guard_arguments.support, kernel),
         None => SignalScope::Everybody,
     };
-    // The folder is created only now that the end of the kernel and its signal are noticed: from
-    // here on it is removed in every case.
+    // The guard notices the end of the kernel and SIGTERM from here on. Only now it creates the
+    // folder, so that the folder is removed in every case.
     if let Some(path) = &guard_arguments.temporary {
-        let folder = temp_folder::make_named(path)?;
+        let folder = temp_folder::create_named(path)?;
         *created_folder = Some(path.clone());
         if let Some(Confinement {
             writes: Writes::Below(folders),
@@ -100,7 +100,7 @@ async fn guard_command(
             folders.push(folder);
         }
     }
-    let before = count_tasks().unwrap_or(0);
+    let tasks_at_start = count_tasks().unwrap_or(0);
     let mut command_line = Command::new(THIS_PROGRAM);
     command_line
         .arg(COMMAND)
@@ -108,33 +108,33 @@ async fn guard_command(
         .arg("--")
         .args(command);
     let child = to_pid(command_line.spawn()?.id())?;
-    let nothing = File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&nothing)?;
-    dup2_stdout(&nothing)?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
 
-    let (kernel_ended, ended) = (
-        watch(kernel_fd)?,
-        watch(pidfd_open(child, PidfdFlags::NONBLOCK)?)?,
+    let (kernel_ended, command_ended) = (
+        watch_pidfd(kernel_fd)?,
+        watch_pidfd(pidfd_open(child, PidfdFlags::NONBLOCK)?)?,
     );
-    let mut descendants_left = Descendants::new(child, scope);
+    let mut descendants = Descendants::new(child, scope);
     let reason = tokio::select! {
-        _ = ended.readable() => StopReason::Ended,
+        _ = command_ended.readable() => StopReason::CommandEnded,
         _ = kernel_ended.readable() => StopReason::Cancelled,
         _ = terminated.recv() => StopReason::Cancelled,
-        most = exceeds_process_limit(guard_arguments.limits, before) => StopReason::TooMany(most),
+        limit = exceeds_process_limit(guard_arguments.limits, tasks_at_start) => StopReason::TooManyProcesses(limit),
     };
     match reason {
-        StopReason::Ended => wait_for_descendants(&mut descendants_left).await,
+        StopReason::CommandEnded => wait_for_descendants(&mut descendants).await,
         StopReason::Cancelled => {}
-        StopReason::TooMany(most) => {
+        StopReason::TooManyProcesses(limit) => {
             report_error(&format!(
-                "ended, since it had more than {most} processes at once (command_processes in \
+                "ended, since it had more than {limit} processes at once (command_processes in \
                  [limits])"
             ));
         }
     }
-    descendants_left.kill_all();
-    Ok(descendants_left.command_status)
+    descendants.kill_all();
+    Ok(descendants.command_status)
 }
 
 /// Restricts the signals of the guard to its descendants, if the system supports it. The
@@ -149,9 +149,9 @@ fn scope_signals(support: ConfinementSupport, kernel: Pid) -> SignalScope {
 }
 
 /// Gives the descendants of the command a short time to end by themselves.
-async fn wait_for_descendants(left: &mut Descendants) {
-    let began = Instant::now();
-    while left.reap() && began.elapsed() < GRACE {
+async fn wait_for_descendants(descendants: &mut Descendants) {
+    let start = Instant::now();
+    while descendants.reap() && start.elapsed() < GRACE {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -159,9 +159,9 @@ async fn wait_for_descendants(left: &mut Descendants) {
 /// Resolves with the limit when the command has more processes than that. Without a limit it never
 /// resolves. Counting reads an entry for every process of the system, so it is done every two
 /// seconds, and when the number of tasks in the system has grown by half the limit.
-async fn exceeds_process_limit(limits: Option<CommandLimits>, before: u64) -> u32 {
+async fn exceeds_process_limit(limits: Option<CommandLimits>, tasks_at_start: u64) -> u32 {
     let Some(CommandLimits {
-        processes: most, ..
+        processes: limit, ..
     }) = limits
     else {
         return std::future::pending().await;
@@ -172,11 +172,12 @@ async fn exceeds_process_limit(limits: Option<CommandLimits>, before: u64) -> u3
     loop {
         checks.tick().await;
         count = count.wrapping_add(1);
-        let has_grown = count_tasks().is_none_or(|tasks| tasks > before + u64::from(most / 2));
+        let has_grown =
+            count_tasks().is_none_or(|tasks| tasks > tasks_at_start + u64::from(limit / 2));
         if (has_grown || count.is_multiple_of(COUNT_EVERY))
-            && find_descendants().len() as u64 > u64::from(most)
+            && find_descendants().len() as u64 > u64::from(limit)
         {
-            return most;
+            return limit;
         }
     }
 }
