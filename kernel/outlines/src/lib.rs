@@ -118,7 +118,7 @@ pub enum OutlineError {
     /// The content is too large to parse.
     #[error(
         "The content is too large to find its {} ({len} bytes, at most {MAX_PARSED_BYTES} are \
-         parsed). Read it by lines, or get_or_build a part of it a descriptor of its own with \
+         parsed). Read it by lines, or make a part of it a descriptor of its own with \
          extract_to_new_fd.", .unit.plural()
     )]
     TooLarge {
