@@ -22,7 +22,7 @@ impl CheckpointsInUse {
     }
 
     /// All protected checkpoints. A collection must list the checkpoints of the store before it
-    /// calls this; a checkpoint that is created in between is then not in its list.
+    /// calls this; a checkpoint that is created in between is then not in the collection's list.
     pub(crate) fn list(&self) -> BTreeSet<CheckpointId> {
         self.ids().clone()
     }

@@ -96,7 +96,8 @@ pub(crate) async fn branch(args: Branch) -> Result<ExitCode, Failure> {
     .await
 }
 
-/// Continues from a checkpoint, and runs the new processes to their end.
+/// Creates new processes from a checkpoint, and runs them to their end. Unlike `Process::restore`,
+/// it takes no existing process back.
 pub(crate) async fn restore(args: Restore) -> Result<ExitCode, Failure> {
     run_branch(&args.store, args.continuation, |kernel| {
         kernel.restore(args.checkpoint)
@@ -119,6 +120,7 @@ async fn run_branch(
         OutputFormat::from_json_flag(continuation.flags.json),
     );
     let stop = StopSignals::listen()?;
+    // Only the branch runs: every existing tree is isolated.
     isolate_others(&kernel, &[]).await?;
     // The branch starts stopped, so that its process gets the input before it continues.
     let process = branch(&kernel).stopped().await?;

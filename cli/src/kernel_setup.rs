@@ -178,7 +178,7 @@ pub(crate) fn require_store_files(path: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// Refuses a store of another user by name: a store is readable by its owner only.
+/// Refuses a store of another user with an error that says so: only its owner can read a store.
 fn require_readable(path: &Path) -> Result<(), Failure> {
     for part in ["HEAD", "HEAD2", "log"] {
         if let Err(error) = std::fs::File::open(path.join(part))

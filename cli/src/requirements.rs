@@ -36,7 +36,7 @@ pub(crate) fn warn_of_missing_permissions<'a>(
 }
 
 /// Compiles the programs that the processes of an export run, each once. For each process,
-/// `programs` holds the bundle of files and the key of the process's program in it.
+/// `programs` holds the hash of the bundle of files, and the key of the process's program in it.
 ///
 /// # Errors
 /// Why a program cannot be compiled.

@@ -8,8 +8,8 @@
 //!   it is parsed.
 //! * A table is a struct, and its keys are the fields. `#[derive(Section)]` generates the parser,
 //!   the defaults, the JSON Schema ([`schema`]) and the reference in `docs/program-reference.md`.
-//! * An unknown key is an error that suggests the nearest known key. A key that only the reference
-//!   implementation knows is a warning, so that its programs load.
+//! * An unknown key is an error that suggests the nearest known key. A key that only
+//!   llmproc knows, whose program files this format extends, is a warning, so that they load.
 //!
 //! ```
 //! use dormouse_proto::program::parse;
@@ -146,9 +146,9 @@ pub struct ProgramFile {
     /// The programs that the tool `spawn` may start, by name. Each is a path, or a table.
     #[key(name = "linked_programs", max_items = 256)]
     pub linked: Vec<Named<Link>>,
-    /// What a demonstration of the program asks.
+    /// The inputs that a demonstration of the program sends.
     pub demo: Demo,
-    /// How far a process may multiply, and what its commands may use of the machine.
+    /// How many children a process may have, and what its commands may use of the machine.
     pub limits: Limits,
     /// What a process and all processes below it may use. A key that is not given sets no limit.
     pub budget: BudgetSection,

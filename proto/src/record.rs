@@ -46,7 +46,7 @@ pub struct Entry<C> {
     pub source: Arc<str>,
     /// Opening time: milliseconds since the epoch, UTC.
     pub opened_ms: u64,
-    /// Bytes after the content that were dropped at the cap.
+    /// Bytes after the content that were dropped because it reached `max_content_bytes`.
     pub cut_bytes: u64,
     /// Notes of the process.
     pub notes: Annotations,
@@ -111,7 +111,7 @@ pub enum Caller {
     Host,
 }
 
-/// A tool call of the current turn that is open until all of the turn's calls are answered.
+/// A tool call of the current turn. It stays in this list until all calls of the turn are answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingCall {
     /// Id of the call.

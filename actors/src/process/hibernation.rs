@@ -60,13 +60,15 @@ impl RunningProcess {
     }
 
     /// Hibernates if nothing is pending; all facts are durable then. If many facts follow the
-    /// latest snapshot, a new one is written first, so that waking needs little replay. Waiting for
-    /// that write also bounds the number of snapshots that wait for a slow disk.
+    /// latest snapshot, a new one is written first, so that waking needs little replay. The
+    /// process leaves memory only after that write, so the snapshots that wait for a slow disk are
+    /// never more than the processes in memory.
     pub(super) fn hibernate(&mut self) {
         if let Some(blocker) = self.hibernation_blocker() {
             return self.decline_hibernation(blocker);
         }
-        let Some(max_bytes) = self.journal_tail.max_image_bytes_before_sleep() else {
+        // `None`: the journal is short enough to be replayed, so no snapshot is needed.
+        let Some(max_bytes) = self.journal_tail.max_image_bytes_before_hibernation() else {
             return self.stop_hibernated();
         };
         let pid = self.pid();

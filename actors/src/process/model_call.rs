@@ -1,7 +1,8 @@
 //! Model calls: permits, attempts, the deadline, and the stream of deltas.
 //!
-//! A call holds a permit during an attempt and never while it backs off. If a provider names a
-//! delay, the queue of the provider pauses for all calls; otherwise only the failed call backs off.
+//! A call holds a permit during an attempt and never while it backs off. If an overloaded
+//! provider names a delay of at most [`MAX_RETRY_AFTER`], the queue of the provider pauses for all
+//! calls; otherwise only the failed call backs off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,8 +99,8 @@ fn may_repeat(error: &ModelError) -> bool {
             .is_none_or(|delay| delay <= MAX_RETRY_AFTER)
 }
 
-/// Pauses the queue of the provider for the delay that the provider names, whether or not this call
-/// is repeated.
+/// Pauses the queue of an overloaded provider for the delay that the provider names, unless the
+/// delay is too long to wait. This does not depend on whether the call is repeated.
 fn pause_if_requested(queue: &Arc<PermitQueue>, error: &ModelError) {
     if let (ModelErrorKind::Overloaded, Some(delay)) = (
         error.kind,

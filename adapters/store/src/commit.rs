@@ -195,7 +195,7 @@ impl LogStore {
         let mut corrupt_contents = self.corrupt_contents.lock();
         if !corrupt_contents.is_empty() {
             for record in written {
-                corrupt_contents.remove(&record.header.payload);
+                corrupt_contents.remove(&record.header.payload_hash);
             }
         }
     }

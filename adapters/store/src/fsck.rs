@@ -401,10 +401,10 @@ const MAX_LISTED_LOST_CHANGES: usize = 1_000;
 
 fn process_issues(pid: Pid, records: &ProcessRecords) -> Vec<Issue> {
     let mut issues = Vec::new();
-    if records.snapshots.get(&records.since) != Some(&Health::Whole) {
+    if records.snapshots.get(&records.oldest_image_at) != Some(&Health::Whole) {
         issues.push(Issue::FirstSnapshot {
             pid,
-            readable_from: records.first_image_from(records.since),
+            readable_from: records.first_image_from(records.oldest_image_at),
         });
     }
     issues.extend(

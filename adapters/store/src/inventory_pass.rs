@@ -215,7 +215,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let need = match header.kind {
             RecordKind::SegmentOpened | RecordKind::SegmentCompacted => return Ok(()),
             RecordKind::Content => {
-                inventory.add_content(ShortName::of(&header.payload), at.segment, bytes);
+                inventory.add_content(ShortName::of(&header.payload_hash), at.segment, bytes);
                 return Ok(());
             }
             RecordKind::Checkpoint => {

@@ -91,7 +91,9 @@ pub(crate) fn record_key(header: &RecordHeader) -> Option<RecordKey> {
     let pid = Pid(header.subject);
     let first = FactNumber(header.first);
     match header.kind {
-        RecordKind::Content | RecordKind::ContentLost => Some(RecordKey::Content(header.payload)),
+        RecordKind::Content | RecordKind::ContentLost => {
+            Some(RecordKey::Content(header.payload_hash))
+        }
         RecordKind::ProcessCreated => Some(RecordKey::Image(pid, FactNumber(0))),
         RecordKind::Facts => Some(RecordKey::Facts(pid, first)),
         RecordKind::Snapshot => Some(RecordKey::Image(pid, first)),

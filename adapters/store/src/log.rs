@@ -325,7 +325,7 @@ impl Log {
         segment
             .read(payload_start(at), &mut bytes)
             .map_err(cannot_read(at))?;
-        let is_whole = *blake3::hash(&bytes).as_bytes() == header.payload;
+        let is_whole = *blake3::hash(&bytes).as_bytes() == header.payload_hash;
         let payload = is_whole
             .then(|| self.decrypt_payload(header, bytes))
             .flatten();

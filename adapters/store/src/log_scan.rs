@@ -48,16 +48,16 @@ pub(crate) struct LogScan {
 pub(crate) struct ScannedContent {
     /// `None` if the content was declared lost.
     pub(crate) health: Option<Health>,
-    /// The content's hash; in an encrypted store whose record does not show it, the log's name of
-    /// the content.
+    /// The content's hash. If the record of an encrypted store does not contain it, this is the
+    /// keyed hash by which the log names the content.
     pub(crate) hash: ContentHash,
 }
 
 /// The records of a process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessRecords {
-    /// The first fact that can be queried.
-    pub(crate) since: FactNumber,
+    /// The fact of the oldest existing image. Facts after it can be queried.
+    pub(crate) oldest_image_at: FactNumber,
     /// The last fact, according to the end record of the process; 0 if there is none.
     pub(crate) last_by_end: FactNumber,
     pub(crate) snapshots: BTreeMap<FactNumber, Health>,
@@ -92,8 +92,8 @@ impl LogScan {
             match found {
                 WalkItem::Record(at, header) => scan.add_record(log, at, &header, visit)?,
                 WalkItem::LostRange(lost) => scan.index.add_lost_range(lost),
-                // The walk always reports HEAD's position, so it is checked that the log contains
-                // that commit.
+                // The walk reports the position of the file HEAD even if the log does not contain
+                // that commit. Such a position is ignored.
                 WalkItem::Commit(position)
                     if position == head && !log.contains_commit(&position)? => {}
                 WalkItem::Commit(position) => scan.last_whole = position,
@@ -145,10 +145,10 @@ impl LogScan {
             RecordKind::Content => {
                 let hash = match StoredContent::open(log, at, header, Arc::default()) {
                     Ok(stored) => stored.hash(),
-                    Err(_) => ContentHash(header.payload),
+                    Err(_) => ContentHash(header.payload_hash),
                 };
                 self.contents.insert(
-                    header.payload,
+                    header.payload_hash,
                     ScannedContent {
                         health: Some(health),
                         hash,
@@ -158,9 +158,9 @@ impl LogScan {
             RecordKind::ContentLost => {
                 let lost = ScannedContent {
                     health: None,
-                    hash: ContentHash(header.payload),
+                    hash: ContentHash(header.payload_hash),
                 };
-                self.contents.insert(header.payload, lost);
+                self.contents.insert(header.payload_hash, lost);
             }
             RecordKind::ProcessCreated
             | RecordKind::Facts
@@ -188,7 +188,7 @@ impl LogScan {
             }
             RecordKind::HistoryTruncated => {
                 let records = self.processes.entry(pid).or_default();
-                records.since = records.since.max(first);
+                records.oldest_image_at = records.oldest_image_at.max(first);
             }
         }
         Ok(())
@@ -217,7 +217,7 @@ impl ProcessRecords {
     /// The ranges of facts that are unreadable.
     pub(crate) fn lost_facts(&self) -> Vec<(FactNumber, FactNumber)> {
         let mut lost: Vec<(FactNumber, FactNumber)> = Vec::new();
-        let mut next = self.since.plus(1);
+        let mut next = self.oldest_image_at.plus(1);
         let mut add_lost = |from: FactNumber, to: FactNumber| match lost.last_mut() {
             Some(last) if last.1.plus(1) == from => last.1 = to,
             _ => lost.push((from, to)),
@@ -251,7 +251,7 @@ impl ProcessRecords {
     pub(crate) fn damaged_images(&self) -> Vec<FactNumber> {
         let first = self
             .snapshots
-            .range(self.since..)
+            .range(self.oldest_image_at..)
             .find(|(_, health)| **health == Health::Whole);
         let Some((first, _)) = first else {
             return Vec::new();

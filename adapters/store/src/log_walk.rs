@@ -374,7 +374,7 @@ impl<'a> Walk<'a> {
         self.report_pending(visit)?;
         let at = self.at;
         self.at = record_end(at, &header);
-        self.chain = Some(header.payload);
+        self.chain = Some(header.payload_hash);
         self.previous_end = self.at;
         self.highest_commit = self.highest_commit.max(header.commit);
         visit(WalkItem::Record(at, header))

@@ -158,7 +158,7 @@ impl PackedContent {
         let hash = ContentHash(*hash);
         let list = Chunks::from_list(list, header.count);
         let is_consistent =
-            next == start + header.length && log.keys().content_name(hash) == header.payload;
+            next == start + header.length && log.keys().content_name(hash) == header.payload_hash;
         if !is_consistent || (!list.is_empty() && list.content_hash() != hash.0) {
             return Err(hash_mismatch(at));
         }

@@ -116,7 +116,7 @@ impl RecordBuilder {
             first,
             count,
             encoding,
-            payload: hash,
+            payload_hash: hash,
             since,
             at_ms,
             ..
@@ -325,7 +325,7 @@ impl RecordBuilder {
             subject,
             first,
             count,
-            payload,
+            payload_hash: payload,
             previous,
         };
         let EncodedPayload {
@@ -338,7 +338,7 @@ impl RecordBuilder {
             header: RecordHeader {
                 encoding,
                 length,
-                payload: hash,
+                payload_hash: hash,
                 ..header
             },
             payload: parts,
@@ -394,7 +394,7 @@ impl Body {
                 }
                 let header = RecordHeader {
                     encoding,
-                    payload: hash,
+                    payload_hash: hash,
                     ..header.clone()
                 };
                 let chunks = compressed.unwrap_or_else(|| split(&content.bytes).collect());

@@ -216,7 +216,7 @@ pub(crate) struct RecordHeader {
     pub(crate) subject: u64,
     pub(crate) first: u64,
     pub(crate) count: u64,
-    pub(crate) payload: Hash,
+    pub(crate) payload_hash: Hash,
     pub(crate) previous: Hash,
 }
 
@@ -282,7 +282,7 @@ impl RecordHeader {
         for (field, number) in bytes[8..72].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
         }
-        bytes[72..104].copy_from_slice(&self.payload);
+        bytes[72..104].copy_from_slice(&self.payload_hash);
         bytes[104..136].copy_from_slice(&self.previous);
         let hash = authentication_tag(&bytes, key, at);
         bytes[136..].copy_from_slice(&hash);
@@ -333,7 +333,7 @@ impl RecordHeader {
             subject: number_at(bytes, 48),
             first: number_at(bytes, 56),
             count: number_at(bytes, 64),
-            payload: hash_at(bytes, 72),
+            payload_hash: hash_at(bytes, 72),
             previous: hash_at(bytes, 104),
         };
         Ok(header
@@ -357,7 +357,7 @@ impl RecordHeader {
             associated_data.extend(value.to_le_bytes());
         }
         if self.kind == RecordKind::Content {
-            associated_data.extend(self.payload);
+            associated_data.extend(self.payload_hash);
         }
         associated_data
     }

@@ -98,7 +98,7 @@ impl StoredContent {
     ) -> Result<Self, StoreError> {
         let segment = log.require_segment(at)?;
         let length = header.count;
-        let log_name = header.payload;
+        let log_name = header.payload_hash;
         if header.encoding != Encoding::PLAIN {
             let (packed, hash, chunks) = PackedContent::open(log, &segment, at, header)?;
             return Ok(Self {

@@ -100,7 +100,7 @@ async fn measure_kernel(
         .into_iter()
         .map(|process| tokio::spawn(keep_busy(process, turns.clone())))
         .collect();
-    // Every process has completed its first turn, so that all are busy.
+    // As many turns have ended as there are processes, so that the processes are busy.
     while turns.load(Ordering::Relaxed) < busy.len() as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -43,7 +43,7 @@ impl ReadQuota {
     }
 
     /// At most `bytes` bytes of resident contents, and nothing from disk. Work that costs more than
-    /// a pass over the bytes is charged accordingly.
+    /// one pass over the bytes counts as more bytes.
     #[must_use]
     pub fn inline(bytes: u64) -> Self {
         Self(Quota::Inline {

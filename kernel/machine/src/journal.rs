@@ -92,7 +92,7 @@ impl JournalTail {
     /// certain to be read when the process wakes, so it may be as long as the facts after the
     /// latest image. `None` if the latest image is longer than these facts.
     #[must_use]
-    pub fn max_image_bytes_before_sleep(&self) -> Option<u64> {
+    pub fn max_image_bytes_before_hibernation(&self) -> Option<u64> {
         let cost = self.since_image.cost();
         (cost > 0 && cost >= self.image_bytes).then_some(cost)
     }
@@ -177,7 +177,7 @@ mod tests {
             (tail, facts) = (tail.with_facts(1, turn), facts + turn + FACT_OVERHEAD_BYTES);
             let state = facts;
             if tail
-                .max_image_bytes_before_sleep()
+                .max_image_bytes_before_hibernation()
                 .is_some_and(|max_bytes| state <= max_bytes)
             {
                 (tail, images) = (tail.after_image(state), images + state);

@@ -19,7 +19,7 @@ pub mod placement;
 mod preview;
 
 pub(crate) use self::conversation::marker;
-pub use self::form::{Form, View, default_view, view_as};
+pub use self::form::{Form, View, in_default_form, view_as};
 
 pub use new_descriptor::NewDescriptor;
 pub(crate) use new_descriptor::unreadable_answer;

@@ -35,7 +35,7 @@ use self::parameter::OfferedParameters;
 use crate::process::{
     CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, WaitArguments,
 };
-use crate::table::{Table, View, default_view};
+use crate::table::{Table, View, in_default_form};
 use dormouse_content::{Content, ReadQuota, Unreadable};
 use dormouse_program::Program;
 
@@ -72,12 +72,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns a descriptor in its default form (see [`default_view`]).
+    /// Returns a descriptor in its default form (see [`in_default_form`]).
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
-    pub fn default_view(&self, entry: Cow<'a, Entry<Content>>) -> Result<View<'a>, Unreadable> {
-        default_view(entry, self.settings, self.quota)
+    pub fn in_default_form(&self, entry: Cow<'a, Entry<Content>>) -> Result<View<'a>, Unreadable> {
+        in_default_form(entry, self.settings, self.quota)
     }
 }
 

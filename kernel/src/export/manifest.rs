@@ -13,7 +13,7 @@ use dormouse_proto::temp_file::TempFileRecord;
 use super::{ExportError, Keep, ScannedPart, Scanner};
 use crate::program::MAX_PROGRAM_BYTES;
 
-/// Upper limit for numbers in a file, so that higher numbers remain for later records.
+/// Upper limit for numbers in a file. The store continues counting after them.
 const MAX_NUMBER: u64 = 1 << 53;
 /// Upper limit for the highest pid of the source store: new pids continue after it, and their
 /// exports must remain importable.

@@ -50,7 +50,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let (ref_id, section) = parse_section(&args, &entry.notes)?;
     let unreadable = |error| args.unreadable_error(error);
-    let view = call.default_view(entry).map_err(unreadable)?;
+    let view = call.in_default_form(entry).map_err(unreadable)?;
     let selection = select_lines(section).resolve(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
         return extract(call, &id, &view, selection).map_err(unreadable);

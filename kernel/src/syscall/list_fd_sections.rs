@@ -54,7 +54,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let (id, entry) = call.table.resolve(args.fd()?)?;
     let unreadable = |error| args.unreadable_error(error);
-    let view = call.default_view(entry).map_err(unreadable)?;
+    let view = call.in_default_form(entry).map_err(unreadable)?;
     let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;
     let mut sections: Vec<_> = view.entry.notes.sections.iter().collect();
     sections.sort_by_key(|(_, section)| (section.start_line, section.end_line));

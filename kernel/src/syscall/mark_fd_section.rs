@@ -57,7 +57,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let lines = parse_lines(&args)?;
     let (id, entry) = call.table.resolve(fd)?;
     let unreadable = |error| args.unreadable_error(error);
-    let view = call.default_view(entry).map_err(unreadable)?;
+    let view = call.in_default_form(entry).map_err(unreadable)?;
     let ResolvedSelection { bytes, .. } = lines.resolve(&args, &view)?;
     let line_at = |byte| view.content.line_at(byte).map_err(unreadable);
     let last = bytes.end.saturating_sub(1).max(bytes.start);

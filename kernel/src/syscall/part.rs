@@ -76,7 +76,7 @@ impl<'a> PartReference<'a> {
         let args = Args::for_descriptor(fd);
         let view = match part {
             Some(_) => call
-                .default_view(entry)
+                .in_default_form(entry)
                 .map_err(|error| args.unreadable_error(error))?,
             None => View::plain(entry, call.quota),
         };

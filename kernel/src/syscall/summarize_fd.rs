@@ -57,7 +57,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let requested = args.fd()?;
     let (fd, entry) = call.table.resolve(requested)?;
     let unreadable = |error| args.unreadable_error(error);
-    let view = call.default_view(entry).map_err(unreadable)?;
+    let view = call.in_default_form(entry).map_err(unreadable)?;
     let extent = view.extent().map_err(unreadable)?;
     let focus = args.text("focus").filter(|focus| !focus.trim().is_empty());
     let is_new = focus.is_some() || args.flag("again") == Some(true);

@@ -32,7 +32,7 @@ pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64
         }
         TempFileOp::Append { .. } => "Appended.".to_owned(),
         TempFileOp::Delete { .. } => "Deleted, with all its versions.".to_owned(),
-        // A read changes nothing and is answered by `contents`.
+        // A read does not get here: it changes nothing, and is answered with the content.
         TempFileOp::Write { .. } | TempFileOp::Read { .. } => "Written.".to_owned(),
     };
     let element = Element::new("temp_file")

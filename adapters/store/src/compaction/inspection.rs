@@ -84,7 +84,7 @@ impl Compaction<'_, '_> {
             subject: number.into(),
             first: segment.end(),
             count: 0,
-            payload: last.hash,
+            payload_hash: last.hash,
             previous: first.previous,
             ..last.header
         });
@@ -113,7 +113,7 @@ impl Compaction<'_, '_> {
                 Liveness::Unreferenced => {
                     contents
                         .unreferenced
-                        .insert(header.payload, (at.offset, bytes));
+                        .insert(header.payload_hash, (at.offset, bytes));
                 }
                 Liveness::Garbage => {}
             }
@@ -130,7 +130,7 @@ impl Compaction<'_, '_> {
     ) -> Result<Liveness, IndexFault> {
         Ok(if !is_live(index, self.request.deletions, at, header)? {
             Liveness::Garbage
-        } else if header.kind == RecordKind::Content && !self.is_retained(header.payload) {
+        } else if header.kind == RecordKind::Content && !self.is_retained(header.payload_hash) {
             Liveness::Unreferenced
         } else {
             Liveness::Live

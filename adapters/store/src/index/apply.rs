@@ -30,12 +30,12 @@ impl Index {
             RecordKind::SegmentOpened | RecordKind::SegmentCompacted => Ok(()),
             RecordKind::Content => {
                 self.pending
-                    .put_content(header.payload, at, self.processes.key());
+                    .put_content(header.payload_hash, at, self.processes.key());
                 Ok(())
             }
             RecordKind::ContentLost => {
                 self.pending
-                    .put_lost_content(header.payload, at, self.processes.key());
+                    .put_lost_content(header.payload_hash, at, self.processes.key());
                 Ok(())
             }
             RecordKind::DeletedPids | RecordKind::DroppedCheckpoints => {

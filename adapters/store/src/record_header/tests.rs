@@ -24,7 +24,7 @@ fn header() -> RecordHeader {
         subject: 4,
         first: 5,
         count: 6,
-        payload: [1; 32],
+        payload_hash: [1; 32],
         previous: [2; 32],
     }
 }

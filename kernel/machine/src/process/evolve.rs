@@ -292,7 +292,7 @@ fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
             Message { role, blocks },
         );
         state.messages.push_back(Arc::new(message));
-        state.publish_messages();
+        state.update_message_descriptors();
     }
 }
 
@@ -309,7 +309,7 @@ pub(super) fn append_marker(program: &Program, preceding: usize, mut message: Me
 fn append_to_last_message(state: &mut State, text: &str) {
     if let Some(last) = state.messages.back_mut() {
         Arc::make_mut(last).blocks.push(Block::text(text));
-        state.publish_messages();
+        state.update_message_descriptors();
     }
 }
 
@@ -429,7 +429,7 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
     state.forked_at.clone_from(&image.forked_at);
     // The restored history may contain blocks that only the model at the checkpoint accepts.
     state.model = image.model;
-    state.publish_messages();
+    state.update_message_descriptors();
     push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
@@ -448,8 +448,8 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
     };
 }
 
-/// The mailbox after a restore. A message that was waiting at the checkpoint and has since been
-/// delivered waits again, before the messages that are waiting now.
+/// The mailbox after a restore. A message that was waiting at the checkpoint and was delivered
+/// afterwards is put back, before the messages that are waiting now.
 fn restored_mailbox(at_checkpoint: &[Mail], current: &Vector<Mail>) -> Vector<Mail> {
     // Equal messages are matched one to one: if a message was sent twice and delivered once, one
     // copy waits again.
@@ -477,8 +477,8 @@ fn interrupt(state: &mut State, answer: &Answer) {
         // After host calls the process is idle again; after tool uses of the model it is ready.
         finish_calls(state);
     } else if !matches!(state.phase, Phase::Ready { .. }) {
-        // A `Ready` process keeps the stop reason of its last reply: a restore from here must not
-        // call the model again after the model has ended its turn.
+        // A `Ready` process keeps the stop reason of its last reply. Without it, a process restored
+        // from here would call the model again although the model has ended its turn.
         state.phase = Phase::Ready { stop_reason: None };
     }
 }

@@ -181,7 +181,7 @@ impl State {
             restores: image.restores,
             pending_reads: PendingReads::default(),
         };
-        state.publish_messages();
+        state.update_message_descriptors();
         Ok(state)
     }
 
@@ -204,7 +204,7 @@ impl State {
     }
 
     /// Publishes the messages as descriptors (`msg:N`) if the program enables that. O(1).
-    pub(super) fn publish_messages(&mut self) {
+    pub(super) fn update_message_descriptors(&mut self) {
         if let Some(settings) = self
             .program
             .descriptors()

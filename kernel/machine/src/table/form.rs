@@ -106,11 +106,12 @@ pub fn view_as<'a>(
     })
 }
 
-/// Selects the default form of a descriptor. Costs the same as [`view_as`].
+/// A descriptor in its default form: reformatted JSON where the settings say so, otherwise plain
+/// text. Lines and pages are counted in that form. Costs the same as [`view_as`].
 ///
 /// # Errors
 /// [`Unreadable`] if the content cannot be read.
-pub fn default_view<'a>(
+pub fn in_default_form<'a>(
     entry: Cow<'a, Entry<Content>>,
     settings: &DescriptorSettings,
     quota: &'a ReadQuota,

@@ -9,7 +9,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use time::OffsetDateTime;
 
-use super::default_view;
+use super::in_default_form;
 use dormouse_content::{Content, ReadQuota};
 
 /// The extent of a descriptor for a list: its numbers of pages, lines and characters.
@@ -21,7 +21,7 @@ pub fn extent(
     settings: &DescriptorSettings,
     quota: &ReadQuota,
 ) -> Result<ContentSummary, Arc<str>> {
-    default_view(Cow::Borrowed(entry), settings, quota)
+    in_default_form(Cow::Borrowed(entry), settings, quota)
         .and_then(|view| view.extent())
         .map_err(|error| error.message)
 }

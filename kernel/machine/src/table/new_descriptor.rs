@@ -11,7 +11,7 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::tool::Answer;
 
-use super::default_view;
+use super::in_default_form;
 use super::preview::{self, PreviewParts};
 use dormouse_content::{Content, ReadQuota, Unreadable};
 
@@ -59,7 +59,7 @@ impl NewDescriptor {
             .content
             .reader(quota)
             .prepare_page_table(entry.page_chars);
-        let preview = default_view(Cow::Borrowed(&entry), settings, quota).and_then(|view| {
+        let preview = in_default_form(Cow::Borrowed(&entry), settings, quota).and_then(|view| {
             Ok((
                 view.extent()?,
                 preview::build_preview(&view, settings.preview)?,

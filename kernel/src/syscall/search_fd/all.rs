@@ -163,7 +163,7 @@ pub(super) fn view<'a>(
     match view_as(Cow::Borrowed(entry), requested, call.settings, call.quota) {
         Ok(view) => Ok(view),
         Err(PrettyError::Unreadable(error)) => Err(error),
-        Err(_) => call.default_view(Cow::Borrowed(entry)),
+        Err(_) => call.in_default_form(Cow::Borrowed(entry)),
     }
 }
 
