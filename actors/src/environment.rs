@@ -92,7 +92,7 @@ async fn gather_env_info(context: &KernelContext, program: &Program) -> Gathered
 /// Whether a process of this program needs environment information or tool offers before it is
 /// created.
 fn needs_gathering(program: &Program) -> bool {
-    program.environment().is_gathered() || !program.servers().is_empty()
+    program.environment().needs_gathering() || !program.servers().is_empty()
 }
 
 /// Why a process cannot be created: a tool server that its program requires cannot be used, or
@@ -129,7 +129,7 @@ pub(crate) async fn gather_start_context(
     program: &Program,
 ) -> Result<StartContext, StartContextError> {
     let env_info = async {
-        match program.environment().is_gathered() {
+        match program.environment().needs_gathering() {
             true => Some(gather_env_info(context, program).await),
             false => None,
         }

@@ -414,7 +414,7 @@ fn variables_and_commands_of_the_environment_are_kept_in_order() {
          { region = \"MY_REGION\", a = \"B\" }\n",
     );
     let choice = program.environment();
-    assert!(choice.is_gathered() && !choice.is_empty());
+    assert!(choice.needs_gathering() && !choice.is_empty());
     let command = |written: &str, argv: &[&str]| EnvCommand {
         written: written.to_owned(),
         argv: Some(argv.iter().map(|word| (*word).to_owned()).collect()),
@@ -533,7 +533,7 @@ fn a_program_of_the_reference_runs_without_the_tools_that_are_not_here() {
     );
     assert!(
         program.references()
-            && program.environment().is_gathered()
+            && program.environment().needs_gathering()
             && program.preloads().len() == 1
     );
     assert_eq!(program.model().cache_ttl, None);

@@ -1,4 +1,4 @@
-//! Drops checkpoints that exist for one operation only, for instance for an export of the present
+//! Deletes checkpoints that exist for one operation only, for instance for an export of the present
 //! state, when that operation ends.
 
 use std::sync::Arc;
@@ -8,14 +8,15 @@ use crate::checkpoint::LogRecord;
 use crate::checkpoint_guard::CheckpointGuard;
 use crate::context::KernelContext;
 
-/// Drops a checkpoint when it goes out of scope, even if the future that holds it is cancelled.
+/// Deletes its checkpoint when this value goes out of scope, even if the future that holds it is
+/// cancelled.
 pub(super) struct TemporaryCheckpoint {
     context: Arc<KernelContext>,
     guard: Option<CheckpointGuard>,
 }
 
 impl TemporaryCheckpoint {
-    /// `None`: there is no checkpoint to drop.
+    /// `None`: there is no checkpoint to delete.
     pub(super) fn new(kernel: &Kernel, guard: Option<CheckpointGuard>) -> Self {
         Self {
             context: kernel.context.clone(),
@@ -23,7 +24,8 @@ impl TemporaryCheckpoint {
         }
     }
 
-    /// Returns the checkpoint. The caller must drop it.
+    /// Returns the guard without deleting the checkpoint. The caller deletes the checkpoint with a
+    /// record [`LogRecord::CheckpointDropped`].
     pub(super) fn into_guard(mut self) -> Option<CheckpointGuard> {
         self.guard.take()
     }

@@ -83,6 +83,7 @@ pub(super) struct Live {
     /// The exit of the process, or the reason why it is held; `None` while neither applies.
     pub(super) wait_outcome: watch::Sender<Option<WaitOutcome>>,
     pub(super) view: watch::Sender<Option<View>>,
+    /// The free places for inputs. Each input holds a permit until the process has taken it.
     pub(super) inbox: Arc<Semaphore>,
     /// Inputs that wait until the process runs.
     pub(super) waiting_inputs: Vec<Delivery>,

@@ -143,11 +143,11 @@ impl LogStore {
     /// because the creation record, which contained it so far, becomes garbage.
     fn build_truncation(&self, pid: Pid, below: FactNumber) -> Result<RecordBuilder, StoreError> {
         let entry = self.entry(pid)?;
-        if below < entry.since() {
+        if below < entry.oldest_image_at() {
             return Err(StoreError::DeletedFact {
                 pid,
                 requested: below,
-                since: entry.since(),
+                since: entry.oldest_image_at(),
             });
         }
         let index = self.index();

@@ -347,10 +347,17 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         let Some(entry) = entry.filter(|entry| !entry.is_deleted()) else {
             return Ok(());
         };
-        let missing = match self.update.inventory.covers(pid, entry.since(), entry.last) {
+        let missing = match self
+            .update
+            .inventory
+            .covers(pid, entry.oldest_image_at(), entry.last)
+        {
             Ok(()) => None,
             Err(None) if self.history_began_after_pass(pid, &entry)? => return Ok(()),
-            Err(None) => Some(format!("its image after fact {} is missing", entry.since())),
+            Err(None) => Some(format!(
+                "its image after fact {} is missing",
+                entry.oldest_image_at()
+            )),
             Err(Some(upto)) => {
                 let locations = self
                     .store
@@ -389,9 +396,9 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
     fn history_began_after_pass(&self, pid: Pid, entry: &ProcessEntry) -> Result<bool, StoreError> {
         let image = self
             .store
-            .query_index(|index| index.image(pid, entry.since()))?;
+            .query_index(|index| index.image(pid, entry.oldest_image_at()))?;
         let location = image
-            .filter(|(at, _)| *at == entry.since())
+            .filter(|(at, _)| *at == entry.oldest_image_at())
             .map(|(_, location)| vec![location]);
         self.were_written_after_pass(location)
     }

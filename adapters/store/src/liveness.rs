@@ -32,7 +32,7 @@ pub(crate) fn is_live(
             .get(&pid)
             .copied()
             .unwrap_or_default()
-            .max(entry.since())
+            .max(entry.oldest_image_at())
     });
     let checkpoint = index
         .processes()

@@ -34,7 +34,7 @@ impl LogStore {
         let entry = self.entry(pid)?;
         let upto = self.check_upto(pid, &entry, upto)?;
         let row = entry.row().ok_or_else(|| row_is_lost(pid))?;
-        let (base, image) = self.image(pid, entry.since(), upto)?;
+        let (base, image) = self.image(pid, entry.oldest_image_at(), upto)?;
         if base == upto {
             return Ok(Journal {
                 row,
@@ -63,7 +63,7 @@ impl LogStore {
             let entry = self.entry(pid)?;
             let first = first.max(FactNumber(1));
             let upto = self.check_upto(pid, &entry, Some(upto))?;
-            check_not_deleted(pid, first, entry.since())?;
+            check_not_deleted(pid, first, entry.oldest_image_at())?;
             if first > upto {
                 return Ok(Vec::new());
             }
@@ -78,7 +78,7 @@ impl LogStore {
 
     fn load_history(&self, pid: Pid) -> Result<History, StoreError> {
         let entry = self.entry(pid)?;
-        let since = entry.since();
+        let since = entry.oldest_image_at();
         let last = entry.last;
         let mut locations = Vec::new();
         if since == FactNumber(0) {
@@ -267,7 +267,7 @@ impl LogStore {
         upto: Option<FactNumber>,
     ) -> Result<FactNumber, StoreError> {
         let requested = upto.unwrap_or(entry.last);
-        let since = entry.since();
+        let since = entry.oldest_image_at();
         if requested < since {
             return Err(StoreError::DeletedFact {
                 pid,

@@ -19,12 +19,13 @@ pub struct Slice {
     pub continued: bool,
     /// Whether the part ends within a line.
     pub truncated: bool,
-    /// Start in the shown text, in bytes.
+    /// Byte offset of the part in the readable text of the content, which is base64 for binary
+    /// content.
     pub start_byte: usize,
 }
 
 impl Slice {
-    /// Byte range in the shown text.
+    /// Byte range in the readable text of the content.
     #[must_use]
     pub fn bytes(&self) -> Range<usize> {
         self.start_byte..self.start_byte + self.text.len()

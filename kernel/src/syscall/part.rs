@@ -1,7 +1,7 @@
 //! Parses and resolves references to a descriptor or a part of it, such as `fd:3` or
 //! `fd:3 lines 10-40`.
 //!
-//! Handles in arguments, preloads of `spawn` and descriptors of a message use such references.
+//! Handles (`{{fd:3}}` in the arguments of other tools), preloads of `spawn` and descriptors of a message use such references.
 
 use std::ops::Range;
 
@@ -71,8 +71,8 @@ impl<'a> PartReference<'a> {
         part: Option<(&'a str, &'a str)>,
     ) -> Result<Self, FdError> {
         let (id, entry) = call.table.resolve(fd)?;
-        // The numbers of a part refer to the form that the model saw. The whole descriptor is the
-        // exact content.
+        // Line and page numbers refer to the text that the model saw, for example reformatted JSON.
+        // Without a part, the original bytes are used.
         let args = Args::for_descriptor(fd);
         let view = match part {
             Some(_) => call

@@ -81,12 +81,12 @@ impl EnvironmentChoice {
     /// Whether the table selects nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.variables.is_empty() && self.custom.is_empty() && !self.is_gathered()
+        self.variables.is_empty() && self.custom.is_empty() && !self.needs_gathering()
     }
 
     /// Whether values have to be gathered for each process, under the user's permissions.
     #[must_use]
-    pub fn is_gathered(&self) -> bool {
+    pub fn needs_gathering(&self) -> bool {
         !self.env_vars.is_empty() || !self.commands.is_empty()
     }
 }

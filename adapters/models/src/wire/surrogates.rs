@@ -3,7 +3,8 @@
 //! In JSON, a character beyond the first 65,536 may be written as a pair of surrogates:
 //! `\ud83d\ude00`. If a server splits its text between the two, neither event is valid JSON text.
 //! The first half is held back, and is put in front of the second half when that arrives in a later
-//! event. A half without its other half becomes U+FFFD, so that the reply is not lost.
+//! event, or is left out if none arrives. Any other half without its other half becomes U+FFFD. So
+//! the reply is not lost.
 
 use std::borrow::Cow;
 

@@ -192,7 +192,7 @@ impl Index {
                 entry.creation_row =
                     unless_damaged(payload().and_then(|bytes| decode_truncated(&bytes)))?
                         .or(entry.creation_row.take());
-                entry.retained = RetainedHistory::From(first.max(entry.since()), at);
+                entry.retained = RetainedHistory::From(first.max(entry.oldest_image_at()), at);
                 entry.last = entry.last.max(first);
             }
             RecordKind::ProcessDeleted => *entry = ProcessEntry::deleted(at),

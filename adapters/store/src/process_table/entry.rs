@@ -250,8 +250,8 @@ impl ProcessEntry {
         }
     }
 
-    /// The first fact that can be queried.
-    pub(crate) fn since(&self) -> FactNumber {
+    /// The fact of the oldest existing image. Facts after it can be queried.
+    pub(crate) fn oldest_image_at(&self) -> FactNumber {
         match self.retained {
             RetainedHistory::From(below, _) => below,
             RetainedHistory::Whole | RetainedHistory::Deleted(_) => FactNumber(0),

@@ -53,7 +53,7 @@ pub struct Birth<'a> {
 /// Builds the image of a new process. O(preloads + input). The budget of the image is the budget of
 /// the program, as for a root process; a parent replaces it by a share of its own budget.
 ///
-/// If [`EnvironmentChoice::is_gathered`](dormouse_program::EnvironmentChoice::is_gathered), the
+/// If [`EnvironmentChoice::needs_gathering`](dormouse_program::EnvironmentChoice::needs_gathering), the
 /// image is incomplete until [`add_environment`] adds the gathered values.
 #[must_use]
 pub fn initial_image(
@@ -132,7 +132,7 @@ pub fn initial_image(
         output_totals: OutputTotals::default(),
         restores: 0,
     };
-    if !program.environment().is_gathered() {
+    if !program.environment().needs_gathering() {
         add_environment(
             &mut image,
             program,

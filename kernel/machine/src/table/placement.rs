@@ -122,8 +122,8 @@ impl<'a> Placer<'a> {
             .unwrap_or_else(Placement::unreadable)
     }
 
-    /// Places the last message of a child, as [`process_text`](Self::process_text) does; as an
-    /// error if the child did not finish.
+    /// Places the last message of a child, as [`process_text`](Self::process_text) does. If the
+    /// child did not finish, the preview shows both ends, as for an error.
     #[must_use]
     pub fn exit(&self, exit: &Exit, source: &str) -> Placement {
         let error_settings = self
