@@ -75,9 +75,9 @@
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{
-    Branch, Conversation, Events, Export, FnTool, Import, Imported, Kernel, KernelBuilder, LogLine,
-    MissingPermission, Position, Process, ProcessInfo, Recovery, RecoveryAction, RecoveryFn, Start,
-    Tree,
+    Branch, Conversation, Events, Export, FnTool, Import, ImportedTree, Kernel, KernelBuilder,
+    LogLine, MissingPermission, Position, Process, ProcessInfo, Recovery, RecoveryAction,
+    RecoveryFn, Start, Tree,
 };
 /// Items that the expansion of [`macro@tool`] uses.
 #[doc(hidden)]
@@ -88,7 +88,7 @@ pub mod derive {
 #[doc(inline)]
 pub use dormouse_actors::{
     DescriptorView, Durability, Event, ExportFailure, Fact, KernelError, LoadError, NameError,
-    NotFound, ProcessError, StartError, StoreFailure, View, garbage, ports,
+    NotFound, ProcessError, ProcessView, StartError, StoreFailure, garbage, ports,
 };
 #[doc(inline)]
 pub use dormouse_content as content;
@@ -106,7 +106,7 @@ pub mod diff {
 /// Exports: processes as files that other stores can import.
 pub mod export {
     pub use dormouse_actors::handle::log_lines;
-    pub use dormouse_actors::{Exported, read_export, scan_export};
+    pub use dormouse_actors::{ExportSummary, read_export, scan_export};
     pub use dormouse_kernel::export::{ExportError, ExportVisitor, Manifest, MaskTarget, Redact};
     pub use dormouse_proto::export::{Facts, Head, Member, Redaction};
 }

@@ -13,7 +13,7 @@ use dormouse_content::Content;
 use dormouse_kernel::process::{CheckpointImage, CheckpointInfo, StartMode, image_of_branch};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, FactNumber, Pid};
-use dormouse_proto::process::{ImportSource, ProcessRow, Restored};
+use dormouse_proto::process::{BranchOrigin, ImportSource, ProcessRow};
 use dormouse_proto::record::{ContentRef, codec};
 use dormouse_proto::temp_file::TempFileRecord;
 
@@ -108,7 +108,7 @@ pub(crate) fn find_checkpoint(
         return Ok(checkpoints[at].clone());
     }
     let listing = store.processes()?;
-    let lost: Vec<_> = listing.missing().collect();
+    let lost: Vec<_> = listing.all_losses().collect();
     if lost.is_empty() {
         return Err(StoreError::UnknownCheckpoint(id));
     }
@@ -204,14 +204,14 @@ pub(crate) fn processes_at(
             start_mode,
         ));
         // A branch of an imported tree keeps the ids of the tree's source store.
-        let import = row.restored.and_then(|restored| restored.import);
+        let import = row.branched_from.and_then(|origin| origin.import);
         let import = import.map(|import| ImportSource {
             export: None,
             ..import
         });
-        let restored = Restored {
-            from: row.pid,
-            at,
+        let branched_from = BranchOrigin {
+            pid: row.pid,
+            fact: at,
             local_id: row.local_id(),
             import,
         };
@@ -219,7 +219,7 @@ pub(crate) fn processes_at(
         let program = state.program().clone();
         processes.push(RestoredProcess {
             row,
-            restored,
+            branched_from,
             program,
             image,
         });

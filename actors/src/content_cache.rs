@@ -68,7 +68,7 @@ impl ContentCache {
             .filter_map(WeakContent::upgrade)
             .find(|content| content.reference() == reference);
         existing.unwrap_or_else(|| {
-            let content = Content::stored(reference, self.blob_store.clone());
+            let content = Content::on_disk(reference, self.blob_store.clone());
             content.use_clock(&self.access_clock);
             entries.push(content.downgrade());
             content
@@ -81,7 +81,7 @@ impl ContentCache {
         for content in contents {
             if self.limit_bytes.is_some() {
                 // A slice of a larger buffer would keep the whole buffer in memory.
-                content.detach();
+                content.copy_if_slice();
             }
             self.lock().track(content, &self.access_clock);
         }
@@ -133,11 +133,11 @@ impl Accounting {
     fn track(&mut self, content: Content, access_clock: &Arc<AccessClock>) {
         let entries = self.contents.entry(content.hash()).or_default();
         let live: Vec<_> = entries.iter().filter_map(WeakContent::upgrade).collect();
-        if live.iter().any(|other| other.is_same(&content)) {
+        if live.iter().any(|other| other.is_same_instance(&content)) {
             return;
         }
         match live.iter().find(|other| other.is_resident()) {
-            Some(first) => content.share(first),
+            Some(first) => content.share_bytes_with(first),
             None => self.upper_bound_bytes += content.resident_bytes(),
         }
         content.use_clock(access_clock);

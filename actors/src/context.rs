@@ -10,9 +10,10 @@ use dormouse_kernel::journal::JournalTail;
 use dormouse_kernel::process::HostContext;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::command::Command;
+use dormouse_proto::id::Pid;
 use dormouse_proto::mail::Reach;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
-use dormouse_proto::tool::OutsideTool;
+use dormouse_proto::tool::ExternalTool;
 use ractor::ActorRef;
 use tokio::sync::{broadcast, oneshot};
 
@@ -199,6 +200,13 @@ impl KernelContext {
             .is_some_and(|events| events.receiver_count() > 0)
     }
 
+    /// The longest time for one call of a model: as its program says, otherwise the kernel's.
+    pub(crate) fn model_deadline(&self, choice: &ModelChoice) -> Duration {
+        choice
+            .timeout_ms
+            .map_or(self.limits.model_deadline, Duration::from_millis)
+    }
+
     /// The model of a program: one that is registered by name, otherwise one from its provider.
     pub(crate) fn model(
         &self,
@@ -238,18 +246,18 @@ impl KernelContext {
         )
     }
 
-    /// Prepares a call of a tool of a process that runs `program`.
+    /// Prepares a call of a tool of a process that runs `program`, in the tree with the root `root`.
     ///
     /// # Errors
     /// The tool is no longer registered, or its server cannot be reached from this kernel.
     pub(crate) fn tool_run(
         &self,
-        program: &Program,
-        tool: &OutsideTool,
+        (program, root): (&Program, Pid),
+        tool: &ExternalTool,
         args: String,
     ) -> Result<ToolRun, ToolError> {
         if let Some(server) = &tool.server {
-            return self.server_tool_run(program, server, tool, args);
+            return self.server_tool_run((program, root), server, tool, args);
         }
         let command = program
             .commands()
@@ -270,9 +278,9 @@ impl KernelContext {
 
     fn server_tool_run(
         &self,
-        program: &Program,
+        (program, root): (&Program, Pid),
         server: &str,
-        tool: &OutsideTool,
+        tool: &ExternalTool,
         args: String,
     ) -> Result<ToolRun, ToolError> {
         let enabled_server = program
@@ -291,7 +299,7 @@ impl KernelContext {
         let server = enabled_server.server.clone();
         let name = tool.name.clone();
         Ok(Box::new(move |out| {
-            servers.call(&host, &server, &name, args, out)
+            servers.call(&host, &server, root, &name, args, out)
         }))
     }
 }

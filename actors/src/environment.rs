@@ -25,7 +25,7 @@ use futures_util::future::{FutureExt, join, join_all};
 use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::error::StartError;
-use crate::ports::{OutputSink, ToolError};
+use crate::ports::{OffersTo, OutputSink, ToolError};
 use crate::process::tool_call;
 use crate::servers;
 
@@ -119,7 +119,7 @@ pub(crate) struct StartContext {
     offers: Vec<OfferedTool>,
 }
 
-/// Collects environment information and tool offers for a process of `program`. Dropping the future
+/// Collects environment information, and the tools that servers offer `to` a process of `program`. Dropping the future
 /// ends the collection.
 ///
 /// # Errors
@@ -127,6 +127,7 @@ pub(crate) struct StartContext {
 pub(crate) async fn gather_start_context(
     context: &KernelContext,
     program: &Program,
+    to: OffersTo,
 ) -> Result<StartContext, StartContextError> {
     let env_info = async {
         match program.environment().needs_gathering() {
@@ -134,7 +135,7 @@ pub(crate) async fn gather_start_context(
             false => None,
         }
     };
-    let (env_info, offers) = join(env_info, servers::list_offers(context, program)).await;
+    let (env_info, offers) = join(env_info, servers::list_offers(context, program, &to)).await;
     Ok(StartContext {
         env_info,
         offers: offers?,
@@ -155,12 +156,7 @@ impl StartContext {
         if let Some(env_info) = self.env_info {
             add_environment(image, program, host_context, &env_info, now_ms());
         }
-        Ok(add_server_tools(
-            image,
-            program,
-            host_context,
-            &self.offers,
-        )?)
+        Ok(add_server_tools(image, program, &self.offers)?)
     }
 }
 
@@ -182,7 +178,8 @@ pub(crate) async fn prepare_children(
         .iter_mut()
         .filter(|child| needs_start_context(child))
     {
-        let start_context = gather_start_context(context, &child.program).await?;
+        let start_context =
+            gather_start_context(context, &child.program, OffersTo::AnyTree).await?;
         start_context.apply_to(&mut child.image, &child.program, &context.host_context)?;
     }
     Ok(children)

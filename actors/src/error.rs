@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse_kernel::export::ExportError;
-use dormouse_kernel::program::Unpriced;
+use dormouse_kernel::program::MissingPrice;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::model::ModelError;
@@ -174,7 +174,7 @@ pub enum StartError {
     UnmetRequirement(String),
     /// The program has a cost limit, and the price of a model is not known.
     #[error("{0}")]
-    Unpriced(#[from] Unpriced),
+    Unpriced(#[from] MissingPrice),
 }
 
 /// Why the store, or data in it, cannot be used.
@@ -236,8 +236,8 @@ impl From<ExportError> for KernelError {
     }
 }
 
-impl From<Unpriced> for KernelError {
-    fn from(error: Unpriced) -> Self {
+impl From<MissingPrice> for KernelError {
+    fn from(error: MissingPrice) -> Self {
         Self::Start(error.into())
     }
 }

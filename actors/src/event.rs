@@ -146,7 +146,7 @@ impl Event {
 /// The observable state of a process. The actor of the process publishes it after each commit, so
 /// that reading it costs the process nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct ProcessView {
     /// The last durable fact.
     pub fact: FactNumber,
     /// The phase of its turn.
@@ -159,9 +159,9 @@ pub struct View {
     /// The number of messages in its conversation.
     pub messages: usize,
     /// The number of messages that wait for its next turn.
-    pub waiting: usize,
+    pub waiting_messages: usize,
     /// The number of children that run in the background, without a call that waits for them.
-    pub background: usize,
+    pub background_children: usize,
     /// The number of children whose end the process has not received.
     pub children: usize,
     /// The number of descriptors in its table.
@@ -223,7 +223,7 @@ impl DescriptorView {
     }
 }
 
-impl View {
+impl ProcessView {
     /// The view of `state` after fact `fact`.
     #[must_use]
     pub fn of(state: &State, fact: FactNumber) -> Self {
@@ -233,8 +233,8 @@ impl View {
             stopped: state.is_stopped(),
             hibernated: false,
             messages: state.messages().len(),
-            waiting: state.waiting_messages(),
-            background: state.background().len(),
+            waiting_messages: state.waiting_messages(),
+            background_children: state.background().len(),
             children: state.budget().shares().len(),
             descriptors: state.table().len(),
             usage: state.usage(),
@@ -285,7 +285,7 @@ impl View {
     /// background child is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle && self.waiting == 0 && self.background == 0
+        self.phase == Phase::Idle && self.waiting_messages == 0 && self.background_children == 0
     }
 
     /// The status word of the process.
@@ -295,8 +295,8 @@ impl View {
             Phase::Ended { exit } => exit.status.word(),
             _ if self.hibernated => "hibernated",
             _ if self.stopped => "stopped",
-            Phase::Idle if self.waiting > 0 => "starting",
-            Phase::Idle if self.background > 0 => "waiting",
+            Phase::Idle if self.waiting_messages > 0 => "starting",
+            Phase::Idle if self.background_children > 0 => "waiting",
             Phase::Idle => "idle",
             Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
             Phase::Acting { .. } => "acting",

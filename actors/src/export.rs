@@ -31,7 +31,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Summary of a written export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportSummary {
     /// The name of the export.
     pub id: ExportId,
     /// The number of processes.
@@ -131,7 +131,7 @@ pub(crate) fn write_export<W: Write>(
     context: &KernelContext,
     request: &ExportRequest,
     output: W,
-) -> Result<(W, Exported), KernelError> {
+) -> Result<(W, ExportSummary), KernelError> {
     let redact = request.redact.as_deref();
     let files = consistent_cut::temp_files_at(store, context, request.root, &request.cut)?;
     let mut to_reference = |content: Content| Ok::<_, KernelError>(content.reference());
@@ -220,7 +220,7 @@ pub(crate) fn write_export<W: Write>(
         .map_err(write_error)?;
     Ok((
         output,
-        Exported {
+        ExportSummary {
             id,
             processes,
             contents,

@@ -30,8 +30,8 @@ use dormouse_proto::record::{ContentRef, Fact, Image};
 use dormouse_proto::temp_file::TempFileRecord;
 
 use crate::ports::{
-    Batch, Bounds, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Progress,
-    Purpose, Step, Store, StoreError, SweepReport, SweepRequest, SyncLevel, WriteOp,
+    Batch, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Store, StoreError,
+    SweepLimits, SweepMode, SweepOutcome, SweepReport, SweepRequest, SweepStep, SyncLevel, WriteOp,
 };
 
 /// The parameters of a garbage collection.
@@ -49,9 +49,9 @@ pub struct CollectionRequest<'a> {
     /// Whether contents and processes are kept while a record that may need them cannot be read.
     pub unreadable: UnreadablePolicy,
     /// Whether anything is written.
-    pub purpose: Purpose,
+    pub purpose: SweepMode,
     /// The size of the work units.
-    pub bounds: Bounds,
+    pub bounds: SweepLimits,
     /// The time: milliseconds since the epoch, UTC.
     pub now_ms: u64,
     /// Called with the deleted processes as soon as the store has deleted them, even if a later
@@ -59,16 +59,16 @@ pub struct CollectionRequest<'a> {
     pub on_deleted: &'a mut dyn FnMut(&BTreeSet<Pid>),
     /// Called before each stage. If it returns `Break`, the collection stops; the store stays
     /// consistent.
-    pub watch: &'a mut dyn FnMut(Stage) -> ControlFlow<()>,
+    pub watch: &'a mut dyn FnMut(CollectionStep) -> ControlFlow<()>,
 }
 
 /// A bounded part of a collection that is about to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum CollectionStep {
     /// Read some of the new records of the store.
     Read,
     /// A step of the sweep.
-    Sweep(Step),
+    Sweep(SweepStep),
 }
 
 /// Whether contents and processes are kept while a record that may need them cannot be read.
@@ -85,7 +85,7 @@ pub enum UnreadablePolicy {
 
 /// The result of a collection, or of counting what a collection would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Garbage {
+pub struct CollectionReport {
     /// The checkpoints, processes and histories that the retention rules deleted.
     pub deletions: Deletions,
     /// The number of contents that a record refers to.
@@ -104,7 +104,10 @@ pub struct Garbage {
 ///
 /// # Errors
 /// The errors of the store. Data that was deleted or freed before stays deleted or freed.
-pub fn collect(store: &dyn Store, request: CollectionRequest<'_>) -> Result<Garbage, StoreError> {
+pub fn collect(
+    store: &dyn Store,
+    request: CollectionRequest<'_>,
+) -> Result<CollectionReport, StoreError> {
     let CollectionRequest {
         owner,
         inventory,
@@ -118,24 +121,24 @@ pub fn collect(store: &dyn Store, request: CollectionRequest<'_>) -> Result<Garb
         watch,
     } = request;
     let mark = match purpose {
-        Purpose::Free => MarkGuard {
+        SweepMode::Free => MarkGuard {
             store,
             token: store.begin_mark(owner)?,
         },
-        Purpose::Count => MarkGuard {
+        SweepMode::Count => MarkGuard {
             store,
             token: MarkToken::default(),
         },
     };
-    let mut garbage = Garbage::default();
+    let mut garbage = CollectionReport::default();
     let mut planner = DeletionPlanner {
         store,
         inventory,
         watch,
     };
-    if planner.update_inventory(&mut garbage)? == Progress::Done {
+    if planner.update_inventory(&mut garbage)? == SweepOutcome::Done {
         garbage.deletions = planner.select_deletions(retention, in_use, unreadable, now_ms)?;
-        if purpose == Purpose::Free {
+        if purpose == SweepMode::Free {
             commit_deletions(store, owner, now_ms, &mut garbage.deletions, on_deleted)?;
             planner.update_inventory(&mut garbage)?;
         }
@@ -143,23 +146,23 @@ pub fn collect(store: &dyn Store, request: CollectionRequest<'_>) -> Result<Garb
     let DeletionPlanner {
         inventory, watch, ..
     } = planner;
-    let not_yet_deleted = if purpose == Purpose::Free {
+    let not_yet_deleted = if purpose == SweepMode::Free {
         Deletions::default()
     } else {
         garbage.deletions.clone()
     };
     let losses = inventory.losses(&not_yet_deleted);
     garbage.live_contents = inventory.live_contents(&losses);
-    let missing = store.processes()?.missing().map(str::to_owned).collect();
+    let missing = store.processes()?.all_losses().map(str::to_owned).collect();
     garbage.unreadable = [missing, inventory.unreadable()].concat();
-    if garbage.swept.progress == Progress::Done {
+    if garbage.swept.progress == SweepOutcome::Done {
         let keeps_all = unreadable == UnreadablePolicy::KeepAll && !garbage.unreadable.is_empty();
         let contents = if keeps_all {
             KeptContents::All
         } else {
             KeptContents::Referenced
         };
-        let watch = &mut |step| watch(Stage::Sweep(step));
+        let watch = &mut |step| watch(CollectionStep::Sweep(step));
         let mark = mark.token;
         let deletions = &not_yet_deleted;
         garbage.swept = store.sweep(
@@ -198,14 +201,17 @@ impl Drop for MarkGuard<'_> {
 struct DeletionPlanner<'a, 'w> {
     store: &'a dyn Store,
     inventory: &'a mut Inventory,
-    watch: &'w mut dyn FnMut(Stage) -> ControlFlow<()>,
+    watch: &'w mut dyn FnMut(CollectionStep) -> ControlFlow<()>,
 }
 
 impl DeletionPlanner<'_, '_> {
     /// Updates the inventory to the present content of the store.
-    fn update_inventory(&mut self, garbage: &mut Garbage) -> Result<Progress, StoreError> {
+    fn update_inventory(
+        &mut self,
+        garbage: &mut CollectionReport,
+    ) -> Result<SweepOutcome, StoreError> {
         let inventory = &mut *self.inventory;
-        let watch = &mut || (self.watch)(Stage::Read);
+        let watch = &mut || (self.watch)(CollectionStep::Read);
         let references = &mut |record: EncodedRecord<'_>| record.contents();
         let report = self.store.update_inventory(InventoryUpdate {
             inventory,
@@ -232,7 +238,7 @@ impl DeletionPlanner<'_, '_> {
     ) -> Result<Deletions, StoreError> {
         let listing = self.store.processes()?;
         let has_lost_records =
-            unreadable == UnreadablePolicy::KeepAll && listing.missing().next().is_some();
+            unreadable == UnreadablePolicy::KeepAll && listing.all_losses().next().is_some();
         let checkpoint_rules = Retention {
             checkpoints: retention.checkpoints.clone(),
             ..Retention::default()

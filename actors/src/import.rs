@@ -204,7 +204,7 @@ pub(crate) fn processes(
         let image = Box::new(initial_image(context, birth, start_mode));
         RestoredProcess {
             row: birth.row(),
-            restored: birth.restored(),
+            branched_from: birth.restored(),
             program: program.clone(),
             image,
         }

@@ -40,7 +40,7 @@ pub use durability::Durability;
 pub use error::{
     ExportFailure, KernelError, NameError, NotFound, ProcessError, StartError, StoreFailure,
 };
-pub use event::{DescriptorView, Event, Fact, View};
-pub use export::Exported;
+pub use event::{DescriptorView, Event, Fact, ProcessView};
+pub use export::ExportSummary;
 pub use import::{read_export, scan_export};
 pub use recovery::LoadError;

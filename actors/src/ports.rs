@@ -5,7 +5,8 @@ pub mod garbage_collection;
 pub mod history;
 pub mod host;
 pub mod model;
-pub mod servers;
+pub mod server_protocol;
+mod servers;
 pub mod store;
 pub mod tool;
 
@@ -13,16 +14,17 @@ pub use dormouse_content::CappedBytes;
 pub use dormouse_kernel::inventory;
 pub use dormouse_kernel::program::FileUse;
 pub use garbage_collection::{
-    Bounds, Deletions, InventoryReport, InventoryUpdate, KeptContents, MarkToken, Progress,
-    Purpose, Step, SweepReport, SweepRequest,
+    Deletions, InventoryReport, InventoryUpdate, KeptContents, MarkToken, SweepLimits, SweepMode,
+    SweepOutcome, SweepReport, SweepRequest, SweepStep,
 };
 pub use history::{CommittedFacts, History, LostHistory};
 pub use host::{Host, HostError, NoHost, ServerChild};
 pub use model::{Model, Provider, ProviderRequest};
-pub use servers::ToolServers;
+pub use server_protocol::{ServerAnswer, ServerClient, ServerRequestError};
+pub use servers::{OffersTo, ToolServers};
 pub use store::{
-    Batch, BlobReader, Journal, KeyFault, Listing, OwnerToken, Store, StoreError, SyncLevel,
+    Batch, BlobReader, Journal, KeyFault, OwnerToken, ProcessListing, Store, StoreError, SyncLevel,
     TempFileChange, Unreadable, WriteOp,
 };
 pub(crate) use tool::Watcher;
-pub use tool::{OutputFull, OutputSink, Tool, ToolError};
+pub use tool::{CallObserver, OutputFull, OutputSink, Tool, ToolError};

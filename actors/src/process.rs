@@ -21,6 +21,7 @@ mod read;
 mod send_message;
 mod started_signal;
 pub(crate) mod tool_call;
+mod tool_observer;
 mod turn_end;
 mod turn_span;
 
@@ -38,7 +39,7 @@ use dormouse_proto::id::{CallId, FactNumber, Pid};
 use dormouse_proto::tool::Answer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::Span;
 
 use crate::checkpoint::{AppendSize, CommitError, LogRecord, SnapshotOutcome};
@@ -46,7 +47,7 @@ use crate::clock::now_ms;
 use crate::context::KernelContext;
 use crate::environment::StartContextError;
 use crate::error::{KernelError, ProcessError};
-use crate::event::{Event, View};
+use crate::event::{Event, ProcessView};
 use crate::ports::Watcher;
 use crate::read_pool::ReadError;
 use crate::supervisor::{RunMessage, SupervisorMessage};
@@ -160,7 +161,7 @@ pub(crate) struct ProcessArgs {
     pub(crate) last_fact: FactNumber,
     /// The size of the journal after the latest snapshot.
     pub(crate) journal_tail: JournalTail,
-    pub(crate) view: watch::Sender<Option<View>>,
+    pub(crate) view: watch::Sender<Option<ProcessView>>,
     /// Notified when the process has produced its first output, if siblings wait for that output.
     pub(crate) started_signal: Option<StartedSignal>,
 }
@@ -181,7 +182,7 @@ pub(crate) struct RunningProcess {
     /// The size of the journal after the latest snapshot. For facts that are not durable yet only
     /// their number is known.
     journal_tail: JournalTail,
-    view: watch::Sender<Option<View>>,
+    view: watch::Sender<Option<ProcessView>>,
     started_signal: Option<StartedSignal>,
     /// The span of the current turn.
     turn_span: Option<Span>,
@@ -191,6 +192,8 @@ pub(crate) struct RunningProcess {
     waiting_permits: Vec<OwnedSemaphorePermit>,
     /// The tasks of the calls in flight.
     call_tasks: BTreeMap<CallId, JoinHandle<()>>,
+    /// The tasks of summaries that no call waits for. Dropping the set aborts them.
+    summary_tasks: JoinSet<()>,
     incoming_reads: IncomingReads,
     /// Whether the process has reported to the supervisor that nothing is pending.
     is_quiescent: bool,
@@ -204,7 +207,7 @@ struct PendingCommit {
     upto: FactNumber,
     facts: Arc<[Fact]>,
     effects: Vec<Effect>,
-    view: View,
+    view: ProcessView,
     durable_reply: Option<DurableReply>,
     ended_turns: EndedTurns,
     /// Inbox slots that are released once the facts are durable.
@@ -250,6 +253,7 @@ impl Actor for ProcessActor {
             pending_commits: VecDeque::new(),
             waiting_permits: Vec::new(),
             call_tasks: BTreeMap::new(),
+            summary_tasks: JoinSet::new(),
             incoming_reads: IncomingReads::default(),
             is_quiescent: false,
             alarm: None,
@@ -295,6 +299,7 @@ impl Actor for ProcessActor {
         for task in tasks.chain(running.incoming_reads.abort()) {
             let _ = task.await;
         }
+        running.summary_tasks.shutdown().await;
         Ok(())
     }
 }
@@ -426,9 +431,11 @@ impl RunningProcess {
                 task.abort();
             }
             let calls = std::slice::from_ref(call);
-            self.pending_commits
-                .iter_mut()
-                .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+            self.pending_commits.iter_mut().for_each(|pending| {
+                pending
+                    .effects
+                    .retain(|effect| !effect.starts_work_for(calls))
+            });
         }
     }
 
@@ -447,7 +454,7 @@ impl RunningProcess {
         let facts: Arc<[Fact]> = facts.into();
         let first = self.last_fact.plus(1);
         let upto = self.last_fact.plus(facts.len());
-        let view = View::of(&self.state, upto);
+        let view = ProcessView::of(&self.state, upto);
         self.last_fact = upto;
         let pending = PendingCommit {
             upto,
@@ -473,9 +480,11 @@ impl RunningProcess {
     fn cancel_abandoned_calls(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
-                self.pending_commits
-                    .iter_mut()
-                    .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+                self.pending_commits.iter_mut().for_each(|pending| {
+                    pending
+                        .effects
+                        .retain(|effect| !effect.starts_work_for(calls))
+                });
             }
         }
     }

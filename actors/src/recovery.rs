@@ -87,7 +87,7 @@ pub(crate) fn load_process(
     } = store.journal(pid, upto)?;
     let mut to_content =
         |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
-    let journal_tail = JournalTail::of(image.len() as u64);
+    let journal_tail = JournalTail::new(image.len() as u64);
     let journal_tail = journal_tail.with_facts(
         facts.len() as u64,
         facts.iter().map(|fact| fact.len() as u64).sum(),

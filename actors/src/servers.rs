@@ -8,7 +8,7 @@ use futures_util::future::{FutureExt, join_all};
 
 use crate::context::KernelContext;
 use crate::environment::StartContextError;
-use crate::ports::ToolError;
+use crate::ports::{OffersTo, ToolError};
 
 /// Lists the tools that the servers of the program offer. The servers are queried concurrently. An
 /// optional server that cannot be reached offers nothing.
@@ -18,9 +18,10 @@ use crate::ports::ToolError;
 pub(crate) async fn list_offers(
     context: &KernelContext,
     program: &Program,
+    to: &OffersTo,
 ) -> Result<Vec<OfferedTool>, StartContextError> {
     let queries = program.servers().iter().map(|enabled| async move {
-        match query_server(context, enabled).await {
+        match query_server(context, enabled, to.clone()).await {
             Err(why) if enabled.server.optional => {
                 tracing::warn!(
                     program = program.name(),
@@ -43,12 +44,14 @@ pub(crate) async fn list_offers(
 async fn query_server(
     context: &KernelContext,
     enabled: &EnabledServer,
+    to: OffersTo,
 ) -> Result<Vec<OfferedTool>, ToolError> {
     let Some(servers) = &context.servers else {
         return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };
     // A panic in the adapter counts as a server that cannot be reached.
-    let query = AssertUnwindSafe(async { servers.offers(&context.host, &enabled.server).await });
+    let query =
+        AssertUnwindSafe(async { servers.offers(&context.host, &enabled.server, to).await });
     query
         .catch_unwind()
         .await

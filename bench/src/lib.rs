@@ -53,7 +53,7 @@ pub async fn kernel(model: impl Model, concurrent_calls: usize) -> Result<Kernel
     Kernel::builder()
         .model("m", model)
         .model_calls(concurrent_calls)
-        .inbox(1 << 20)
+        .inbox_capacity(1 << 20)
         .build()
         .await
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use dormouse::Imported;
+use dormouse::ImportedTree;
 use dormouse::checkpoint::Scope;
 use dormouse::export::{MaskTarget, Redact, read_export, scan_export};
 use dormouse::host::ExportFile;
@@ -110,7 +110,7 @@ pub(crate) async fn export(args: Export) -> Result<ExitCode, Failure> {
     };
     kernel.shutdown().await?;
     let (file, exported) = written?;
-    file.keep()
+    file.persist()
         .map_err(|error| not_created(&args.file, &error))?;
     writeln!(
         terminal::stdout(),
@@ -188,7 +188,7 @@ async fn import_and_resume(args: Import, file: File) -> Result<ExitCode, Failure
     isolate_others(&kernel, &[]).await?;
     let events = EventPrinter::spawn(&kernel, OutputFormat::from_json_flag(args.json));
     let stop = StopSignals::listen()?;
-    let Imported { process, pids, .. } = kernel.import(file).await?;
+    let ImportedTree { process, pids, .. } = kernel.import(file).await?;
     for (exported_pid, pid) in &pids {
         terminal::print_stderr(&format!("imports process {pid}, which was {exported_pid}"));
     }

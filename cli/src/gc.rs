@@ -13,9 +13,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use clap::Args;
 use dormouse::KernelError;
-use dormouse::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionReport, CollectionRequest, UnreadablePolicy, collect};
 use dormouse::inventory::Inventory;
-use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store as _, StoreError};
+use dormouse::ports::{OwnerToken, Store as _, StoreError, SweepLimits, SweepMode, SweepOutcome};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, Options};
 
@@ -81,9 +81,9 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
     let mut stop = StopSignals::listen()?;
     let is_stopped = Arc::new(AtomicBool::new(false));
     let purpose = if args.dry_run {
-        Purpose::Count
+        SweepMode::Count
     } else {
-        Purpose::Free
+        SweepMode::Free
     };
     let mut collecting = tokio::task::spawn_blocking({
         let is_stopped = is_stopped.clone();
@@ -111,8 +111,8 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(3));
     }
     Ok(match garbage.swept.progress {
-        Progress::Done => ExitCode::SUCCESS,
-        Progress::Interrupted => ExitCode::from(stop_code),
+        SweepOutcome::Done => ExitCode::SUCCESS,
+        SweepOutcome::Interrupted => ExitCode::from(stop_code),
     })
 }
 
@@ -120,9 +120,9 @@ pub(crate) async fn gc(args: Gc) -> Result<ExitCode, Failure> {
 fn collect_garbage(
     args: &Gc,
     options: Options,
-    purpose: Purpose,
+    purpose: SweepMode,
     is_stopped: &AtomicBool,
-) -> Result<(Garbage, Vec<String>), StoreError> {
+) -> Result<(CollectionReport, Vec<String>), StoreError> {
     let (store, owner) = open(args, options, purpose)?;
     let unreadable = if args.despite_damage {
         UnreadablePolicy::Discard
@@ -138,9 +138,9 @@ fn collect_garbage(
         in_use: &BTreeSet::new,
         unreadable,
         purpose,
-        bounds: Bounds {
+        bounds: SweepLimits {
             live_percent: args.live_percent,
-            ..Bounds::default()
+            ..SweepLimits::default()
         },
         now_ms: now_ms(),
         on_deleted: &mut |_| {},
@@ -153,7 +153,7 @@ fn collect_garbage(
         },
     };
     let garbage = collect(&store, collection)?;
-    let lost = store.processes()?.lost;
+    let lost = store.processes()?.losses;
     Ok((garbage, lost))
 }
 
@@ -161,11 +161,11 @@ fn collect_garbage(
 fn open(
     args: &Gc,
     options: Options,
-    purpose: Purpose,
+    purpose: SweepMode,
 ) -> Result<(LogStore, OwnerToken), StoreError> {
     match purpose {
-        Purpose::Count => Ok((options.read_only(&args.store.folder)?, OwnerToken(0))),
-        Purpose::Free => {
+        SweepMode::Count => Ok((options.read_only(&args.store.folder)?, OwnerToken(0))),
+        SweepMode::Free => {
             let store = options.open(&args.store.folder)?;
             let owner = store.claim()?;
             Ok((store, owner))
@@ -203,8 +203,8 @@ fn now_ms() -> u64 {
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
-    let Garbage {
+fn print_report(garbage: &CollectionReport, purpose: SweepMode) -> std::io::Result<()> {
+    let CollectionReport {
         deletions,
         live_contents,
         unreadable,
@@ -212,8 +212,8 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         ..
     } = garbage;
     let (deleted, freed) = match purpose {
-        Purpose::Count => ("would delete", "would free"),
-        Purpose::Free => ("deleted", "freed"),
+        SweepMode::Count => ("would delete", "would free"),
+        SweepMode::Free => ("deleted", "freed"),
     };
     let mut out = terminal::stdout();
     writeln!(
@@ -223,7 +223,7 @@ fn print_report(garbage: &Garbage, purpose: Purpose) -> std::io::Result<()> {
         deletions.processes.len(),
         deletions.histories.len()
     )?;
-    if swept.progress == Progress::Interrupted {
+    if swept.progress == SweepOutcome::Interrupted {
         writeln!(
             out,
             "stopped early: what was deleted stays deleted, and the next gc continues to free space"

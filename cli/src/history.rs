@@ -136,7 +136,7 @@ pub(crate) async fn diff(args: Diff) -> Result<ExitCode, Failure> {
 pub(crate) async fn checkpoints(args: Checkpoints) -> Result<ExitCode, Failure> {
     let kernel = open_read_only(&args.store).await?;
     let checkpoints = kernel.checkpoints().await;
-    let lost = kernel.lost().to_vec();
+    let lost = kernel.losses().to_vec();
     kernel.shutdown().await?;
     let mut out = terminal::stdout();
     for checkpoint in checkpoints? {

@@ -28,6 +28,7 @@ pub(crate) struct KernelSetup<'a> {
     models: Option<&'a Models>,
     /// Permissions that follow from other arguments, such as the servers that the user named.
     implied: host::Permissions,
+    tool_servers: McpClient,
 }
 
 impl<'a> KernelSetup<'a> {
@@ -39,6 +40,7 @@ impl<'a> KernelSetup<'a> {
             permissions: None,
             models: None,
             implied: host::Permissions::none(),
+            tool_servers: McpClient::default(),
         }
     }
 
@@ -59,6 +61,14 @@ impl<'a> KernelSetup<'a> {
         Self { implied, ..self }
     }
 
+    /// Reaches tool servers by this client.
+    pub(crate) fn tool_servers(self, tool_servers: McpClient) -> Self {
+        Self {
+            tool_servers,
+            ..self
+        }
+    }
+
     pub(crate) fn models(self, models: &'a Models) -> Self {
         Self {
             models: Some(models),
@@ -72,7 +82,7 @@ impl<'a> KernelSetup<'a> {
     }
 
     /// Builds the kernel on a store that must exist.
-    pub(crate) async fn open_existing(&self) -> Result<Kernel, Failure> {
+    pub(crate) async fn open_existing(self) -> Result<Kernel, Failure> {
         if let Some(store) = self.store {
             require_store(store)?;
         }
@@ -80,13 +90,13 @@ impl<'a> KernelSetup<'a> {
     }
 
     /// Builds the kernel, and creates the store if it is absent.
-    pub(crate) async fn build(&self) -> Result<Kernel, Failure> {
+    pub(crate) async fn build(self) -> Result<Kernel, Failure> {
         Ok(self.builder()?.build().await?)
     }
 
     /// The builder of the kernel. Each provider uses the key that the environment holds for it,
     /// unless a program is permitted to name another.
-    pub(crate) fn builder(&self) -> Result<KernelBuilder, Failure> {
+    pub(crate) fn builder(self) -> Result<KernelBuilder, Failure> {
         let directory = std::env::current_dir()
             .map_err(|error| Failure::Usage(format!("no working directory: {error}")))?;
         let host = LocalHost::new(self.host_permissions(), &directory).map_err(|error| {
@@ -99,9 +109,7 @@ impl<'a> KernelSetup<'a> {
         if let Some(missing) = host.missing_confinement() {
             terminal::print_stderr(&format!("warning: {missing}"));
         }
-        let mut builder = Kernel::builder()
-            .host(host)
-            .tool_servers(McpClient::default());
+        let mut builder = Kernel::builder().host(host).tool_servers(self.tool_servers);
         let no_flags = Models::default();
         let models = self.models.unwrap_or(&no_flags);
         for (name, provider) in models.providers()? {

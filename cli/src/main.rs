@@ -18,6 +18,7 @@ mod gc;
 mod history;
 mod kernel_setup;
 mod mcp;
+mod mcp_install;
 mod messages;
 mod models;
 mod page;
@@ -37,6 +38,7 @@ mod schema;
 mod show;
 mod stop_signals;
 mod store_key;
+mod temporary_store;
 mod terminal;
 
 use std::backtrace::{Backtrace, BacktraceStatus};

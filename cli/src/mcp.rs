@@ -6,22 +6,31 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use dormouse::host;
-use dormouse_mcp_server::{Hosts, HttpSettings, McpServer, ProcessLifetime, ServeError, Token};
+use dormouse::mcp::McpClient;
+use dormouse::ports::SweepMode;
+use dormouse::retention::{EndedRule, Retention};
+use dormouse::{Durability, Kernel};
+use dormouse_mcp_server::{
+    DescriptorTools, Hosts, HttpSettings, KeepLimits, KeptOutputs, McpServer, ProcessLifetime,
+    ServeError, Token,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
+use crate::mcp_install::{Install, install};
 use crate::permissions::Permissions;
-use crate::proxied_servers::ProxiedServers;
+use crate::proxied_servers::{ProxiedServers, ServerDefaults};
 use crate::stop_signals::{StopSignals, exit_at_once};
 use crate::store_key::Key;
+use crate::temporary_store::{TemporaryStore, cache_folder};
 use crate::terminal;
 
 /// `dormouse mcp`
@@ -30,7 +39,10 @@ use crate::terminal;
 /// too large for a context comes back as a descriptor, which the client reads page by page. No
 /// model is asked.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Mcp {
+    #[command(subcommand)]
+    pub(crate) command: Option<McpCommand>,
     /// The program file whose tools are served.
     #[arg(conflicts_with_all = ["config", "server"])]
     pub(crate) program: Option<PathBuf>,
@@ -49,6 +61,27 @@ pub(crate) struct Mcp {
     /// Characters per page, with --config or a COMMAND.
     #[arg(long, value_name = "CHARS", default_value_t = 4000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) page_size: u32,
+    /// Which tools for descriptors are added, with --config or a COMMAND: all, or read_fd, search_fd
+    /// and list_fds in a few words. Clients send their descriptions with every request.
+    #[arg(long, value_enum, default_value_t = ToolSet::Full, value_name = "SET", conflicts_with = "program")]
+    pub(crate) descriptor_tools: ToolSet,
+    /// End a call of a server when it has neither answered nor reported progress for this long,
+    /// unless its entry has a "deadline": 30s, 5m. Two minutes by default.
+    #[arg(long, value_name = "AGE", value_parser = crate::gc::parse_age, conflicts_with = "program")]
+    pub(crate) deadline: Option<u64>,
+    /// End a call of a server after this long even if it reports progress, unless its entry has a
+    /// "max_duration". An hour by default.
+    #[arg(long, value_name = "AGE", value_parser = crate::gc::parse_age, conflicts_with = "program")]
+    pub(crate) max_duration: Option<u64>,
+    /// Take the value of ${input:ID} in --config, for which an editor asks its user, from this
+    /// environment variable. By default that is INPUT_ID.
+    #[arg(long, value_name = "ID=NAME", value_parser = parse_input, requires = "config")]
+    pub(crate) input: Vec<(String, String)>,
+    /// Let all sessions use one instance of each server: for servers that keep no state. Otherwise
+    /// each session has its own, and none sees what another did there. The key "shared" of an entry
+    /// decides for one server.
+    #[arg(long)]
+    pub(crate) share_servers: bool,
     /// Serve over HTTP at this address. The first line of output is the URL, the second a client's
     /// configuration with the token, which is generated anew at each start; requests without it are
     /// refused. Without an address: any free port of this machine, for this machine alone.
@@ -75,6 +108,10 @@ pub(crate) struct Mcp {
     /// End a session that has been silent for this long: 15m, 12h, 1d.
     #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::parse_age, requires = "http")]
     pub(crate) idle: u64,
+    /// Let clients read an output for this long after its session has ended, by a name that cannot be
+    /// guessed: 30m, 12h. 0s keeps none.
+    #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::parse_age, conflicts_with = "store")]
+    pub(crate) keep_outputs: u64,
     /// Keep descriptors in this folder, and continue with them at the next start. All sessions
     /// share them.
     #[arg(long, value_name = "DIR")]
@@ -85,9 +122,35 @@ pub(crate) struct Mcp {
     pub(crate) permissions: Permissions,
 }
 
-/// With a store, at most this many bytes of contents stay in memory; the rest is read from the
-/// store.
-const RESIDENT_BYTES: u64 = 256 << 20;
+/// What `dormouse mcp` does other than to serve.
+#[derive(Debug, Subcommand)]
+pub(crate) enum McpCommand {
+    Install(Install),
+}
+
+/// The tools for descriptors that a proxy adds.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum ToolSet {
+    /// All of them.
+    Full,
+    /// Three, described in a few words.
+    Lean,
+}
+
+impl From<ToolSet> for DescriptorTools {
+    fn from(set: ToolSet) -> Self {
+        match set {
+            ToolSet::Full => Self::Full,
+            ToolSet::Lean => Self::Lean,
+        }
+    }
+}
+
+/// At most this many bytes of contents stay in memory; the rest is read from the store.
+const RESIDENT_BYTES: u64 = 64 << 20;
+
+/// How often the space of sessions that have ended is freed in a temporary store.
+const COLLECTION_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A shorter token could be guessed.
 const MIN_TOKEN_CHARS: usize = 16;
@@ -95,6 +158,9 @@ const MIN_TOKEN_CHARS: usize = 16;
 /// Serves until the input ends, or until a signal stops the program. The commands of the tools end
 /// with it.
 pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
+    if let Some(McpCommand::Install(args)) = &args.command {
+        return install(args);
+    }
     // The flags are checked before anything is opened.
     let http = match args.http {
         Some(address) => Some((address, http_setup(address, &args)?)),
@@ -108,13 +174,31 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     if let Some(name) = &args.token_env {
         implied = implied.withhold_env(name);
     }
-    let kernel = KernelSetup::new(args.store.as_deref(), &args.key)
+    let tool_servers = if args.share_servers {
+        McpClient::default()
+    } else {
+        McpClient::default().connection_per_tree()
+    };
+    let builder = KernelSetup::new(args.store.as_deref(), &args.key)
         .permissions(&args.permissions)
         .implied(implied)
+        .tool_servers(tool_servers)
         .builder()?
-        .resident_bytes_limit(RESIDENT_BYTES)
-        .build()
-        .await?;
+        .resident_bytes_limit(RESIDENT_BYTES);
+    let cache = match args.store {
+        Some(_) => None,
+        None => cache_folder_or_warn(),
+    };
+    let temporary_store = match &cache {
+        Some(cache) => Some(create_temporary_store(cache)?),
+        None => None,
+    };
+    let kernel = match &temporary_store {
+        // What is lost with the machine is not needed after it either.
+        Some(store) => builder.store(store.open()?).durability(Durability::Relaxed),
+        None => builder,
+    };
+    let kernel = kernel.build().await?;
     let program = match (&servers, &args.program) {
         (Some(servers), _) => servers.program(&kernel, &args)?,
         (None, Some(program)) => load_program(&kernel, program)?,
@@ -129,7 +213,14 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     } else {
         ProcessLifetime::PerSession
     };
-    let server = McpServer::new(kernel.clone(), program, lifetime);
+    let mut server = McpServer::new(kernel.clone(), program, lifetime)
+        .descriptor_tools(args.descriptor_tools.into());
+    if let Some(kept_outputs) = open_kept_outputs(cache.as_deref(), args.keep_outputs) {
+        server = server.keep_outputs(kept_outputs);
+    }
+    let collecting = temporary_store
+        .is_some()
+        .then(|| tokio::spawn(collect_ended(kernel.clone())));
     let mut stop = StopSignals::listen()?;
     let mut stop_code = None;
     let stopped = async { stop_code = Some(stop.next().await) };
@@ -138,7 +229,12 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
         Some((address, setup)) => serve_http(&server, address, setup, stopped).await,
     };
     server.end().await;
+    if let Some(collecting) = collecting {
+        collecting.abort();
+    }
     let closed = kernel.shutdown().await;
+    // Before the program exits at once, which would not delete it.
+    drop(temporary_store);
     served?;
     match stop_code {
         Some(code) => exit_at_once(code, closed),
@@ -146,11 +242,71 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     }
 }
 
+/// The folder for what is kept outside of a store. Without one, all outputs are in memory.
+fn cache_folder_or_warn() -> Option<PathBuf> {
+    let folder = cache_folder();
+    if folder.is_none() {
+        terminal::print_stderr(
+            "warning: neither HOME nor XDG_CACHE_HOME is set: outputs stay in memory, and none \
+             outlives its session",
+        );
+    }
+    folder
+}
+
+fn create_temporary_store(cache: &Path) -> Result<TemporaryStore, Failure> {
+    let parent = cache.join("temporary");
+    TemporaryStore::create(&parent).map_err(|error| {
+        Failure::Usage(format!(
+            "{} cannot be used: {error}. Name another folder by XDG_CACHE_HOME, or --store",
+            parent.display()
+        ))
+    })
+}
+
+/// The folder of outputs that outlive their session. If it cannot be used, none does.
+fn open_kept_outputs(cache: Option<&Path>, age_ms: u64) -> Option<KeptOutputs> {
+    if age_ms == 0 {
+        return None;
+    }
+    let limits = KeepLimits {
+        age: Duration::from_millis(age_ms),
+        ..KeepLimits::default()
+    };
+    let folder = cache?.join("outputs");
+    KeptOutputs::open(&folder, limits)
+        .inspect_err(|error| {
+            let folder = folder.display();
+            terminal::print_stderr(&format!("warning: no output is kept in {folder}: {error}"));
+        })
+        .ok()
+}
+
+/// Frees the space of sessions that have ended, again and again.
+async fn collect_ended(kernel: Kernel) {
+    let retention = Retention {
+        ended: EndedRule::ForMs(0),
+        ..Retention::default()
+    };
+    loop {
+        tokio::time::sleep(COLLECTION_INTERVAL).await;
+        // What was not freed is tried again next time.
+        if let Err(error) = kernel
+            .collect_garbage(retention.clone(), SweepMode::Free)
+            .await
+        {
+            terminal::print_stderr(&format!(
+                "warning: the space of ended sessions is not free yet: {error}"
+            ));
+        }
+    }
+}
+
 /// The tool servers that the command line names; none if it names a program.
 fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     if let Some(path) = &args.config {
         let text = std::fs::read_to_string(path).map_err(|error| file_failure(path, &error))?;
-        let servers = ProxiedServers::parse(text)
+        let servers = ProxiedServers::parse(&ServerDefaults::of(args).apply_to(text))
             .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
         return Ok(Some(servers));
     }
@@ -162,7 +318,7 @@ fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     } else {
         command.into()
     };
-    let servers = ProxiedServers::from_command(&command, arguments)
+    let servers = ProxiedServers::from_command(&command, arguments, &ServerDefaults::of(args))
         .map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(Some(servers))
 }
@@ -264,6 +420,19 @@ fn parse_origin(text: &str) -> anyhow::Result<String> {
         );
     }
     Ok(text)
+}
+
+/// Parses the id of an input and the variable that has its value.
+///
+/// # Errors
+/// Says what is expected.
+fn parse_input(text: &str) -> anyhow::Result<(String, String)> {
+    match text.split_once('=') {
+        Some((id, name)) if !id.is_empty() && !name.is_empty() => {
+            Ok((id.to_owned(), name.to_owned()))
+        }
+        _ => anyhow::bail!("name the input and an environment variable, as in api-key=API_KEY"),
+    }
 }
 
 fn read_token(name: &str) -> Result<Token, Failure> {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use dormouse::id::Pid;
 use dormouse::ports::StoreError;
-use dormouse::{Amount, Kernel, KernelError, ProcessInfo, View};
+use dormouse::{Amount, Kernel, KernelError, ProcessInfo, ProcessView};
 use serde::Serialize;
 
 use crate::failure::store_error;
@@ -55,7 +55,7 @@ pub(crate) async fn process_lines(
             continue;
         };
         let view = match &info.view {
-            Some(view) => Ok(View::clone(view)),
+            Some(view) => Ok(ProcessView::clone(view)),
             None => kernel.inspect(pid).await,
         };
         lines.push(ProcessLine::new(depth, info, view));
@@ -89,7 +89,7 @@ pub(crate) fn total_chars(lines: &[ProcessLine]) -> (u64, u64) {
 }
 
 impl ProcessLine {
-    fn new(depth: usize, info: &ProcessInfo, view: Result<View, KernelError>) -> Self {
+    fn new(depth: usize, info: &ProcessInfo, view: Result<ProcessView, KernelError>) -> Self {
         let unreadable = view.as_ref().err().map(ToString::to_string);
         let is_acknowledged = view.as_ref().is_err_and(is_acknowledged_loss);
         let view = view.ok();

@@ -107,7 +107,7 @@ impl Trees {
     }
 
     /// The roots of all trees with living members, except `left_out`. If every tree has ended and
-    /// none was left out, the newest root, so that its result can be shown again.
+    /// `left_out` is empty, returns the newest root, so that its result can be shown again.
     ///
     /// # Errors
     /// If nothing is left to resume.
@@ -178,6 +178,6 @@ fn describe(info: &ProcessInfo) -> String {
 /// The export that a process was imported from, and its pid there. None for a process of this
 /// store.
 fn import_origin(info: &ProcessInfo) -> Option<(ExportId, Pid)> {
-    let restored = info.row.restored?;
-    Some((restored.import?.export?, restored.from))
+    let branch_origin = info.row.branched_from?;
+    Some((branch_origin.import?.export?, branch_origin.pid))
 }

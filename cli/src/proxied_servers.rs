@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use dormouse::Kernel;
-use dormouse::host::{Permissions, ServerEnvironment};
+use dormouse::host::{Permissions, ServerEnvironment, parse_env_file};
 use dormouse::program::{Program, parse_servers};
-use dormouse::server::{Server, ServerCommand, Transport};
+use dormouse::server::{Server, ServerCommand, ServerValue, Transport};
 use dormouse_mcp_server::{FileExport, ProxySettings, Upstream, proxy_program};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::mcp::Mcp;
+use crate::terminal;
 
 /// The names of the two files that the program consists of. They exist in memory only.
 const PROGRAM_FILE: &str = "servers.toml";
@@ -34,14 +35,19 @@ impl ProxiedServers {
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub(crate) fn parse(declaration: String) -> anyhow::Result<Self> {
-        let servers = parse_servers(&declaration)?;
-        if servers.is_empty() {
-            anyhow::bail!("it names no server that is enabled");
+    pub(crate) fn parse(declaration: &str) -> anyhow::Result<Self> {
+        let declared = parse_servers(declaration)?;
+        if declared.servers.is_empty() {
+            let unsupported = declared.unsupported.first();
+            let why = unsupported.map_or("it names no server that is enabled", |one| &one.advice);
+            anyhow::bail!("{why}");
+        }
+        for server in declared.unsupported {
+            terminal::print_stderr(&format!("warning: {}", server.advice));
         }
         Ok(Self {
-            declaration,
-            servers,
+            declaration: declaration.to_owned(),
+            servers: declared.servers,
             environment: ServerEnvironment::Declared,
         })
     }
@@ -51,12 +57,16 @@ impl ProxiedServers {
     ///
     /// # Errors
     /// What is wrong with the command.
-    pub(crate) fn from_command(command: &Path, arguments: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn from_command(
+        command: &Path,
+        arguments: &[String],
+        defaults: &ServerDefaults,
+    ) -> anyhow::Result<Self> {
         let server =
             json!({ "mcpServers": { "server": { "command": command, "args": arguments } } });
         Ok(Self {
             environment: ServerEnvironment::All,
-            ..Self::parse(server.to_string())?
+            ..Self::parse(&defaults.apply_to(server.to_string()))?
         })
     }
 
@@ -67,9 +77,25 @@ impl ProxiedServers {
         let mut permissions = Permissions::none().server_environment(self.environment);
         for server in &self.servers {
             let values = match &server.transport {
-                Transport::Stdio(ServerCommand { program, env, .. }) => {
+                Transport::Stdio(ServerCommand {
+                    program,
+                    args,
+                    env,
+                    env_file,
+                    ..
+                }) => {
                     let program = permission_name(program);
+                    for variable in args.iter().flat_map(ServerValue::variables) {
+                        permissions = permissions.allow_env(variable);
+                    }
+                    if let Some(file) = env_file {
+                        permissions = permit_env_file(permissions, Path::new(file));
+                    }
                     permissions = permissions.allow_run(&program).allow_unconfined(&program);
+                    // An unconfined program gets only variables that are permitted by name.
+                    for (name, _) in env {
+                        permissions = permissions.allow_env(name);
+                    }
                     env
                 }
                 Transport::Http { url, headers } => {
@@ -99,6 +125,7 @@ impl ProxiedServers {
             threshold_chars: args.threshold,
             page_chars: args.page_size,
             files,
+            descriptor_tools: args.descriptor_tools.into(),
         };
         let names = self
             .servers
@@ -118,6 +145,62 @@ impl ProxiedServers {
             .compile(PROGRAM_FILE, &sources)
             .map_err(|errors| Failure::Program(errors.errors().to_vec()))?;
         Ok(compiled.program)
+    }
+}
+
+/// Permits to read a file of variables, and each of its variables. A file that cannot be read is an
+/// error when the server is started.
+fn permit_env_file(permissions: Permissions, file: &Path) -> Permissions {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let folder = file.parent().filter(|folder| *folder != Path::new(""));
+    parse_env_file(&text).into_iter().fold(
+        permissions.allow_read(folder.unwrap_or(Path::new("."))),
+        |permissions, (name, _)| permissions.allow_env(name),
+    )
+}
+
+/// What the command line says of all servers.
+pub(crate) struct ServerDefaults {
+    /// Keys for entries that do not have them, with their values.
+    keys: Vec<(&'static str, String)>,
+    /// The inputs, and the variables that have their values.
+    inputs: Vec<(String, String)>,
+}
+
+impl ServerDefaults {
+    pub(crate) fn of(args: &Mcp) -> Self {
+        let keys = [
+            ("deadline", args.deadline),
+            ("max_duration", args.max_duration),
+        ];
+        let keys = keys
+            .into_iter()
+            .filter_map(|(key, ms)| Some((key, format!("{}ms", ms?))));
+        Self {
+            keys: keys.collect(),
+            inputs: args.input.clone(),
+        }
+    }
+
+    /// The declaration with these defaults. A declaration that is not valid stays as it is.
+    pub(crate) fn apply_to(&self, mut declaration: String) -> String {
+        for (id, variable) in &self.inputs {
+            let input = format!("${{input:{id}}}");
+            declaration = declaration.replace(&input, &format!("${{env:{variable}}}"));
+        }
+        let Ok(mut parsed) = serde_json::from_str::<Value>(&declaration) else {
+            return declaration;
+        };
+        for servers in ["mcpServers", "servers"] {
+            let servers = parsed.get_mut(servers).and_then(Value::as_object_mut);
+            let entries = servers.into_iter().flat_map(|servers| servers.values_mut());
+            for entry in entries.filter_map(Value::as_object_mut) {
+                for (key, value) in &self.keys {
+                    entry.entry(*key).or_insert_with(|| value.as_str().into());
+                }
+            }
+        }
+        parsed.to_string()
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn ps(args: Ps) -> Result<ExitCode, Failure> {
         .map(|info| info.row.pid)
         .collect();
     let lines = process_lines(&kernel, &roots).await?;
-    let lost = kernel.lost().to_vec();
+    let lost = kernel.losses().to_vec();
     kernel.shutdown().await?;
     let mut out = terminal::stdout();
     if !args.json {

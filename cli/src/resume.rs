@@ -111,7 +111,7 @@ pub(crate) async fn resume(args: Resume) -> Result<ExitCode, Failure> {
     for root in roots_to_wait_for {
         roots.push(kernel.process(root).await?);
     }
-    let missing = kernel.lost().to_vec();
+    let missing = kernel.losses().to_vec();
     let has_new_loss = loss == Loss::New || !missing.is_empty();
     let code = run_to_end(kernel, roots, events, stop, Some(&args.store.folder)).await?;
     for missing in &missing {
@@ -154,7 +154,7 @@ async fn exclude_lost_trees(
         chosen: Vec::new(),
         loss: Loss::NoneOrAcknowledged,
     };
-    if kernel.lost().is_empty() && kernel.acknowledged_losses().is_empty() {
+    if kernel.losses().is_empty() && kernel.acknowledged_losses().is_empty() {
         resumable.chosen = chosen;
         return Ok(resumable);
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::{Kernel, KernelError, Process, ProcessError, View};
+use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView};
 use serde_json::json;
 
 use crate::event_printer::EventPrinter;
@@ -72,7 +72,7 @@ pub(crate) async fn run_to_end(
 
 async fn wait_for_outcome(root: &Process) -> Result<RootOutcome, Failure> {
     // A stopped process counts as an outcome: nothing continues it while this command runs.
-    let idle_or_stopped = root.wait_for(|view: &View| view.is_idle() || view.stopped);
+    let idle_or_stopped = root.wait_for(|view: &ProcessView| view.is_idle() || view.stopped);
     tokio::select! {
         // The end comes first: a process that has ended is idle, too.
         biased;

@@ -9,7 +9,7 @@
 
 use dormouse::models::Scripted;
 use dormouse::store::LogStore;
-use dormouse::{Event, FnTool, Kernel, Process, View};
+use dormouse::{Event, FnTool, Kernel, Process, ProcessView};
 use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -88,7 +88,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     print_calls(&session);
     println!(
         "process {pid} is back with {} messages",
-        session.wait_for(View::is_idle).await?.messages
+        session.wait_for(ProcessView::is_idle).await?.messages
     );
     println!("{}", session.turn("Rome").await?.message);
     session.kill().await?;

@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         // A power loss may lose the turns of the last moment.
         .durability(Durability::Relaxed)
         // At most 10 sessions are in memory; the others hibernate, the longest idle first.
-        .max_awake(10)
+        .max_loaded(10)
         .build()
         .await?;
     let program = kernel.parse(PROGRAM)?.program;

@@ -91,7 +91,7 @@ fn read(file: &[u8], keep: Keep) -> Result<Manifest, ExportError> {
 fn born(manifest: &Manifest) {
     for birth in manifest.births() {
         let (row, restored, image) = (birth.row(), birth.restored(), birth.member().image.clone());
-        assert_eq!(row.restored, Some(restored));
+        assert_eq!(row.branched_from, Some(restored));
         let bundle = manifest.programs.get(&image.bundle.hash);
         recover(row.local_id(), image, bundle.map(|bytes| &bytes[..]), &[]);
         let image = birth

@@ -5,7 +5,8 @@
 
 use dormouse_fuzz::answer::{elements, parse, parse_xml, text};
 use dormouse_proto::descriptor::view::{
-    self, Encoding, Excerpt, ContentSummary, Found, Omitted, Part, Previewed, ShownPart, Shown, Tail, Written,
+    self, ContentSummary, Encoding, Excerpt, Found, Omitted, Part, Previewed, QueryKind, Shown, ShownPart, Tail,
+    Written,
 };
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
@@ -45,6 +46,7 @@ fn part(text: &str) -> Part<'_> {
         last_line: 2,
         continued: false,
         truncated: true,
+        is_numbered: false,
     }
 }
 
@@ -181,6 +183,7 @@ fn search(a: &str, b: &str) {
         count: 2,
     };
     let found = Found {
+        query_kind: QueryKind::Literal,
         query: b,
         shown: Shown {
             start: 1,
@@ -201,12 +204,7 @@ fn search(a: &str, b: &str) {
 }
 
 fn error(a: &str, b: &str) {
-    let answer = FdError {
-        kind: FdErrorKind::NotFound,
-        fd: Some(a.to_owned()),
-        message: b.to_owned(),
-    }
-    .answer();
+    let answer = FdError::new(FdErrorKind::NotFound, Some(a.to_owned()), b).answer();
     let document = parse(&answer);
     let root = document.root_element();
     says(root, "fd", a);

@@ -59,10 +59,15 @@ fn is_kernel_name(text: &str) -> bool {
 /// The text of an element, as a reader of the answer sees it.
 #[must_use]
 pub fn text(node: Node<'_, '_>) -> String {
-    node.children()
+    let text: String = node
+        .children()
         .filter(Node::is_text)
         .filter_map(|child| child.text())
-        .collect()
+        .collect();
+    match node.attribute("line_ending") {
+        Some("crlf") => text.replace('\n', "\r\n"),
+        _ => text,
+    }
 }
 
 /// The elements inside of an element.

@@ -301,7 +301,7 @@ pub fn recover(pid: Pid, image: Image<ContentRef>, bundle: Option<&[u8]>, facts:
 /// A content that cannot be read: recovery reads none.
 #[must_use]
 pub fn named(content: ContentRef) -> Content {
-    Content::stored(content, Arc::new(Away))
+    Content::on_disk(content, Arc::new(Away))
 }
 
 #[derive(Debug)]

@@ -45,8 +45,8 @@ pub use dormouse_machine::process::{
     Envelope, PendingMessage, PlacedDescriptor, PlacedEnvelope, TransferredDescriptor,
 };
 pub use dormouse_machine::tool::{
-    Adapt, Call, Group, Handler, Outcome, Parameter, PendingSummary, PendingTempFile, PendingWrite,
-    ProcessHandler, Refusal, SpecDraft, Summarized, Syscall, Tool, ToolSet,
+    Call, Group, Handler, Outcome, Parameter, PendingSummary, PendingTempFile, PendingWrite,
+    ProcessHandler, Refusal, SpecAdapter, SpecDraft, Summarized, Syscall, Tool, ToolSet,
 };
 
 pub use delete_fd_section::delete_fd_section;
@@ -69,6 +69,34 @@ use dormouse_machine::tool::parameter;
 fn always_repeatable(_args: &str) -> bool {
     true
 }
+
+/// Other names of a parameter that takes a descriptor.
+const DESCRIPTOR_NAMES: [&str; 4] = ["fd_id", "file_descriptor", "descriptor", "descriptor_id"];
+
+/// Other names of such a parameter in tools that take nothing else by these names. A descriptor is
+/// also found by its name, and by the path that it came from.
+const FD_NAMES: [&str; 9] = [
+    "fd_id",
+    "file_descriptor",
+    "descriptor",
+    "descriptor_id",
+    "id",
+    "name",
+    "path",
+    "file_path",
+    "file",
+];
+
+/// Other names of a section's id.
+const SECTION_NAMES: [&str; 7] = [
+    "name",
+    "id",
+    "section",
+    "section_id",
+    "section_name",
+    "label",
+    "ref",
+];
 
 /// All tools of the kernel, in listing order.
 pub static TOOLS: &[Tool] = &[

@@ -129,13 +129,13 @@ impl Tree {
                 let account = self.nodes[&pid].state.budget();
                 let is_dry = COUNTED
                     .iter()
-                    .any(|amount| account.left(*amount) == Some(0));
+                    .any(|amount| account.remaining(*amount) == Some(0));
                 assert!(
                     resumed || !is_dry,
                     "process {pid} begins beyond its limit: {account:?}"
                 );
                 let capped = request.parameters["max_tokens"].as_u64();
-                assert!(resumed || capped <= account.left(Amount::OutputTokens));
+                assert!(resumed || capped <= account.remaining(Amount::OutputTokens));
             }
             Effect::StartChildren { children, .. } => children
                 .into_iter()
@@ -372,7 +372,7 @@ impl Tree {
         ];
         for (amount, used) in COUNTED.into_iter().zip(spent) {
             let over = account
-                .left(amount)
+                .remaining(amount)
                 .map_or(0, |left| used.saturating_sub(left));
             *self.overshot.entry(amount).or_default() += over;
         }

@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod auto_summary;
 mod budget_run;
 mod budget_support;
 mod budget_tree;
+mod call_styles;
 mod conformance;
 mod descriptor_model;
 mod export;

@@ -59,8 +59,8 @@ fn a_share_is_reserved_before_a_child_is_started_and_what_is_left_of_it_comes_ba
     let account = run.state.budget();
     assert_eq!(
         (
-            account.left(Amount::OutputTokens),
-            account.left(Amount::Processes)
+            account.remaining(Amount::OutputTokens),
+            account.remaining(Amount::Processes)
         ),
         (Some(25), Some(2))
     );
@@ -68,13 +68,16 @@ fn a_share_is_reserved_before_a_child_is_started_and_what_is_left_of_it_comes_ba
     let account = run.state.budget();
     assert_eq!(
         (
-            account.left(Amount::OutputTokens),
-            account.left(Amount::Processes)
+            account.remaining(Amount::OutputTokens),
+            account.remaining(Amount::Processes)
         ),
         (Some(40), Some(4))
     );
     assert_eq!(
-        (account.below(), account.reserved(Amount::OutputTokens)),
+        (
+            account.descendant_usage(),
+            account.reserved(Amount::OutputTokens)
+        ),
         (output(10), 50)
     );
     let before = run.state.clone();
@@ -85,7 +88,7 @@ fn a_share_is_reserved_before_a_child_is_started_and_what_is_left_of_it_comes_ba
     );
     run.end_child(call, 0, Some(output(30)));
     assert_eq!(
-        run.state.budget().left(Amount::OutputTokens),
+        run.state.budget().remaining(Amount::OutputTokens),
         Some(101 - 1 - 10 - 30 - 25),
         "a child may overshoot"
     );
@@ -151,7 +154,7 @@ fn a_share_comes_back_after_its_call_was_given_up() {
     let (mut run, call) = forked(Lifetime::Session);
     run.feed(Input::Signal(Signal::Interrupt));
     assert_eq!(
-        run.state.budget().left(Amount::OutputTokens),
+        run.state.budget().remaining(Amount::OutputTokens),
         Some(25),
         "the children may still be at work"
     );
@@ -175,7 +178,7 @@ fn a_share_comes_back_after_its_call_was_given_up() {
     );
     run.end_child(call, 2, None);
     assert_eq!(
-        run.state.budget().below(),
+        run.state.budget().descendant_usage(),
         output(5 + 25),
         "of one that nobody knows of, the whole share is used"
     );
@@ -201,7 +204,7 @@ fn after_a_restart_it_asks_for_children_that_nobody_waits_for_and_keeps_the_shar
         call,
         event: ChildEvent::Absent { index: 2 },
     });
-    assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(50));
+    assert_eq!(run.state.budget().remaining(Amount::OutputTokens), Some(50));
 }
 
 #[test]
@@ -229,7 +232,10 @@ fn a_spawn_that_comes_to_nothing_gives_its_share_back() {
         call,
         result: Completion::Fetched { pending, result },
     });
-    assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(101));
+    assert_eq!(
+        run.state.budget().remaining(Amount::OutputTokens),
+        Some(101)
+    );
 }
 
 #[test]
@@ -521,7 +527,7 @@ fn where_all_that_is_left_is_reserved_it_waits_until_some_of_it_comes_back() {
         event: ChildEvent::Started { child: Pid(2) },
     });
     run.grep(output(2), "a");
-    assert_eq!(run.state.budget().left(Amount::OutputTokens), Some(0));
+    assert_eq!(run.state.budget().remaining(Amount::OutputTokens), Some(0));
     assert!(
         run.request().is_none() && run.exit().is_none(),
         "{:?}",
@@ -646,7 +652,10 @@ fn a_restored_process_is_a_root_with_its_limits_what_it_used_and_all_of_its_time
     let ledger = Account::as_root(run.state.budget().ledger(), 5_000);
     let account = Account::new(ledger, run.state.usage());
     assert_eq!(
-        (account.left(Amount::OutputTokens), account.shares().count()),
+        (
+            account.remaining(Amount::OutputTokens),
+            account.shares().count()
+        ),
         (Some(100), 0)
     );
     assert_eq!(account.deadline_ms(), Some(15_000));
@@ -689,7 +698,7 @@ fn the_time_of_a_process_begins_with_its_birth() {
         initial_image(&program, &around, birth, 20_000).budget,
         Usage::default(),
     );
-    let used = |now_ms| account.near(now_ms).len();
+    let used = |now_ms| account.nearly_reached_limits(now_ms).len();
     assert_eq!((used(20_000), used(28_000)), (0, 1), "8 s of 10 s");
 }
 
@@ -706,9 +715,9 @@ fn a_restored_process_is_warned_of_its_new_time_and_not_again_of_what_it_used() 
         Account::as_root(run.state.budget().ledger(), 20_000),
         run.state.usage(),
     );
-    assert_eq!(account.near(20_000), []);
+    assert_eq!(account.nearly_reached_limits(20_000), []);
     let near: Vec<_> = account
-        .near(28_000)
+        .nearly_reached_limits(28_000)
         .iter()
         .map(|near| near.amount)
         .collect();

@@ -301,7 +301,7 @@ impl World {
         };
         pending_calls
             .iter()
-            .any(|pending_call| pending_call.call == call && pending_call.called)
+            .any(|pending_call| pending_call.call == call && pending_call.started)
     }
 
     fn perform(&mut self, effect: Effect, resumed: bool) {
@@ -389,7 +389,8 @@ impl World {
             | Effect::StartWork {
                 work: Work::Wait { .. },
                 ..
-            } => {
+            }
+            | Effect::Summarize { .. } => {
                 panic!("no such tool is enabled")
             }
             Effect::AnswerHost { .. }

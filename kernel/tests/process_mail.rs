@@ -270,9 +270,9 @@ fn descriptors_travel_by_content_and_say_where_they_come_from() {
     let mut receiver = session(2, &with_descriptors(), "");
     assert!(!receiver.takes(1, &message).is_error);
     let expected = [
-        ("1/fd:1", "one\ntwo\nthree\n"),
-        ("1/fd:2", "other"),
-        ("1/fd:1 lines 2-3", "two\nthree\n"),
+        ("process:1", "one\ntwo\nthree\n"),
+        ("process:1", "other"),
+        ("process:1 lines 2-3", "two\nthree\n"),
     ];
     for (number, (source, text)) in (1..).zip(expected) {
         assert_eq!(

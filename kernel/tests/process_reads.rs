@@ -72,19 +72,23 @@ impl BlobReader for Stored {
 }
 
 /// A process whose model was asked, with `fd:1` on disk, and what came of it.
-struct Run {
+pub(crate) struct Run {
     disk: Arc<Disk>,
-    state: State,
-    facts: Vec<Fact>,
-    reads: Vec<Read>,
-    effects: Vec<Effect>,
+    pub(crate) state: State,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) reads: Vec<Read>,
+    pub(crate) effects: Vec<Effect>,
 }
 
 impl Run {
     fn new() -> Self {
+        Self::of(PROGRAM)
+    }
+
+    pub(crate) fn of(program: &'static str) -> Self {
         let program = compile(
             Path::new("p.toml"),
-            &mut |_| Ok(Bytes::from(PROGRAM)),
+            &mut |_| Ok(Bytes::from(program)),
             &["grep"],
         )
         .unwrap()
@@ -114,7 +118,7 @@ impl Run {
         };
         let mut image = initial_image(&program, &around, birth, 0);
         let disk = Arc::new(Disk::default());
-        let stored = Content::stored(Content::new(TEXT).reference(), disk.clone());
+        let stored = Content::on_disk(Content::new(TEXT).reference(), disk.clone());
         image
             .table
             .insert(FdId::Fd(1), Entry::new(stored, 8, "tool:t", 0));
@@ -145,7 +149,7 @@ impl Run {
     }
 
     /// Decides twice: what is equal has equal decisions.
-    fn feed(&mut self, input: Input) {
+    pub(crate) fn feed(&mut self, input: Input) {
         let again = decide(&self.state, input.clone(), 7);
         let Decision {
             facts,
@@ -160,7 +164,7 @@ impl Run {
         self.effects = effects;
     }
 
-    fn reply(&mut self, tools: &[(&str, &str)]) {
+    pub(crate) fn reply(&mut self, tools: &[(&str, &str)]) {
         let call = self.model_call();
         let uses = (0_u32..)
             .zip(tools)
@@ -181,7 +185,7 @@ impl Run {
         });
     }
 
-    fn model_call(&self) -> CallId {
+    pub(crate) fn model_call(&self) -> CallId {
         let called = self.facts.iter().rev().find_map(|fact| match fact {
             Fact::Call(CallFact::ModelCalled { call }) => Some(*call),
             _ => None,
@@ -201,7 +205,7 @@ impl Run {
         found
     }
 
-    fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         let found = self.found();
         self.feed(found);
     }
@@ -236,6 +240,111 @@ const WRITE: (&str, &str) = (
     "fd_to_file",
     "{'fd':'fd:1','file_path':'out','mode':'append'}",
 );
+
+impl Run {
+    /// The calls of tools that were begun, in the order of the reply.
+    pub(crate) fn running_tools(&self) -> Vec<CallId> {
+        let tool = |effect: &Effect| match effect {
+            Effect::StartWork {
+                call,
+                work: Work::Tool { .. },
+            } => Some(*call),
+            _ => None,
+        };
+        self.effects.iter().filter_map(tool).collect()
+    }
+
+    /// The model ends its turn.
+    pub(crate) fn end_turn(&mut self) {
+        let reply = Reply {
+            blocks: vec![Block::text("done")],
+            stop: StopReason::EndTurn,
+            usage: Usage::default(),
+        };
+        self.feed(Input::Completed {
+            call: self.model_call(),
+            result: Completion::Model(Ok(reply)),
+        });
+    }
+
+    /// A tool ends with this output, which is placed.
+    fn end_tool(&mut self, call: CallId, output: &str) {
+        self.feed(self::output(call, output.to_owned()));
+        if !self.reads.is_empty() {
+            self.read();
+        }
+    }
+
+    /// The text that opens each descriptor, by its number.
+    fn opened(&self) -> Vec<(FdId, String)> {
+        let opened = |fact: &Fact| match fact {
+            Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
+                let text = entry.content.unlimited_reader().text().unwrap();
+                Some((id.clone(), text[..1].to_owned()))
+            }
+            _ => None,
+        };
+        self.facts.iter().filter_map(opened).collect()
+    }
+}
+
+/// A tool returned this output.
+pub(crate) fn output(call: CallId, bytes: impl Into<Bytes>) -> Input {
+    let result = Completion::Tool(ToolOutput::ok(bytes));
+    Input::Completed { call, result }
+}
+
+#[test]
+fn outputs_of_one_reply_are_numbered_in_the_order_of_its_calls() {
+    let outputs = ["a", "b", "c"].map(|letter| letter.repeat(60));
+    let orders = [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ];
+    for order in orders {
+        let mut run = Run::new();
+        run.reply(&[("grep", "{}"); 3]);
+        let tools = run.running_tools();
+        assert_eq!(tools.len(), 3);
+        for at in order {
+            run.end_tool(tools[at], &outputs[at]);
+        }
+        let expected = [(2, "a"), (3, "b"), (4, "c")];
+        let expected = expected.map(|(number, text)| (FdId::Fd(number), text.to_owned()));
+        assert_eq!(run.opened(), expected, "{order:?}");
+        assert_eq!(run.answers().len(), 3);
+        run.model_call();
+    }
+}
+
+#[test]
+fn a_small_output_waits_for_no_other_and_a_large_one_only_for_earlier_ones() {
+    let mut run = Run::new();
+    run.reply(&[("grep", "{}"); 3]);
+    let tools = run.running_tools();
+    run.end_tool(tools[1], "small");
+    assert_eq!(run.answers(), ["small"]);
+    run.end_tool(tools[2], &"c".repeat(60));
+    assert_eq!(run.answers().len(), 1);
+    run.end_tool(tools[0], "first");
+    assert_eq!(run.opened(), [(FdId::Fd(2), "c".to_owned())]);
+    assert_eq!(run.answers().len(), 3);
+}
+
+#[test]
+fn an_output_that_waits_is_dropped_with_its_turn() {
+    let mut run = Run::new();
+    run.reply(&[("grep", "{}"); 2]);
+    let tools = run.running_tools();
+    run.end_tool(tools[1], &"b".repeat(60));
+    run.feed(Input::Signal(Signal::Interrupt));
+    run.end_tool(tools[0], &"a".repeat(60));
+    assert_eq!((run.opened(), run.answers()), (vec![], vec![]));
+}
 
 #[test]
 fn a_decision_asks_for_a_read_and_goes_on_with_what_it_found() {

@@ -13,7 +13,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 51] = [
+const CASES: [(&str, &str); 52] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     (
         "unknown_key_near",
@@ -128,6 +128,10 @@ const CASES: [(&str, &str); 51] = [
         "link_missing",
         "[tools]\nenabled = [\"spawn\"]\n\n[linked_programs]\na = \"nowhere.toml\"\nb = { path = \
          \"..\" }\nc = {}\nd = 5\n\"e f\" = \"main.toml\"\n",
+    ),
+    (
+        "link_yaml",
+        "[tools]\nenabled = [\"spawn\"]\n\n[linked_programs]\nexpert = \"programs/expert.yaml\"\n",
     ),
     (
         "files_missing",
@@ -396,4 +400,17 @@ fn an_entry_that_cannot_be_read_is_told_with_its_name() {
         errors.to_string(),
         "main.toml does not compile: main.toml: nothing is there"
     );
+}
+
+#[test]
+fn a_program_in_yaml_is_refused_with_how_to_convert_it() {
+    for name in ["main.yaml", "programs/main.YML"] {
+        let file = (name, "model:\n  name: m\n  provider: anthropic\n");
+        let error = compile(Path::new(name), &mut |_| Ok(file.1.into()), &[]).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("is YAML, and programs are TOML") && text.contains("`[model]`"),
+            "{text}"
+        );
+    }
 }

@@ -8,7 +8,7 @@ use dormouse_kernel::program::{
 };
 use dormouse_proto::budget::NANOS_PER_UNIT;
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
-use dormouse_proto::descriptor::{DescriptorSettings, Preview};
+use dormouse_proto::descriptor::{DescriptorSettings, HintableTools, Preview};
 use dormouse_proto::tool::{Access, ToolPolicy};
 use serde_json::json;
 
@@ -139,17 +139,22 @@ fn a_descriptor_tool_switches_descriptors_on() {
     let default = DescriptorSettings::default();
     let written = DescriptorSettings {
         max_direct_output_chars: 2_000,
+        max_direct_output_tokens: Some(600),
         page_chars: 1_000,
         max_input_chars: 3_000,
         page_user_input: false,
         max_read_chars: 50_000,
         max_content_bytes: 64_000_000,
+        auto_summary_chars: Some(5_000),
+        hintable_tools: default.hintable_tools,
         preview: Preview::HeadTail,
         pretty_json: true,
+        line_numbers: true,
     };
-    let all = "max_direct_output_chars = 2_000\ndefault_page_size = 0x3e8\nmax_input_chars = 3000\n\
+    let all = "max_direct_output_chars = 2_000\nmax_direct_output_tokens = 600\ndefault_page_size = 0x3e8\nmax_input_chars = 3000\n\
                page_user_input = false\nmax_read_chars = 50000\nmax_content_bytes = \"64MB\"\n\
-               preview = \"head_tail\"\npretty_json = true\n";
+               auto_summary_chars = 5000\n\
+               preview = \"head_tail\"\npretty_json = true\nline_numbers = true\n";
     let cases = [
         ("[tools]\nenabled = [\"fork\"]\n".to_owned(), None),
         (
@@ -170,7 +175,25 @@ fn a_descriptor_tool_switches_descriptors_on() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(with_model(&text).descriptors(), expected.as_ref(), "{text}");
+        let program = with_model(&text);
+        let found = program.descriptors();
+        if let Some(found) = found {
+            // Hints name the tools that are enabled, and no others.
+            for tool in ["read_fd", "search_fd", "mark_fd_section"] {
+                assert_eq!(
+                    found.hintable_tools.contains(tool),
+                    text.contains(tool),
+                    "{text}"
+                );
+            }
+        }
+        let expected = expected
+            .zip(found)
+            .map(|(expected, found)| DescriptorSettings {
+                hintable_tools: found.hintable_tools,
+                ..expected
+            });
+        assert_eq!(found, expected.as_ref(), "{text}");
     }
 }
 
@@ -692,11 +715,11 @@ fn the_configurations_of_the_specification_compile() {
         ] {
             let settings = if section.is_empty() { "" } else { settings };
             let program = with_model(&format!("{tools}{section}{settings}"));
-            assert_eq!(
-                program.descriptors(),
-                Some(&DescriptorSettings::default()),
-                "{tools}{section}"
-            );
+            let expected = DescriptorSettings {
+                hintable_tools: HintableTools::of(["read_fd"]),
+                ..DescriptorSettings::default()
+            };
+            assert_eq!(program.descriptors(), Some(&expected), "{tools}{section}");
         }
     }
 }

@@ -110,8 +110,9 @@ impl Replay {
                 work: Work::Model { request, media, .. },
                 ..
             } => {
-                let read =
-                    |(fd, content): (&FdId, &Content)| Some((fd.clone(), content.resident()?));
+                let read = |(fd, content): (&FdId, &Content)| {
+                    Some((fd.clone(), content.bytes_if_resident()?))
+                };
                 Some(Request {
                     media: media.iter().filter_map(read).collect(),
                     ..request.clone()

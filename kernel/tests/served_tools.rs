@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_kernel::process::{
-    Birth, Completion, Effect, HostContext, HostTool, Image, Input, Preloads, Signal, State, Work,
-    add_server_tools, decide, initial_image,
+    Birth, Completion, Effect, HostContext, HostRequest, HostTool, Image, Input, Preloads, Signal,
+    State, Work, add_server_tools, decide, evolve, initial_image, tools_of_new_process,
 };
 use dormouse_kernel::program::{Program, compile};
 use dormouse_kernel::syscall::TOOL_SET;
@@ -71,7 +71,7 @@ fn image(program: &Program, around: &HostContext) -> Image {
 fn given(program: &Program, offers: &[OfferedTool]) -> Image {
     let around = HostContext::new(&TOOL_SET);
     let mut image = image(program, &around);
-    add_server_tools(&mut image, program, &around, offers).unwrap();
+    add_server_tools(&mut image, program, offers).unwrap();
     image
 }
 
@@ -171,6 +171,31 @@ fn all_or_some_tools_of_a_server_are_given_under_names_of_their_own() {
 }
 
 #[test]
+fn a_name_is_changed_only_where_it_collides_with_what_is_served() {
+    let text = "[tools]\nenabled = [\"read_fd\"]\n[tools.mcp]\na = { tools = \"all\", prefix = \"\" }\nb = { \
+                tools = \"all\", prefix = \"\" }\n[mcp.servers.a]\ncommand = \"a\"\n[mcp.servers.b]\ncommand \
+                = \"b\"\n";
+    let offered = |offers: &[(&str, &str)]| -> Vec<String> {
+        let offers: Vec<_> = offers
+            .iter()
+            .map(|(server, tool)| offer(server, tool, Access::Read))
+            .collect();
+        let image = given(&program(text), &offers);
+        names(&image).into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(
+        offered(&[("a", "send_message"), ("a", "read_fd"), ("b", "fork")]),
+        ["read_fd", "send_message", "a__read_fd", "fork"],
+        "a tool of the kernel that this program does not have takes no name"
+    );
+    assert_eq!(
+        offered(&[("b", "find"), ("a", "one"), ("a", "find")]),
+        ["read_fd", "one", "a__find", "b__find"],
+        "neither order nor server decides whose the name is"
+    );
+}
+
+#[test]
 fn a_program_says_of_a_tool_what_it_likes() {
     let program = program(
         "[tools.mcp]\ns = [{ name = \"t\", description = \"Ours.\", access = \"admin\", \
@@ -232,8 +257,7 @@ fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
     let offers = [offer("s", "here", Access::Read)];
     let strict = program("");
     let around = HostContext::new(&TOOL_SET);
-    let error =
-        add_server_tools(&mut image(&strict, &around), &strict, &around, &offers).unwrap_err();
+    let error = add_server_tools(&mut image(&strict, &around), &strict, &offers).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the tool server `s` offers no tool `gone`. It offers: here"
@@ -243,6 +267,43 @@ fn a_tool_that_was_chosen_and_is_not_offered_is_named() {
         ["s__here"]
     );
     assert_eq!(names(&given(&program("optional = true\n"), &[])), [""; 0]);
+}
+
+#[test]
+fn the_host_replaces_the_tools_of_a_process_that_has_asked_no_model() {
+    let program = program("[tools.mcp]\ns = \"all\"\n[mcp.servers.s]\ncommand = \"s\"\n");
+    let host = Arc::new(HostContext::new(&TOOL_SET));
+    let old = offer("s", "old", Access::Read);
+    let mut image = image(&program, &host);
+    add_server_tools(&mut image, &program, std::slice::from_ref(&old)).unwrap();
+    let offers = [old, offer("s", "new", Access::Read)];
+    let (tools, outside) = tools_of_new_process(&program, &host, &offers).unwrap();
+    let born = State::from_image(Pid(1), program, host, image).unwrap();
+    let asked = calling(born.clone(), "s__old").0;
+    for (before, is_refused, expected) in [
+        (born, false, vec!["s__old", "s__new"]),
+        (asked, true, vec!["s__old"]),
+    ] {
+        let request = Input::Host {
+            request_id: "r".into(),
+            request: HostRequest::ReplaceTools {
+                tools: tools.clone(),
+                outside: outside.clone(),
+            },
+        };
+        let decision = decide(&before, request, 0).read_all(0);
+        let answered = decision.effects.iter().any(|effect| {
+            matches!(effect, Effect::AnswerHost { answer, .. } if answer.is_error == is_refused)
+        });
+        assert!(answered, "{:?}", decision.effects);
+        let mut replayed = before;
+        decision
+            .facts
+            .iter()
+            .for_each(|fact| evolve(&mut replayed, fact));
+        assert_eq!(replayed.image(), decision.state.image(), "DUR-2");
+        assert_eq!(names(&replayed.image()), expected, "HIST-1");
+    }
 }
 
 #[test]
@@ -269,7 +330,7 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
     let first = program(text);
     let host = around("finds", Access::Write);
     let mut image = image(&first, &host);
-    add_server_tools(&mut image, &first, &host, &[offer("s", "t", Access::Write)]).unwrap();
+    add_server_tools(&mut image, &first, &[offer("s", "t", Access::Write)]).unwrap();
     let born = State::from_image(Pid(1), first, around("finds", Access::Write), image).unwrap();
     // Another life of the kernel: the host says other things of its tool, and allows other things.
     let bytes = codec::encode(

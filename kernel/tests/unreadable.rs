@@ -69,8 +69,8 @@ fn table() -> Table {
     };
     let mut table = Table::new();
     for content in [
-        Content::stored(reference, Arc::new(part)),
-        Content::stored(reference, Arc::new(all)),
+        Content::on_disk(reference, Arc::new(part)),
+        Content::on_disk(reference, Arc::new(all)),
         whole,
     ] {
         table.insert(table.next_id(), Entry::new(content, 4000, "tool:cat", 0));

@@ -97,6 +97,7 @@ fn answer(text: &str) -> Answer {
         first_line: 6_710_886,
         last_line: 6_710_937,
         continued: true,
+        is_numbered: false,
         truncated: true,
     };
     view::content(&FdId::Fd(1), extent, &ShownPart::Page(131_072), part, None)

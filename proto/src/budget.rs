@@ -265,13 +265,13 @@ pub struct Ledger {
     /// Bytes of the contents that the process opened itself.
     pub held_bytes: u64,
     /// Usage of ended children and their subtrees.
-    pub below: Usage,
+    pub descendant_usage: Usage,
     /// Shares of living children, by the call that made each and the index in it.
     pub shares: Vec<((CallId, u32), Budget)>,
     /// Limits that the model was warned of.
     pub warned: Vec<(Amount, u64)>,
     /// Calls that were abandoned last and may have called a model. Their usage may still arrive.
-    pub given_up: Vec<CallId>,
+    pub abandoned_calls: Vec<CallId>,
 }
 
 /// A change of a budget account.

@@ -1,6 +1,9 @@
 //! The settings and errors of descriptor tools, and the XML elements with which they answer.
 
+mod hints;
 pub mod view;
+
+pub use self::hints::HintableTools;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,10 @@ pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.
     #[key(default = 8000, range = 1..=MAX_CHARS)]
     pub max_direct_output_chars: u64,
+    /// A tool's output of more tokens than this becomes a descriptor as well. The number of tokens is
+    /// estimated: one for every four bytes of UTF-8. Without this key, only characters count.
+    #[key(range = 1..=MAX_CHARS)]
+    pub max_direct_output_tokens: Option<u64>,
     /// The number of characters of a page of a new descriptor.
     #[key(name = "default_page_size", default = 4000, range = 1..=MAX_CHARS)]
     pub page_chars: u32,
@@ -33,16 +40,44 @@ pub struct DescriptorSettings {
     /// The size of the largest content; what a tool produces beyond it is counted and cut off.
     #[key(with = Size, default = MAX_CONTENT_BYTES, range = 1..=MAX_CONTENT_BYTES)]
     pub max_content_bytes: u64,
+    /// A new descriptor of more characters than this is summarized by the summary model without being
+    /// asked, while the process goes on. Without this key, a summary is made when it is asked for.
+    #[key(range = 1..=MAX_CHARS)]
+    pub auto_summary_chars: Option<u64>,
     /// The part of a new descriptor that is shown at once. One that holds an error always shows
     /// both of its ends.
     pub preview: Preview,
     /// Whether JSON on one line is read with line breaks and indentation, unless a call says
     /// otherwise.
     pub pretty_json: bool,
+    /// Whether `read_fd` and `get_fd_section` show each line with its number and a tab before it,
+    /// unless a call says otherwise.
+    pub line_numbers: bool,
+    /// The tools of the program that hints in answers may name.
+    #[key(skip)]
+    pub hintable_tools: HintableTools,
 }
 
 /// The largest size in characters that a program may set.
 const MAX_CHARS: u64 = 1_000_000_000;
+
+impl DescriptorSettings {
+    /// The limit for direct output that a text of this length exceeds, in words, such as `8000
+    /// characters`. `None` if the text is within the limits.
+    #[must_use]
+    pub fn exceeded_output_limit(&self, chars: u64, bytes: u64) -> Option<String> {
+        if chars > self.max_direct_output_chars {
+            return Some(format!("{} characters", self.max_direct_output_chars));
+        }
+        self.max_direct_output_tokens
+            .filter(|tokens| bytes.div_ceil(BYTES_PER_TOKEN) > *tokens)
+            .map(|tokens| format!("{tokens} tokens, as estimated"))
+    }
+}
+
+/// Bytes of UTF-8 that are estimated to be one token. Text in Latin letters has about four letters
+/// per token; other scripts have fewer letters per token and more bytes per letter.
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// What of a new descriptor is shown at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Keyword)]
@@ -65,9 +100,22 @@ pub struct FdError {
     pub fd: Option<String>,
     /// What was requested, what is valid, and what to try.
     pub message: String,
+    /// What was being done, such as the operation and the path of a file.
+    pub details: Option<String>,
 }
 
 impl FdError {
+    /// An error without details.
+    #[must_use]
+    pub fn new(kind: FdErrorKind, fd: Option<String>, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            fd,
+            message: message.into(),
+            details: None,
+        }
+    }
+
     /// The error as an answer. `fd` is echoed as it was requested.
     #[must_use]
     pub fn answer(&self) -> Answer {
@@ -76,10 +124,14 @@ impl FdError {
 
     /// The error as an element within an answer about several descriptors.
     pub(crate) fn element(&self) -> Element {
-        Element::new("fd_error")
+        let element = Element::new("fd_error")
             .attribute("type", self.kind.word())
             .attribute_if("fd", self.fd.as_ref())
-            .child(Element::new("message").text(self.message.as_str()))
+            .child(Element::new("message").text(self.message.as_str()));
+        match &self.details {
+            Some(details) => element.child(Element::new("details").text(details.as_str())),
+            None => element,
+        }
     }
 }
 
@@ -173,11 +225,8 @@ mod tests {
             ),
         ];
         for (fd, message, xml) in cases {
-            let error = FdError {
-                kind: FdErrorKind::InvalidPage,
-                fd: fd.map(str::to_owned),
-                message: message.to_owned(),
-            };
+            let fd = fd.map(str::to_owned);
+            let error = FdError::new(FdErrorKind::InvalidPage, fd, message);
             let answer = error.answer();
             assert_eq!((&*answer.text, answer.is_error), (xml, true));
         }

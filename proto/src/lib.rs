@@ -30,6 +30,7 @@ pub mod process;
 pub mod program;
 pub mod record;
 pub mod server;
+mod server_value;
 pub mod shown;
 pub mod temp_file;
 pub mod tool;

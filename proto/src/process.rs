@@ -137,7 +137,7 @@ pub struct ProcessRow {
     /// How the process was created.
     pub origin: Origin,
     /// For a process of a branch or import: the process and position that it continues from.
-    pub restored: Option<Restored>,
+    pub branched_from: Option<BranchOrigin>,
     /// Its exit; `None` while it is alive.
     pub exit: Option<Exit>,
 }
@@ -147,12 +147,12 @@ pub struct ProcessRow {
 /// Conversations contain pids. The processes of a branch or an import therefore know themselves and
 /// each other by the pids of their originals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restored {
+pub struct BranchOrigin {
     /// Original process, in this store or in the source store of the export.
-    pub from: Pid,
+    pub pid: Pid,
     /// Last fact that was copied.
-    pub at: FactNumber,
-    /// The pid by which the processes of its tree know this process: that of `from` in its tree.
+    pub fact: FactNumber,
+    /// The pid by which the processes of its tree know this process: that of the original in its tree.
     pub local_id: Pid,
     /// Where the tree comes from, if it was ever imported.
     pub import: Option<ImportSource>,
@@ -169,7 +169,7 @@ pub struct ImportSource {
     pub last_pid: Pid,
 }
 
-impl Restored {
+impl BranchOrigin {
     /// Whether the process comes from an export, so that its original is in another store.
     #[must_use]
     pub fn is_imported(&self) -> bool {
@@ -212,7 +212,7 @@ impl ProcessRow {
             program,
             name: None,
             origin,
-            restored: None,
+            branched_from: None,
             exit: None,
         }
     }
@@ -220,17 +220,16 @@ impl ProcessRow {
     /// The pid by which the processes of its tree know the process.
     #[must_use]
     pub fn local_id(&self) -> Pid {
-        self.restored.map_or(self.pid, |restored| restored.local_id)
+        self.branched_from
+            .map_or(self.pid, |origin| origin.local_id)
     }
 
     /// The process and position in this store that the process continues from. `None` for an
     /// imported process, whose original journal is not here.
     #[must_use]
     pub fn ancestor(&self) -> Option<(Pid, FactNumber)> {
-        match (self.restored, &self.origin) {
-            (Some(restored), _) => {
-                (!restored.is_imported()).then_some((restored.from, restored.at))
-            }
+        match (self.branched_from, &self.origin) {
+            (Some(origin), _) => (!origin.is_imported()).then_some((origin.pid, origin.fact)),
             (None, Origin::Copied { from, at }) => Some((*from, *at)),
             (None, Origin::Started | Origin::Forked { .. } | Origin::Spawned { .. }) => None,
         }
@@ -243,9 +242,9 @@ mod tests {
 
     #[test]
     fn a_process_has_an_ancestor_if_its_original_is_in_this_store() {
-        let here = Restored {
-            from: Pid(4),
-            at: FactNumber(5),
+        let here = BranchOrigin {
+            pid: Pid(4),
+            fact: FactNumber(5),
             local_id: Pid(3),
             import: None,
         };
@@ -253,11 +252,11 @@ mod tests {
             export: Some(ExportId([9; 32])),
             last_pid: Pid(8),
         };
-        let imported = Restored {
+        let imported = BranchOrigin {
             import: Some(import),
             ..here
         };
-        let branch_of_imported = Restored {
+        let branch_of_imported = BranchOrigin {
             import: Some(ImportSource {
                 export: None,
                 ..import
@@ -265,14 +264,14 @@ mod tests {
             ..here
         };
         let ancestor = Some((Pid(4), FactNumber(5)));
-        for (restored, expected) in [
+        for (branched_from, expected) in [
             (None, None),
             (Some(here), ancestor),
             (Some(imported), None),
             (Some(branch_of_imported), ancestor),
         ] {
             let row = ProcessRow {
-                restored,
+                branched_from,
                 ..ProcessRow::started(Pid(7), "p")
             };
             assert_eq!(row.ancestor(), expected, "{row:?}");

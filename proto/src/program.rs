@@ -20,6 +20,7 @@
 //! ```
 
 mod amount;
+mod base_url;
 mod budget;
 mod builder;
 mod command;
@@ -54,6 +55,7 @@ use toml::de::DeTable;
 
 pub(crate) use self::amount::{Duration, Size};
 pub use self::amount::{ParseAmountError, parse_bytes, parse_duration_ms};
+pub use self::base_url::{BaseUrlError, check_base_url};
 pub use self::budget::BudgetSection;
 pub use self::builder::ProgramBuilder;
 pub use self::command::CommandSection;
@@ -66,7 +68,7 @@ pub(crate) use self::keyword::{Keyword, Word};
 pub use self::limits::{ForkRelease, Limits};
 pub use self::links::Link;
 pub use self::mcp::{McpSection, ServerSelection, ServerTools};
-pub use self::mcp_file::{ServersFileError, parse_servers};
+pub use self::mcp_file::{DeclaredServers, ServersFileError, UnsupportedServer, parse_servers};
 pub use self::model::{CacheTtl, FallbackSection, ModelEntry, ModelSection, Provider};
 pub(crate) use self::money::{MAX_NANOS, Money};
 pub use self::nearest::{advice, listed, nearest, shorten, suggestion};

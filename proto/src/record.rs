@@ -21,7 +21,7 @@ use crate::mail::{Mail, Receipts};
 use crate::message::Message;
 use crate::model::{StopReason, Usage};
 use crate::process::{Exit, Priority};
-use crate::tool::{Access, Answer, OutsideTool, ToolSpec};
+use crate::tool::{Access, Answer, ExternalTool, ToolSpec};
 
 pub use self::annotations::{Annotation, Annotations, Section};
 pub use self::fact::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact};
@@ -123,9 +123,9 @@ pub struct PendingCall {
     /// Arguments as JSON text.
     pub args: Arc<str>,
     /// Whether the call was started and may have had side effects.
-    pub called: bool,
+    pub started: bool,
     /// Ended children of a fork or spawn, by index.
-    pub ended: OrdMap<u32, (Pid, Exit)>,
+    pub ended_children: OrdMap<u32, (Pid, Exit)>,
     /// The answer, once there is one.
     pub answer: Option<Answer>,
 }
@@ -147,7 +147,7 @@ pub struct Image<C: Clone> {
     /// The tools, frozen at birth.
     pub tools: Arc<[ToolSpec]>,
     /// The tools that run outside of the machine, and how each is called.
-    pub outside: Arc<[OutsideTool]>,
+    pub outside: Arc<[ExternalTool]>,
     /// Access level of the process.
     pub access: Access,
     /// Number of ancestors.

@@ -150,7 +150,11 @@ mod tests {
             ] {
                 let document = roxmltree::Document::parse(&shown).unwrap();
                 let root = document.root_element();
-                let read: String = root.children().filter_map(|node| node.text()).collect();
+                let shown_text: String = root.children().filter_map(|node| node.text()).collect();
+                let read = match root.attribute("line_ending") {
+                    Some("crlf") => shown_text.replace('\n', "\r\n"),
+                    _ => shown_text,
+                };
                 assert_eq!(
                     (root.tag_name().name(), root.attribute("source")),
                     ("fd_text", source)

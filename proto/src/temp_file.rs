@@ -296,11 +296,7 @@ impl TempFileError {
                 FdErrorKind::WriteError
             }
         };
-        FdError {
-            kind,
-            fd: requested_file.map(str::to_owned),
-            message: self.to_string(),
-        }
+        FdError::new(kind, requested_file.map(str::to_owned), self.to_string())
     }
 }
 

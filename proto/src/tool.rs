@@ -46,7 +46,7 @@ pub struct ToolSpec {
 /// A tool that runs outside of the machine, as frozen at the birth of a process. Its description is
 /// the [`ToolSpec`] of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutsideTool {
+pub struct ExternalTool {
     /// Name for the model.
     pub given: Arc<str>,
     /// Server of the tool; `None` for a command of the program or a tool of the host.
@@ -57,7 +57,7 @@ pub struct OutsideTool {
     pub policy: ToolPolicy,
 }
 
-impl OutsideTool {
+impl ExternalTool {
     /// The name by which the program refers to the tool: the given name for a server tool,
     /// otherwise its own.
     #[must_use]

@@ -2,6 +2,8 @@
 //!
 //! XML-1: every answer is one well-formed element, and an XML parser restores exactly the shown
 //! text. That is the original text except for control characters: see [`sanitize`](text::sanitize).
+//! A text whose lines all end with CR LF is written with LF, and the element states
+//! `line_ending="crlf"`, since a reference for each CR would cost a fifth of the tokens of a page.
 //! Content can never be mistaken for text of the kernel, since no [imitation] of such text occurs
 //! literally in a text or an attribute.
 //!
@@ -94,10 +96,16 @@ impl Element {
         }
     }
 
-    /// Sets the body to a text.
+    /// Sets the body to a text. If all its lines end with CR LF, they are written with LF, and the
+    /// attribute `line_ending` says so.
     #[must_use]
     pub fn text(mut self, text: impl Into<String>) -> Self {
-        self.body = Body::Text(text.into());
+        let text = text.into();
+        if text::has_only_crlf(&text) {
+            self.body = Body::Text(text.replace("\r\n", "\n"));
+            return self.attribute("line_ending", "crlf");
+        }
+        self.body = Body::Text(text);
         self
     }
 
@@ -219,6 +227,10 @@ mod tests {
             roxmltree::Document::parse(&xml).unwrap_or_else(|error| panic!("{error}: {xml:?}"));
         let root = document.root_element();
         let read: String = root.children().filter_map(|node| node.text()).collect();
+        let read = match root.attribute("line_ending") {
+            Some("crlf") => read.replace('\n', "\r\n"),
+            _ => read,
+        };
         let expected = sanitize(text);
         assert_eq!(read, expected, "{xml:?}");
         assert_eq!(root.attribute("fd"), Some(&*expected), "{xml:?}");
@@ -291,8 +303,11 @@ mod tests {
             ("a < b", "<x><![CDATA[a < b]]></x>"),
             (
                 "<p>\r\nplain\r\n",
-                "<x><![CDATA[<p>]]>&#13;\nplain&#13;\n</x>",
+                "<x line_ending=\"crlf\"><![CDATA[<p>\nplain\n]]></x>",
             ),
+            ("<p>\r\nplain\n", "<x><![CDATA[<p>]]>&#13;\nplain\n</x>"),
+            ("a\r\nb", "<x line_ending=\"crlf\">a\nb</x>"),
+            ("a\r\nb\r", "<x>a&#13;\nb&#13;</x>"),
             ("a]]>b", "<x><![CDATA[a]]]]><![CDATA[>b]]></x>"),
             ("</fd_x>", "<x><![CDATA[<]]><![CDATA[/fd_x>]]></x>"),
             ("see [msg:4]", "<x><![CDATA[see [m]]><![CDATA[sg:4]]]></x>"),
@@ -330,6 +345,7 @@ mod tests {
             Just("]".to_owned()),
             Just("\r".to_owned()),
             Just("\n".to_owned()),
+            Just("\r\n".to_owned()),
             Just("fd_content>".to_owned()),
             Just("Preview>".to_owned()),
             Just("![CDATA[".to_owned()),

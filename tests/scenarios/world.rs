@@ -115,7 +115,7 @@ impl World {
             .model_calls(3);
         let builder = builder
             .model_deadline(Duration::from_secs(200))
-            .snapshot_after(20);
+            .snapshot_after_facts(20);
         let kernel = tools::enter(builder, &self.runs).build().await.unwrap();
         let events = collect(&kernel);
         let before: Vec<_> = kernel

@@ -201,7 +201,10 @@ pub(crate) fn name(input: &Input) -> &'static str {
             HostRequest::Cancel => "host_gave_up",
             HostRequest::Goto { .. } => "sent_back",
             HostRequest::Restore(_) => "taken_back",
+            // The processes of this world have a conversation from the beginning.
+            HostRequest::ReplaceTools { .. } => "tools_replaced",
         },
+        Input::Summarized { .. } => "descriptor_summarized",
         Input::Completed { result, .. } => match result {
             Completion::Model(_) => "model_replied",
             Completion::Tool(_) => "tool_returned",

@@ -49,6 +49,9 @@ impl World {
         let pid = running.pid();
         match effect {
             Effect::StartWork { call, work } => self.begin_work(running, call, work)?,
+            Effect::Summarize { .. } => {
+                unreachable!("no program of the simulation wants automatic summaries")
+            }
             Effect::Abandon { calls } => {
                 for call in &calls {
                     if let Some(task) = running.in_flight.remove(call) {

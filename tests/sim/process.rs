@@ -13,7 +13,7 @@ use dormouse_kernel::process::{
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::Phase;
-use dormouse_proto::tool::{OutsideTool, ToolPolicy};
+use dormouse_proto::tool::{ExternalTool, ToolPolicy};
 
 use crate::defect::Defect;
 use crate::event::{Ack, Event, ProcessMessage, SupervisorMessage, completes, name, request_id};
@@ -91,9 +91,11 @@ impl Running {
     fn forget_abandoned(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Abandon { calls } = effect {
-                self.undurable
-                    .iter_mut()
-                    .for_each(|pending| pending.effects.retain(|effect| !effect.begins(calls)));
+                self.undurable.iter_mut().for_each(|pending| {
+                    pending
+                        .effects
+                        .retain(|effect| !effect.starts_work_for(calls))
+                });
             }
         }
     }
@@ -470,12 +472,12 @@ fn begun_again(state: &State) -> Vec<Effect> {
         return Vec::new();
     };
     let open = pending_calls.iter().filter(|pending_call| {
-        pending_call.called && pending_call.answer.is_none() && &*pending_call.tool == "grep"
+        pending_call.started && pending_call.answer.is_none() && &*pending_call.tool == "grep"
     });
     let begin = open.map(|pending_call| Effect::StartWork {
         call: pending_call.call,
         work: Work::Tool {
-            tool: OutsideTool {
+            tool: ExternalTool {
                 given: pending_call.tool.clone(),
                 server: None,
                 name: pending_call.tool.clone(),

@@ -276,7 +276,7 @@ async fn flood(size: Size) -> Result<End, KernelError> {
     }
     sender.wait().await?;
     // What the last reply asked for was answered, and no model read it.
-    let unread = inbox.view().map_or(0, |view| view.waiting);
+    let unread = inbox.view().map_or(0, |view| view.waiting_messages);
     gate.open();
     inbox
         .wait_for(|view| view.is_idle() && view.messages == 4)

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dormouse::checkpoint::Checkpoint;
 use dormouse::id::{CommitNumber, ContentHash, FactNumber, Pid};
 use dormouse::ports::{
-    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, MarkToken, OwnerToken,
+    ProcessListing, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
 };
 
 /// What is asked of a store.
@@ -149,7 +149,7 @@ impl<S: Store> Store for Faulty<S> {
         )
     }
 
-    fn processes(&self) -> Result<Listing, StoreError> {
+    fn processes(&self) -> Result<ProcessListing, StoreError> {
         self.ask(Operation::Processes, S::processes)
     }
 

@@ -160,7 +160,7 @@ pub async fn kernel(
 ) -> Result<Kernel, Box<dyn Error>> {
     let permissions = Permissions::none().allow_write("out").seal(STORE);
     let builder = Kernel::open(store)
-        .snapshot_after(snapshots.after_facts())
+        .snapshot_after_facts(snapshots.after_facts())
         .host(LocalHost::new(permissions, folder)?);
     let model = FnModel(|request: Request| async move { Ok(mind::reply(&request)) });
     Ok(

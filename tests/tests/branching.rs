@@ -14,7 +14,7 @@ use dormouse::model::{Reply, Request};
 use dormouse::ports::{Store, StoreError};
 use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{Kernel, KernelBuilder, KernelError, NotFound, Position, StoreFailure, View};
+use dormouse::{Kernel, KernelBuilder, KernelError, NotFound, Position, ProcessView, StoreFailure};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair::{TOOLS, answers, check_end, model, root_of, rows, swarm};
 use dormouse_tests::{FnModel, Gate, Requests, asks, check_histories, program, says, turn, within};
@@ -62,9 +62,9 @@ async fn from_every_fact_of_a_swarm_a_branch_runs_to_its_end_and_the_swarm_stays
                 .await
                 .unwrap();
             let rows = rows(&kernel).await;
-            let restored = rows[&branch.pid()].restored.unwrap();
+            let restored = rows[&branch.pid()].branched_from.unwrap();
             assert!(
-                restored.from == Pid(pid) && restored.at >= FactNumber(at),
+                restored.pid == Pid(pid) && restored.fact >= FactNumber(at),
                 "{of}: {restored:?}"
             );
             let root = root_of(&kernel, branch.pid()).await;
@@ -122,7 +122,7 @@ async fn two_branches_of_one_point_go_different_ways_and_a_branch_can_be_branche
         "what was made for a branch only is gone"
     );
     let rows = rows(&kernel).await;
-    assert_eq!(rows[&deeper.pid()].restored.unwrap().from, left.pid());
+    assert_eq!(rows[&deeper.pid()].branched_from.unwrap().pid, left.pid());
     assert_eq!(rows[&deeper.pid()].local_id(), session.pid());
     let said = "after one|after one|two|after one|after one|two|three";
     assert_eq!(
@@ -208,7 +208,7 @@ async fn a_branch_of_a_branch_knows_its_processes_by_the_first_numbers() {
     let kernel = open(folder.path(), &requests).build().await.unwrap();
     within(kernel.resume_all()).await.unwrap();
     let root = kernel.process(root.pid()).await.unwrap();
-    within(root.wait_for(|view: &View| view.stopped))
+    within(root.wait_for(|view: &ProcessView| view.stopped))
         .await
         .unwrap();
     assert!(requests.of(first.pid().0).is_empty());
@@ -293,7 +293,7 @@ async fn a_checkpoint_of_a_tree_holds_all_its_processes_and_outlives_the_kernel(
         .unwrap();
     let root = root_of(&kernel, again.pid()).await;
     assert_eq!(
-        rows(&kernel).await[&again.pid()].restored.unwrap().from,
+        rows(&kernel).await[&again.pid()].branched_from.unwrap().pid,
         Pid(3)
     );
     check_end(
@@ -613,9 +613,10 @@ async fn the_host_takes_a_session_back_and_a_branch_finds_the_checkpoints_of_wha
             "{}",
             answer.text
         );
-        let back = within(process.wait_for(|view: &View| view.is_idle() && view.messages == 3))
-            .await
-            .unwrap();
+        let back =
+            within(process.wait_for(|view: &ProcessView| view.is_idle() && view.messages == 3))
+                .await
+                .unwrap();
         assert!(back.fact > fact, "a journal only grows");
         turn(process, "three").await;
         let sent = requests.of(process.pid().0).pop().unwrap();
@@ -706,7 +707,9 @@ async fn a_branch_that_cannot_be_born_leaves_no_checkpoint() {
         .without_input()
         .await
         .unwrap();
-    within(process.wait_for(View::is_idle)).await.unwrap();
+    within(process.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
     is_full.store(true, Ordering::SeqCst);
     let refused = kernel.branch(process.pid(), Position::Now).await;
     assert!(

@@ -221,12 +221,11 @@ async fn shares_come_back_after_an_interrupt_and_the_session_goes_on() {
     let view = within(session.wait_for(|view| view.budget.shares().count() == 0))
         .await
         .unwrap();
-    assert_eq!(view.budget.left(Amount::OutputTokens), Some(90));
+    assert_eq!(view.budget.remaining(Amount::OutputTokens), Some(90));
     session.input("more").await.unwrap();
-    within(
-        session
-            .wait_for(|view| view.is_idle() && view.budget.left(Amount::OutputTokens) == Some(80)),
-    )
+    within(session.wait_for(|view| {
+        view.is_idle() && view.budget.remaining(Amount::OutputTokens) == Some(80)
+    }))
     .await
     .unwrap();
 }

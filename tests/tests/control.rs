@@ -13,7 +13,7 @@ use dormouse::ports::Model;
 use dormouse::process::{ExitStatus, Origin};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{
-    FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, StoreFailure, View,
+    FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, ProcessView, StoreFailure,
 };
 use dormouse_tests::faulty::{Fate, Faulty, Operation, disk_full};
 use dormouse_tests::{
@@ -94,7 +94,7 @@ async fn a_host_sends_a_session_back_and_it_is_there_after_a_restart() {
     let cases = [
         ("msg:7", "future_position"),
         ("msg:6", "current_position"),
-        ("6", "unknown_position"),
+        ("six", "unknown_position"),
     ];
     for (position, word) in cases {
         let answer = within(session.goto(position, "again")).await.unwrap();
@@ -216,7 +216,7 @@ async fn a_stopped_process_stays_stopped_through_a_restart_and_goes_on_when_it_i
     let process = within(kernel.resume(pid)).await.unwrap();
     let view = within(process.wait_for(|view| view.stopped)).await.unwrap();
     assert_eq!(
-        (view.status(), view.waiting, requests.all().len()),
+        (view.status(), view.waiting_messages, requests.all().len()),
         ("stopped", 1, 1)
     );
     opened.open();
@@ -855,7 +855,9 @@ async fn a_process_keeps_the_program_that_it_was_born_with_whatever_becomes_of_i
     let second = kernel(&requests).await.unwrap();
     turn(&within(second.resume(pid)).await.unwrap(), "three").await;
     let restored = within(second.copy(pid, Some(FactNumber(2)))).await.unwrap();
-    within(restored.wait_for(View::is_idle)).await.unwrap();
+    within(restored.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
     let forked = within(restored.fork()).await.unwrap();
     turn(&forked, "four").await;
     std::fs::remove_file(&file).unwrap();

@@ -12,7 +12,7 @@ use dormouse::model::{ModelError, Reply, Request};
 use dormouse::process::ExitStatus;
 use dormouse::store::LogStore;
 use dormouse::tool::Answer;
-use dormouse::{Kernel, KernelError, Process, ProcessError, StoreFailure, View};
+use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView, StoreFailure};
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, program, results, says, turn, within,
@@ -105,7 +105,9 @@ fn said(request: &Request) -> Vec<String> {
 
 /// What a session has been told by others, as its model sees it in one more turn.
 async fn heard_by(process: &Process, requests: &Requests) -> Vec<String> {
-    within(process.wait_for(View::is_idle)).await.unwrap();
+    within(process.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
     turn(process, "look").await;
     requests.of(process.pid().0).last().map(said).unwrap()
 }
@@ -165,7 +167,7 @@ async fn hostile_words_arrive_as_they_are_said() {
             &*send(&sender, "inbox", text).await.text,
             "<message_sent to=\"1\"/>"
         );
-        within(inbox.wait_for(View::is_idle)).await.unwrap();
+        within(inbox.wait_for(ProcessView::is_idle)).await.unwrap();
     }
     assert!(
         !send(&sender, "inbox", "nul \u{0} esc \u{1b}")
@@ -289,7 +291,7 @@ async fn a_stopped_receiver_keeps_what_is_said_and_hears_it_when_it_is_continued
     assert!(!send(&sender, "inbox", "first").await.is_error);
     let view = inbox.view().unwrap();
     assert_eq!(
-        (view.waiting, view.messages, view.status()),
+        (view.waiting_messages, view.messages, view.status()),
         (1, 0, "stopped")
     );
     let list = call(&sender, "list_processes", json!({})).await;
@@ -307,13 +309,13 @@ async fn a_stopped_receiver_keeps_what_is_said_and_hears_it_when_it_is_continued
     // Only in the journal: a message wakes it, and a name finds it.
     let sender = within(kernel.resume(sender.pid())).await.unwrap();
     assert!(!send(&sender, "inbox", "second").await.is_error);
-    let inbox = kernel.named("inbox").await.unwrap();
-    let view = within(inbox.wait_for(|view| view.waiting == 2))
+    let inbox = kernel.process_named("inbox").await.unwrap();
+    let view = within(inbox.wait_for(|view| view.waiting_messages == 2))
         .await
         .unwrap();
     assert_eq!((view.messages, view.status()), (0, "stopped"));
     within(inbox.cont()).await.unwrap();
-    within(inbox.wait_for(View::is_idle)).await.unwrap();
+    within(inbox.wait_for(ProcessView::is_idle)).await.unwrap();
     assert_eq!(heard_by(&inbox, &requests).await, ["first", "second"]);
     kernel.shutdown().await.unwrap();
 }
@@ -329,7 +331,7 @@ async fn an_interrupted_kept_waiting_or_sent_back_receiver_loses_nothing() {
     within(inbox.interrupt()).await.unwrap();
     assert!(within(waiting).await.unwrap().is_error);
     send(&sender, "inbox", "one").await;
-    within(inbox.wait_for(View::is_idle)).await.unwrap();
+    within(inbox.wait_for(ProcessView::is_idle)).await.unwrap();
     within(inbox.stop()).await.unwrap();
     send(&sender, "inbox", "two").await;
     // The conversation goes back to where nothing was said; what waits is not part of it.
@@ -397,7 +399,7 @@ async fn a_call_that_waits_is_answered_while_its_process_is_stopped() {
     );
     let view = inbox.view().unwrap();
     assert_eq!(
-        (view.waiting, view.messages, view.status()),
+        (view.waiting_messages, view.messages, view.status()),
         (1, 0, "stopped")
     );
     within(inbox.cont()).await.unwrap();
@@ -417,7 +419,7 @@ async fn a_call_that_was_answered_leaves_no_timer_behind() {
         let waiting = listening(&inbox).await;
         assert!(!send(&sender, "inbox", "x").await.is_error);
         assert!(within(waiting).await.unwrap().text.contains("count=\"1\""));
-        within(inbox.wait_for(View::is_idle)).await.unwrap();
+        within(inbox.wait_for(ProcessView::is_idle)).await.unwrap();
         tasks.push(
             tokio::runtime::Handle::current()
                 .metrics()
@@ -543,7 +545,7 @@ async fn got_through(kernel: &Kernel) -> bool {
         }
     }
     tokio::select! {
-        view = within(inbox.wait_for(View::is_idle)) => view.is_ok(),
+        view = within(inbox.wait_for(ProcessView::is_idle)) => view.is_ok(),
         _ = inbox.wait() => false,
     }
 }
@@ -608,7 +610,7 @@ async fn wherever_the_kernel_is_cut_off_each_senders_messages_are_heard_once_and
             );
         }
         if table.len() == 3 {
-            let inbox = kernel.named("inbox").await.unwrap();
+            let inbox = kernel.process_named("inbox").await.unwrap();
             let heard = heard_by(&inbox, &requests).await;
             for letter in ["a", "b"] {
                 let of: Vec<_> = heard
@@ -749,7 +751,7 @@ async fn a_copy_of_a_receiver_has_what_waited_then_and_no_name() {
     assert_eq!(heard_by(&inbox, &requests).await, ["one"]);
     assert_eq!(heard_by(&copy, &requests).await, ["one"]);
     assert_eq!(
-        kernel.named("inbox").await.unwrap().pid(),
+        kernel.process_named("inbox").await.unwrap().pid(),
         inbox.pid(),
         "a copy has no name"
     );

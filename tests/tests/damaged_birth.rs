@@ -125,7 +125,7 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
         flip(folder.path(), family.birth);
         fs::remove_dir_all(folder.path().join("index")).unwrap();
         let damaged = kernel(folder.path(), family, &worked, true).await;
-        assert!(!damaged.lost().is_empty(), "{family:?}");
+        assert!(!damaged.losses().is_empty(), "{family:?}");
         let unknown = damaged.process(Pid(family.worker)).await.err();
         assert!(
             matches!(
@@ -155,7 +155,7 @@ async fn a_child_whose_birth_is_lost_is_not_made_again() {
             &[&[family.birth[0] ^ 1], &family.birth[1..]].concat(),
         );
         let whole = kernel(folder.path(), family, &worked, true).await;
-        assert_eq!(whole.lost(), [] as [String; 0]);
+        assert_eq!(whole.losses(), [] as [String; 0]);
         within(whole.resume_all()).await.unwrap();
         let exit = within(whole.process(Pid(1)).await.unwrap().wait())
             .await

@@ -251,6 +251,63 @@ async fn a_summary_is_asked_for_beside_the_conversation_and_survives_a_restart()
 }
 
 #[tokio::test]
+async fn a_new_descriptor_is_summarized_without_being_asked_and_nothing_sent_changes() {
+    let (requests, small) = (Requests::default(), Requests::default());
+    let model = small.record(Scripted::parse(SCRIPT, "script").unwrap());
+    let kernel = kernel(&requests).model("small", model).build().await;
+    let kernel = kernel.unwrap();
+    let rest = "[tools]\nenabled = [\"read_fd\", \"list_fds\", \"echo\"]\n[file_descriptor]\n\
+                max_direct_output_chars = 50\nauto_summary_chars = 100\nsummary_model = \
+                \"small\"\n";
+    let process = kernel
+        .start(program(&kernel, rest))
+        .session()
+        .input(format!(
+            "act: {}",
+            serde_json::json!([
+                { "tool": "echo", "args": { "text": fruit() } },
+                { "tool": "echo", "args": { "text": &fruit()[..60] } },
+            ])
+        ))
+        .await
+        .unwrap();
+    within(process.wait_for(|view| view.is_idle() && view.messages == 4))
+        .await
+        .unwrap();
+    let listed = within(async {
+        loop {
+            let answer = process.call("list_fds", "{}").await.unwrap();
+            if answer.text.contains("Forty lines of fruit.") {
+                break answer.text;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(
+        listed.matches("Forty lines of fruit.").count(),
+        1,
+        "{listed}"
+    );
+    assert_eq!(small.all().len(), 1, "the short descriptor has no summary");
+    let read = within(process.call("read_fd", r#"{"fd": "fd:1"}"#)).await;
+    let read = read.unwrap().text;
+    assert!(
+        read.starts_with("<fd_content fd=\"fd:1\" summary=\"Forty lines of fruit.\" page=\"1\""),
+        "{read}"
+    );
+    process.input("and?").await.unwrap();
+    within(process.wait_for(|view| view.is_idle() && view.messages == 6))
+        .await
+        .unwrap();
+    let all = requests.all();
+    let [.., before, last] = &all[..] else {
+        panic!("it asked twice")
+    };
+    assert_eq!(before.messages[..], last.messages[..before.messages.len()]);
+}
+
+#[tokio::test]
 async fn content_comes_from_a_file_or_a_stream_and_what_is_cut_off_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("fruit.txt"), fruit()).unwrap();

@@ -365,7 +365,7 @@ async fn restore_all(snapshot_after: u64) -> BTreeMap<(u64, u64), String> {
     let model = requests.record(Scripted::parse(FORK, "fork").unwrap());
     let builder = open(folder.path())
         .model("m", model)
-        .snapshot_after(snapshot_after);
+        .snapshot_after_facts(snapshot_after);
     let kernel = with_fork_tools(builder, &gate, &once)
         .build()
         .await
@@ -790,7 +790,7 @@ async fn run_with_a_key_in_the_environment() {
     let builder = open(Path::new(&folder))
         .model("m", Scripted::parse(script, "s").unwrap())
         .host(host);
-    let kernel = builder.snapshot_after(1).build().await.unwrap();
+    let kernel = builder.snapshot_after_facts(1).build().await.unwrap();
     let rest = "[tools]\nenabled = [\"create_temp_file\"]\n[env_info]\nvariables = \
          \"all\"\n[[tools.command]]\nname = \"environment\"\ndescription = \"Prints it.\"\nargv = \
          [\"env\"]\n";

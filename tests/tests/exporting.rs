@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse::checkpoint::Scope;
-use dormouse::export::{ExportError, Exported, MaskTarget, Redact, Redaction, read_export};
+use dormouse::export::{ExportError, ExportSummary, MaskTarget, Redact, Redaction, read_export};
 use dormouse::garbage::{CollectionRequest, UnreadablePolicy, collect};
 use dormouse::host::ExportFile;
 use dormouse::id::{FactNumber, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
-use dormouse::ports::{Bounds, OwnerToken, Purpose, Store, StoreError, SyncLevel};
+use dormouse::ports::{OwnerToken, Store, StoreError, SweepLimits, SweepMode, SyncLevel};
 use dormouse::process::Exit;
 use dormouse::retention::Retention;
 use dormouse::store::{LogStore, MemoryStore, StoreSecret};
 use dormouse::{
-    Event, ExportFailure, FnTool, Imported, Kernel, KernelBuilder, KernelError, NotFound, Position,
-    Process, StoreFailure, View,
+    Event, ExportFailure, FnTool, ImportedTree, Kernel, KernelBuilder, KernelError, NotFound,
+    Position, Process, ProcessView, StoreFailure,
 };
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair::{self, TOOLS, check_end, root_of, rows};
@@ -52,7 +52,7 @@ async fn exported(kernel: &Kernel, of: &Process, scope: Scope) -> Vec<u8> {
         .0
 }
 
-async fn imported(kernel: &Kernel, file: &[u8]) -> Result<Imported, KernelError> {
+async fn imported(kernel: &Kernel, file: &[u8]) -> Result<ImportedTree, KernelError> {
     within(kernel.import(Cursor::new(file.to_vec())).into_future()).await
 }
 
@@ -157,7 +157,7 @@ async fn a_process_is_the_same_in_another_store_and_stays_as_it_was_in_its_own()
     let (file, told) = within(kernel.export(session.pid(), Scope::Process).write(file))
         .await
         .unwrap();
-    file.keep().unwrap();
+    file.persist().unwrap();
     assert_eq!(
         (told.processes, told.bytes),
         (1, std::fs::metadata(&path).unwrap().len())
@@ -182,14 +182,17 @@ async fn a_process_is_the_same_in_another_store_and_stays_as_it_was_in_its_own()
     let other = other.resident_bytes_limit(1 << 20).build().await.unwrap();
     for name in [Some("planner".into()), None] {
         let import = other.import(std::fs::File::open(&path).unwrap());
-        let Imported { process, pids, .. } = within(import.into_future()).await.unwrap();
+        let ImportedTree { process, pids, .. } = within(import.into_future()).await.unwrap();
         assert_eq!(pids, [(Pid(1), process.pid())]);
         let row = rows(&other).await.remove(&process.pid()).unwrap();
         assert_eq!(
             (row.name.clone(), row.local_id(), row.ancestor()),
             (name, Pid(1), None)
         );
-        assert_eq!(row.restored.unwrap().import.unwrap().export, Some(told.id));
+        assert_eq!(
+            row.branched_from.unwrap().import.unwrap().export,
+            Some(told.id)
+        );
         let after = shown(&process).await;
         for (mine, its) in before.0.iter().zip(&after) {
             assert_eq!(mine, its);
@@ -221,7 +224,9 @@ async fn a_process_is_the_same_in_another_store_and_stays_as_it_was_in_its_own()
         .model("m", model_with_reference());
     let again = again.build().await.unwrap();
     let process = within(again.resume(Pid(3))).await.unwrap();
-    within(process.wait_for(View::is_idle)).await.unwrap();
+    within(process.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
     assert_eq!(shown(&process).await[..7], before.0[..7]);
     assert_eq!(shown(&session).await, before.0);
     again.shutdown().await.unwrap();
@@ -280,7 +285,7 @@ async fn a_tree_goes_on_elsewhere_from_every_point_and_each_message_arrives_once
                 .unwrap();
             let root = root_of(&kernel, branch.pid()).await;
             let file = exported(&kernel, &root, Scope::Tree).await;
-            let Imported { process, pids, .. } = imported(&other, &file).await.unwrap();
+            let ImportedTree { process, pids, .. } = imported(&other, &file).await.unwrap();
             assert!(
                 pids.iter().all(|(there, here)| here > there),
                 "{of}: {pids:?}"
@@ -436,7 +441,7 @@ async fn an_import_is_born_whole_or_not_at_all() {
             "after {commits} commits"
         );
         seen.push(born);
-        let garbage = within(kernel.collect_garbage(Retention::default(), Purpose::Free))
+        let garbage = within(kernel.collect_garbage(Retention::default(), SweepMode::Free))
             .await
             .unwrap();
         if born == 0 {
@@ -487,8 +492,8 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
                     })
                     .is_ok()
             {
-                let (retention, bounds) = (&Retention::default(), Bounds::default());
-                let (purpose, unreadable) = (Purpose::Free, UnreadablePolicy::KeepAll);
+                let (retention, bounds) = (&Retention::default(), SweepLimits::default());
+                let (purpose, unreadable) = (SweepMode::Free, UnreadablePolicy::KeepAll);
                 let watch = &mut |_| ControlFlow::Continue(());
                 let (owner, on_deleted) = (OwnerToken(1), &mut |_: &BTreeSet<Pid>| ());
                 let inventory = &mut Inventory::default();
@@ -511,7 +516,7 @@ async fn an_import_brings_again_what_was_swept_before_its_births() {
         });
         let other = on(sweeping).build().await.unwrap();
         match imported(&other, &file).await {
-            Ok(Imported { process, .. }) => {
+            Ok(ImportedTree { process, .. }) => {
                 assert!(is_born);
                 called(&process, "read_fd", r#"{"fd": "fd:1", "page": 9}"#).await;
             }
@@ -912,7 +917,7 @@ async fn a_store_that_another_kernel_writes_is_exported_as_it_stands() {
     .build()
     .await
     .unwrap();
-    let (file, Exported { contents, .. }) =
+    let (file, ExportSummary { contents, .. }) =
         within(looking.export(session.pid(), Scope::Tree).write(Vec::new()))
             .await
             .unwrap();
@@ -1011,7 +1016,7 @@ async fn an_export_of_the_past_is_what_was_then() {
         matches!(&event, Some(Event::Started { pid, .. }) if *pid == stopped.pid()),
         "{event:?}"
     );
-    within(stopped.wait_for(|view: &View| view.stopped))
+    within(stopped.wait_for(|view: &ProcessView| view.stopped))
         .await
         .unwrap();
     for kernel in [kernel, other] {

@@ -74,7 +74,7 @@ async fn end(kernel: &Kernel, folder: &Path) -> Option<String> {
     within(kernel.resume_all()).await.ok()?;
     // What a store that failed refuses is no end.
     let coordinator = within(swarm::coordinator(kernel, folder)).await.ok()?;
-    let clerk = kernel.named("clerk").await.ok()?;
+    let clerk = kernel.process_named("clerk").await.ok()?;
     let exit = tokio::time::timeout(PATIENCE, async {
         // Whoever answers to the coordinator may be stopped while it is not.
         tokio::select! {

@@ -8,7 +8,7 @@ use dormouse::message::{Block, Raw};
 use dormouse::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
 use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
-use dormouse::{Event, Kernel, Process, View};
+use dormouse::{Event, Kernel, Process, ProcessView};
 use dormouse_tests::{FnModel, asks, says};
 use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, StreamExt};
@@ -139,7 +139,7 @@ async fn what_its_model_would_read_is_counted_or_estimated() {
     for name in ["a", "b"] {
         let program = kernel.parse(of(name)).unwrap().program;
         let process = kernel.start(program).session().input("go").await.unwrap();
-        process.wait_for(View::is_idle).await.unwrap();
+        process.wait_for(ProcessView::is_idle).await.unwrap();
         let counted = process.count_tokens().await.unwrap();
         match name {
             "a" => assert_eq!(

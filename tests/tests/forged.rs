@@ -411,9 +411,9 @@ fn processes_that_are_each_others_parents_are_damage() {
         .unwrap();
     let pids: Vec<_> = listing.rows.iter().map(|row| row.pid).collect();
     assert_eq!(
-        (pids, listing.lost.len()),
+        (pids, listing.losses.len()),
         (vec![Pid(2)], 1),
         "{:?}",
-        listing.lost
+        listing.losses
     );
 }

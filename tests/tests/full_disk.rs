@@ -33,7 +33,7 @@ async fn end(kernel: &Kernel, folder: &Path, room: &AtomicUsize) -> (String, usi
     loop {
         let said = match within(swarm::coordinator(kernel, folder)).await {
             Ok(coordinator) => {
-                let clerk = kernel.named("clerk").await.unwrap();
+                let clerk = kernel.process_named("clerk").await.unwrap();
                 let exit = within(async {
                     // Whoever answers to the coordinator may be stopped while it is not.
                     tokio::select! {

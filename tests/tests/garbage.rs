@@ -7,10 +7,10 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 
 use dormouse::id::{FactNumber, Pid};
 use dormouse::models::Scripted;
-use dormouse::ports::{Progress, Purpose, Store as _};
+use dormouse::ports::{Store as _, SweepMode, SweepOutcome};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
-use dormouse::{FnTool, Kernel, KernelBuilder, Position, Process, View};
+use dormouse::{FnTool, Kernel, KernelBuilder, Position, Process, ProcessView};
 use dormouse_tests::faulty::{Fate, Faulty, Operation};
 use dormouse_tests::pair;
 use dormouse_tests::{FnModel, Gate, Requests, program, results, says, turn, within};
@@ -89,7 +89,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
     for name in ["first", "second"] {
         within(start(name).await.unwrap().wait()).await.unwrap();
     }
-    let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count))
+    let nothing = within(kernel.collect_garbage(Retention::default(), SweepMode::Count))
         .await
         .unwrap();
     assert!(
@@ -101,7 +101,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let foreseen = within(kernel.collect_garbage(retention(), Purpose::Count))
+    let foreseen = within(kernel.collect_garbage(retention(), SweepMode::Count))
         .await
         .unwrap();
     assert_eq!(
@@ -109,7 +109,7 @@ async fn what_has_ended_is_given_up_while_others_go_on() {
         3,
         "to count gives nothing up"
     );
-    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+    let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(garbage.deletions.processes, [Pid(2), Pid(3)].into());
@@ -197,7 +197,7 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+    let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(garbage.deletions.processes, [Pid(2)].into());
@@ -221,7 +221,7 @@ async fn a_branch_keeps_what_it_goes_on_from_and_reads_the_contents_of_that() {
         .map(|request| results(request, 0))
         .unwrap();
     assert!(read[0].0.contains("first says in line 2000"), "{read:?}");
-    let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+    let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(garbage.deletions.processes, [Pid(1), branch.pid()].into());
@@ -238,7 +238,7 @@ async fn sessions(folder: &Path) -> Kernel {
         .unwrap();
     Kernel::open(store)
         .model("m", model)
-        .snapshot_after(6)
+        .snapshot_after_facts(6)
         .build()
         .await
         .unwrap()
@@ -305,7 +305,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     };
 
     // What a checkpoint that is kept goes back to is kept.
-    let garbage = within(kernel.collect_garbage(shorten(None), Purpose::Free))
+    let garbage = within(kernel.collect_garbage(shorten(None), SweepMode::Free))
         .await
         .unwrap();
     let below = garbage.deletions.histories[&process.pid()];
@@ -324,7 +324,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
     reads(&branch, 4).await;
     within(branch.kill()).await.unwrap();
 
-    let garbage = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Free))
+    let garbage = within(kernel.collect_garbage(shorten(Some(1)), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(garbage.deletions.checkpoints, [old.id].into());
@@ -333,7 +333,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
         later > below && later <= kept.position_of(process.pid()).unwrap(),
         "{garbage:?}"
     );
-    let again = within(kernel.collect_garbage(shorten(Some(1)), Purpose::Count))
+    let again = within(kernel.collect_garbage(shorten(Some(1)), SweepMode::Count))
         .await
         .unwrap();
     assert!(
@@ -378,7 +378,7 @@ async fn a_history_that_is_shortened_goes_on_and_is_not_asked_for_what_was_given
         .await
         .unwrap();
     // Its model may have been asked there.
-    within(copy.wait_for(View::is_idle)).await.unwrap();
+    within(copy.wait_for(ProcessView::is_idle)).await.unwrap();
     reads(&copy, 4).await;
     within(process.restore(kept.id)).await.unwrap();
     reads(&process, 4).await;
@@ -483,7 +483,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
         standing.armed.store(2, Ordering::SeqCst);
         let collecting = {
             let (kernel, retention) = (kernel.clone(), retention());
-            tokio::spawn(async move { kernel.collect_garbage(retention, Purpose::Free).await })
+            tokio::spawn(async move { kernel.collect_garbage(retention, SweepMode::Free).await })
         };
         within(standing.entered.acquire()).await.unwrap().forget();
         assert_eq!(
@@ -503,7 +503,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
                 .await;
             release.send(()).unwrap();
             let garbage = within(collecting).await.unwrap().unwrap();
-            assert_eq!(garbage.swept.progress, Progress::Interrupted);
+            assert_eq!(garbage.swept.progress, SweepOutcome::Interrupted);
             within(closing).await.unwrap().unwrap();
             let store = LogStore::options()
                 .segment_bytes(40_000)
@@ -521,7 +521,7 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             kernel
         };
         // One waits for the other, so that this is asked when the first has stopped.
-        let nothing = within(kernel.collect_garbage(Retention::default(), Purpose::Count))
+        let nothing = within(kernel.collect_garbage(Retention::default(), SweepMode::Count))
             .await
             .unwrap();
         assert!(nothing.deletions.is_empty(), "{nothing:?}");
@@ -530,11 +530,11 @@ async fn a_collection_that_nobody_waits_for_any_more_stops_in_its_mark_and_the_n
             usize::from(!by_shutdown),
             "the first did not sweep"
         );
-        let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+        let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
             .await
             .unwrap();
         assert!(
-            garbage.swept.progress == Progress::Done && garbage.swept.freed_contents == 1,
+            garbage.swept.progress == SweepOutcome::Done && garbage.swept.freed_contents == 1,
             "{garbage:?}"
         );
         kernel.resume_all().await.unwrap();
@@ -588,11 +588,11 @@ async fn collections_that_are_asked_for_at_once_run_one_after_the_other() {
     };
     let collect = |purpose| within(kernel.collect_garbage(retention(), purpose));
     let all = tokio::join!(
-        collect(Purpose::Free),
-        collect(Purpose::Count),
-        collect(Purpose::Free),
-        collect(Purpose::Free),
-        collect(Purpose::Count)
+        collect(SweepMode::Free),
+        collect(SweepMode::Count),
+        collect(SweepMode::Free),
+        collect(SweepMode::Free),
+        collect(SweepMode::Count)
     );
     let all = [
         all.0.unwrap(),
@@ -642,7 +642,7 @@ async fn nobody_is_given_up_while_it_cannot_be_read_which_checkpoints_there_are(
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let garbage = within(kernel.collect_garbage(retention, Purpose::Free))
+    let garbage = within(kernel.collect_garbage(retention, SweepMode::Free))
         .await
         .unwrap();
     assert!(
@@ -708,7 +708,7 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
         within(tokio::task::spawn_blocking(move || reads.wait()))
             .await
             .unwrap();
-        let garbage = within(kernel.collect_garbage(none(), Purpose::Free))
+        let garbage = within(kernel.collect_garbage(none(), SweepMode::Free))
             .await
             .unwrap();
         assert!(garbage.deletions.is_empty(), "{garbage:?}");
@@ -717,7 +717,7 @@ async fn a_checkpoint_that_somebody_is_about_to_use_is_kept() {
             .unwrap();
         within(made).await.unwrap().unwrap();
     }
-    let garbage = within(kernel.collect_garbage(none(), Purpose::Free))
+    let garbage = within(kernel.collect_garbage(none(), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(
@@ -757,7 +757,7 @@ async fn a_tree_is_given_up_as_a_whole() {
             ended: EndedRule::ForMs(0),
             ..Retention::default()
         };
-        let _ = within(kernel.collect_garbage(retention, Purpose::Free)).await;
+        let _ = within(kernel.collect_garbage(retention, SweepMode::Free)).await;
         let left: Vec<_> = store
             .processes()
             .unwrap()

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use dormouse::checkpoint::Checkpoint;
-use dormouse::garbage::Garbage;
-use dormouse::ports::Purpose;
+use dormouse::garbage::CollectionReport;
+use dormouse::ports::SweepMode;
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
@@ -44,7 +44,7 @@ async fn kernel(folder: &Path) -> Kernel {
         .unwrap();
     Kernel::open(store)
         .model("m", model)
-        .snapshot_after(20)
+        .snapshot_after_facts(20)
         .build()
         .await
         .unwrap()
@@ -78,7 +78,7 @@ async fn round(kernel: &Kernel, number: usize, residents: &[Process]) {
 }
 
 /// Records that were looked at.
-fn work(garbage: &Garbage) -> u64 {
+fn work(garbage: &CollectionReport) -> u64 {
     garbage.read + garbage.swept.inspected_records
 }
 
@@ -102,10 +102,10 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
     let mut live = Vec::new();
     for number in 0..ROUNDS {
         round(&kernel, number, &residents).await;
-        let foreseen = within(kernel.collect_garbage(retention(), Purpose::Count))
+        let foreseen = within(kernel.collect_garbage(retention(), SweepMode::Count))
             .await
             .unwrap();
-        let garbage = within(kernel.collect_garbage(retention(), Purpose::Free))
+        let garbage = within(kernel.collect_garbage(retention(), SweepMode::Free))
             .await
             .unwrap();
         assert_eq!(garbage.deletions, foreseen.deletions);
@@ -114,7 +114,7 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
         costs.push(work(&foreseen) + work(&garbage));
         rows.push(kernel.processes().await.unwrap().len());
         checkpoints.push(kernel.checkpoints().await.unwrap().len());
-        let nothing = within(kernel.collect_garbage(retention(), Purpose::Free))
+        let nothing = within(kernel.collect_garbage(retention(), SweepMode::Free))
             .await
             .unwrap();
         let came: u64 = nothing.read;
@@ -123,7 +123,7 @@ async fn a_collection_costs_what_came_since_the_last_one_however_old_the_store_i
             came <= costs[number] && nothing.swept.inspected_records <= came,
             "round {number}: {nothing:?}"
         );
-        let nothing = within(kernel.collect_garbage(retention(), Purpose::Free))
+        let nothing = within(kernel.collect_garbage(retention(), SweepMode::Free))
             .await
             .unwrap();
         assert_eq!(
@@ -171,11 +171,11 @@ async fn what_models_ask_to_keep_goes_with_their_trees() {
         ..Retention::default()
     };
     let early =
-        within(kernel.collect_garbage(retention(EndedRule::ForMs(3_600_000)), Purpose::Free))
+        within(kernel.collect_garbage(retention(EndedRule::ForMs(3_600_000)), SweepMode::Free))
             .await
             .unwrap();
     assert!(early.deletions.is_empty(), "{early:?}");
-    let garbage = within(kernel.collect_garbage(retention(EndedRule::ForMs(0)), Purpose::Free))
+    let garbage = within(kernel.collect_garbage(retention(EndedRule::ForMs(0)), SweepMode::Free))
         .await
         .unwrap();
     assert_eq!(

@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use dormouse::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
+use dormouse::garbage::{CollectionReport, CollectionRequest, UnreadablePolicy, collect};
 use dormouse::id::{CheckpointId, Pid};
 use dormouse::inventory::Inventory;
 use dormouse::model::Request;
-use dormouse::ports::{Bounds, OwnerToken, Progress, Purpose, Store, SweepReport};
+use dormouse::ports::{OwnerToken, Store, SweepLimits, SweepMode, SweepOutcome, SweepReport};
 use dormouse::process::{Exit, ProcessRow};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::{LogStore, MemoryStore};
@@ -41,7 +41,7 @@ async fn kernel(store: impl Store) -> Kernel {
     });
     let builder = Kernel::open(store)
         .model("m", model)
-        .snapshot_after(4)
+        .snapshot_after_facts(4)
         .resident_bytes_limit(1);
     within(builder.build().into_future()).await.unwrap()
 }
@@ -342,7 +342,7 @@ impl Lives {
     async fn collect(&mut self) {
         let retention = self.retention();
         let foreseen = self.foreseen(&retention).await;
-        let garbage = within(self.kernels()[0].collect_garbage(retention, Purpose::Free))
+        let garbage = within(self.kernels()[0].collect_garbage(retention, SweepMode::Free))
             .await
             .unwrap();
         assert_eq!(garbage.deletions, foreseen.deletions, "{}", self.case);
@@ -361,7 +361,7 @@ impl Lives {
             "{}: {garbage:?}",
             self.case
         );
-        assert_eq!(garbage.swept.progress, Progress::Done);
+        assert_eq!(garbage.swept.progress, SweepOutcome::Done);
         for (what, happened) in [
             ("segments were freed", garbage.swept.freed_segments > 0),
             ("contents were dropped", garbage.swept.freed_contents > 0),
@@ -386,9 +386,9 @@ impl Lives {
 
     /// What is counted, which is the same for who remembers earlier collections and for who does
     /// not.
-    async fn foreseen(&self, retention: &Retention) -> Garbage {
+    async fn foreseen(&self, retention: &Retention) -> CollectionReport {
         loop {
-            let count = || self.kernels()[0].collect_garbage(retention.clone(), Purpose::Count);
+            let count = || self.kernels()[0].collect_garbage(retention.clone(), SweepMode::Count);
             let first = within(count()).await.unwrap();
             let cold = self.counted_by_one_who_remembers_nothing(retention);
             let warm = within(count()).await.unwrap();
@@ -401,7 +401,7 @@ impl Lives {
     }
 
     /// What somebody else counts who opens the store now.
-    fn counted_by_one_who_remembers_nothing(&self, retention: &Retention) -> Garbage {
+    fn counted_by_one_who_remembers_nothing(&self, retention: &Retention) -> CollectionReport {
         let store = LogStore::options()
             .segment_bytes(6_000)
             .read_only(self.folder.path())
@@ -412,8 +412,8 @@ impl Lives {
             retention,
             in_use: &BTreeSet::new,
             unreadable: UnreadablePolicy::KeepAll,
-            purpose: Purpose::Count,
-            bounds: Bounds::default(),
+            purpose: SweepMode::Count,
+            bounds: SweepLimits::default(),
             now_ms: u64::MAX,
             on_deleted: &mut |_| {},
             watch: &mut |_| ControlFlow::Continue(()),
@@ -426,7 +426,7 @@ impl Lives {
         let retention = self.retention();
         let kernel = self.kernels()[0].clone();
         let collecting =
-            tokio::spawn(async move { kernel.collect_garbage(retention, Purpose::Free).await });
+            tokio::spawn(async move { kernel.collect_garbage(retention, SweepMode::Free).await });
         for _ in 0..1 + self.random.below(3) {
             self.open(pid).await;
         }
@@ -442,7 +442,7 @@ impl Lives {
         }
         // The next to ask waits for it.
         let counted =
-            within(self.kernels()[0].collect_garbage(Retention::default(), Purpose::Count))
+            within(self.kernels()[0].collect_garbage(Retention::default(), SweepMode::Count))
                 .await
                 .unwrap();
         assert!(counted.unreadable.is_empty(), "{}: {counted:?}", self.case);
@@ -518,8 +518,8 @@ impl Lives {
 }
 
 /// What a collection found, whatever it took to find out.
-fn without_work(garbage: &Garbage) -> Garbage {
-    Garbage {
+fn without_work(garbage: &CollectionReport) -> CollectionReport {
+    CollectionReport {
         read: 0,
         swept: SweepReport {
             inspected_records: 0,

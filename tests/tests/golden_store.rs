@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use dormouse::models::Scripted;
 use dormouse::store::LogStore;
-use dormouse::{Budget, FnTool, Kernel, KernelBuilder, Position, Recovery, View};
+use dormouse::{Budget, FnTool, Kernel, KernelBuilder, Position, ProcessView, Recovery};
 use dormouse_tests::{copy_folder, turn, within};
 
 /// Files of a store that an opening creates.
@@ -141,11 +141,13 @@ async fn live(store: &Path) -> String {
     for text in ["descriptors", "children", "write to a friend", "the end"] {
         turn(&session, text).await;
     }
-    within(friend.wait_for(View::is_idle)).await.unwrap();
+    within(friend.wait_for(ProcessView::is_idle)).await.unwrap();
     within(session.call("list_fds", "{}")).await.unwrap();
     let answer = session.goto("msg:1", "Begin again here.").await.unwrap();
     assert!(!answer.is_error, "{}", answer.text);
-    within(session.wait_for(View::is_idle)).await.unwrap();
+    within(session.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
     let branch = kernel.branch(session.pid(), Position::Now).await.unwrap();
     branch.stop().await.unwrap();
     branch.kill().await.unwrap();
@@ -182,7 +184,7 @@ async fn a_store_of_version_1_is_read_and_its_processes_continue() {
         );
     }
     assert_eq!(found.lines().count(), expected.lines().count());
-    let session = kernel.named("session").await.unwrap();
+    let session = kernel.process_named("session").await.unwrap();
     assert!(turn(&session, "go on").await.starts_with("This is turn"));
     let read = session
         .call("read_fd", r#"{"fd": "log", "page": 2}"#)

@@ -12,8 +12,8 @@ use dormouse::ports::Model;
 use dormouse::process::ExitStatus;
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::{
-    Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, Recovery,
-    RecoveryAction, StoreFailure, View,
+    Event, FnTool, Kernel, KernelBuilder, KernelError, Process, ProcessError, ProcessView,
+    Recovery, RecoveryAction, StoreFailure,
 };
 use dormouse_tests::{
     FnModel, Gate, Requests, asks, check_histories, events_until, program, says, turn, within,
@@ -52,7 +52,7 @@ async fn status(kernel: &Kernel, pid: Pid) -> &'static str {
 
 /// Awaits that a process has fallen asleep; its handle knows.
 #[track_caller]
-fn asleep(process: &Process) -> impl Future<Output = View> {
+fn asleep(process: &Process) -> impl Future<Output = ProcessView> {
     let process = process.clone();
     within(async move { process.wait_for(|view| view.hibernated).await.unwrap() })
 }
@@ -263,7 +263,10 @@ async fn what_rests_for_long_goes_to_sleep_and_a_wait_wakes_it() {
     // A handle that knows nothing of it has to look; so has one that waits for its end.
     let pid = late.pid();
     assert!(
-        late.wait_for(View::is_idle).await.unwrap().hibernated,
+        late.wait_for(ProcessView::is_idle)
+            .await
+            .unwrap()
+            .hibernated,
         "this one knows"
     );
     drop(late);
@@ -271,7 +274,7 @@ async fn what_rests_for_long_goes_to_sleep_and_a_wait_wakes_it() {
         .process(pid)
         .await
         .unwrap()
-        .wait_for(View::is_idle)
+        .wait_for(ProcessView::is_idle)
         .await
         .unwrap();
     assert_eq!((seen.hibernated, seen.messages), (false, 2));
@@ -307,7 +310,7 @@ async fn over_the_bound_those_sleep_that_rest_longest_and_never_one_that_works()
     });
     let kernel = in_memory()
         .model("m", model)
-        .max_awake(2)
+        .max_loaded(2)
         .build()
         .await
         .unwrap();
@@ -324,7 +327,7 @@ async fn over_the_bound_those_sleep_that_rest_longest_and_never_one_that_works()
     assert_eq!(status(&kernel, works.pid()).await, "thinking");
     assert_eq!(status(&kernel, first.pid()).await, "idle");
     gate.open();
-    within(works.wait_for(View::is_idle)).await.unwrap();
+    within(works.wait_for(ProcessView::is_idle)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -352,7 +355,9 @@ async fn a_storm_of_messages_to_processes_that_fall_asleep_at_once_is_heard_once
                 session.input(format!("<{number}>")).await.unwrap();
                 // Now and then it comes to rest, and the next message meets it on its way to sleep.
                 if number % 3 == 0 {
-                    within(session.wait_for(View::is_idle)).await.unwrap();
+                    within(session.wait_for(ProcessView::is_idle))
+                        .await
+                        .unwrap();
                 }
                 if number % 7 == 0 {
                     asleep(&session).await;
@@ -430,9 +435,9 @@ async fn the_end_of_a_child_wakes_the_parent_that_sleeps_and_finding_a_child_doe
     within(gate.entered()).await;
     within(gate.entered()).await;
     let view = asleep(&parent).await;
-    assert_eq!((view.background, view.children), (2, 2));
+    assert_eq!((view.background_children, view.children), (2, 2));
     gate.open();
-    within(parent.wait_for(|view| view.background == 0 && view.is_idle()))
+    within(parent.wait_for(|view| view.background_children == 0 && view.is_idle()))
         .await
         .unwrap();
     let heard = requests.of(1).pop().unwrap();
@@ -458,7 +463,7 @@ async fn ten_thousand_sleepers_are_listed_and_any_one_wakes() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = open(folder.path())
         .model("m", counts())
-        .max_awake(64)
+        .max_loaded(64)
         .build()
         .await
         .unwrap();
@@ -600,7 +605,7 @@ async fn a_restart_takes_up_more_processes_than_are_read_at_once() {
     let builder = open(folder.path())
         .model("m", counts())
         .recovery(Recovery::Resume)
-        .max_awake(8);
+        .max_loaded(8);
     let kernel = builder.build().await.unwrap();
     let count = async |word| {
         kernel

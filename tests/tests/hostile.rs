@@ -624,7 +624,7 @@ async fn a_flood_of_inputs_is_refused_as_busy_and_signals_still_work() {
     });
     let kernel = Kernel::builder()
         .model("m", model)
-        .inbox(INBOX)
+        .inbox_capacity(INBOX)
         .build()
         .await
         .unwrap();

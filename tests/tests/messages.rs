@@ -14,7 +14,7 @@ use dormouse::process::{ExitStatus, ProcessRow};
 use dormouse::store::{LogStore, MemoryStore};
 use dormouse::tool::Access;
 use dormouse::{
-    Kernel, KernelBuilder, KernelError, NameError, NotFound, Process, StoreFailure, View,
+    Kernel, KernelBuilder, KernelError, NameError, NotFound, Process, ProcessView, StoreFailure,
 };
 use dormouse_tests::faulty::Faulty;
 use dormouse_tests::{
@@ -130,7 +130,7 @@ async fn siblings_find_each_other_and_hand_over_what_they_found() {
     let user = requests.of(3);
     let received = &results(&user[1], 0)[0].0;
     assert!(
-        received.contains("from=\"2\"") && received.contains("source=\"2/fd:1 lines 2-2\""),
+        received.contains("from=\"2\"") && received.contains("source=\"process:2 lines 2-2\""),
         "{received}"
     );
     assert!(
@@ -138,7 +138,7 @@ async fn siblings_find_each_other_and_hand_over_what_they_found() {
         "{:?}",
         results(&user[2], 0)
     );
-    within(parent.wait_for(|view| view.is_idle() && view.waiting == 0))
+    within(parent.wait_for(|view| view.is_idle() && view.waiting_messages == 0))
         .await
         .unwrap();
     let heard = requests.of(1).last().map(told).unwrap();
@@ -175,7 +175,9 @@ async fn who_can_be_written_to_is_decided_by_the_tree_and_by_names() {
         assert_eq!(said == "<message_sent to=\"2\"/>", stranger, "{said}");
         assert!(stranger || said.contains("There is no process 2"), "{said}");
         assert_eq!(sends(&one, "planner").await, "<message_sent to=\"3\"/>");
-        within(planner.wait_for(View::is_idle)).await.unwrap();
+        within(planner.wait_for(ProcessView::is_idle))
+            .await
+            .unwrap();
         assert_eq!(
             sends(&planner, "1").await,
             "<message_sent to=\"1\"/>",
@@ -232,7 +234,7 @@ async fn a_forked_child_may_not_answer_who_has_written_to_its_parent() {
         sends(&stranger, "parent-to-be").await,
         "<message_sent to=\"2\"/>"
     );
-    within(parent.wait_for(View::is_idle)).await.unwrap();
+    within(parent.wait_for(ProcessView::is_idle)).await.unwrap();
     let fork = serde_json::json!({ "prompts": [answer] });
     let child = turn(&parent, &format!("fork {fork}")).await;
     assert!(
@@ -268,11 +270,14 @@ async fn a_name_is_one_living_process() {
             "{invalid:?}"
         );
     }
-    assert_eq!(kernel.named("planner").await.unwrap().pid(), first.pid());
+    assert_eq!(
+        kernel.process_named("planner").await.unwrap().pid(),
+        first.pid()
+    );
     first.kill().await.unwrap();
     within(first.wait()).await.unwrap();
     assert!(matches!(
-        kernel.named("planner").await,
+        kernel.process_named("planner").await,
         Err(KernelError::NotFound(NotFound::Name(_)))
     ));
     assert_ne!(session(&kernel, Some("planner")).await.pid(), first.pid());
@@ -466,7 +471,7 @@ async fn a_flood_stands_before_a_full_mailbox_and_is_told_so() {
         *within(sender.wait()).await.unwrap().message,
         *(SENT - 16).to_string()
     );
-    assert_eq!(inbox.view().unwrap().waiting, 16);
+    assert_eq!(inbox.view().unwrap().waiting_messages, 16);
     gate.open();
     within(inbox.wait_for(|view| view.is_idle() && view.messages == 4))
         .await

@@ -12,7 +12,7 @@ use dormouse::ports::Model;
 use dormouse::process::{ExitStatus, Priority};
 use dormouse::record::Phase;
 use dormouse::store::LogStore;
-use dormouse::{Kernel, Process, View};
+use dormouse::{Kernel, Process, ProcessView};
 use dormouse_tests::{FnModel, Gate, asks, program, results, says, within};
 use tokio::time::Instant;
 
@@ -97,7 +97,9 @@ async fn tell(process: &Process, text: &str) {
 }
 
 async fn idle(process: &Process) {
-    within(process.wait_for(View::is_idle)).await.unwrap();
+    within(process.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,7 +278,7 @@ async fn a_rate_limit_pauses_its_provider_for_all_and_their_mailboxes_for_nobody
     idle(&interrupted).await;
     within(waits.input("more")).await.unwrap();
     assert_eq!(
-        waits.view().unwrap().waiting,
+        waits.view().unwrap().waiting_messages,
         1,
         "it is acknowledged and waits for the next turn"
     );

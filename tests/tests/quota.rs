@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use dormouse::ports::Purpose;
+use dormouse::ports::SweepMode;
 use dormouse::retention::{EndedRule, Retention};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelError, Process, ProcessError, StoreFailure};
@@ -118,7 +118,7 @@ async fn who_fills_a_quota_goes_on_after_a_collection_and_with_a_larger_quota() 
         ended: EndedRule::ForMs(0),
         ..Retention::default()
     };
-    let garbage = within(kernel.collect_garbage(retention, Purpose::Free))
+    let garbage = within(kernel.collect_garbage(retention, SweepMode::Free))
         .await
         .unwrap();
     assert!(

@@ -216,7 +216,7 @@ async fn a_content_opened_with_pages_of_nothing_does_not_poison_its_process() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = open(folder.path())
         .model("m", once())
-        .snapshot_after(1)
+        .snapshot_after_facts(1)
         .build()
         .await
         .unwrap();

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::host::{LocalHost, Permissions};
 use dormouse::mail::Reach;
-use dormouse::ports::{Purpose, StoreError};
+use dormouse::ports::{StoreError, SweepMode};
 use dormouse::retention::{CheckpointRules, EndedRule, HistoryRule, Retention};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, KernelError, LoadError, NotFound, ProcessError, StoreFailure};
@@ -180,7 +180,7 @@ async fn open_kernel(folder: &Path, calls: &Arc<Calls>) -> Open {
         .host(host);
     let builder = builder
         .hibernate_after(Duration::from_millis(300))
-        .max_awake(CROWD)
+        .max_loaded(CROWD)
         .reach(Reach::Everyone);
     let builder = builder
         .resident_bytes_limit(RESIDENT_BYTES)
@@ -238,7 +238,7 @@ async fn collect(soak: Arc<Soak>) {
         let began = Instant::now();
         let collected = open
             .kernel
-            .collect_garbage(retention.clone(), Purpose::Free);
+            .collect_garbage(retention.clone(), SweepMode::Free);
         let garbage = within(&soak.folder, "a collection", collected)
             .await
             .unwrap();

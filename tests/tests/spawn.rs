@@ -242,7 +242,7 @@ async fn a_task_goes_on_while_its_child_works_and_ends_when_it_has_heard_of_it()
         .await
         .unwrap();
     assert!(
-        !view.is_idle() && view.background == 1 && process.exit().is_none(),
+        !view.is_idle() && view.background_children == 1 && process.exit().is_none(),
         "{view:?}"
     );
     assert_eq!(

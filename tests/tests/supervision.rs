@@ -13,7 +13,7 @@ use dormouse::model::Request;
 use dormouse::ports::{Host, NoHost, Tool};
 use dormouse::process::ExitStatus;
 use dormouse::store::MemoryStore;
-use dormouse::{Kernel, KernelError, Process, ProcessError, View};
+use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView};
 use dormouse_tests::{FnModel, Requests, asks, check_histories, program, results, says};
 use futures_util::future::{BoxFuture, FutureExt};
 
@@ -201,6 +201,6 @@ async fn what_is_said_to_a_process_while_it_is_restarted_is_not_lost() {
         .unwrap()
         .text();
     assert!(heard.contains("more"), "{heard}");
-    process.wait_for(View::is_idle).await.unwrap();
+    process.wait_for(ProcessView::is_idle).await.unwrap();
     check_histories(&requests);
 }

@@ -10,7 +10,7 @@ use dormouse::model::{ModelError, Reply, Request};
 use dormouse::program::Program;
 use dormouse::store::MemoryStore;
 use dormouse::tool::Access;
-use dormouse::{Kernel, Process, View};
+use dormouse::{Kernel, Process, ProcessView};
 use dormouse_kernel::syscall::{Group, TOOL_SET, TOOLS, Tool, tool};
 use dormouse_tests::{FnModel, says, within};
 use serde_json::Value;
@@ -138,7 +138,9 @@ fn program(kernel: &Kernel) -> Program {
 async fn process(kernel: &Kernel) -> Process {
     let start = kernel.start(program(kernel)).input("The build is red.");
     let process = start.session().access(Access::Admin).await.unwrap();
-    within(process.wait_for(View::is_idle)).await.unwrap();
+    within(process.wait_for(ProcessView::is_idle))
+        .await
+        .unwrap();
     for log in [LOG, REPAIRED] {
         within(process.open("tool:build", log, None)).await.unwrap();
     }
@@ -168,7 +170,7 @@ async fn answers(kernel: &Kernel, waited_for: &Notify) -> Vec<String> {
     let planner = planner.name("planner").await.unwrap();
     let mut answers = Vec::new();
     for (name, args) in CALLS {
-        let is_acting = |view: &View| view.status() == "acting";
+        let is_acting = |view: &ProcessView| view.status() == "acting";
         within(process.wait_for(|view| !is_acting(view)))
             .await
             .unwrap();
@@ -376,6 +378,12 @@ program without temporary files has no parameter for them). The host's own tools
 
 *Access* is the level that a process needs to call the tool: read, write or admin. *Made again after a crash* says whether the kernel makes a
 call again if the call was in flight when the kernel ended. A call that is not made again is answered with \"effect unknown\".
+
+What models write on their own is accepted where it can mean one thing only, and is not in the schemas: null for a parameter that is left
+out; numbers, booleans and lists as strings; names such as `startLine`; other names of a parameter (`pattern` and `limit` of a search,
+`path` for `file_path`); and of a part `offset` with `limit` (lines, unless `mode` says otherwise), `start_line` or `page` with a count, and
+ranges: `lines=\"10-40\"`, `view_range=[10, 40]`. A descriptor may be written as `fd_1`, and by the path that it came from. Anything else is
+answered with an error that names the nearest parameter or descriptor.
 
 A kernel ran the calls below and gave the answers below them; only times are replaced. The host made the calls in the name of a process of
 this program. Its descriptor `fd:1` holds the log below the program, and `fd:2` the same log after a repair. Another process, which the host

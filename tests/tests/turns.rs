@@ -83,7 +83,7 @@ async fn assert_done(turn: tokio::task::JoinHandle<Result<Exit, KernelError>>, r
 
 /// Waits until `count` inputs are in the mailbox.
 async fn wait_for_inputs(process: &Process, count: usize) {
-    within(process.wait_for(|view| view.waiting == count))
+    within(process.wait_for(|view| view.waiting_messages == count))
         .await
         .unwrap();
 }
@@ -312,7 +312,7 @@ async fn a_shutdown_ends_the_wait_and_the_turn_goes_on_with_the_next_kernel() {
     gate.open();
     let kernel = open(&gate).await.unwrap();
     let session = within(kernel.resume(pid)).await.unwrap();
-    let view = within(session.wait_for(dormouse::View::is_idle)).await;
+    let view = within(session.wait_for(dormouse::ProcessView::is_idle)).await;
     assert_eq!(view.unwrap().messages, 2);
 }
 

@@ -200,7 +200,7 @@ fn encode(
     let first_content = contents.len();
     let mut add_content = |content: Content| {
         let reference = content.reference();
-        match content.resident() {
+        match content.bytes_if_resident() {
             Some(bytes) => {
                 ops.push(WriteOp::Content {
                     hash: reference.hash,

@@ -196,12 +196,18 @@ fn reading_back_returns_the_existing_content() {
         fixture
             .content_cache
             .content(content.reference())
-            .is_same(&content)
+            .is_same_instance(&content)
     );
     let reference = content.reference();
     drop(content);
     let stored = fixture.content_cache.content(reference);
-    assert!(!stored.is_resident() && fixture.content_cache.content(reference).is_same(&stored));
+    assert!(
+        !stored.is_resident()
+            && fixture
+                .content_cache
+                .content(reference)
+                .is_same_instance(&stored)
+    );
     assert_eq!(
         (
             &*stored.unlimited_reader().text().unwrap(),

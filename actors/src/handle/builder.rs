@@ -22,7 +22,7 @@ use crate::environment;
 use crate::error::{KernelError, NameError};
 use crate::permits::{CallLimits, PermitQueues};
 use crate::ports::{
-    Host, Listing, Model, NoHost, OwnerToken, Provider, Store, StoreError, Tool, ToolServers,
+    Host, Model, NoHost, OwnerToken, ProcessListing, Provider, Store, StoreError, Tool, ToolServers,
 };
 use crate::read_pool::ReadPool;
 use crate::store_handle::{StoreHandle, StoreSlot};
@@ -161,7 +161,7 @@ impl KernelBuilder {
 
     /// The number of inputs that can wait for one process; the default is 256. Further inputs fail
     /// with [`ProcessError::Busy`](crate::ProcessError::Busy).
-    pub fn inbox(mut self, inputs: usize) -> Self {
+    pub fn inbox_capacity(mut self, inputs: usize) -> Self {
         self.limits.inbox_capacity = inputs.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
@@ -188,7 +188,7 @@ impl KernelBuilder {
     /// default a snapshot is written when more than 1 MiB would have to be replayed and the
     /// snapshot has at most a quarter of that size: all snapshots of a process take at most about a
     /// third of the space of its facts.
-    pub fn snapshot_after(mut self, facts: u64) -> Self {
+    pub fn snapshot_after_facts(mut self, facts: u64) -> Self {
         self.limits.snapshot_after_facts = Some(facts.max(1));
         self
     }
@@ -213,7 +213,7 @@ impl KernelBuilder {
     /// The number of loaded processes; unlimited by default. Over the limit, the processes that
     /// have been idle longest hibernate. Processes with pending work never hibernate, so more of
     /// them than the limit may be loaded. The limit has no effect in a kernel without a store.
-    pub fn max_awake(mut self, processes: usize) -> Self {
+    pub fn max_loaded(mut self, processes: usize) -> Self {
         self.limits.max_loaded = Some(processes);
         self
     }
@@ -334,7 +334,7 @@ impl KernelBuilder {
     async fn claim_store(&self) -> Result<ClaimedStore, KernelError> {
         let inbox = self.limits.inbox_capacity;
         let Some(store) = self.store.clone() else {
-            let table = ProcessTable::new(Listing::default(), inbox);
+            let table = ProcessTable::new(ProcessListing::default(), inbox);
             return Ok(ClaimedStore {
                 store: None,
                 table,
@@ -348,7 +348,7 @@ impl KernelBuilder {
         let claim = move || -> Result<ClaimedStore, KernelError> {
             let listing = store.processes()?;
             let last_checkpoint_id = store.last_checkpoint()?;
-            listing.lost.iter().for_each(
+            listing.losses.iter().for_each(
                 |lost| tracing::error!(%lost, "not all processes of the store can be listed"),
             );
             let (owner, resumed_pids) = match store.claim() {
@@ -357,8 +357,8 @@ impl KernelBuilder {
                 Err(StoreError::ReadOnly { .. }) => (OwnerToken(0), Vec::new()),
                 claimed => (claimed?, recovery.select_pids(&listing.rows)),
             };
-            let losses = listing.lost.clone();
-            let acknowledged_losses = listing.acknowledged.clone();
+            let losses = listing.losses.clone();
+            let acknowledged_losses = listing.acknowledged_losses.clone();
             let table = ProcessTable::new(listing, inbox);
             Ok(ClaimedStore {
                 store: Some((store, owner)),

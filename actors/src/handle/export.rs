@@ -13,7 +13,7 @@ use super::temporary_checkpoint::TemporaryCheckpoint;
 use crate::consistent_cut::ConsistentCut;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
-use crate::export::{self, ExportRequest, Exported};
+use crate::export::{self, ExportRequest, ExportSummary};
 use crate::ports::{CommittedFacts, Store, StoreError};
 use crate::supervisor::ProcessTree;
 
@@ -97,7 +97,7 @@ impl Export {
     pub async fn write<W: Write + Send + 'static>(
         self,
         to: W,
-    ) -> Result<(W, Exported), KernelError> {
+    ) -> Result<(W, ExportSummary), KernelError> {
         let Self {
             kernel,
             pid,

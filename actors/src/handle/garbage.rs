@@ -11,8 +11,8 @@ use dormouse_proto::id::Pid;
 use super::kernel::Kernel;
 use crate::clock::now_ms;
 use crate::error::{KernelError, StoreFailure};
-use crate::garbage::{CollectionRequest, Garbage, UnreadablePolicy, collect};
-use crate::ports::{Bounds, OwnerToken, Purpose};
+use crate::garbage::{CollectionReport, CollectionRequest, UnreadablePolicy, collect};
+use crate::ports::{OwnerToken, SweepLimits, SweepMode};
 use crate::supervisor::LookupMessage;
 
 /// Marks a collection as no longer awaited when it is dropped. The collection then stops.
@@ -33,7 +33,7 @@ impl Kernel {
     /// never reused. One collection runs at a time; another one waits for it.
     ///
     /// Dropping the future or shutting down stops the collection, after about a hundred records or
-    /// one step of the sweep; [`Progress::Interrupted`](crate::ports::Progress::Interrupted)
+    /// one step of the sweep; [`SweepOutcome::Interrupted`](crate::ports::SweepOutcome::Interrupted)
     /// reports it. Data that was deleted or freed before stays deleted or freed, and the collection
     /// can be called again.
     ///
@@ -45,8 +45,8 @@ impl Kernel {
     pub async fn collect_garbage(
         &self,
         retention: Retention,
-        purpose: Purpose,
-    ) -> Result<Garbage, KernelError> {
+        purpose: SweepMode,
+    ) -> Result<CollectionReport, KernelError> {
         // The lock comes before the store handle: a caller that waits for another collection does
         // not delay a shutdown.
         let mut inventory = self.context.gc_inventory.clone().lock_owned().await;
@@ -72,8 +72,11 @@ impl Kernel {
                     .into(),
                 );
             };
-            let (retention, bounds, unreadable) =
-                (&retention, Bounds::default(), UnreadablePolicy::KeepAll);
+            let (retention, bounds, unreadable) = (
+                &retention,
+                SweepLimits::default(),
+                UnreadablePolicy::KeepAll,
+            );
             let now_ms = now_ms();
             let inventory = &mut *inventory;
             let in_use = &|| context.checkpoints_in_use.list();

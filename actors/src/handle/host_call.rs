@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_content::{Builder, CappedBytes};
+use dormouse_content::{CappedBuffer, CappedBytes};
 use dormouse_kernel::process::{HostRequest, Input};
 use dormouse_proto::descriptor::MAX_CONTENT_BYTES;
-use dormouse_proto::tool::{Answer, Progress};
+use dormouse_proto::tool::Answer;
 use futures_util::stream::{Stream, StreamExt};
 
 use super::process::Process;
 use crate::error::KernelError;
-use crate::ports::Watcher;
+use crate::ports::{CallObserver, Watcher};
 
 impl Process {
     /// Calls a tool of the process as its model would, outside of the conversation, and returns
@@ -55,8 +55,8 @@ impl Process {
             .await
     }
 
-    /// Like [`call_until`](Self::call_until); `watcher` receives the progress that a tool outside
-    /// of the kernel reports.
+    /// Like [`call_until`](Self::call_until); `watcher` receives what a tool outside of the kernel
+    /// reports: its progress, and the whole result of a server.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -65,7 +65,7 @@ impl Process {
         tool: impl Into<String>,
         args: impl Into<String>,
         cancelled: impl Future<Output = ()>,
-        watcher: impl Fn(Progress) + Send + Sync + 'static,
+        watcher: impl CallObserver,
     ) -> Result<Answer, KernelError> {
         self.call_with_cancel(
             (tool.into(), args.into()),
@@ -155,7 +155,7 @@ impl Process {
         chunks: impl Stream<Item = Bytes>,
         page_chars: Option<u32>,
     ) -> Result<Answer, KernelError> {
-        let builder = Builder::with_cap(MAX_CONTENT_BYTES);
+        let builder = CappedBuffer::with_cap(MAX_CONTENT_BYTES);
         let builder = chunks.fold(builder, |mut builder, chunk| {
             builder.push(&chunk);
             ready(builder)

@@ -31,7 +31,7 @@ pub struct Import<R> {
 
 /// The result of an import.
 #[derive(Clone, Debug)]
-pub struct Imported {
+pub struct ImportedTree {
     /// The id of the export.
     pub export: ExportId,
     /// The new process for the exported one.
@@ -90,7 +90,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
         self
     }
 
-    async fn run(self) -> Result<Imported, KernelError> {
+    async fn run(self) -> Result<ImportedTree, KernelError> {
         let Self {
             kernel,
             mut file,
@@ -130,7 +130,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
             match kernel.create_branch(request).await {
                 Ok((process, new_pids)) => {
                     let pids = exported_pids.into_iter().zip(new_pids).collect();
-                    return Ok(Imported {
+                    return Ok(ImportedTree {
                         export: checked.manifest.id,
                         process,
                         pids,
@@ -155,7 +155,7 @@ impl<R: Read + Seek + Send + 'static> Import<R> {
 }
 
 impl<R: Read + Seek + Send + 'static> IntoFuture for Import<R> {
-    type Output = Result<Imported, KernelError>;
+    type Output = Result<ImportedTree, KernelError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {

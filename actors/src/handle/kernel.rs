@@ -21,7 +21,7 @@ use super::process::Process;
 use super::start::Start;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
-use crate::event::View;
+use crate::event::ProcessView;
 use crate::ports::Store;
 use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
@@ -53,7 +53,7 @@ pub struct ProcessInfo {
     /// The detailed state of the process, if it runs. The state of an ended process is here while a
     /// handle on the process exists, and in a kernel without a store. For all other processes use
     /// [`Kernel::inspect`].
-    pub view: Option<Box<View>>,
+    pub view: Option<Box<ProcessView>>,
 }
 
 impl Kernel {
@@ -151,11 +151,11 @@ impl Kernel {
     /// empty if the store is complete. A process that may be the parent of a lost process does not
     /// continue, because it would create the child again.
     #[must_use]
-    pub fn lost(&self) -> &[String] {
+    pub fn losses(&self) -> &[String] {
         &self.context.losses
     }
 
-    /// Losses that a repair of the store has acknowledged, in addition to [`lost`](Self::lost). The
+    /// Losses that a repair of the store has acknowledged, in addition to [`losses`](Self::losses). The
     /// user knows of these losses, but they have the same effect: a process that may be the parent
     /// of a lost process does not continue.
     #[must_use]
@@ -191,7 +191,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`NotFound::Name`](crate::NotFound::Name).
-    pub async fn named(&self, name: &str) -> Result<Process, KernelError> {
+    pub async fn process_named(&self, name: &str) -> Result<Process, KernelError> {
         self.request_handle(|reply| LookupMessage::FindNamed {
             name: name.into(),
             reply,
@@ -246,9 +246,9 @@ impl Kernel {
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),
     /// [`StoreFailure::Load`](crate::StoreFailure::Load).
-    pub async fn inspect(&self, pid: Pid) -> Result<View, KernelError> {
+    pub async fn inspect(&self, pid: Pid) -> Result<ProcessView, KernelError> {
         let loaded = self.load_process(pid, None, LoadPurpose::Inspect).await?;
-        Ok(View::with_table(&loaded.state, loaded.last_fact))
+        Ok(ProcessView::with_table(&loaded.state, loaded.last_fact))
     }
 
     /// The bytes of durable contents in memory, each content counted once: the value that

@@ -18,7 +18,7 @@ use super::kernel::{Kernel, ProcessInfo};
 use super::tree::Tree;
 use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
-use crate::event::{Event, View};
+use crate::event::{Event, ProcessView};
 use crate::ports::Watcher;
 use crate::process::{Delivery, ProcessCopy, ReplyTo, TurnRequest};
 use crate::recovery::LoadPurpose;
@@ -43,7 +43,7 @@ pub struct Process {
     pub(super) kernel: Kernel,
     pid: Pid,
     wait_outcome: watch::Receiver<Option<WaitOutcome>>,
-    view: watch::Receiver<Option<View>>,
+    view: watch::Receiver<Option<ProcessView>>,
     inbox: Arc<Semaphore>,
     /// Declared after the subscriptions `exit` and `view`, so that they are dropped first: the
     /// supervisor then counts no subscriber when the guard notifies it.
@@ -291,7 +291,10 @@ impl Process {
     ///
     /// # Errors
     /// [`KernelError::Closed`] if the kernel shuts down first.
-    pub async fn wait_for(&self, condition: impl Fn(&View) -> bool) -> Result<View, KernelError> {
+    pub async fn wait_for(
+        &self,
+        condition: impl Fn(&ProcessView) -> bool,
+    ) -> Result<ProcessView, KernelError> {
         let mut view = self.view.clone();
         let is_met = view.borrow().as_ref().is_some_and(&condition);
         if !is_met {
@@ -345,7 +348,7 @@ impl Process {
         let mut request = state.request();
         request.media = context.read_pool.read_bytes(state.media()).await;
         let counting =
-            tokio::time::timeout(context.limits.model_deadline, model.count_tokens(&request));
+            tokio::time::timeout(context.model_deadline(choice), model.count_tokens(&request));
         let deadline_error = |_| {
             ModelError::new(
                 ModelErrorKind::Deadline,
@@ -360,7 +363,7 @@ impl Process {
     pub(super) fn subscriptions(
         &self,
     ) -> (
-        watch::Receiver<Option<View>>,
+        watch::Receiver<Option<ProcessView>>,
         watch::Receiver<Option<WaitOutcome>>,
     ) {
         (self.view.clone(), self.wait_outcome.clone())
@@ -376,7 +379,7 @@ impl Process {
     /// this handle existed, this is the state before the hibernation, without descriptors.
     /// [`Kernel::inspect`] reads the state of any process. Costs the process nothing.
     #[must_use]
-    pub fn view(&self) -> Option<View> {
+    pub fn view(&self) -> Option<ProcessView> {
         self.view.borrow().clone()
     }
 

@@ -1,7 +1,7 @@
 //! The builder that starts a process: its input, priority, access, budget and name.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dormouse_kernel::process::{Birth, Preloads, initial_image};
 use dormouse_kernel::program::Program;
@@ -18,6 +18,16 @@ use super::process::Process;
 use crate::clock::now_ms;
 use crate::environment;
 use crate::error::{KernelError, NameError, StartError};
+use crate::ports::{OffersTo, ServerClient};
+
+/// The client that a process serves, towards its tool servers.
+struct ClientOfServers(Weak<dyn ServerClient>);
+
+impl std::fmt::Debug for ClientOfServers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClientOfServers")
+    }
+}
 
 /// A process to be started: `.await` starts it.
 #[derive(Debug)]
@@ -31,6 +41,7 @@ pub struct Start {
     access: Access,
     budget: Budget,
     name: Option<Arc<str>>,
+    client: Option<ClientOfServers>,
 }
 
 impl Start {
@@ -45,6 +56,7 @@ impl Start {
             access: Access::Admin,
             budget: Budget::default(),
             name: None,
+            client: None,
         }
     }
 
@@ -96,6 +108,13 @@ impl Start {
         self
     }
 
+    /// The client that the process serves, as the tool servers of its program see it: they learn its
+    /// capabilities, and send it requests and notifications while it exists.
+    pub fn serve_client(mut self, client: Weak<dyn ServerClient>) -> Self {
+        self.client = Some(ClientOfServers(client));
+        self
+    }
+
     async fn run(self) -> Result<Process, KernelError> {
         if let Some(name) = self.name.as_ref().filter(|name| !is_process_name(name)) {
             return Err(NameError::Invalid(name.to_string()).into());
@@ -111,12 +130,16 @@ impl Start {
             access,
             budget,
             name,
+            client,
         } = self;
         if budget.or(program.budget()).cost_nanos.is_some() {
             program.check_prices(&host_context.prices)?;
         }
         let image_program = program.clone();
-        let start_context = environment::gather_start_context(&kernel.context, &program)
+        let offers_to = client.as_ref().map_or(OffersTo::AnyTree, |client| {
+            OffersTo::NewTree(client.0.clone())
+        });
+        let start_context = environment::gather_start_context(&kernel.context, &program, offers_to)
             .await
             .map_err(StartError::from)?;
         let image = tokio::task::spawn_blocking(move || {
@@ -140,9 +163,14 @@ impl Start {
             .await
             .map_err(|_| KernelError::Closed)?
             .map_err(StartError::from)?;
-        kernel
+        let servers = kernel.context.servers.clone();
+        let process = kernel
             .create(program, Box::new(image), Origin::Started, name)
-            .await
+            .await?;
+        if let (Some(servers), Some(ClientOfServers(client))) = (servers, client) {
+            servers.serve_client(process.pid(), client);
+        }
+        Ok(process)
     }
 }
 

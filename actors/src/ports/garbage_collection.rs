@@ -28,7 +28,7 @@ pub struct InventoryReport {
     /// Records that were read.
     pub records: u64,
     /// Whether the update is complete.
-    pub progress: Progress,
+    pub progress: SweepOutcome,
 }
 
 /// Parameters of a sweep.
@@ -40,15 +40,15 @@ pub struct SweepRequest<'a> {
     pub inventory: &'a mut Inventory,
     /// The contents that are kept.
     pub contents: KeptContents,
-    /// Deletions that are counted as done although they are not committed, for [`Purpose::Count`].
+    /// Deletions that are counted as done although they are not committed, for [`SweepMode::Count`].
     pub deletions: &'a Deletions,
     /// Whether anything is written.
-    pub purpose: Purpose,
+    pub purpose: SweepMode,
     /// The size of the work units.
-    pub bounds: Bounds,
+    pub bounds: SweepLimits,
     /// Called before each step. If it returns `Break`, the sweep stops; the store stays consistent,
     /// and freed space stays freed.
-    pub watch: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
+    pub watch: &'a mut dyn FnMut(SweepStep) -> ControlFlow<()>,
 }
 
 /// Identifies a mark. A later mark supersedes it.
@@ -57,7 +57,7 @@ pub struct MarkToken(pub u64);
 
 /// Whether a sweep writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum SweepMode {
     /// Only counts.
     Count,
     /// Frees space.
@@ -66,7 +66,7 @@ pub enum Purpose {
 
 /// The size of the work units of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct SweepLimits {
     /// A segment is swept if at most this percentage of its bytes is live.
     pub live_percent: u8,
     /// The number of bytes that are moved at a time; commits continue in between. A longer record
@@ -77,7 +77,7 @@ pub struct Bounds {
     pub close_bytes: u64,
 }
 
-impl Default for Bounds {
+impl Default for SweepLimits {
     /// Segments that are at least half garbage, in steps of 4 MiB; the active segment if it has 64
     /// KiB of garbage.
     fn default() -> Self {
@@ -101,7 +101,7 @@ pub enum KeptContents {
 
 /// A step of a sweep in a segment of the log, about to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SweepStep {
     /// Inspect the records of the segment.
     Inspect(u32),
     /// Move live records of the segment to the end of the log.
@@ -116,7 +116,7 @@ pub enum Step {
     Clean(u32),
 }
 
-impl Step {
+impl SweepStep {
     /// The number of the segment.
     #[must_use]
     pub fn segment(self) -> u32 {
@@ -158,12 +158,12 @@ pub struct SweepReport {
     /// Segments that were skipped because a record in them cannot be read.
     pub damaged_segments: Vec<u32>,
     /// Whether the sweep is complete.
-    pub progress: Progress,
+    pub progress: SweepOutcome,
 }
 
 /// Whether a sweep or an update of the inventory is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Progress {
+pub enum SweepOutcome {
     /// Complete.
     #[default]
     Done,

@@ -1,20 +1,36 @@
 //! The port for tool servers that programs name. An adapter implements it with the protocol of
 //! these servers (MCP).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::{OfferedTool, Server};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
+use serde_json::Value;
 
 use super::host::Host;
+use super::server_protocol::{ServerAnswer, ServerClient, ServerRequestError};
 use super::tool::{OutputSink, ToolError};
 
-/// Connects to tool servers, under the permissions of the host. A connection is shared by all
-/// processes that use the server, until [`close`](Self::close). Every wait is bounded: a server
-/// that does not answer in time is an error.
+/// For whom the tools of a server are listed. A server may offer other tools to a client that it can
+/// ask for something.
+#[derive(Clone)]
+pub enum OffersTo {
+    /// For trees of processes that serve no client.
+    AnyTree,
+    /// For a tree that is about to be created, and serves this client.
+    NewTree(Weak<dyn ServerClient>),
+    /// For the tree with this root.
+    Tree(Pid),
+}
+
+/// Connects to tool servers, under the permissions of the host. The implementation decides which
+/// trees of processes share a connection; a connection of one tree ends with the tree
+/// ([`end_tree`](Self::end_tree)), every other one with the kernel ([`close`](Self::close)). Every
+/// wait is bounded: a server that does not answer in time is an error.
 pub trait ToolServers: Send + Sync + 'static {
-    /// The tools that a server offers now. Called before a process is created, which then keeps
-    /// these tools.
+    /// The tools that a server offers now, `to` those who ask. Called before a process is created,
+    /// which then keeps these tools.
     ///
     /// # Errors
     /// A text for the model and the user: why the server cannot be reached, and what to try. It
@@ -23,11 +39,12 @@ pub trait ToolServers: Send + Sync + 'static {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
+        to: OffersTo,
     ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>>;
 
-    /// Calls a tool once, by the name that the server uses. `args` is JSON text as the model wrote
-    /// it; the output goes into `out`. Dropping the future abandons the call, and the server is
-    /// notified.
+    /// Calls a tool once, by the name that the server uses, for a process of the tree with the root
+    /// `root`. `args` is JSON text as the model wrote it; the output goes into `out`. Dropping the
+    /// future abandons the call, and the server is notified.
     ///
     /// # Errors
     /// A text for the model: what went wrong and what to try; if the call may have been
@@ -36,10 +53,59 @@ pub trait ToolServers: Send + Sync + 'static {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
+        root: Pid,
         tool: &str,
         args: String,
         out: OutputSink,
     ) -> BoxFuture<'static, Result<(), ToolError>>;
+
+    /// What the server says of itself: the result of its handshake, with `capabilities`,
+    /// `serverInfo` and `instructions`. `root` is the root of the tree that asks.
+    ///
+    /// # Errors
+    /// As [`offers`](Self::offers).
+    fn introduction(
+        &self,
+        host: &Arc<dyn Host>,
+        server: &Arc<Server>,
+        root: Pid,
+    ) -> BoxFuture<'static, Result<Value, ToolError>> {
+        let _ = (host, server, root);
+        std::future::ready(Ok(Value::Null)).boxed()
+    }
+
+    /// Sends a request of the protocol, for the tree with the root `root`. Dropping the future
+    /// abandons the request, and the server is notified.
+    ///
+    /// # Errors
+    /// [`ServerRequestError`].
+    fn request(
+        &self,
+        host: &Arc<dyn Host>,
+        server: &Arc<Server>,
+        root: Pid,
+        method: &str,
+        params: Value,
+    ) -> BoxFuture<'static, ServerAnswer> {
+        let _ = (host, server, root, params);
+        std::future::ready(Err(ServerRequestError::unknown_method(method))).boxed()
+    }
+
+    /// Sends a notification to the servers that are connected for the tree with the root `root`.
+    fn notify(&self, root: Pid, method: &str, params: Value) -> BoxFuture<'static, ()> {
+        let _ = (root, method, params);
+        std::future::ready(()).boxed()
+    }
+
+    /// The tree with the root `root` serves this client from now on: the connections that
+    /// [`offers`](Self::offers) began for the client are those of the tree.
+    fn serve_client(&self, root: Pid, client: Weak<dyn ServerClient>) {
+        let _ = (root, client);
+    }
+
+    /// Disconnects from the servers that only the tree with the root `root` used: the root has
+    /// ended. Takes seconds at most.
+    fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()>;
 
     /// Disconnects from every server, and ends the servers that the host started. Takes seconds at
     /// most.

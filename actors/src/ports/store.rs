@@ -47,7 +47,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    fn processes(&self) -> Result<Listing, StoreError>;
+    fn processes(&self) -> Result<ProcessListing, StoreError>;
 
     /// The journal of a process up to and including fact `upto` (`None`: its end), starting with
     /// the latest usable snapshot.
@@ -285,25 +285,25 @@ pub enum WriteOp {
 
 /// The process table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct ProcessListing {
     /// The processes, sorted by pid.
     pub rows: Vec<ProcessRow>,
     /// The highest pid that was ever assigned, also to processes that are lost or deleted; 0 if
     /// there is none.
-    pub last: u64,
+    pub last_pid: u64,
     /// Descriptions of the lost records. Empty if the table is complete.
-    pub lost: Vec<String>,
+    pub losses: Vec<String>,
     /// Losses that a repair has acknowledged. They need not be reported again, but have the same
     /// effect.
-    pub acknowledged: Vec<String>,
+    pub acknowledged_losses: Vec<String>,
 }
 
-impl Listing {
+impl ProcessListing {
     /// All losses, acknowledged or not.
-    pub fn missing(&self) -> impl Iterator<Item = &str> {
-        self.lost
+    pub fn all_losses(&self) -> impl Iterator<Item = &str> {
+        self.losses
             .iter()
-            .chain(&self.acknowledged)
+            .chain(&self.acknowledged_losses)
             .map(String::as_str)
     }
 }
@@ -493,7 +493,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).commit(owner, batch)
     }
 
-    fn processes(&self) -> Result<Listing, StoreError> {
+    fn processes(&self) -> Result<ProcessListing, StoreError> {
         (**self).processes()
     }
 

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dormouse_content::{Builder, CappedBytes};
+use dormouse_content::{CappedBuffer, CappedBytes};
 use dormouse_proto::tool::{Attachment, Progress, ToolPolicy, ToolSpec};
 use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
 /// A tool. The kernel checks access, enforces the deadline and the output cap, and catches panics.
@@ -58,8 +59,38 @@ pub struct OutputSink {
     watcher: Option<Watcher>,
 }
 
-/// Receives the progress of a tool.
-pub(crate) type Watcher = Arc<dyn Fn(Progress) + Send + Sync>;
+/// The caller of a tool, outside of the kernel. A closure that takes the progress is one.
+///
+/// Nothing that passes here is stored, and no model sees it.
+pub trait CallObserver: Send + Sync + 'static {
+    /// The tool reports how far it is.
+    fn progress(&self, progress: Progress);
+
+    /// The tool belongs to a server, which answered with this: the whole result by its protocol.
+    /// The output of the tool is made of it.
+    fn server_result(&self, result: Value) {
+        drop(result);
+    }
+
+    /// Whether [`server_result`](Self::server_result) does anything: otherwise the result is not
+    /// copied.
+    fn wants_server_result(&self) -> bool {
+        false
+    }
+
+    /// Metadata of the caller's request, for the server that the tool belongs to.
+    fn request_meta(&self) -> Option<Map<String, Value>> {
+        None
+    }
+}
+
+impl<F: Fn(Progress) + Send + Sync + 'static> CallObserver for F {
+    fn progress(&self, progress: Progress) {
+        self(progress);
+    }
+}
+
+pub(crate) type Watcher = Arc<dyn CallObserver>;
 
 struct Shared {
     state: Mutex<SinkState>,
@@ -70,7 +101,7 @@ struct Shared {
 }
 
 struct SinkState {
-    builder: Builder,
+    builder: CappedBuffer,
     attached: Vec<Attachment>,
     bytes: u64,
 }
@@ -91,7 +122,7 @@ impl OutputSink {
     #[must_use]
     pub fn with_limits(keep_bytes: u64, cap_bytes: u64) -> Self {
         let state = Mutex::new(SinkState {
-            builder: Builder::with_cap(keep_bytes),
+            builder: CappedBuffer::with_cap(keep_bytes),
             attached: Vec::new(),
             bytes: 0,
         });
@@ -108,9 +139,9 @@ impl OutputSink {
         }
     }
 
-    /// The same sink, with a `watcher` that receives the progress of the tool.
+    /// The same sink, with an observer of the call.
     #[must_use]
-    pub fn with_progress_watcher(self, watcher: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+    pub fn with_observer(self, watcher: impl CallObserver) -> Self {
         Self {
             watcher: Some(Arc::new(watcher)),
             ..self
@@ -120,8 +151,28 @@ impl OutputSink {
     /// Reports the progress of the tool to the watcher. Progress is not output: no model sees it.
     pub fn report_progress(&self, progress: Progress) {
         if let Some(watcher) = &self.watcher {
-            watcher(progress);
+            watcher.progress(progress);
         }
+    }
+
+    /// Reports the whole result of a server's tool to the observer. `result` is called only if the
+    /// observer wants it.
+    pub fn report_server_result(&self, result: impl FnOnce() -> Value) {
+        if let Some(watcher) = self
+            .watcher
+            .as_ref()
+            .filter(|watcher| watcher.wants_server_result())
+        {
+            watcher.server_result(result());
+        }
+    }
+
+    /// Metadata of the caller's request, for the server that the tool belongs to.
+    #[must_use]
+    pub fn request_meta(&self) -> Option<Map<String, Value>> {
+        self.watcher
+            .as_ref()
+            .and_then(|watcher| watcher.request_meta())
     }
 
     /// Adds as much of `bytes` to the output as fits.
@@ -194,7 +245,7 @@ impl OutputSink {
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(
             &mut state.builder,
-            Builder::with_cap(self.shared.keep_bytes),
+            CappedBuffer::with_cap(self.shared.keep_bytes),
         )
         .finish()
     }

@@ -8,7 +8,7 @@ use dormouse_proto::id::FactNumber;
 use tokio::sync::oneshot;
 
 use super::{PendingCommit, RunningProcess};
-use crate::event::View;
+use crate::event::ProcessView;
 
 /// A process as of a durable fact.
 pub(crate) struct ProcessCopy {
@@ -35,7 +35,7 @@ impl RunningProcess {
             upto: self.last_fact,
             facts: Arc::new([]),
             effects: Vec::new(),
-            view: View::of(&self.state, self.last_fact),
+            view: ProcessView::of(&self.state, self.last_fact),
             durable_reply: None,
             ended_turns: Vec::new(),
             inbox_permits: Vec::new(),

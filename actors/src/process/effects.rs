@@ -8,20 +8,21 @@ use dormouse_content::Content;
 use dormouse_kernel::permits::Requester;
 use dormouse_kernel::process::{Child, ChildEvent, Completion, Effect, Input, Report, Work};
 use dormouse_kernel::program::ModelChoice;
-use dormouse_kernel::syscall::{PendingTempFile, PendingWrite};
+use dormouse_kernel::syscall::{PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::{Caller, PendingCall, Phase};
 use dormouse_proto::temp_file::{TempFileError, TempFileOp, TempFileOrigin, TempFileReply};
-use dormouse_proto::tool::{OutsideTool, ToolOutput};
+use dormouse_proto::tool::{ExternalTool, ToolOutput};
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::alarm::Alarm;
 use super::model_call::{DeltaSink, ModelRequest};
+use super::tool_observer::ToolObserver;
 use super::{Delivery, ProcessMessage, RunningProcess, model_call, tool_call};
 use crate::environment::{self, StartContextError};
 use crate::event::Event;
@@ -38,6 +39,11 @@ impl RunningProcess {
         let pid = self.pid();
         match effect {
             Effect::StartWork { call, work } => self.start_work(call, work),
+            Effect::Summarize {
+                pending,
+                request,
+                model,
+            } => self.start_summary(pending, request, model),
             Effect::Abandon { calls } => self.abandon_calls(calls),
             Effect::StartChildren {
                 children,
@@ -131,6 +137,23 @@ impl RunningProcess {
         }
     }
 
+    /// Calls the summary model in a task that no call waits for. Its result comes back as an input.
+    fn start_summary(&mut self, pending: PendingSummary, request: Request, model: ModelChoice) {
+        let call = (request, BTreeMap::new());
+        let work = self.call_model(call, model, DeltaSink::Discard, &self.turn_span());
+        let myself = self.myself.clone();
+        // The set keeps the results of finished tasks until they are taken out.
+        while self.summary_tasks.try_join_next().is_some() {}
+        self.summary_tasks.spawn(async move {
+            let result = AssertUnwindSafe(work).catch_unwind().await;
+            let result =
+                result.unwrap_or_else(|panic| model_failed(tool_call::panic_text(&*panic)));
+            let delivery = Delivery::internal(Input::Summarized { pending, result });
+            // If the process has stopped, nobody waits for the summary.
+            let _ = myself.cast(ProcessMessage::Input(Box::new(delivery)));
+        });
+    }
+
     /// Runs `work` in a task. Its result comes back as the `completion` of the call. If the work
     /// panics, `on_panic` creates the result, since a call without a result would never end.
     pub(super) fn spawn_work<T: Send + 'static>(
@@ -215,11 +238,11 @@ impl RunningProcess {
             })
     }
 
-    fn call_tool(&mut self, call: CallId, tool: &OutsideTool, args: &str) {
+    fn call_tool(&mut self, call: CallId, tool: &ExternalTool, args: &str) {
         let work: BoxFuture<'static, ToolOutput> =
             match self
                 .context
-                .tool_run(self.state.program(), tool, args.to_owned())
+                .tool_run((self.state.program(), self.root), tool, args.to_owned())
             {
                 Ok(run) => Box::pin(tool_call::run(
                     tool.given.clone(),
@@ -236,15 +259,12 @@ impl RunningProcess {
 
     /// The output sink of a tool. Progress goes to the event stream, and to the host if the host
     /// made the call.
-    fn output_sink(&self, call: CallId, tool: &OutsideTool) -> OutputSink {
+    fn output_sink(&self, call: CallId, tool: &ExternalTool) -> OutputSink {
         let keep_bytes = self
             .state
             .program()
             .descriptors()
             .map_or(u64::MAX, |settings| settings.max_content_bytes);
-        let context = self.context.clone();
-        let pid = self.pid;
-        let tool_name = tool.name_in_program().clone();
         let requester = match self.state.phase() {
             Phase::Acting {
                 caller: Caller::Host,
@@ -254,19 +274,13 @@ impl RunningProcess {
                 .and_then(|pending_call| self.host_requests.get(&pending_call.id)),
             _ => None,
         };
-        let host = requester.and_then(|requester| requester.watcher.clone());
-        OutputSink::with_limits(keep_bytes, tool.policy.output_cap_bytes).with_progress_watcher(
-            move |progress| {
-                if let Some(host) = &host {
-                    host(progress.clone());
-                }
-                context.publish(Event::ToolProgress {
-                    pid,
-                    tool: tool_name.clone(),
-                    progress,
-                });
-            },
-        )
+        let observer = ToolObserver {
+            host: requester.and_then(|requester| requester.watcher.clone()),
+            context: self.context.clone(),
+            pid: self.pid,
+            tool: tool.name_in_program().clone(),
+        };
+        OutputSink::with_limits(keep_bytes, tool.policy.output_cap_bytes).with_observer(observer)
     }
 
     fn pending_call(&self, call: CallId) -> Option<&PendingCall> {

@@ -66,9 +66,7 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
         .model_permits
         .queue(choice.provider.word(), choice.base_url.as_deref());
     let max_attempts = choice.failures.unwrap_or(context.limits.model_attempts);
-    let deadline = choice
-        .timeout_ms
-        .map_or(context.limits.model_deadline, Duration::from_millis);
+    let deadline = context.model_deadline(&choice);
     let mut delays = backoff_delays();
     let mut attempt = 1;
     loop {

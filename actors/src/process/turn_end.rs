@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 /// A request to be notified when the turn that handles an input ends. If the process stops first,
 /// both channels are dropped.
 pub(crate) struct TurnRequest {
-    /// Receives the number of the fact that queues the input, which may not be durable yet.
+    /// Receives the number of the fact that queues the input. That fact may not be durable yet.
     pub(crate) queued_reply: oneshot::Sender<FactNumber>,
     /// Notified when the end of the turn is durable.
     pub(crate) end_reply: oneshot::Sender<TurnEnd>,
@@ -27,9 +27,9 @@ struct TurnWaiter {
 pub(super) type EndedTurns = Vec<(oneshot::Sender<TurnEnd>, TurnEnd)>;
 
 impl TurnWaiters {
-    /// Applies the facts of a decision, of which `first` is the first, and returns the callers
-    /// whose turns they end. `state` is the state after the facts. Costs the facts for each caller
-    /// that waits.
+    /// Applies the facts of a decision and returns the callers whose turns they end. `first_fact` is
+    /// the number of the first fact, and `state` is the state after the facts. O(facts x waiting
+    /// callers).
     pub(super) fn apply(
         &mut self,
         facts: &[ProcessFact],

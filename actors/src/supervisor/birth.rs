@@ -219,7 +219,7 @@ impl Supervisor {
                     pid,
                     state,
                     last_fact: FactNumber(0),
-                    journal_tail: JournalTail::of(0),
+                    journal_tail: JournalTail::new(0),
                 };
                 self.start_actor(loaded, started_signal).await
             }

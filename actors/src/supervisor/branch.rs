@@ -16,7 +16,7 @@ use dormouse_kernel::process::Image;
 use dormouse_kernel::program::Program;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, Pid};
-use dormouse_proto::process::{Exit, ProcessRow, Restored};
+use dormouse_proto::process::{BranchOrigin, Exit, ProcessRow};
 use dormouse_proto::record::Phase;
 use dormouse_proto::temp_file::TempFileRecord;
 use tokio::sync::oneshot;
@@ -60,7 +60,7 @@ pub(crate) struct BranchRequest {
 pub(crate) struct RestoredProcess {
     /// The original row. The name is kept if no living process has it.
     pub(crate) row: ProcessRow,
-    pub(crate) restored: Restored,
+    pub(crate) branched_from: BranchOrigin,
     pub(crate) program: Program,
     pub(crate) image: Box<Image>,
 }
@@ -221,13 +221,13 @@ impl Supervisor {
     fn assign_pids(&mut self, processes: Vec<RestoredProcess>) -> Vec<PendingProcess> {
         let mut new_pids: BTreeMap<Pid, Pid> = BTreeMap::new();
         for process in &processes {
-            if let Some(import) = process.restored.import {
+            if let Some(import) = process.branched_from.import {
                 self.table.raise_next_pid_above(import.last_pid);
             }
         }
         let to_pending = |RestoredProcess {
                               row,
-                              restored,
+                              branched_from,
                               program,
                               image,
                           }| {
@@ -240,7 +240,7 @@ impl Supervisor {
             let row = ProcessRow {
                 pid,
                 parent,
-                restored: Some(restored),
+                branched_from: Some(branched_from),
                 name,
                 exit: None,
                 ..row

@@ -125,6 +125,9 @@ impl Supervisor {
                 .context
                 .temp_files
                 .cast(TempFilesMessage::TreeEnded { root: pid });
+            if let Some(servers) = &self.context.servers {
+                tokio::spawn(servers.end_tree(pid));
+            }
         }
     }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use dormouse_kernel::process::{Input, Signal};
 use dormouse_proto::id::{CallId, FactNumber, Pid};
-use dormouse_proto::process::{Exit, Origin, ProcessRow, Restored};
+use dormouse_proto::process::{BranchOrigin, Exit, Origin, ProcessRow};
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::error::KernelError;
-use crate::event::View;
+use crate::event::ProcessView;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
@@ -29,8 +29,8 @@ pub(super) struct ProcessEntry {
     index: u32,
     origin: OriginKind,
     pub(super) run_state: RunState,
-    /// The tree of the process was stopped: its new children start stopped.
-    pub(super) is_stop_inherited: bool,
+    /// Whether new children start stopped, because the tree of the process was stopped.
+    pub(super) children_start_stopped: bool,
     /// The process must be killed when it is loaded, even if the signal itself was lost.
     pub(super) is_kill_pending: bool,
 }
@@ -43,8 +43,8 @@ pub(crate) type WaitOutcome = Result<Exit, Arc<str>>;
 pub(super) enum RunState {
     /// Its birth is not durable yet, its journal is being read, or it waits after a fault.
     Loading,
-    /// Not loaded since the kernel was opened, or since the process had to stop. Work may be
-    /// pending in its journal.
+    /// Not loaded since the kernel was opened, or since a failure unloaded it. Work may be pending
+    /// in its journal.
     Held,
     /// Not loaded, and nothing is pending until it receives an input.
     Hibernated {
@@ -71,10 +71,10 @@ enum OriginKind {
 struct OptionalFields {
     name: Option<Arc<str>>,
     copied: Option<(Pid, FactNumber)>,
-    restored: Option<Restored>,
+    branched_from: Option<BranchOrigin>,
     exit: Option<Exit>,
     /// The last view, if there is no journal to read it from.
-    last_view: Option<View>,
+    last_view: Option<ProcessView>,
 }
 
 /// The state of a process that is loaded, is being loaded, or is watched.
@@ -82,7 +82,7 @@ pub(super) struct Live {
     pub(super) actor: Option<ActorRef<ProcessMessage>>,
     /// The exit of the process, or the reason why it is held; `None` while neither applies.
     pub(super) wait_outcome: watch::Sender<Option<WaitOutcome>>,
-    pub(super) view: watch::Sender<Option<View>>,
+    pub(super) view: watch::Sender<Option<ProcessView>>,
     /// The free places for inputs. Each input holds a permit until the process has taken it.
     pub(super) inbox: Arc<Semaphore>,
     /// Inputs that wait until the process runs.
@@ -107,7 +107,7 @@ impl ProcessEntry {
             program,
             name,
             origin,
-            restored,
+            branched_from,
             exit,
             ..
         } = row;
@@ -119,12 +119,12 @@ impl ProcessEntry {
             Origin::Copied { from, at } => (OriginKind::Copied, Some((from, at))),
         };
         let has_no_optional_field =
-            name.is_none() && copied.is_none() && restored.is_none() && exit.is_none();
+            name.is_none() && copied.is_none() && branched_from.is_none() && exit.is_none();
         let optional_fields = (!has_no_optional_field).then(|| {
             Box::new(OptionalFields {
                 name,
                 copied,
-                restored,
+                branched_from,
                 exit,
                 last_view: None,
             })
@@ -139,7 +139,7 @@ impl ProcessEntry {
             index,
             origin,
             run_state,
-            is_stop_inherited: false,
+            children_start_stopped: false,
             is_kill_pending: false,
         }
     }
@@ -156,7 +156,7 @@ impl ProcessEntry {
             program,
             name,
             origin: self.origin(),
-            restored: self.restored(),
+            branched_from: self.branched_from(),
             exit,
         }
     }
@@ -177,10 +177,10 @@ impl ProcessEntry {
         }
     }
 
-    /// The process and the fact that this process was restored from, if it belongs to a branch or
+    /// The process and the fact that this process was copied from, if it belongs to a branch or
     /// an import.
-    pub(super) fn restored(&self) -> Option<Restored> {
-        self.optional_fields.as_ref()?.restored
+    pub(super) fn branched_from(&self) -> Option<BranchOrigin> {
+        self.optional_fields.as_ref()?.branched_from
     }
 
     pub(super) fn parent(&self) -> Option<Pid> {
@@ -201,7 +201,7 @@ impl ProcessEntry {
     }
 
     /// Records the exit of the process, and its last view.
-    pub(super) fn record_exit(&mut self, exit: Exit, last_view: Option<View>) {
+    pub(super) fn record_exit(&mut self, exit: Exit, last_view: Option<ProcessView>) {
         let optional_fields = self.optional_fields.get_or_insert_default();
         optional_fields.exit = Some(exit);
         optional_fields.last_view = last_view;
@@ -261,7 +261,7 @@ impl ProcessEntry {
     }
 
     /// The detailed state of the process, if it is in memory.
-    pub(super) fn view(&self) -> Option<View> {
+    pub(super) fn view(&self) -> Option<ProcessView> {
         match (self.run_state, &self.live) {
             (RunState::Hibernated { .. }, _) => None,
             (_, Some(live)) => live.view.borrow().clone(),
@@ -283,13 +283,14 @@ impl ProcessEntry {
                 let view = self.live().map(|live| live.view.borrow());
                 view.as_ref()
                     .and_then(|view| view.as_ref())
-                    .map_or("starting", View::status)
+                    .map_or("starting", ProcessView::status)
             }
         }
     }
 
     /// The inputs of a process that starts to run: signals that waited, the resume signal, then the
-    /// other inputs. Inputs that follow a continue signal stay behind it.
+    /// other inputs. Inputs that follow a continue signal stay behind it. (The resume signal starts
+    /// a loaded process; a continue signal ends a stop.)
     pub(super) fn take_startup_inputs(&mut self) -> Vec<Delivery> {
         let mut waiting = self
             .live_mut()
@@ -368,9 +369,9 @@ mod tests {
                 (None, None, None),
                 (Some(Pid(2)), Some("n".into()), Some(exit.clone())),
             ] {
-                let restored = parent.map(|from| Restored {
-                    from,
-                    at: FactNumber(3),
+                let branched_from = parent.map(|from| BranchOrigin {
+                    pid: from,
+                    fact: FactNumber(3),
                     local_id: Pid(1),
                     import: None,
                 });
@@ -382,7 +383,7 @@ mod tests {
                     program,
                     name,
                     origin,
-                    restored,
+                    branched_from,
                     exit,
                 };
                 assert_eq!(

@@ -62,7 +62,7 @@ pub(crate) enum HibernationMessage {
     TimerExpired,
     /// The host requests that a process hibernates.
     Hibernate { pid: Pid, reply: HibernateReply },
-    /// A process is durable, and its actor stops.
+    /// All facts of a process are durable, and its actor stops.
     Hibernated { pid: Pid },
     /// A process was asked to hibernate and cannot.
     HibernationDeclined {
@@ -96,6 +96,7 @@ impl Supervisor {
             None => Err(self.or_lost_record(KernelError::NotFound(NotFound::Process(pid)))),
             Some(_) if !self.context.has_store => Err(StoreFailure::NoStore.into()),
             Some(RunState::Ended) => Err(ProcessError::Ended(pid).into()),
+            // It is not loaded, so it has left memory already.
             Some(RunState::Held | RunState::Hibernated { .. }) => Ok(()),
             Some(RunState::Loading) => Err(ProcessError::Pending {
                 pid,
@@ -164,6 +165,8 @@ impl Supervisor {
     }
 
     fn begin_hibernation(&mut self, pid: Pid) {
+        // Leaving `Running` also removes the process from the quiescent queue, so that the loop of
+        // `hibernate_due_processes` ends.
         self.table.set_run_state(pid, RunState::Hibernating);
         let actor = self
             .table
@@ -225,7 +228,8 @@ impl Supervisor {
             .live_mut()
     }
 
-    /// Wakes a hibernated process, so that a caller can wait for it. A held process stays held.
+    /// Wakes a hibernated process, so that a caller can wait for it. A process that was not resumed
+    /// stays unloaded.
     pub(super) fn wake_if_hibernated(&mut self, pid: Pid) {
         if matches!(self.table.run_state(pid), Some(RunState::Hibernated { .. })) {
             self.wake(pid);

@@ -4,7 +4,7 @@
 //! was made from: children, senders, mail, and text that its model has read. None of that is
 //! rewritten. Instead, this module translates at the boundary: an id that leaves a process is
 //! resolved to a pid, and a pid that enters a process is replaced by the local id that the process
-//! knows. The field `restored` of a process row holds the local id of such a process.
+//! knows. The field `branched_from` of a process row holds the local id of such a process.
 //!
 //! An id is first looked up among the members of the same tree. The mapping is derived from the
 //! rows of the process table, so it is durable without a record of its own. A process that was
@@ -39,10 +39,10 @@ pub(crate) struct LocalIds {
 impl LocalIds {
     /// Adds the local id of a process in the tree of `root`.
     pub(super) fn insert(&mut self, root: Pid, row: &ProcessRow) {
-        if let Some(restored) = row.restored {
+        if let Some(branch_origin) = row.branched_from {
             self.pids_by_local_id
-                .insert((root, restored.local_id), row.pid);
-            if let Some(import) = restored.import {
+                .insert((root, branch_origin.local_id), row.pid);
+            if let Some(import) = branch_origin.import {
                 let last = self.last_source_pids.entry(root).or_insert(import.last_pid);
                 *last = import.last_pid.max(*last);
             }
@@ -51,7 +51,7 @@ impl LocalIds {
 
     /// Removes a process whose creation failed or whose tree was deleted.
     pub(super) fn remove(&mut self, root: Pid, row: &ProcessRow) {
-        if row.restored.is_some() {
+        if row.branched_from.is_some() {
             self.pids_by_local_id.remove(&(root, row.local_id()));
             self.last_source_pids.remove(&root);
         }

@@ -12,7 +12,7 @@ use super::mail::ReachableProcesses;
 use super::table::{HandleChannels, ListFilter, ListedProcess};
 use super::{HibernationMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
-use crate::event::View;
+use crate::event::ProcessView;
 
 /// A query of the process table, or the removal of deleted processes from it.
 pub(crate) enum LookupMessage {
@@ -49,7 +49,7 @@ pub(crate) type Lineage = Vec<(Pid, Option<FactNumber>)>;
 pub(crate) struct HandleParts {
     pub(crate) pid: Pid,
     pub(crate) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
-    pub(crate) view: watch::Receiver<Option<View>>,
+    pub(crate) view: watch::Receiver<Option<ProcessView>>,
     pub(crate) inbox: Arc<Semaphore>,
     pub(crate) guard: Arc<HandleGuard>,
 }

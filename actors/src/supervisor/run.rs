@@ -14,7 +14,7 @@ use super::entry::RunState;
 use super::lookup::HandleReply;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
-use crate::event::{Event, View};
+use crate::event::{Event, ProcessView};
 use crate::process::{CopyReply, ProcessActor, ProcessArgs, ProcessMessage, StartedSignal};
 use crate::recovery::{self, LoadError, LoadPurpose, Loaded};
 
@@ -191,7 +191,7 @@ impl Supervisor {
         let program = entry.program().clone();
         let Some(live) = entry.live_mut() else { return };
         let view = live.view.clone();
-        view.send_replace(Some(View::of(&state, last_fact)));
+        view.send_replace(Some(ProcessView::of(&state, last_fact)));
         let event = match std::mem::take(&mut live.is_waking) {
             true => Event::Woke { pid },
             false => Event::Started {

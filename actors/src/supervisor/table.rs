@@ -15,8 +15,8 @@ use super::entry::{Live, ProcessEntry, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
 use crate::error::{KernelError, NotFound, ProcessError};
-use crate::event::View;
-use crate::ports::Listing;
+use crate::event::ProcessView;
+use crate::ports::ProcessListing;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
 
@@ -42,7 +42,7 @@ pub(crate) struct ProcessTable {
 /// The channels that a process handle subscribes to.
 pub(super) struct HandleChannels {
     pub(super) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
-    pub(super) view: watch::Receiver<Option<View>>,
+    pub(super) view: watch::Receiver<Option<ProcessView>>,
     pub(super) inbox: Arc<Semaphore>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct HandleChannels {
 pub(crate) struct ListedProcess {
     pub(crate) row: ProcessRow,
     pub(crate) status: &'static str,
-    pub(crate) view: Option<Box<View>>,
+    pub(crate) view: Option<Box<ProcessView>>,
 }
 
 /// Which rows are listed.
@@ -65,8 +65,11 @@ pub(crate) enum ListFilter {
 
 impl ProcessTable {
     /// The table of the processes that a store lists. Costs a pass over the list.
-    pub(crate) fn new(Listing { rows, last, .. }: Listing, inbox_capacity: usize) -> Self {
-        let next_pid = last + 1;
+    pub(crate) fn new(
+        ProcessListing { rows, last_pid, .. }: ProcessListing,
+        inbox_capacity: usize,
+    ) -> Self {
+        let next_pid = last_pid + 1;
         let mut table = Self {
             next_pid,
             inbox_capacity,
@@ -142,24 +145,24 @@ impl ProcessTable {
     pub(super) fn inherits_stop(&self, parent: Option<Pid>) -> bool {
         parent
             .and_then(|parent| self.get(parent))
-            .is_some_and(|parent| parent.is_stop_inherited)
+            .is_some_and(|parent| parent.children_start_stopped)
     }
 
     /// Records whether the tree of a process is stopped.
     pub(super) fn set_stop_inherited(&mut self, pid: Pid, inherits_stop: bool) {
         if let Some(entry) = self.get_mut(pid) {
-            entry.is_stop_inherited = inherits_stop;
+            entry.children_start_stopped = inherits_stop;
         }
     }
 
-    /// The local ids of all restored processes. Costs a pass over the table.
+    /// The local ids of all processes of branches and imports. Costs a pass over the table.
     pub(super) fn local_ids(&self) -> LocalIds {
         let mut local_ids = LocalIds::default();
-        let restored = self
+        let copies = self
             .entries
             .iter()
-            .filter(|(_, entry)| entry.restored().is_some());
-        restored.for_each(|(pid, entry)| local_ids.insert(self.root(pid), &entry.row(pid)));
+            .filter(|(_, entry)| entry.branched_from().is_some());
+        copies.for_each(|(pid, entry)| local_ids.insert(self.root(pid), &entry.row(pid)));
         local_ids
     }
 
@@ -485,7 +488,7 @@ impl ProcessTable {
             return false;
         }
         entry.is_kill_pending |= matches!(delivery.input, Input::Signal(Signal::Kill));
-        entry.is_stop_inherited &= !matches!(delivery.input, Input::Signal(Signal::Continue));
+        entry.children_start_stopped &= !matches!(delivery.input, Input::Signal(Signal::Continue));
         self.quiescent.remove(entry);
         let is_running = entry.run_state == RunState::Running;
         let live = entry.live_or_create(inbox_capacity);

@@ -9,6 +9,7 @@
 mod arguments;
 mod argv;
 mod confine;
+mod env_file;
 mod environment;
 pub mod guard;
 mod launcher;
@@ -37,6 +38,7 @@ use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
 
 use self::arguments::Arguments;
+pub use self::env_file::parse_env_file;
 use self::launcher::LaunchRequest;
 pub(crate) use self::launcher::Launcher;
 pub(crate) use self::tool_server::start_server;

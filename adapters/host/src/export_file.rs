@@ -9,9 +9,10 @@ use rustix::fs::Mode;
 
 use crate::pending_file::{PendingFile, Replace};
 
-/// A file that gets its name when it is [kept](ExportFile::keep). Only its owner can read it, since
-/// it contains whole conversations. Without `keep` nothing is left. If the program is killed
-/// meanwhile, nothing is left either, on file systems that support files without a name.
+/// A file that appears at its path when [`persist`](ExportFile::persist) is called. Only its owner
+/// can read it, since it contains whole conversations. Without `persist` nothing is left. If the
+/// program is killed meanwhile, nothing is left either, on file systems that support files without
+/// a name.
 #[derive(Debug)]
 pub struct ExportFile {
     file: BufWriter<File>,
@@ -66,7 +67,7 @@ impl ExportFile {
     /// An error of the operating system; [`io::ErrorKind::AlreadyExists`] if there is a file at the
     /// path and it must not be replaced. The file that was at the path is unchanged, unless only
     /// the last step, the sync of the folder, failed.
-    pub fn keep(mut self) -> io::Result<()> {
+    pub fn persist(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.pending.file.sync_all()?;
         self.pending.persist(&self.name, self.replace)?;
@@ -114,7 +115,7 @@ mod tests {
 
         let mut kept = ExportFile::create(&path).unwrap();
         kept.write_all(b"whole").unwrap();
-        kept.keep().unwrap();
+        kept.persist().unwrap();
         assert_eq!(
             (names(), fs::read(&path).unwrap()),
             (vec!["a.dormouse".into()], b"whole".to_vec())
@@ -128,7 +129,7 @@ mod tests {
         let late = folder.path().join("b.dormouse");
         let raced = ExportFile::create_new(&late).unwrap();
         fs::write(&late, "another").unwrap();
-        assert!(raced.keep().is_err_and(exists));
+        assert!(raced.persist().is_err_and(exists));
         assert_eq!(
             (names().len(), fs::read(&late).unwrap()),
             (2, b"another".to_vec())

@@ -41,7 +41,7 @@ mod pending_file;
 mod permissions;
 mod sealed;
 
-pub use command::{guard, hide_this_process};
+pub use command::{guard, hide_this_process, parse_env_file};
 pub use export_file::ExportFile;
 pub use local::LocalHost;
 pub use permissions::{Permissions, PermissionsError, ServerEnvironment};

@@ -8,13 +8,16 @@ use bytes::Bytes;
 use dormouse_actors::ports::{CappedBytes, FileUse, Host, HostError, ServerChild, Tool};
 use dormouse_proto::command::Command;
 use dormouse_proto::file::{FileError, FileErrorKind, FileWrite, Listing};
-use dormouse_proto::server::ServerCommand;
+use dormouse_proto::server::{ServerCommand, ServerValue};
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::command::{CommandTool, Launcher, start_server};
+use crate::command::{CommandTool, Launcher, parse_env_file, start_server};
 use crate::files::Files;
 use crate::permissions::Permissions;
 use crate::sealed::Sealed;
+
+/// The longest part of a file of environment variables that is read.
+const MAX_ENV_FILE_BYTES: u64 = 1 << 20;
 
 /// This machine, within the permissions of the user. Cloning is cheap; clones share their handles.
 #[derive(Clone, Debug)]
@@ -73,6 +76,25 @@ impl LocalHost {
     }
 }
 
+impl LocalHost {
+    /// The variables in the `env_file` of a server.
+    fn env_file_variables(
+        &self,
+        server: &ServerCommand,
+    ) -> Result<Vec<(String, String)>, HostError> {
+        let Some(path) = &server.env_file else {
+            return Ok(Vec::new());
+        };
+        let read = self.files.collect(Path::new(path), MAX_ENV_FILE_BYTES);
+        let read = read.map_err(|error| {
+            HostError::Refused(format!(
+                "the env_file `{path}` cannot be read: {error} Correct its path, or take it out."
+            ))
+        })?;
+        Ok(parse_env_file(&String::from_utf8_lossy(&read.bytes)))
+    }
+}
+
 impl Host for LocalHost {
     fn command(&self, command: &Command) -> Arc<dyn Tool> {
         Arc::new(CommandTool::new(
@@ -82,17 +104,21 @@ impl Host for LocalHost {
     }
 
     fn start_server(&self, server: &ServerCommand) -> Result<ServerChild, HostError> {
-        let variables = server.env.iter().map(|(name, value)| {
-            let value = value
-                .filled(|variable| self.variable(variable))
-                .map_err(|why| HostError::Refused(format!("{name}: {why}")))?;
-            Ok((name.clone(), value))
-        });
+        let filled = |what: &str, value: &ServerValue| {
+            let value = value.substitute_variables(|variable| self.variable(variable));
+            value.map_err(|why| HostError::Refused(format!("{what}: {why}")))
+        };
+        let mut variables = self.env_file_variables(server)?;
+        for (name, value) in &server.env {
+            variables.retain(|(of_file, _)| of_file != name);
+            variables.push((name.clone(), filled(name, value)?));
+        }
+        let arguments = server.args.iter().map(|value| filled("an argument", value));
         start_server(
             &self.launcher,
-            server,
+            (server, arguments.collect::<Result<_, _>>()?),
             self.permissions.environment_of_servers(),
-            variables.collect::<Result<_, HostError>>()?,
+            variables,
         )
     }
 

@@ -16,6 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 pub fn client(url: &Url) -> ClientBuilder {
     let client = Client::builder()
         .tls_backend_preconfigured(tls_config())
+        .user_agent(concat!("dormouse/", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none());
     // The proxy of the environment is for other machines.
     if is_local(url) {

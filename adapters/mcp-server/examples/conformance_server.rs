@@ -9,7 +9,8 @@
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{OutputSink, Tool, ToolError};
 use dormouse_mcp_server::{
-    FileExport, HttpSettings, McpServer, ProcessLifetime, ProxySettings, Upstream, proxy_program,
+    DescriptorTools, FileExport, HttpSettings, McpServer, ProcessLifetime, ProxySettings, Upstream,
+    proxy_program,
 };
 use dormouse_proto::tool::{ToolPolicy, ToolSpec};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -82,6 +83,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         threshold_chars: 8000,
         page_chars: 4000,
         files: FileExport::Disabled,
+        descriptor_tools: DescriptorTools::Full,
     };
     let tools = [
         "test_simple_text",

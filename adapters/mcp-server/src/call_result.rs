@@ -1,12 +1,14 @@
-//! Builds the result of a call: the text and the media that the model of a process would get.
+//! Builds the result of a call: the text and the media that the model of a process would get, and
+//! whatever else the server of the tool wrote.
 //!
-//! A result never has structured content. The structured content of an upstream server is part of
-//! the text, or of the descriptor that replaces a long text. A schema of outputs would promise a
-//! structure that the preview of a descriptor does not have.
+//! A result of a server that is small enough passes as the server wrote it. A result whose text
+//! became a descriptor, or is not shown as it is, has the text for the model instead, once. If the
+//! tool has an output schema, the structured content is that text too, as the schema that clients
+//! get ([`crate::server_tools`]) admits.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_actors::View;
+use dormouse_actors::ProcessView;
 use dormouse_actors::handle::Process;
 use dormouse_content::Content;
 use dormouse_proto::message::Media;
@@ -14,15 +16,81 @@ use dormouse_proto::tool::Answer;
 use rmcp::model::{
     CallToolResult, ContentBlock, EmbeddedResource, ImageContent, ResourceContents, TextContent,
 };
+use serde_json::json;
 
 use crate::resources;
+use crate::server_tools::TEXT_KEY;
 
 /// The most bytes of media in one result, since a client puts all of them into a context. Media
 /// over the limit are named and not sent.
 const MAX_MEDIA_BYTES: u64 = 8 << 20;
 
-/// Builds the result of a call. Media are read on a blocking thread, since that may read the disk.
-pub(crate) async fn build_result(process: &Process, answer: Answer) -> CallToolResult {
+/// Whether the schema of a tool's results is known to clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputSchema {
+    Declared,
+    Absent,
+}
+
+/// Builds the result of a call. `server_result` is what the server answered, if the tool belongs to
+/// one and the server answered.
+pub(crate) async fn build_result(
+    process: &Process,
+    answer: Answer,
+    server_result: Option<CallToolResult>,
+    output_schema: OutputSchema,
+) -> CallToolResult {
+    let Some(server_result) = server_result else {
+        return build_own_result(process, answer).await;
+    };
+    let media = server_result.content.iter().filter_map(media_bytes);
+    let fits = media.sum::<usize>() as u64 <= MAX_MEDIA_BYTES;
+    if fits && is_shown_whole(&answer, &server_result) {
+        return server_result;
+    }
+    let text = answer.text.clone();
+    let mut result = if fits {
+        let mut result = CallToolResult::success(vec![ContentBlock::text(&*text)]);
+        let media = server_result.content.into_iter();
+        result
+            .content
+            .extend(media.filter(|block| media_bytes(block).is_some()));
+        result
+    } else {
+        build_own_result(process, answer.clone()).await
+    };
+    result.is_error = server_result.is_error;
+    result.meta = server_result.meta;
+    if output_schema == OutputSchema::Declared && result.is_error != Some(true) {
+        result.structured_content = Some(json!({ TEXT_KEY: &*text }));
+    }
+    result
+}
+
+/// Whether the text of a result entered the answer as the server wrote it. An element of the kernel
+/// stands for any other text, and no such text begins like one.
+fn is_shown_whole(answer: &Answer, result: &CallToolResult) -> bool {
+    let is_text = |block: &ContentBlock| media_bytes(block).is_none();
+    let has_text = result.structured_content.is_some() || result.content.iter().any(is_text);
+    !has_text || !answer.text.starts_with("<fd_")
+}
+
+/// The bytes of a block that is not text, in base64; `None` for text.
+fn media_bytes(block: &ContentBlock) -> Option<usize> {
+    match block {
+        ContentBlock::Image(image) => Some(image.data.len()),
+        ContentBlock::Audio(audio) => Some(audio.data.len()),
+        ContentBlock::Resource(EmbeddedResource {
+            resource: ResourceContents::BlobResourceContents { blob, .. },
+            ..
+        }) => Some(blob.len()),
+        _ => None,
+    }
+}
+
+/// The result of a tool that belongs to no server. Media are read on a blocking thread, since that
+/// may read the disk.
+async fn build_own_result(process: &Process, answer: Answer) -> CallToolResult {
     let Answer {
         text,
         is_error,
@@ -43,7 +111,7 @@ pub(crate) async fn build_result(process: &Process, answer: Answer) -> CallToolR
     }
 }
 
-fn media_blocks(view: &View, media: &[Media]) -> Vec<ContentBlock> {
+fn media_blocks(view: &ProcessView, media: &[Media]) -> Vec<ContentBlock> {
     let mut bytes_left = MAX_MEDIA_BYTES;
     let mut blocks = Vec::with_capacity(media.len());
     for media in media {

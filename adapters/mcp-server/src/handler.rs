@@ -2,32 +2,28 @@
 //! and the outcome into a response of the protocol.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dormouse_actors::handle::Process;
-use dormouse_actors::{KernelError, View};
-use dormouse_proto::tool::{Access, ToolSpec};
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, DiscoverResult, ErrorData, Implementation,
-    InitializeRequestParams, InitializeResult, JsonObject, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-    ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, DiscoverResult,
+    ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams,
+    InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
+    SetLevelRequestMethod, SubscribeRequestParams, UnsubscribeRequestParams,
 };
-use rmcp::service::{RequestContext, RoleServer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use rmcp::service::{NotificationContext, Peer, RequestContext, RoleServer};
+use serde_json::json;
 
-use crate::call_result;
-use crate::progress::forward_progress;
+use crate::notifications::forward_notifications;
+use crate::prompts;
 use crate::resources::{self, ResourceError};
+use crate::server_resources;
+use crate::session_client::SessionClient;
 use crate::session_process::{NoProcess, SessionProcess, current_view};
-
-/// The most calls of a session that run at once. Further calls wait in order of arrival.
-const MAX_RUNNING_CALLS: usize = 32;
-
-/// The most calls of a session that wait. Further calls are refused.
-const MAX_WAITING_CALLS: usize = 512;
+use crate::session_tools::SessionTools;
+use crate::upstream::{Introduced, Upstream};
 
 /// The most entries in one page of a list.
 const LIST_PAGE_ENTRIES: usize = 250;
@@ -46,8 +42,7 @@ pub(crate) enum Sessions {
 pub(crate) struct Handler {
     session_process: Arc<SessionProcess>,
     sessions: Sessions,
-    call_permits: Arc<Semaphore>,
-    waiting_calls: Arc<AtomicUsize>,
+    tools: Arc<SessionTools>,
 }
 
 impl Handler {
@@ -55,12 +50,21 @@ impl Handler {
         Self {
             session_process,
             sessions,
-            call_permits: Arc::new(Semaphore::new(MAX_RUNNING_CALLS)),
-            waiting_calls: Arc::default(),
+            tools: Arc::new(SessionTools::new()),
         }
     }
 
-    /// The process that executes the requests of this client.
+    /// The process that executes calls: that of the session. A request outside of a session is
+    /// handled by a `Handler` of its own, and so has a process of its own: nothing tells which
+    /// requests come from the same client.
+    async fn calling_process(&self) -> Result<Process, ErrorData> {
+        self.session_process
+            .for_session()
+            .await
+            .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    /// The process whose tools and descriptors are listed for this client.
     async fn process(&self, context: &RequestContext<RoleServer>) -> Result<Process, ErrorData> {
         let version = context.protocol_version();
         let is_sessionless = version
@@ -74,49 +78,43 @@ impl Handler {
         process.map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
-    async fn view(&self, context: &RequestContext<RoleServer>) -> Result<View, ErrorData> {
-        current_view(&self.process(context).await?)
-            .await
-            .map_err(internal_error)
+    /// The process of the request's session, and the servers behind it.
+    async fn upstream(&self, context: &RequestContext<RoleServer>) -> Result<Upstream, ErrorData> {
+        Upstream::of(self.process(context).await?).await
     }
 
-    /// Waits for a permit to run another call of the session.
-    async fn call_permit(&self) -> Result<OwnedSemaphorePermit, ErrorData> {
-        if self.waiting_calls.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING_CALLS {
-            self.waiting_calls.fetch_sub(1, Ordering::Relaxed);
-            let why = format!(
-                "{MAX_WAITING_CALLS} calls of this session wait already: wait for answers, then \
-                 call again"
-            );
-            return Err(ErrorData::internal_error(why, None));
+    fn client(&self) -> &Arc<SessionClient> {
+        self.session_process.client()
+    }
+
+    /// The instructions for a client: how to use descriptors, and those of the servers.
+    fn instructions(&self, upstream: &Upstream, introduced: &[Introduced]) -> String {
+        let own = self.session_process.instructions(&upstream.view().system);
+        let servers = introduced.iter().filter_map(Introduced::shown_instructions);
+        [own.into()]
+            .into_iter()
+            .chain(servers)
+            .collect::<Vec<_>>()
+            .join("\n\n")
+    }
+
+    /// Forwards the notifications of the servers to the client, from its handshake on.
+    fn forward_notifications(&self, upstream: &Upstream, peer: Peer<RoleServer>) {
+        if let Some(notifications) = self.client().take_notifications() {
+            tokio::spawn(forward_notifications(
+                notifications,
+                peer,
+                upstream.process().clone(),
+                Arc::downgrade(&self.tools),
+            ));
         }
-        let _waiting_call = WaitingCall(self.waiting_calls.clone());
-        let permit = self.call_permits.clone().acquire_owned().await;
-        permit.map_err(|_| ErrorData::internal_error("the session is over", None))
     }
-}
-
-/// Counts a call as waiting until it is dropped, also if the request is cancelled.
-struct WaitingCall(Arc<AtomicUsize>);
-
-impl Drop for WaitingCall {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn internal_error(error: KernelError) -> ErrorData {
-    ErrorData::internal_error(error.to_string(), None)
 }
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder()
-            .enable_tools()
-            .enable_resources()
-            .build();
         let server_info = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
-        ServerConfig::new(capabilities).with_server_info(server_info)
+        ServerConfig::new(own_capabilities()).with_server_info(server_info)
     }
 
     async fn initialize(
@@ -124,24 +122,39 @@ impl ServerHandler for Handler {
         mut request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let result = self.negotiate_initialize(&request)?;
+        let mut result = self.negotiate_initialize(&request)?;
         // The process depends on the negotiated version, not on the requested one, so that later
         // requests find the same process.
         request.protocol_version = result.protocol_version.clone();
+        let peer = context.peer.clone();
+        if let Some(head) = context.extensions.get::<http::request::Parts>() {
+            self.client().keep_headers(head.headers.clone());
+        }
+        self.client().connect(
+            peer.clone(),
+            &request.capabilities,
+            &result.protocol_version,
+        );
         context.peer.set_peer_info(request);
-        Ok(result.with_instructions(&*self.view(&context).await?.system))
+        let upstream = self.upstream(&context).await?;
+        let introduced = upstream.introductions().await;
+        result.capabilities = capabilities(&introduced);
+        result.instructions = Some(self.instructions(&upstream, &introduced));
+        self.forward_notifications(&upstream, peer);
+        Ok(result)
     }
 
     async fn discover(
         &self,
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
-        let instructions = self.view(&context).await?.system;
+        let upstream = self.upstream(&context).await?;
+        let introduced = upstream.introductions().await;
+        let mut info = self.get_info();
+        info.capabilities = capabilities(&introduced);
+        info.instructions = Some(self.instructions(&upstream, &introduced));
         let versions = self.supported_protocol_versions().into_owned();
-        Ok(DiscoverResult::from_server_info(
-            versions,
-            self.get_info().with_instructions(&*instructions),
-        ))
+        Ok(DiscoverResult::from_server_info(versions, info))
     }
 
     async fn list_tools(
@@ -149,15 +162,12 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let view = self.view(&context).await?;
-        let (tools, next_cursor) = list_page(view.tools.specs(), request)?;
-        let tools = tools
-            .iter()
-            .map(|spec| describe_tool(spec, view.tools.access(&spec.name)))
-            .collect();
+        let upstream = self.upstream(&context).await?;
+        let tools = self.tools.list(&upstream, &self.session_process).await;
+        let (tools, next_cursor) = list_page(&tools, request)?;
         Ok(ListToolsResult {
             next_cursor,
-            ..ListToolsResult::with_all_items(tools)
+            ..ListToolsResult::with_all_items(tools.to_vec())
         })
     }
 
@@ -166,45 +176,98 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let process = self.process(&context).await?;
-        let view = current_view(&process).await.map_err(internal_error)?;
-        if !view
+        let process = self.calling_process().await?;
+        let upstream = Upstream::of(process).await?;
+        let result = self
             .tools
-            .specs()
-            .iter()
-            .any(|spec| *spec.name == *request.name)
-        {
-            let why = format!(
-                "there is no tool '{}'. tools/list shows those there are",
-                request.name
-            );
-            return Err(ErrorData::invalid_params(why, None));
+            .call(&upstream, &self.session_process, request, &context)
+            .await?;
+        Ok(result.into())
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let all = prompts::list_prompts(&self.upstream(&context).await?).await;
+        let (prompts, next_cursor) = list_page(&all, request)?;
+        Ok(ListPromptsResult {
+            next_cursor,
+            ..ListPromptsResult::with_all_items(prompts.to_vec())
+        })
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        prompts::get_prompt(&self.upstream(&context).await?, request).await
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        prompts::complete(&self.upstream(&context).await?, request).await
+    }
+
+    #[expect(
+        deprecated,
+        reason = "servers and clients of earlier versions log by it"
+    )]
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let upstream = self.upstream(&context).await?;
+        let servers = upstream
+            .servers_with(|capabilities| capabilities.logging.is_some())
+            .await;
+        if servers.is_empty() {
+            return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         }
-        let cancelled = context.ct.cancelled();
-        let permit = tokio::select! {
-            permit = self.call_permit() => permit?,
-            () = cancelled => return Err(ErrorData::internal_error("cancelled before it began", None)),
-        };
-        let arguments =
-            serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
-        let call_cancelled = context.ct.cancelled();
-        let answer = match context.meta.get_progress_token() {
-            None => {
-                process
-                    .call_until(request.name, arguments, call_cancelled)
-                    .await
-            }
-            Some(token) => {
-                let (sender, progress) = watch::channel(None);
-                let watcher = move |progress| drop(sender.send_replace(Some(progress)));
-                let calling =
-                    process.call_watched(request.name, arguments, call_cancelled, watcher);
-                forward_progress(calling, progress, &context.peer, &token).await
-            }
-        };
-        let answer = answer.map_err(internal_error)?;
-        drop(permit);
-        Ok(call_result::build_result(&process, answer).await.into())
+        let params = json!(request);
+        for enabled in servers {
+            upstream
+                .request(&enabled.server, "logging/setLevel", params.clone())
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let upstream = self.upstream(&context).await?;
+        let (params, uri) = (json!(request), &request.uri);
+        server_resources::request_resource(&upstream, "resources/subscribe", &params, uri).await?;
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let upstream = self.upstream(&context).await?;
+        let (params, uri) = (json!(request), &request.uri);
+        server_resources::request_resource(&upstream, "resources/unsubscribe", &params, uri)
+            .await?;
+        Ok(())
+    }
+
+    async fn on_roots_list_changed(&self, _context: NotificationContext<RoleServer>) {
+        if let Ok(process) = self.session_process.for_session().await {
+            process
+                .notify_servers("notifications/roots/list_changed", json!({}))
+                .await;
+        }
     }
 
     async fn list_resources(
@@ -212,7 +275,9 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let all = resources::list(&self.view(&context).await?);
+        let upstream = self.upstream(&context).await?;
+        let mut all = resources::list(upstream.view());
+        all.extend(server_resources::list(&upstream).await);
         let (resources, next_cursor) = list_page(&all, request)?;
         Ok(ListResourcesResult {
             next_cursor,
@@ -223,11 +288,12 @@ impl ServerHandler for Handler {
     async fn list_resource_templates(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(ListResourceTemplatesResult::with_all_items(vec![
-            resources::page_template(),
-        ]))
+        let upstream = self.upstream(&context).await?;
+        let mut all = vec![resources::page_template()];
+        all.extend(server_resources::list_templates(&upstream).await);
+        Ok(ListResourceTemplatesResult::with_all_items(all))
     }
 
     async fn read_resource(
@@ -235,10 +301,26 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let view = self.view(&context).await?;
+        if !resources::is_descriptor(&request.uri) {
+            return server_resources::read(&self.upstream(&context).await?, request).await;
+        }
+        let outputs = self.session_process.outputs.as_ref();
+        let (process, uri) = match outputs.zip(resources::kept_name(&request.uri)) {
+            Some((outputs, name)) => {
+                let process = self.calling_process().await?;
+                let opened = outputs.descriptor(&process, &name).await;
+                let id = opened
+                    .map_err(|error| ErrorData::resource_not_found(error.to_string(), None))?;
+                (process, request.uri.replace(name.as_str(), &id.to_string()))
+            }
+            None => (self.process(&context).await?, request.uri.clone()),
+        };
+        let view = current_view(&process).await;
+        let view = view.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         let page_chars = self.session_process.page_chars();
-        let reading =
-            tokio::task::spawn_blocking(move || resources::read(&view, &request.uri, page_chars));
+        let reading = tokio::task::spawn_blocking(move || {
+            resources::read(&view, &uri, &request.uri, page_chars)
+        });
         let read = reading
             .await
             .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
@@ -276,17 +358,31 @@ fn list_page<T>(
     Ok((&all[first..end], (end < all.len()).then(|| end.to_string())))
 }
 
-/// The description of a tool for clients. It has no output schema: the preview that replaces a
-/// large output would not match one.
-fn describe_tool(spec: &ToolSpec, access: Option<Access>) -> Tool {
-    // A schema that is not an object is sent as an empty one, which accepts anything. The tool
-    // itself checks its arguments.
-    let schema: JsonObject = serde_json::from_str(&spec.schema).unwrap_or_default();
-    let tool = Tool::new(spec.name.to_string(), spec.description.to_string(), schema);
-    match access {
-        Some(Access::Read) => tool.with_annotations(ToolAnnotations::new().read_only(true)),
-        _ => tool,
+/// What this server can do without any tool server.
+fn own_capabilities() -> ServerCapabilities {
+    ServerCapabilities::builder()
+        .enable_tools()
+        .enable_tool_list_changed()
+        .enable_resources()
+        .build()
+}
+
+/// What this server and the tool servers behind it can do.
+fn capabilities(introduced: &[Introduced]) -> ServerCapabilities {
+    let mut all = own_capabilities();
+    for Introduced { capabilities, .. } in introduced {
+        all.logging = all.logging.or_else(|| capabilities.logging.clone());
+        all.completions = all.completions.or_else(|| capabilities.completions.clone());
+        if let Some(prompts) = &capabilities.prompts {
+            let all = all.prompts.get_or_insert_default();
+            all.list_changed = all.list_changed.max(prompts.list_changed);
+        }
+        if let (Some(all), Some(resources)) = (&mut all.resources, &capabilities.resources) {
+            all.list_changed = all.list_changed.max(resources.list_changed);
+            all.subscribe = all.subscribe.max(resources.subscribe);
+        }
     }
+    all
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ use crate::admission::{Hosts, HttpSettings, Token, is_origin_allowed};
 use crate::connections::{Connections, Slot};
 use crate::handler::{Handler, Sessions};
 use crate::server::{McpServer, ServeError};
-use crate::session_process::SessionProcess;
 
 /// The path at which the protocol is served.
 const PATH: &str = "/mcp";
@@ -67,8 +66,8 @@ struct Endpoint {
 }
 
 impl McpServer {
-    /// Serves clients over HTTP, until `until` resolves. Each session has a process; clients of
-    /// versions without sessions share one.
+    /// Serves clients over HTTP, until `until` resolves. Each session has its own process.
+    /// Clients of protocol versions without sessions share one process.
     ///
     /// # Errors
     /// [`ServeError::Settings`] if any host name is allowed without a token,
@@ -140,13 +139,10 @@ impl McpServer {
             Hosts::Loopback => config,
             Hosts::Any => config.disable_allowed_hosts(),
         };
-        let processes = self.processes.clone();
+        let server = self.clone();
         let session_permits = Arc::new(Semaphore::new(max_sessions));
         let handler = move || {
-            let session_process = Arc::new(SessionProcess::new(
-                processes.clone(),
-                session_permits.clone(),
-            ));
+            let session_process = Arc::new(server.new_session(session_permits.clone()));
             Ok(Handler::new(session_process, Sessions::OldVersionsOnly))
         };
         let protocol = StreamableHttpService::new(handler, sessions.clone(), config);

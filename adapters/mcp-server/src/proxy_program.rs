@@ -6,6 +6,8 @@ use std::fmt::Write;
 use dormouse_kernel::syscall::{Group, names_of};
 use serde_json::json;
 
+use crate::lean_tools::{self, DescriptorTools};
+
 /// The most characters that one call of `read_fd` returns, unless a page is longer.
 const MAX_READ_CHARS: u32 = 100_000;
 
@@ -27,6 +29,9 @@ pub struct ProxySettings {
     pub page_chars: u32,
     /// Whether the program has the tool `fd_to_file`.
     pub files: FileExport,
+    /// Which other tools for descriptors the program has. For short descriptions, tell the server
+    /// too: [`McpServer::descriptor_tools`](crate::McpServer::descriptor_tools).
+    pub descriptor_tools: DescriptorTools,
 }
 
 /// The tools that a proxy program offers to its clients.
@@ -35,8 +40,8 @@ pub struct Upstream {
     /// Tools of the host, by their names.
     pub tools: Vec<String>,
     /// The file that declares tool servers (`mcpServers`), by its path relative to the program, and
-    /// the names of the servers in it. The tools of a single server keep their names; the tools of
-    /// several servers are called `server__tool`.
+    /// the names of the servers in it. Tools keep their names, unless tools of several servers or a
+    /// descriptor tool have the same one: then they are called `server__tool`.
     pub servers: Option<(String, Vec<String>)>,
 }
 
@@ -49,18 +54,24 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
         threshold_chars,
         page_chars,
         files,
+        descriptor_tools,
     } = settings;
-    let is_included = |name: &&str| {
-        *name != "summarize_fd" && (*name != "fd_to_file" || files == FileExport::Enabled)
+    let is_included = |name: &&str| match *name {
+        "summarize_fd" => false,
+        "fd_to_file" => files == FileExport::Enabled,
+        name => {
+            descriptor_tools == DescriptorTools::Full
+                || lean_tools::names().any(|lean| lean == name)
+        }
     };
-    let descriptor_tools = names_of(Group::Descriptors)
+    let enabled_tools = names_of(Group::Descriptors)
         .filter(is_included)
         .map(|name| -> &str { name });
     let enabled: Vec<&str> = upstream
         .tools
         .iter()
         .map(String::as_str)
-        .chain(descriptor_tools)
+        .chain(enabled_tools)
         .collect();
     let mut text = String::from("[model]\nname = \"none\"\nprovider = \"scripted\"\n\n[tools]\n");
     // A string or a list of strings has the same syntax in JSON and in TOML.
@@ -68,12 +79,11 @@ pub fn proxy_program(settings: ProxySettings, upstream: &Upstream) -> String {
     if let Some((path, names)) = &upstream.servers {
         let _ = writeln!(text, "[mcp]\nconfig_path = {}\n\n[tools.mcp]", json!(path));
         for name in names {
-            let selection = if names.len() == 1 {
-                "{ tools = \"all\", prefix = \"\" }"
-            } else {
-                "\"all\""
-            };
-            let _ = writeln!(text, "{} = {selection}", json!(name));
+            let _ = writeln!(
+                text,
+                "{} = {{ tools = \"all\", prefix = \"\" }}",
+                json!(name)
+            );
         }
     }
     let expands_fds = upstream.servers.is_some() || !upstream.tools.is_empty();
@@ -97,6 +107,7 @@ mod tests {
             threshold_chars: 5,
             page_chars: 4,
             files: FileExport::Disabled,
+            descriptor_tools: DescriptorTools::Full,
         };
         let servers = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -118,6 +129,9 @@ mod tests {
             "{one}"
         );
         let two = servers(&["a", "b"]);
-        assert!(two.contains("\"a\" = \"all\"\n\"b\" = \"all\"\n"), "{two}");
+        assert!(
+            two.contains("\"b\" = { tools = \"all\", prefix = \"\" }"),
+            "{two}"
+        );
     }
 }

@@ -2,9 +2,10 @@
 //! the first page of the descriptor `fd:1`, and `fd://1?page=3` is its third page. One read returns
 //! one page.
 
+use crate::kept_outputs::OutputName;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dormouse_actors::View;
+use dormouse_actors::ProcessView;
 use dormouse_content::{Content, Unreadable};
 use dormouse_proto::id::FdId;
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
@@ -39,6 +40,11 @@ pub(crate) fn format_uri(id: &FdId) -> String {
     }
 }
 
+/// Whether this URI is that of a descriptor, and not of a resource of a tool server.
+pub(crate) fn is_descriptor(uri: &str) -> bool {
+    uri.starts_with(SCHEME)
+}
+
 /// The descriptor and the page (from 1) that a URI names.
 fn parse_uri(uri: &str) -> Option<(FdId, u64)> {
     let rest = uri.strip_prefix(SCHEME)?;
@@ -55,7 +61,7 @@ fn parse_uri(uri: &str) -> Option<(FdId, u64)> {
 }
 
 /// The descriptors of a process. O(descriptors).
-pub(crate) fn list(view: &View) -> Vec<Resource> {
+pub(crate) fn list(view: &ProcessView) -> Vec<Resource> {
     let resources = view.list_descriptors().into_iter().map(|descriptor| {
         let name = descriptor
             .name
@@ -81,15 +87,23 @@ pub(crate) fn page_template() -> ResourceTemplate {
     )
 }
 
-/// Reads one page of at most `page_chars` characters. Binary content is returned as a whole, if it
+/// The kept output that a URI names in the place of a descriptor.
+pub(crate) fn kept_name(uri: &str) -> Option<OutputName> {
+    let rest = uri.strip_prefix(SCHEME)?;
+    OutputName::parse(rest.split_once('?').map_or(rest, |(name, _)| name))
+}
+
+/// Reads one page of at most `page_chars` characters of the resource `uri`, which the answer calls
+/// by the URI that was `requested`. Binary content is returned as a whole, if it
 /// is not too large. This may read the disk.
 pub(crate) fn read(
-    view: &View,
+    view: &ProcessView,
+    uri: &str,
     requested: &str,
     page_chars: u32,
 ) -> Result<ResourceContents, ResourceError> {
     let unknown = || ResourceError::Unknown(requested.to_owned());
-    let (id, page) = parse_uri(requested).ok_or_else(unknown)?;
+    let (id, page) = parse_uri(uri).ok_or_else(unknown)?;
     let content = view.content(&id).ok_or_else(unknown)?;
     let unreadable = |Unreadable { message }| {
         ResourceError::Unreadable(requested.to_owned(), message.to_string())

@@ -6,7 +6,11 @@ use dormouse_actors::KernelError;
 use dormouse_actors::handle::Kernel;
 use dormouse_kernel::program::Program;
 
-use crate::session_process::{ProcessLifetime, Processes};
+use crate::kept_outputs::KeptOutputs;
+use crate::lean_tools::DescriptorTools;
+use tokio::sync::Semaphore;
+
+use crate::session_process::{ProcessLifetime, Processes, SessionProcess};
 
 /// Why clients cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +36,9 @@ pub enum ServeError {
 /// the next.
 #[derive(Clone, Debug)]
 pub struct McpServer {
-    pub(crate) processes: Arc<Processes>,
+    processes: Arc<Processes>,
+    kept_outputs: Option<KeptOutputs>,
+    descriptor_tools: DescriptorTools,
 }
 
 impl McpServer {
@@ -41,7 +47,36 @@ impl McpServer {
     pub fn new(kernel: Kernel, program: Program, lifetime: ProcessLifetime) -> Self {
         Self {
             processes: Arc::new(Processes::new(kernel, program, lifetime)),
+            kept_outputs: None,
+            descriptor_tools: DescriptorTools::Full,
         }
+    }
+
+    /// Keeps the descriptors of each session beyond its end, under names that cannot be guessed, so
+    /// that a client that has a session for each call can read them in a later one. Descriptors of
+    /// a [persistent](ProcessLifetime::Persistent) process stay anyway, and are not kept again.
+    #[must_use]
+    pub fn keep_outputs(mut self, kept_outputs: KeptOutputs) -> Self {
+        self.kept_outputs = Some(kept_outputs);
+        self
+    }
+
+    /// How the tools that read descriptors are described to clients. With
+    /// [`DescriptorTools::Lean`], short instructions replace the system prompt of the program.
+    #[must_use]
+    pub fn descriptor_tools(mut self, descriptor_tools: DescriptorTools) -> Self {
+        self.descriptor_tools = descriptor_tools;
+        self
+    }
+
+    /// The state of a new session.
+    pub(crate) fn new_session(&self, permits: Arc<Semaphore>) -> SessionProcess {
+        SessionProcess::new(
+            self.processes.clone(),
+            permits,
+            self.kept_outputs.clone(),
+            self.descriptor_tools,
+        )
     }
 
     /// Ends the processes of all sessions, except one that is [kept](ProcessLifetime::Persistent).

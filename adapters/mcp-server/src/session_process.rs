@@ -1,17 +1,24 @@
 //! The Dormouse processes that execute the calls of MCP sessions.
 //!
 //! A session has a process of its own, which starts with the first request of the session and is
-//! killed when the session ends. Clients without sessions share one process (over HTTP, the
-//! protocol has no sessions from version 2026-07-28 on). If the process is persistent, all clients
-//! share it.
+//! killed when the session ends. A call outside of a session has a process of its own too, since
+//! nothing tells which calls come from the same client (over HTTP, the protocol has no sessions from
+//! version 2026-07-28 on); lists are those of one process for all such clients, which is never
+//! called. If the process is persistent, all clients share it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::kept_outputs::KeptOutputs;
+use crate::lean_tools::{self, DescriptorTools};
+use crate::session_client::SessionClient;
+use crate::session_outputs::SessionOutputs;
 use dormouse_actors::handle::{Kernel, Process};
-use dormouse_actors::{KernelError, NotFound, StartError, View};
+use dormouse_actors::{KernelError, NotFound, ProcessView, StartError};
 use dormouse_kernel::program::Program;
 use dormouse_proto::id::Pid;
+use dormouse_proto::tool::ToolSpec;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 /// The name of the persistent process in its store.
@@ -50,7 +57,7 @@ impl Processes {
         }
     }
 
-    /// The process that clients without a session share.
+    /// The process whose lists clients without a session get.
     async fn shared(&self) -> Result<Process, KernelError> {
         let start = async || match self.lifetime {
             ProcessLifetime::PerSession => self.start_process().await,
@@ -67,6 +74,17 @@ impl Processes {
             .await
     }
 
+    /// Starts a process that serves a client.
+    async fn start_serving(&self, client: &Arc<SessionClient>) -> Result<Process, KernelError> {
+        let client: Weak<SessionClient> = Arc::downgrade(client);
+        self.kernel
+            .start(self.program.clone())
+            .session()
+            .without_input()
+            .serve_client(client)
+            .await
+    }
+
     /// Resumes the persistent process if a new process would have the same program, tools and
     /// system prompt, which never change in the life of a process. Otherwise ends it and starts a
     /// new one.
@@ -78,7 +96,7 @@ impl Processes {
                 .without_input()
                 .name(PERSISTENT_NAME)
         };
-        let existing = match self.kernel.named(PERSISTENT_NAME).await {
+        let existing = match self.kernel.process_named(PERSISTENT_NAME).await {
             Err(KernelError::NotFound(NotFound::Name(_))) => return start().await,
             existing => existing?.pid(),
         };
@@ -108,7 +126,7 @@ impl Processes {
         let row = processes
             .find(|info| info.row.pid == existing)
             .map(|info| info.row);
-        match row.and_then(|row| row.restored?.import) {
+        match row.and_then(|row| row.branched_from?.import) {
             None => Ok(()),
             Some(_) => Err(KernelError::Start(StartError::UnmetRequirement(format!(
                 "the store has a process of the name '{PERSISTENT_NAME}' that was imported from another \
@@ -141,7 +159,7 @@ impl Processes {
 }
 
 /// The state of a process. A process that hibernates is woken.
-pub(crate) async fn current_view(process: &Process) -> Result<View, KernelError> {
+pub(crate) async fn current_view(process: &Process) -> Result<ProcessView, KernelError> {
     process.wait_for(|_| true).await
 }
 
@@ -158,7 +176,11 @@ pub(crate) struct SessionProcess {
     processes: Arc<Processes>,
     /// Bounds the number of processes that belong to one session each.
     permits: Arc<Semaphore>,
+    client: Arc<SessionClient>,
     own_process: OnceCell<(Process, OwnedSemaphorePermit)>,
+    /// The kept outputs, unless the process is persistent.
+    pub(crate) outputs: Option<SessionOutputs>,
+    descriptor_tools: DescriptorTools,
 }
 
 /// Why a session has no process.
@@ -174,12 +196,27 @@ pub(crate) enum NoProcess {
 }
 
 impl SessionProcess {
-    pub(crate) fn new(processes: Arc<Processes>, permits: Arc<Semaphore>) -> Self {
+    pub(crate) fn new(
+        processes: Arc<Processes>,
+        permits: Arc<Semaphore>,
+        kept_outputs: Option<KeptOutputs>,
+        descriptor_tools: DescriptorTools,
+    ) -> Self {
+        let kept_outputs =
+            kept_outputs.filter(|_| processes.lifetime == ProcessLifetime::PerSession);
         Self {
             processes,
             permits,
+            client: Arc::new(SessionClient::new()),
+            outputs: kept_outputs.map(SessionOutputs::new),
+            descriptor_tools,
             own_process: OnceCell::new(),
         }
+    }
+
+    /// The client of this session.
+    pub(crate) fn client(&self) -> &Arc<SessionClient> {
+        &self.client
     }
 
     /// The process of this session.
@@ -193,7 +230,7 @@ impl SessionProcess {
                 .clone()
                 .try_acquire_owned()
                 .map_err(|_| NoProcess::Full)?;
-            let process = self.processes.start_process().await?;
+            let process = self.processes.start_serving(&self.client).await?;
             self.processes
                 .session_processes()
                 .insert(process.pid(), process.clone());
@@ -203,9 +240,25 @@ impl SessionProcess {
         Ok(process.clone())
     }
 
-    /// The process that clients without a session share.
+    /// The process whose lists clients without a session get.
     pub(crate) async fn shared(&self) -> Result<Process, KernelError> {
         self.processes.shared().await
+    }
+
+    /// What clients are told to do with descriptors.
+    pub(crate) fn instructions<'a>(&self, system: &'a str) -> &'a str {
+        match self.descriptor_tools {
+            DescriptorTools::Full => system,
+            DescriptorTools::Lean => lean_tools::INSTRUCTIONS,
+        }
+    }
+
+    /// A tool as it is described to clients.
+    pub(crate) fn describe<'a>(&self, spec: &'a ToolSpec) -> Cow<'a, ToolSpec> {
+        match self.descriptor_tools {
+            DescriptorTools::Full => Cow::Borrowed(spec),
+            DescriptorTools::Lean => lean_tools::shorten(spec),
+        }
     }
 
     /// Characters of a page, as the program configures them.

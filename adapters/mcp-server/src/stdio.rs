@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use crate::bounded_lines::BoundedLines;
 use crate::handler::{Handler, Sessions};
 use crate::server::{McpServer, ServeError};
-use crate::session_process::SessionProcess;
 
 /// The longest message of a client. A longer one ends its session.
 const MAX_LINE_BYTES: usize = 64 << 20;
@@ -34,10 +33,7 @@ impl McpServer {
         let input = BoundedLines::new(input, MAX_LINE_BYTES);
         let transport =
             AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_LINE_BYTES + 1);
-        let session_process = Arc::new(SessionProcess::new(
-            self.processes.clone(),
-            Arc::new(Semaphore::new(1)),
-        ));
+        let session_process = Arc::new(self.new_session(Arc::new(Semaphore::new(1))));
         let stop = CancellationToken::new();
         let serving = async {
             match serve_server_with_ct(

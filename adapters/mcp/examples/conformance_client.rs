@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use dormouse_actors::ports::{Host, OutputSink, ToolServers};
+use dormouse_actors::ports::{Host, OffersTo, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::{OfferedTool, Server, Transport};
 use serde_json::{Map, Value, json};
 
@@ -30,18 +31,20 @@ async fn main() -> anyhow::Result<()> {
         transport,
         optional: false,
         connect_ms: 15_000,
+        shared: None,
         deadline_ms: 15_000,
+        max_duration_ms: 15_000,
     });
     let client = McpClient::default();
     for offer in client
-        .offers(&host, &server)
+        .offers(&host, &server, OffersTo::AnyTree)
         .await
         .map_err(|why| anyhow!(why))?
     {
         let out = OutputSink::with_cap(1 << 20);
         let args = example_arguments(&offer)?.to_string();
         let answer = client
-            .call(&host, &server, &offer.name, args, out.clone())
+            .call(&host, &server, Pid(1), &offer.name, args, out.clone())
             .await;
         eprintln!("{}: {answer:?} {:?}", offer.name, out.take().bytes);
     }

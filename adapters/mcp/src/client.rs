@@ -1,28 +1,39 @@
-//! The MCP client. It keeps one connection to each server that programs name; all processes of a
-//! kernel share the connection.
+//! The MCP client. It keeps the connections to the servers that programs name: one that all
+//! processes of a kernel share, or one for each tree of processes.
 
+mod call_deadline;
 mod client_info;
+mod client_requests;
 mod connection;
 mod http;
 mod listing;
 mod liveness;
 mod log_limit;
 mod output;
+mod protocol;
 mod request_error;
 mod resources;
+mod server_connections;
 mod session;
 mod stderr;
 mod stdio;
 mod unsolicited;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dormouse_actors::ports::{Host, OutputSink, ToolError, ToolServers};
+use dormouse_actors::ports::{
+    Host, OffersTo, OutputSink, ServerAnswer, ServerClient, ToolError, ToolServers,
+};
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::{OfferedTool, Server};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
+use serde_json::Value;
 
+use self::client_requests::BackingClient;
 use self::connection::Connection;
+use self::server_connections::{ServerConnections, Sharing};
+use self::session::Session;
 
 /// The longest message that a server may send, in bytes. It bounds the memory that one message
 /// takes.
@@ -31,7 +42,8 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// Connects to tool servers by the Model Context Protocol: to programs of the host over standard
 /// input and output, to remote servers over HTTP.
 ///
-/// A connection starts when it is first needed and ends with the kernel. If a server has ended, or
+/// A connection starts when it is first needed and ends with the kernel, or with the one tree of
+/// processes that uses it ([`connection_per_tree`](Self::connection_per_tree)). If a server has ended, or
 /// does not answer any more, the next call starts it again after a pause that grows. A call is made
 /// once: a call that was in flight when its server ended fails with "effect unknown".
 ///
@@ -44,17 +56,22 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct McpClient {
-    connections: Mutex<HashMap<Arc<Server>, Arc<Connection>>>,
+    connections: Mutex<HashMap<Arc<Server>, ServerConnections>>,
+    /// The clients that trees of processes serve, by the roots of the trees.
+    clients: Mutex<HashMap<Pid, Weak<dyn ServerClient>>>,
     max_message_bytes: usize,
+    /// For servers whose declaration does not say it.
+    default_sharing: Sharing,
 }
 
 impl Default for McpClient {
     fn default() -> Self {
         Self {
             connections: Mutex::default(),
+            clients: Mutex::default(),
             max_message_bytes: MAX_MESSAGE_BYTES,
+            default_sharing: Sharing::Kernel,
         }
     }
 }
@@ -69,16 +86,78 @@ impl McpClient {
         self
     }
 
-    fn connection(&self, server: &Arc<Server>) -> Arc<Connection> {
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let create = || Arc::new(Connection::new(server.clone(), self.max_message_bytes));
-        connections
+    /// Gives each tree of processes a connection of its own to each server, so that the state that
+    /// a server keeps is seen by one tree alone. A server whose declaration says `shared` decides
+    /// for itself. By default, all processes of a kernel share a connection.
+    #[must_use]
+    pub fn connection_per_tree(mut self) -> Self {
+        self.default_sharing = Sharing::Tree;
+        self
+    }
+
+    fn sharing(&self, server: &Server) -> Sharing {
+        match server.shared {
+            Some(true) => Sharing::Kernel,
+            Some(false) => Sharing::Tree,
+            None => self.default_sharing,
+        }
+    }
+
+    fn new_connection(&self, server: &Arc<Server>, client: BackingClient) -> Connection {
+        Connection::new(server.clone(), client, self.max_message_bytes)
+    }
+
+    /// The connection to a server for the tree with the root `root`.
+    fn tree_connection(&self, server: &Arc<Server>, root: Pid) -> Arc<Connection> {
+        let sharing = self.sharing(server);
+        let client = self.clients().get(&root).cloned();
+        let create = || {
+            // A connection that all trees share serves no client.
+            let client = client.filter(|_| sharing == Sharing::Tree);
+            self.new_connection(server, client)
+        };
+        self.connections()
             .entry(server.clone())
-            .or_insert_with(create)
-            .clone()
+            .or_default()
+            .for_call(sharing, root, create)
+    }
+
+    /// The connection by which the tools of a server are listed.
+    fn listing_connection(&self, server: &Arc<Server>, to: OffersTo) -> Arc<Connection> {
+        match to {
+            OffersTo::Tree(root) => self.tree_connection(server, root),
+            OffersTo::NewTree(client) if self.sharing(server) == Sharing::Tree => self
+                .connections()
+                .entry(server.clone())
+                .or_default()
+                .for_client(&client, || {
+                    self.new_connection(server, Some(client.clone()))
+                }),
+            OffersTo::AnyTree | OffersTo::NewTree(_) => self
+                .connections()
+                .entry(server.clone())
+                .or_default()
+                .for_lists(|| self.new_connection(server, None)),
+        }
+    }
+
+    /// The running sessions with the servers of a tree.
+    fn sessions_of_tree(&self, root: Pid) -> Vec<Arc<Session>> {
+        let connections = self.connections();
+        let running = connections
+            .values()
+            .filter_map(|connections| connections.of_tree(root)?.running_session());
+        running.collect()
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Pid, Weak<dyn ServerClient>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<Arc<Server>, ServerConnections>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,8 +166,9 @@ impl ToolServers for McpClient {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
+        to: OffersTo,
     ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>> {
-        let (connection, host) = (self.connection(server), host.clone());
+        let (connection, host) = (self.listing_connection(server, to), host.clone());
         async move { listing::offers(&connection, &host).await }.boxed()
     }
 
@@ -96,11 +176,13 @@ impl ToolServers for McpClient {
         &self,
         host: &Arc<dyn Host>,
         server: &Arc<Server>,
+        root: Pid,
         tool: &str,
         args: String,
         out: OutputSink,
     ) -> BoxFuture<'static, Result<(), ToolError>> {
-        let (connection, host, tool) = (self.connection(server), host.clone(), tool.to_owned());
+        let connection = self.tree_connection(server, root);
+        let (host, tool) = (host.clone(), tool.to_owned());
         async move {
             let session = connection.session(&host).await.map_err(|why| {
                 format!(
@@ -118,15 +200,80 @@ impl ToolServers for McpClient {
         .boxed()
     }
 
-    fn close(&self) -> BoxFuture<'static, ()> {
-        let connections: Vec<_> = {
-            let connections = self
-                .connections
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            connections.values().cloned().collect()
-        };
-        async move { drop(join_all(connections.iter().map(|connection| connection.close())).await) }
-            .boxed()
+    fn introduction(
+        &self,
+        host: &Arc<dyn Host>,
+        server: &Arc<Server>,
+        root: Pid,
+    ) -> BoxFuture<'static, Result<Value, ToolError>> {
+        let (connection, host) = (self.tree_connection(server, root), host.clone());
+        async move { Ok(connection.session(&host).await?.introduction()) }.boxed()
     }
+
+    fn request(
+        &self,
+        host: &Arc<dyn Host>,
+        server: &Arc<Server>,
+        root: Pid,
+        method: &str,
+        params: Value,
+    ) -> BoxFuture<'static, ServerAnswer> {
+        let (connection, host) = (self.tree_connection(server, root), host.clone());
+        let method = method.to_owned();
+        async move {
+            let session = connection.session(&host).await?;
+            protocol::request(&session, &method, params).await
+        }
+        .boxed()
+    }
+
+    fn notify(&self, root: Pid, method: &str, params: Value) -> BoxFuture<'static, ()> {
+        let sessions = self.sessions_of_tree(root);
+        let method = method.to_owned();
+        async move {
+            let notified = sessions
+                .iter()
+                .map(|session| protocol::notify(session, &method, params.clone()));
+            join_all(notified).await;
+        }
+        .boxed()
+    }
+
+    fn serve_client(&self, root: Pid, client: Weak<dyn ServerClient>) {
+        for connections in self.connections().values_mut() {
+            connections.adopt(root, &client);
+        }
+        self.clients().insert(root, client);
+    }
+
+    fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {
+        self.clients().remove(&root);
+        let connections: Vec<_> = self
+            .connections()
+            .values_mut()
+            .filter_map(|connections| connections.remove_tree(root))
+            .collect();
+        close_all(connections)
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        let all = self.connections();
+        let connections: Vec<_> = all
+            .values()
+            .flat_map(ServerConnections::iter)
+            .cloned()
+            .collect();
+        close_all(connections)
+    }
+}
+
+impl std::fmt::Debug for McpClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpClient").finish_non_exhaustive()
+    }
+}
+
+fn close_all(connections: Vec<Arc<Connection>>) -> BoxFuture<'static, ()> {
+    async move { drop(join_all(connections.iter().map(|connection| connection.close())).await) }
+        .boxed()
 }

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use dormouse::Kernel;
 use dormouse::model::Request;
-use dormouse_actors::ports::{Host, OutputSink, ToolServers};
+use dormouse_actors::ports::{Host, OffersTo, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::command::CommandLimits;
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::{OfferedTool, Server, ServerCommand, ServerValue, Transport};
 use dormouse_tests::{FnModel, asks, results, says};
 
@@ -59,7 +60,9 @@ impl Fixture {
             transport,
             optional: false,
             connect_ms: 60_000,
+            shared: None,
             deadline_ms: 60_000,
+            max_duration_ms: 60_000,
         };
         Self {
             client: McpClient::default(),
@@ -69,13 +72,14 @@ impl Fixture {
     }
 
     fn program(folder: &Path, program: &str, args: &[&str]) -> Self {
-        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let args = args.iter().copied().map(ServerValue::argument).collect();
         Self::new(
             folder,
             Transport::Stdio(ServerCommand {
                 program: program.into(),
                 args,
                 env: Vec::new(),
+                env_file: None,
                 cwd: None,
                 limits: CommandLimits::default(),
             }),
@@ -83,9 +87,12 @@ impl Fixture {
     }
 
     async fn offers(&self) -> Vec<OfferedTool> {
-        within_a_minute(self.client.offers(&self.host, &self.server))
-            .await
-            .unwrap()
+        within_a_minute(
+            self.client
+                .offers(&self.host, &self.server, OffersTo::AnyTree),
+        )
+        .await
+        .unwrap()
     }
 
     /// Calls a tool. Returns the text of its output, and the media types of its attachments.
@@ -98,6 +105,7 @@ impl Fixture {
         within_a_minute(self.client.call(
             &self.host,
             &self.server,
+            Pid(1),
             tool,
             args.to_string(),
             out.clone(),

@@ -5,16 +5,17 @@ mod encode;
 mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
+use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
+use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "anthropic";
 
-/// A model behind the Messages API. The environment variable `ANTHROPIC_API_KEY` holds the key, and
-/// `ANTHROPIC_BASE_URL` may name another server, without `/v1`.
+/// A model behind the Messages API. The environment variable `ANTHROPIC_API_KEY` holds the key, or
+/// `ANTHROPIC_AUTH_TOKEN` a token, and `ANTHROPIC_BASE_URL` may name another server, without `/v1`.
 ///
 /// ```no_run
 /// use dormouse_models::Anthropic;
@@ -40,6 +41,7 @@ impl Codec for Messages {
         // The version of the API that encoder and decoder are written for.
         headers: &[("anthropic-version", "2023-06-01")],
         key_variables: &["ANTHROPIC_API_KEY"],
+        token_variable: Some("ANTHROPIC_AUTH_TOKEN"),
         url_variable: "ANTHROPIC_BASE_URL",
     };
     type Decoder = StreamDecoder;
@@ -55,9 +57,9 @@ impl Codec for Messages {
         &self,
         request: &Request,
         purpose: Purpose,
-        caching: Caching,
+        cache_ttl: Option<CacheTtl>,
     ) -> Result<String, ModelError> {
-        encode::encode_head(request, purpose, caching)
+        encode::encode_head(request, purpose, cache_ttl)
     }
 
     fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError> {

@@ -10,9 +10,11 @@ mod generated_ids;
 mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
+use dormouse_proto::program::CacheTtl;
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, MessageContext, Purpose, Service, Version};
+use crate::wire::address::is_azure_openai;
+use crate::wire::{Client, Codec, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-chat";
@@ -35,10 +37,10 @@ pub struct Completions {
     dialect: Dialect,
 }
 
-/// The dialect of a server: the name of the field that limits a reply.
+/// The dialect of a server: the name of the field to which `max_tokens` is translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Dialect {
-    /// `max_completion_tokens`: OpenAI, whose newer models refuse the older name.
+    /// `max_completion_tokens`: OpenAI and Azure, whose newer models refuse the older name.
     OpenAi,
     /// `max_tokens`: all other servers.
     #[default]
@@ -56,12 +58,14 @@ impl Codec for Completions {
         key_scheme: "Bearer ",
         headers: &[],
         key_variables: &["OPENAI_API_KEY"],
+        token_variable: None,
         url_variable: "OPENAI_BASE_URL",
     };
     type Decoder = StreamDecoder;
 
     fn for_host(self, host: &str) -> Self {
-        let is_openai = host == "api.openai.com" || host.ends_with(".api.openai.com");
+        let is_openai =
+            host == "api.openai.com" || host.ends_with(".api.openai.com") || is_azure_openai(host);
         Self {
             dialect: if is_openai {
                 Dialect::OpenAi
@@ -82,7 +86,7 @@ impl Codec for Completions {
         &self,
         request: &Request,
         purpose: Purpose,
-        _caching: Caching,
+        _cache_ttl: Option<CacheTtl>,
     ) -> Result<String, ModelError> {
         encode::encode_head(request, purpose)
     }

@@ -9,10 +9,11 @@ mod names;
 mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
+use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
+use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "gemini";
@@ -42,6 +43,7 @@ impl Codec for GenerateContent {
         key_scheme: "",
         headers: &[],
         key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        token_variable: None,
         url_variable: "GEMINI_BASE_URL",
     };
     type Decoder = StreamDecoder;
@@ -62,7 +64,7 @@ impl Codec for GenerateContent {
         &self,
         request: &Request,
         purpose: Purpose,
-        _caching: Caching,
+        _cache_ttl: Option<CacheTtl>,
     ) -> Result<String, ModelError> {
         encode::encode_head(request, purpose)
     }

@@ -14,10 +14,11 @@ use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::program::CacheTtl;
 use dormouse_proto::server::ServerValue;
 
-use crate::wire::{Builder, Caching, Client, Codec, host_and_port};
+use crate::wire::address::host_and_port;
+use crate::wire::{Builder, Client, Codec, Credential, Header};
 
 /// The provider for a wire format. It has one client for each combination of server, key, headers,
-/// timeout and caching. A client is created when it is first needed, so a kernel that never uses
+/// timeout and cache lifetime. A client is created when it is first needed, so a kernel that never uses
 /// the provider needs no key.
 pub struct ServerProvider<C> {
     clients: Mutex<HashMap<ClientKey, Client<C>>>,
@@ -32,18 +33,10 @@ struct ClientKey {
     server: Server,
     /// The key that the program names. None stands for the provider's key in the environment, or
     /// for no key if the program names the server.
-    key: Option<String>,
+    key: Option<Credential>,
     headers: Vec<Header>,
     idle_timeout: Option<Duration>,
-    caching: Caching,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Header {
-    name: String,
-    value: String,
-    /// Whether a variable of the host is part of the value.
-    is_secret: bool,
+    cache_ttl: Option<CacheTtl>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -66,13 +59,11 @@ impl<C: Codec> ServerProvider<C> {
         let key = model
             .api_key_env
             .as_deref()
-            .map(|name| read_api_key(host, name))
+            .map(|name| {
+                let value = read_api_key(host, name)?;
+                Ok(Credential::of_variable(&C::SERVICE, name, value))
+            })
             .transpose()?;
-        let caching = match model.cache_ttl {
-            Some(CacheTtl::FiveMinutes) => Caching::Automatic,
-            Some(CacheTtl::OneHour) => Caching::OneHour,
-            None => Caching::Off,
-        };
         let headers = model
             .headers
             .iter()
@@ -83,7 +74,7 @@ impl<C: Codec> ServerProvider<C> {
             key,
             headers,
             idle_timeout: model.idle_timeout_ms.map(Duration::from_millis),
-            caching,
+            cache_ttl: model.cache_ttl,
         })
     }
 
@@ -93,22 +84,17 @@ impl<C: Codec> ServerProvider<C> {
             Server::Named(url) => Builder::default().base_url(url).without_api_key(),
         };
         let builder = match &client_key.key {
-            Some(key) => builder.api_key(key),
+            Some(key) => builder.credential(key.clone()),
             None => builder,
         };
         let builder = match client_key.idle_timeout {
             Some(timeout) => builder.idle_timeout(timeout),
             None => builder,
         };
-        let headers = client_key.headers.iter();
-        let builder = headers.fold(builder, |builder, header| {
-            let (name, value) = (&*header.name, &*header.value);
-            match header.is_secret {
-                true => builder.secret_header(name, value),
-                false => builder.header(name, value),
-            }
-        });
-        builder.caching(client_key.caching).build()
+        builder
+            .headers(client_key.headers.clone())
+            .cache_ttl(client_key.cache_ttl)
+            .build()
     }
 
     fn lock_clients(&self) -> MutexGuard<'_, HashMap<ClientKey, Client<C>>> {
@@ -165,7 +151,7 @@ fn fill_header(
     template: &ServerValue,
 ) -> Result<Header, ModelError> {
     let value = template
-        .filled(|variable| host.variable(variable))
+        .substitute_variables(|variable| host.variable(variable))
         .map_err(|why| {
             let message = format!("the header {name} of the model cannot be filled in: {why}");
             ModelError::new(ModelErrorKind::Unavailable, message)
@@ -193,6 +179,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
+    use crate::anthropic::Messages;
     use crate::chat::Completions;
 
     /// Permits one machine and one variable.
@@ -205,7 +192,7 @@ mod tests {
 
         fn variable(&self, name: &str) -> Result<Option<String>, HostError> {
             match name {
-                "THEIR_KEY" => Ok(Some("sk-theirs".to_owned())),
+                "THEIR_KEY" | "ANTHROPIC_AUTH_TOKEN" => Ok(Some("sk-theirs".to_owned())),
                 "UNSET" => Ok(None),
                 _ => Err(HostError::Refused(format!("{name} is not permitted"))),
             }
@@ -298,6 +285,20 @@ mod tests {
         );
         let client = ServerProvider::<Completions>::build_client(&client_key).unwrap();
         assert!(!client.has_key());
+    }
+
+    #[test]
+    fn the_variable_of_a_token_is_sent_as_one_if_a_program_names_it() {
+        let named = |variable: &str| {
+            let program = program(&format!("api_key_env = \"{variable}\""));
+            let host = Arc::new(Permitting) as Arc<dyn Host>;
+            ServerProvider::<Messages>::client_key(program.model(), &host)
+                .ok()
+                .and_then(|client_key| client_key.key)
+        };
+        let value = || "sk-theirs".to_owned();
+        assert!(named("ANTHROPIC_AUTH_TOKEN") == Some(Credential::Token(value())));
+        assert!(named("THEIR_KEY") == Some(Credential::ApiKey(value())));
     }
 
     #[test]

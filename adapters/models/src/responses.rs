@@ -9,10 +9,11 @@ mod encode;
 mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
+use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
-use crate::wire::{Caching, Client, Codec, MessageContext, Purpose, Service, Version};
+use crate::wire::{Client, Codec, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-responses";
@@ -43,6 +44,7 @@ impl Codec for Responses {
         key_scheme: "Bearer ",
         headers: &[],
         key_variables: &["OPENAI_API_KEY"],
+        token_variable: None,
         url_variable: "OPENAI_BASE_URL",
     };
     type Decoder = StreamDecoder;
@@ -58,7 +60,7 @@ impl Codec for Responses {
         &self,
         request: &Request,
         purpose: Purpose,
-        _caching: Caching,
+        _cache_ttl: Option<CacheTtl>,
     ) -> Result<String, ModelError> {
         encode::encode_head(request, purpose)
     }

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::{Block, Media, Message, Raw, Role};
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
+use dormouse_proto::program::CacheTtl;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::Value;
 
-use crate::wire::{Caching, Codec, Decoder, Delivery, Purpose, encode};
+use crate::wire::{Codec, Decoder, Delivery, Purpose, encode};
 
 pub(crate) fn request(messages: Vec<Message>, parameters: Value) -> Request {
     let tool = |name: &str| ToolSpec {
@@ -43,7 +44,7 @@ pub(crate) fn streamed<C: Codec>(codec: &C, request: &Request) -> String {
         codec,
         request,
         Purpose::Reply(Delivery::Stream),
-        Caching::Automatic,
+        Some(CacheTtl::FiveMinutes),
     )
     .expect("the request can be sent")
 }

@@ -10,6 +10,7 @@
 //! [`Builder::idle_timeout`] bounds the time between two bytes, [`Builder::reply_cap_bytes`] the
 //! size of a reply. The kernel decides how long a whole call may take.
 
+pub(crate) mod address;
 mod body;
 mod builder;
 pub(crate) mod call_ids;
@@ -28,10 +29,10 @@ mod surrogates;
 pub(crate) mod usage;
 
 pub use self::builder::Builder;
-pub(crate) use self::builder::host_and_port;
+pub(crate) use self::builder::{Credential, Header};
 pub use self::client::Client;
 pub use self::codec::{
-    Caching, Codec, Completeness, Decoder, Delivery, MessageContext, Purpose, Service, Version,
+    Codec, Completeness, Decoder, Delivery, MessageContext, Purpose, Service, Version,
 };
 pub use self::request_body::{Body, encode};
 

@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Need, ShortName};
 use dormouse_actors::ports::{
-    InventoryReport, InventoryUpdate, KeptContents, OwnerToken, Progress, Purpose, Step,
-    StoreError, SweepReport, SweepRequest,
+    InventoryReport, InventoryUpdate, KeptContents, OwnerToken, StoreError, SweepMode,
+    SweepOutcome, SweepReport, SweepRequest, SweepStep,
 };
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
 
@@ -50,7 +50,7 @@ impl<L: RecordLog> RecordStore<L> {
         let codec = self.codec()?;
         for (pid, record) in records {
             if (update.watch)() == ControlFlow::Break(()) {
-                report.progress = Progress::Interrupted;
+                report.progress = SweepOutcome::Interrupted;
                 break;
             }
             let pid = Pid(pid);
@@ -135,7 +135,7 @@ impl<L: RecordLog> RecordStore<L> {
         owner: OwnerToken,
         sweep: SweepRequest<'_>,
     ) -> Result<SweepReport, StoreError> {
-        if sweep.purpose == Purpose::Free {
+        if sweep.purpose == SweepMode::Free {
             self.check_owner(owner)?;
             self.pins().check(sweep.mark)?;
         }
@@ -156,9 +156,9 @@ impl<L: RecordLog> RecordStore<L> {
             }
         }
         for (group, contents) in (0..).zip(unreferenced.chunks(DELETED_AT_ONCE)) {
-            if sweep.purpose == Purpose::Free {
-                if (sweep.watch)(Step::Replace(group)) == ControlFlow::Break(()) {
-                    report.progress = Progress::Interrupted;
+            if sweep.purpose == SweepMode::Free {
+                if (sweep.watch)(SweepStep::Replace(group)) == ControlFlow::Break(()) {
+                    report.progress = SweepOutcome::Interrupted;
                     break;
                 }
                 self.delete_unpinned(owner, &sweep, contents, &mut report)?;
@@ -170,7 +170,7 @@ impl<L: RecordLog> RecordStore<L> {
         }
         report.live_bytes = report.bytes_before - report.freed_content_bytes;
         report.bytes_after = report.live_bytes;
-        if sweep.purpose == Purpose::Free {
+        if sweep.purpose == SweepMode::Free {
             self.pins().end(sweep.mark);
         }
         Ok(report)

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, CommittedFacts, History, InventoryReport, InventoryUpdate, Journal, Listing,
-    MarkToken, OwnerToken, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
+    Batch, BlobReader, CommittedFacts, History, InventoryReport, InventoryUpdate, Journal,
+    MarkToken, OwnerToken, ProcessListing, Store, StoreError, SweepReport, SweepRequest, SyncLevel,
+    TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -414,16 +415,16 @@ impl<L: RecordLog> Store for RecordStore<L> {
         result
     }
 
-    fn processes(&self) -> Result<Listing, StoreError> {
-        let mut listing = Listing::default();
+    fn processes(&self) -> Result<ProcessListing, StoreError> {
+        let mut listing = ProcessListing::default();
         let records = self.log.read_kind(StreamKind::Process)?;
         let codec = self.codec()?;
         for (pid, record) in records {
-            listing.last = listing.last.max(pid);
+            listing.last_pid = listing.last_pid.max(pid);
             match StoredRow::read(&codec, Pid(pid), &record) {
                 Ok(StoredRow::Existing(row)) => listing.rows.push(row.process_row),
                 Ok(StoredRow::Deleted) => {}
-                Err(error) => listing.lost.push(error.to_string()),
+                Err(error) => listing.losses.push(error.to_string()),
             }
         }
         Ok(listing)

@@ -395,7 +395,7 @@ fn a_first_commit_during_a_query_of_another_program_is_not_reported_as_damage() 
     type Query = fn(&dyn Store) -> Result<(), StoreError>;
     let queries: [Query; 7] = [
         |store| {
-            let lost = store.processes()?.lost;
+            let lost = store.processes()?.losses;
             assert_eq!(lost, [""; 0]);
             Ok(())
         },

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Bounds, Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Purpose, Step, Store,
-    StoreError, SweepReport, SweepRequest, WriteOp,
+    Deletions, InventoryUpdate, KeptContents, MarkToken, OwnerToken, Store, StoreError,
+    SweepLimits, SweepMode, SweepReport, SweepRequest, SweepStep, WriteOp,
 };
 use dormouse_proto::id::ContentHash;
 
@@ -15,7 +15,7 @@ use crate::entries::*;
 use crate::subject::*;
 
 /// The bounds of a collection that frees every part of the log with any garbage, in small steps.
-pub const THOROUGH: Bounds = Bounds {
+pub const THOROUGH: SweepLimits = SweepLimits {
     live_percent: 99,
     step_bytes: 400,
     close_bytes: u64::MAX,
@@ -45,9 +45,9 @@ pub struct CollectionOptions {
     /// The mark of the collection.
     pub mark: MarkToken,
     /// Whether garbage is freed or only counted.
-    pub purpose: Purpose,
+    pub purpose: SweepMode,
     /// How much garbage a part must have to be freed, and the size of a step.
-    pub bounds: Bounds,
+    pub bounds: SweepLimits,
 }
 
 /// Takes an inventory and collects garbage.
@@ -63,7 +63,7 @@ pub fn sweep_with(
         purpose,
         bounds,
     }: CollectionOptions,
-    watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    watch: &mut dyn FnMut(SweepStep) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
     let inventory = &mut Inventory::default();
     let references = &mut |_: EncodedRecord<'_>| Ok(live.0.clone().unwrap_or_default());
@@ -100,11 +100,11 @@ pub fn sweep_watched(
     owner: OwnerToken,
     mark: MarkToken,
     live: &LiveContents,
-    watch: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    watch: &mut dyn FnMut(SweepStep) -> ControlFlow<()>,
 ) -> Result<SweepReport, StoreError> {
     let options = CollectionOptions {
         mark,
-        purpose: Purpose::Free,
+        purpose: SweepMode::Free,
         bounds: THOROUGH,
     };
     sweep_with(store, owner, live, options, watch)
@@ -126,13 +126,13 @@ pub fn sweep(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> Sweep
 pub fn count_garbage(store: &dyn Store, owner: OwnerToken, live: &LiveContents) -> SweepReport {
     let options = CollectionOptions {
         mark: MarkToken::default(),
-        purpose: Purpose::Count,
+        purpose: SweepMode::Count,
         bounds: THOROUGH,
     };
     sweep_with(store, owner, live, options, &mut continue_always).unwrap()
 }
 
-fn continue_always(_: Step) -> ControlFlow<()> {
+fn continue_always(_: SweepStep) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

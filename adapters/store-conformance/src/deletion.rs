@@ -25,7 +25,7 @@ pub(crate) fn a_deleted_process_is_unknown_and_its_pid_is_not_reused(subject: &m
     commit_ops(subject, owner, &[facts(1, 3..=3)]);
     let listing = query(subject, |store| store.processes().unwrap());
     assert_eq!(
-        (&listing.rows[..], listing.last, listing.lost),
+        (&listing.rows[..], listing.last_pid, listing.losses),
         (&[row(1)][..], 2, vec![])
     );
     let unknown =
@@ -62,7 +62,7 @@ pub(crate) fn a_deleted_process_is_unknown_and_its_pid_is_not_reused(subject: &m
     commit_ops(subject, owner, &[process_deleted(1)]);
     commit_ops(subject, owner, &[created(3)]);
     let listing = query(subject, |store| store.processes().unwrap());
-    assert_eq!((&listing.rows[..], listing.last), (&[row(3)][..], 3));
+    assert_eq!((&listing.rows[..], listing.last_pid), (&[row(3)][..], 3));
 }
 
 pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {

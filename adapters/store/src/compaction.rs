@@ -25,10 +25,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_actors::ports::inventory::{Losses, PartUsage, ShortName};
+use dormouse_actors::ports::inventory::{Losses, SegmentUsage, ShortName};
 use dormouse_actors::ports::{
-    KeptContents, OwnerToken, Progress, Purpose, Step, StoreError, SweepReport, SweepRequest,
-    SyncLevel,
+    KeptContents, OwnerToken, StoreError, SweepMode, SweepOutcome, SweepReport, SweepRequest,
+    SweepStep, SyncLevel,
 };
 
 use crate::error::io as io_error;
@@ -89,7 +89,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         owner: OwnerToken,
         request: SweepRequest<'a>,
     ) -> Result<Self, StoreError> {
-        if request.purpose == Purpose::Free {
+        if request.purpose == SweepMode::Free {
             store.gc_pins.check(request.mark)?;
         }
         let losses = request.inventory.losses(request.deletions);
@@ -114,7 +114,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// As [`dormouse_actors::ports::Store::sweep`].
     pub(crate) fn run(mut self) -> Result<SweepReport, StoreError> {
         let outcome = self.compact_all();
-        if self.request.purpose == Purpose::Free {
+        if self.request.purpose == SweepMode::Free {
             self.report.bytes_after = self.store.log.bytes();
             self.store.gc_pins.end(self.request.mark);
         }
@@ -126,7 +126,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             Ok(end) => end,
             Err(Abort::Error(error)) => return Err(error),
             Err(Abort::Interrupted | Abort::Damaged) => {
-                self.report.progress = Progress::Interrupted;
+                self.report.progress = SweepOutcome::Interrupted;
                 return Ok(());
             }
         };
@@ -142,7 +142,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
                 Err(Abort::Damaged) => self.report.damaged_segments.push(number),
                 Err(Abort::Error(error)) => return Err(error),
                 Err(Abort::Interrupted) => {
-                    self.report.progress = Progress::Interrupted;
+                    self.report.progress = SweepOutcome::Interrupted;
                     break;
                 }
             }
@@ -154,8 +154,8 @@ impl<'s, 'a> Compaction<'s, 'a> {
     /// one if that segment has enough garbage to be closed.
     fn end_of_compactable(&mut self) -> Result<u32, Abort> {
         let position = match self.request.purpose {
-            Purpose::Count => self.store.writer().position(),
-            Purpose::Free => self.synced_head(&mut self.store.writer())?,
+            SweepMode::Count => self.store.writer().position(),
+            SweepMode::Free => self.synced_head(&mut self.store.writer())?,
         };
         let number = position.end.segment;
         let at_ms = match self.time_if_closable(number) {
@@ -164,7 +164,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             Ok(None) | Err(Abort::Damaged) => return Ok(number),
             Err(abort) => return Err(abort),
         };
-        if self.request.purpose == Purpose::Count {
+        if self.request.purpose == SweepMode::Count {
             return Ok(number + 1);
         }
         let mut writer = self.store.writer();
@@ -201,7 +201,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             self.report.kept_garbage_bytes += garbage_bytes(usage);
             return Ok(None);
         }
-        self.report_step(Step::Inspect(number))?;
+        self.report_step(SweepStep::Inspect(number))?;
         let contents = self.inspect(number)?;
         self.update_inventory(number, &contents);
         if !self.should_close(contents.usage()) {
@@ -212,19 +212,19 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// Whether the active segment has enough garbage to be closed and compacted.
-    fn should_close(&self, usage: PartUsage) -> bool {
+    fn should_close(&self, usage: SegmentUsage) -> bool {
         self.should_compact(usage) && garbage_bytes(usage) >= self.request.bounds.close_bytes
     }
 
     /// The usage of a segment according to the inventory, without an inspection; `None` if the
     /// inventory is not certain of it. Bytes that were appended since the inventory was updated
     /// count as live.
-    fn usage_from_inventory(&self, number: u32, end: u64) -> Option<PartUsage> {
+    fn usage_from_inventory(&self, number: u32, end: u64) -> Option<SegmentUsage> {
         let usage = self.request.inventory.usage(number, &self.losses)?;
         let is_reliable = self.request.contents == KeptContents::Referenced
             && !usage.is_doubtful
             && usage.bytes <= end;
-        is_reliable.then(|| PartUsage::from_scan(end, usage.live + (end - usage.bytes)))
+        is_reliable.then(|| SegmentUsage::from_scan(end, usage.live + (end - usage.bytes)))
     }
 
     /// Stores the result of an inspection in the inventory, unless the inspection assumed deletions
@@ -241,7 +241,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 
     /// Whether the share of live bytes in a segment is small enough for a compaction.
-    fn should_compact(&self, usage: PartUsage) -> bool {
+    fn should_compact(&self, usage: SegmentUsage) -> bool {
         let live_percent = self.request.bounds.live_percent;
         let is_nearly_full = self.store.quota.is_nearly_full(self.report.bytes_before);
         let percent = if is_nearly_full {
@@ -261,12 +261,12 @@ impl<'s, 'a> Compaction<'s, 'a> {
             self.count_uncompacted(usage);
             return Ok(());
         }
-        self.report_step(Step::Inspect(number))?;
+        self.report_step(SweepStep::Inspect(number))?;
         let start = Location::start_of(number);
         let follows_lost_range = {
             let index = self.store.index();
             let lost = index.processes().lost_ranges();
-            lost.iter().any(|lost| lost.to == start)
+            lost.iter().any(|lost| lost.end == start)
         };
         if follows_lost_range {
             // The first record of this segment proves that a range before it is lost, so it must be
@@ -284,7 +284,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
         }
         self.report.segments += 1;
         self.report.live_bytes += contents.live_bytes;
-        if self.request.purpose == Purpose::Free {
+        if self.request.purpose == SweepMode::Free {
             // An interruption from here on leaves copies of records that were moved already.
             self.request.inventory.mark_doubtful(number);
             self.move_live_records(number, &contents)?;
@@ -309,22 +309,22 @@ impl<'s, 'a> Compaction<'s, 'a> {
             .values()
             .map(|(_, bytes)| bytes)
             .sum::<u64>();
-        if self.request.purpose == Purpose::Free {
-            self.report_step(Step::Clean(number))?;
+        if self.request.purpose == SweepMode::Free {
+            self.report_step(SweepStep::Clean(number))?;
             self.remove_keys(&contents.garbage_keys);
         }
         Ok(())
     }
 
     /// Counts a segment that is left as it is.
-    fn count_uncompacted(&mut self, usage: PartUsage) {
+    fn count_uncompacted(&mut self, usage: SegmentUsage) {
         self.report.segments += 1;
         self.report.live_bytes += usage.live;
         self.report.kept_garbage_bytes += garbage_bytes(usage);
     }
 
     /// Reports a step to the caller, who may interrupt the compaction.
-    fn report_step(&mut self, step: Step) -> Result<(), Abort> {
+    fn report_step(&mut self, step: SweepStep) -> Result<(), Abort> {
         match (self.request.watch)(step) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Abort::Interrupted),
@@ -342,7 +342,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
             })
             .peekable();
         while locations.peek().is_some() {
-            self.report_step(Step::Move(number))?;
+            self.report_step(SweepStep::Move(number))?;
             let mut records = Vec::new();
             let mut bytes = 0;
             while bytes < self.request.bounds.step_bytes
@@ -463,18 +463,18 @@ impl<'s, 'a> Compaction<'s, 'a> {
         writer.check_writable()?;
         self.store.gc_pins.check(self.request.mark)?;
         self.copy_pinned(&mut writer, number, contents)?;
-        self.report_step(Step::Sync(number))?;
+        self.report_step(SweepStep::Sync(number))?;
         writer
             .sync_head()
             .map_err(|error| io_abort(error, "sync the records that a compaction moved"))?;
         // Without this flush the index would still point at the old location of a moved record, and
         // the record would be answered as lost.
         self.flush_index(&writer)?;
-        self.report_step(Step::Write(number))?;
+        self.report_step(SweepStep::Write(number))?;
         let (bytes, _) = stub.sign(log.key(), at);
         log.write_stub(number, &bytes)
             .map_err(|error| io_abort(error, "write the stub of a compacted segment"))?;
-        self.report_step(Step::Replace(number))?;
+        self.report_step(SweepStep::Replace(number))?;
         log.replace_by_stub(number).map_err(|error| {
             // It is unknown whether the segment or the stub has the name now, so the store must not
             // be written until it is opened again.
@@ -525,7 +525,7 @@ impl<'s, 'a> Compaction<'s, 'a> {
     }
 }
 
-fn garbage_bytes(usage: PartUsage) -> u64 {
+fn garbage_bytes(usage: SegmentUsage) -> u64 {
     usage.bytes.saturating_sub(usage.live)
 }
 

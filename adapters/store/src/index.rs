@@ -244,7 +244,7 @@ impl Index {
                     progress.add(HEADER_BYTES as u64 + header.length);
                 }
                 WalkItem::LostRange(lost) => {
-                    tracing::warn!(from = %lost.from, to = %lost.to, "a range of the log is \
+                    tracing::warn!(from = %lost.start, to = %lost.end, "a range of the log is \
                      unreadable");
                     self.add_lost_range(lost);
                 }

@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Need, ScanPosition, ShortName};
-use dormouse_actors::ports::{Deletions, InventoryReport, InventoryUpdate, Progress, StoreError};
+use dormouse_actors::ports::{
+    Deletions, InventoryReport, InventoryUpdate, StoreError, SweepOutcome,
+};
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 
 use crate::compaction::RECORDS_PER_QUERY;
@@ -82,7 +84,7 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
         while self.at < self.end.end {
             if (self.update.watch)().is_break() {
                 return Ok(InventoryReport {
-                    progress: Progress::Interrupted,
+                    progress: SweepOutcome::Interrupted,
                     ..self.report
                 });
             }

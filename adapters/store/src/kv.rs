@@ -40,8 +40,8 @@ pub(crate) enum KvStore {
     NoBackend,
 }
 
-/// Changes that are applied together, the latest of each key. Additions are readable before they
-/// are applied.
+/// Pending changes that are applied together; only the latest of each key is kept. Queries see
+/// additions before they are applied.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -157,6 +157,7 @@ impl KvStore {
     }
 
     /// Passes all stored pairs in `first..=last` to `visit`, in order, without collecting them.
+    /// Pending changes are ignored.
     ///
     /// # Errors
     /// [`IndexFault`]. `visit` may have received some of the pairs by then.
@@ -306,7 +307,7 @@ thread_local! {
 }
 
 /// Prefixes of the names of sled's threads. sled catches panics of the `sled-io-` threads itself,
-/// and works on without its `log flusher` if that panics.
+/// and continues without its `log flusher` if that panics.
 const SLED_THREADS: [&str; 2] = ["sled-io-", "log flusher"];
 
 /// Whether a panic on this thread, now, comes from the index. The store catches such a panic and
@@ -337,7 +338,7 @@ fn call_sled<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault>
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("nothing was said")
+        .unwrap_or("no panic message")
 }
 
 #[cfg(test)]
@@ -354,7 +355,7 @@ mod tests {
         batch.insert(b"key", vec![1]);
         kv.apply(batch).unwrap();
         drop(kv);
-        // A holder sled thread holds the same lock.
+        // A sled thread of a closed database would hold this lock; `holder` stands for it.
         let holder = File::open(folder.path().join("db")).unwrap();
         holder.lock().unwrap();
         let closing = thread::spawn(move || {
@@ -370,7 +371,7 @@ mod tests {
     fn a_panic_of_sled_becomes_a_fault_that_panic_hooks_can_recognise() {
         let fault = call_sled(|| -> sled::Result<()> {
             assert!(call_sled(|| Ok(catches_panic_here())).unwrap());
-            assert!(catches_panic_here(), "behind a call within a call");
+            assert!(catches_panic_here(), "after a nested call");
             std::panic::resume_unwind(Box::new("a page is gone"))
         });
         assert_eq!(

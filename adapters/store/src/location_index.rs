@@ -339,9 +339,9 @@ impl IndexPosition {
             .for_each(|word| bytes.extend(word.to_le_bytes()));
         bytes.extend(self.lengths_hash);
         if let Some(lost) = self.lost {
-            bytes.extend(lost.from.to_bytes());
-            bytes.extend(lost.to.to_bytes());
-            bytes.extend(lost.upto.to_le_bytes());
+            bytes.extend(lost.start.to_bytes());
+            bytes.extend(lost.end.to_bytes());
+            bytes.extend(lost.last_commit.to_le_bytes());
         }
         let hash = blake3::keyed_hash(&key.0, &bytes);
         bytes.extend(hash.as_bytes());
@@ -362,14 +362,13 @@ impl IndexPosition {
             .zip(digest.as_chunks().0)
             .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
         let decode_lost_range = || {
-            let (from, rest) = lost.split_at_checked(Location::BYTES)?;
-            let (to, upto) = rest.split_at_checked(Location::BYTES)?;
-            let upto = u64::from_le_bytes(upto.try_into().ok()?);
+            let (start, rest) = lost.split_at_checked(Location::BYTES)?;
+            let (end, last_commit) = rest.split_at_checked(Location::BYTES)?;
             Some(LostRange {
-                from: Location::from_bytes(from)?,
-                to: Location::from_bytes(to)?,
-                since: 0,
-                upto,
+                start: Location::from_bytes(start)?,
+                end: Location::from_bytes(end)?,
+                first_commit: 0,
+                last_commit: u64::from_le_bytes(last_commit.try_into().ok()?),
             })
         };
         let lost = decode_lost_range();

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Purpose, Store, StoreError, SweepReport, SweepRequest, SyncLevel, TempFileChange,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, MarkToken, OwnerToken,
+    ProcessListing, Store, StoreError, SweepMode, SweepReport, SweepRequest, SyncLevel,
+    TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
@@ -225,7 +226,7 @@ impl Store for LogStore {
         Ok(())
     }
 
-    fn processes(&self) -> Result<Listing, StoreError> {
+    fn processes(&self) -> Result<ProcessListing, StoreError> {
         Ok(self.index().processes().listing())
     }
 
@@ -292,7 +293,7 @@ impl Store for LogStore {
     }
 
     fn sweep(&self, owner: OwnerToken, sweep: SweepRequest<'_>) -> Result<SweepReport, StoreError> {
-        if sweep.purpose == Purpose::Free {
+        if sweep.purpose == SweepMode::Free {
             check_owner(owner, self.writer().owner())?;
         }
         Compaction::new(self, owner, sweep)?.run()

@@ -34,25 +34,25 @@ const SEGMENT_RECORDS: u64 = 1 << 21;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LostRange {
     /// The first byte of the range.
-    pub(crate) from: Location,
+    pub(crate) start: Location,
     /// Where the next recognisable record starts.
-    pub(crate) to: Location,
+    pub(crate) end: Location,
     /// No record in the range was first written before this commit, unless it was moved there.
-    pub(crate) since: u64,
+    pub(crate) first_commit: u64,
     /// No record in the range belongs to a later commit than this.
-    pub(crate) upto: u64,
+    pub(crate) last_commit: u64,
 }
 
 impl LostRange {
     /// An upper bound of the records in the range. The length of a missing segment is unknown.
     pub(crate) fn max_records(&self) -> u64 {
         let spanned =
-            u64::from(self.to.segment.saturating_sub(self.from.segment)) * SEGMENT_RECORDS;
+            u64::from(self.end.segment.saturating_sub(self.start.segment)) * SEGMENT_RECORDS;
         spanned
             + self
-                .to
+                .end
                 .offset
-                .saturating_sub(if spanned > 0 { 0 } else { self.from.offset })
+                .saturating_sub(if spanned > 0 { 0 } else { self.start.offset })
                 / HEADER_BYTES as u64
     }
 }
@@ -241,19 +241,19 @@ impl<'a> Walk<'a> {
         visit(WalkItem::Commit(self.head))
     }
 
-    /// The lost range from `from` to `to`, whose records belong to commits up to `upto`.
-    fn lost_range(&self, from: Location, to: Location, upto: u64) -> LostRange {
+    /// The lost range from `start` to `end`, whose records belong to commits up to `last_commit`.
+    fn lost_range(&self, start: Location, end: Location, last_commit: u64) -> LostRange {
         let has_begun = self.last_good.commit != self.highest_commit;
-        let since = if has_begun {
+        let first_commit = if has_begun {
             self.highest_commit
         } else {
             self.highest_commit + 1
         };
         LostRange {
-            from,
-            to,
-            since,
-            upto,
+            start,
+            end,
+            first_commit,
+            last_commit,
         }
     }
 
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
         Err(damaged(format!(
             "the log cannot be read from {} on, and no whole commit follows. Cutting it there \
              could lose acknowledged commits. Restore a copy of HEAD and log together",
-            lost.from
+            lost.start
         )))
     }
 

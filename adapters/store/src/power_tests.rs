@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
 use dormouse_actors::ports::{
-    Batch, Bounds, Deletions, KeptContents, OwnerToken, Purpose, Store, StoreError, SweepReport,
-    SweepRequest, SyncLevel, WriteOp,
+    Batch, Deletions, KeptContents, OwnerToken, Store, StoreError, SweepLimits, SweepMode,
+    SweepReport, SweepRequest, SyncLevel, WriteOp,
 };
 use dormouse_proto::checkpoint::{Checkpoint, Scope};
 use dormouse_proto::id::{CheckpointId, CommitNumber, ContentHash, FactNumber, Pid};
@@ -227,13 +227,13 @@ fn compact(
     let mark = store.begin_mark(owner)?;
     let inventory = &mut Inventory::default();
     let deletions = &Deletions::default();
-    let bounds = Bounds {
+    let bounds = SweepLimits {
         live_percent: 100,
         step_bytes: 50_000,
         close_bytes,
     };
     let contents = KeptContents::All;
-    let purpose = Purpose::Free;
+    let purpose = SweepMode::Free;
     let watch = &mut |_| ControlFlow::Continue(());
     store.sweep(
         owner,

@@ -17,7 +17,7 @@ mod losses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dormouse_actors::ports::{Listing, StoreError};
+use dormouse_actors::ports::{ProcessListing, StoreError};
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CheckpointId, Pid};
 use dormouse_proto::pid_map::PidMap;
@@ -282,10 +282,10 @@ impl ProcessTable {
     }
 
     /// The rows of all processes, by ascending pid, and the losses.
-    pub(crate) fn listing(&self) -> Listing {
-        let mut listing = Listing::default();
+    pub(crate) fn listing(&self) -> ProcessListing {
+        let mut listing = ProcessListing::default();
         let mut programs = BTreeSet::new();
-        listing.last = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
+        listing.last_pid = self.entries.iter().last().map_or(0, |(pid, _)| pid.0);
         let mut unreadable = Vec::new();
         for (pid, entry) in self.entries() {
             match entry.and_then(|entry| entry.row()) {
@@ -300,16 +300,16 @@ impl ProcessTable {
         for loss in self.losses_with(&unreadable) {
             let is_known = acknowledged.contains(&loss);
             if is_known {
-                &mut listing.acknowledged
+                &mut listing.acknowledged_losses
             } else {
-                &mut listing.lost
+                &mut listing.losses
             }
             .push(loss.to_string());
         }
         // Creations of processes may be in a lost range, and no pid may be used twice, so the last
         // pid is estimated upwards.
         let max_lost_records = self.lost.iter().map(LostRange::max_records).sum();
-        listing.last = listing.last.saturating_add(max_lost_records);
+        listing.last_pid = listing.last_pid.saturating_add(max_lost_records);
         listing
     }
 }

@@ -159,8 +159,8 @@ impl LogStore {
         let acknowledged = table.acknowledged_losses();
         table.lost_ranges().iter().all(|lost| {
             acknowledged.contains(&Issue::LostRange {
-                from: lost.from,
-                to: lost.to,
+                from: lost.start,
+                to: lost.end,
             })
         })
     }
@@ -352,7 +352,7 @@ impl LogStore {
 /// The lost ranges, for an error.
 fn describe_ranges<'a>(lost: impl Iterator<Item = &'a LostRange>) -> String {
     let parts: Vec<_> = lost
-        .map(|lost| format!("records are lost from {} to {}", lost.from, lost.to))
+        .map(|lost| format!("records are lost from {} to {}", lost.start, lost.end))
         .collect();
     parts.join(", ")
 }

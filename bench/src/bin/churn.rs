@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use dormouse::ports::Purpose;
+use dormouse::ports::SweepMode;
 use dormouse::retention::{CheckpointRules, EndedRule, Retention};
 use dormouse::store::LogStore;
 use dormouse::{Kernel, Process};
@@ -115,7 +115,7 @@ async fn main() -> Outcome {
         }
         let start = Instant::now();
         let garbage = kernel
-            .collect_garbage(retention.clone(), Purpose::Free)
+            .collect_garbage(retention.clone(), SweepMode::Free)
             .await?;
         let elapsed = start.elapsed();
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -18,7 +18,7 @@ use dormouse::ports::{Batch, Journal, Store as _, WriteOp};
 use dormouse::program::Program;
 use dormouse::record::{ContentRef, Image, codec};
 use dormouse::store::LogStore;
-use dormouse::{Kernel, KernelBuilder, Process, View};
+use dormouse::{Kernel, KernelBuilder, Process, ProcessView};
 use dormouse_bench::{
     FnModel, Outcome, Percentiles, format_duration, print_line, ratio, resident_bytes, text_reply,
 };
@@ -64,7 +64,7 @@ fn open(folder: &Path) -> Outcome<KernelBuilder> {
     });
     Ok(Kernel::open(LogStore::open(folder)?)
         .model("m", model)
-        .inbox(16))
+        .inbox_capacity(16))
 }
 
 fn program(kernel: &Kernel) -> Outcome<Program> {
@@ -260,7 +260,7 @@ async fn measure_sleepers(count: u64) -> Outcome {
     let folder = tempfile::tempdir()?;
     let before = resident_bytes()?;
     let start = Instant::now();
-    let kernel = open(folder.path())?.max_awake(256).build().await?;
+    let kernel = open(folder.path())?.max_loaded(256).build().await?;
     let program = program(&kernel)?;
     let starter = kernel.clone();
     let starts = futures_util::stream::iter(0..count).map(|_| {
@@ -292,7 +292,7 @@ async fn measure_sleepers(count: u64) -> Outcome {
 async fn measure_reopened(folder: &Path, count: u64) -> Outcome {
     let before = resident_bytes()?;
     let start = Instant::now();
-    let builder = open(folder)?.max_awake(256);
+    let builder = open(folder)?.max_loaded(256);
     print_line(format_args!(
         "the store was opened in {}",
         format_duration(start.elapsed())
@@ -342,7 +342,7 @@ async fn list_and_wake(kernel: &Kernel, count: u64) -> Outcome {
         let pid = Pid(1 + number * (count / WAKE_SAMPLES));
         let start = Instant::now();
         let process = kernel.resume(pid).await?;
-        process.wait_for(View::is_idle).await?;
+        process.wait_for(ProcessView::is_idle).await?;
         durations.push(start.elapsed());
     }
     let percentiles = Percentiles::from_durations(durations);

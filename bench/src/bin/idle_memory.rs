@@ -95,7 +95,7 @@ async fn measure(kind: &str, count: usize) -> Outcome<u64> {
             session.open("bench", "x".repeat(100_000), None).await?;
             for _ in 0..4 {
                 session.input("note this").await?;
-                session.wait_for(dormouse::View::is_idle).await?;
+                session.wait_for(dormouse::ProcessView::is_idle).await?;
             }
             before = resident_bytes()?;
             for _ in 0..count {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use dormouse::models::Anthropic;
-use dormouse::{Kernel, View};
+use dormouse::{Kernel, ProcessView};
 use dormouse_bench::{Outcome, print_line, resident_bytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -66,7 +66,9 @@ async fn compare() -> Outcome {
         .session()
         .input("go")
         .await?;
-    process.wait_for(|view: &View| view.is_idle()).await?;
+    process
+        .wait_for(|view: &ProcessView| view.is_idle())
+        .await?;
     let kernel_log = std::mem::take(&mut *log.lock().expect("the server does not panic"));
     let store = tempfile::tempdir()?;
     let durable = Kernel::open(dormouse::store::LogStore::open(store.path())?);
@@ -79,7 +81,9 @@ async fn compare() -> Outcome {
         .session()
         .input("go")
         .await?;
-    process.wait_for(|view: &View| view.is_idle()).await?;
+    process
+        .wait_for(|view: &ProcessView| view.is_idle())
+        .await?;
     let with_store = std::mem::take(&mut *log.lock().expect("the server does not panic"));
     let client = client()?;
     for body in &kernel_log.bodies {

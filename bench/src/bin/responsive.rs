@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dormouse::{Kernel, Process, View};
+use dormouse::{Kernel, Process, ProcessView};
 use dormouse_bench::{
     FnModel, Outcome, Percentiles, format_duration, kernel, print_line, program, ratio, text_reply,
 };
@@ -148,7 +148,7 @@ fn send_request<'a>(
 async fn keep_busy(process: Process, turns: Arc<AtomicU64>) -> Outcome {
     process.input("go").await?;
     loop {
-        process.wait_for(View::is_idle).await?;
+        process.wait_for(ProcessView::is_idle).await?;
         turns.fetch_add(1, Ordering::Relaxed);
         process.goto("msg:1", "again").await?;
     }

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use dormouse::message::Block;
-use dormouse::{Kernel, Process, View};
+use dormouse::{Kernel, Process, ProcessView};
 use dormouse_bench::{
     FnModel, Outcome, Percentiles, format_duration, kernel, print_line, program, ratio, text_reply,
     tool_call_reply,
@@ -105,12 +105,12 @@ async fn turns_with_search(
         )
         .await?;
     process.input("search once").await?;
-    process.wait_for(View::is_idle).await?;
+    process.wait_for(ProcessView::is_idle).await?;
     let mut durations = Vec::new();
     for _ in 0..TURNS {
         let start = Instant::now();
         process.goto("msg:1", "search once").await?;
-        process.wait_for(View::is_idle).await?;
+        process.wait_for(ProcessView::is_idle).await?;
         durations.push(start.elapsed());
     }
     Ok(durations)
@@ -137,10 +137,10 @@ async fn turns(ticker: &Process) -> Outcome<Vec<Duration>> {
     while measurement_start.elapsed() < MEASURED {
         let start = Instant::now();
         ticker.input("tick").await?;
-        ticker.wait_for(View::is_idle).await?;
+        ticker.wait_for(ProcessView::is_idle).await?;
         durations.push(start.elapsed());
         ticker.goto("msg:1", "tick").await?;
-        ticker.wait_for(View::is_idle).await?;
+        ticker.wait_for(ProcessView::is_idle).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(durations)

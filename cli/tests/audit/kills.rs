@@ -247,9 +247,9 @@ impl Plan {
         let news = |pid: &&Pid| !before.there.rows.contains_key(*pid);
         let from = |kept: &Kept, pid: &Pid| {
             kept.rows[pid]
-                .restored
+                .branched_from
                 .as_ref()
-                .map(|restored| restored.from)
+                .map(|restored| restored.pid)
         };
         let found: BTreeSet<_> = self
             .known

@@ -25,6 +25,7 @@ fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = dormouse::command(folder);
     command
         .args(["mcp", "program.toml", "--allow-run=seq"])
+        .env("XDG_CACHE_HOME", folder.join("cache"))
         .args(args);
     command
 }
@@ -35,7 +36,7 @@ fn folder(program: &str) -> tempfile::TempDir {
     folder
 }
 
-fn initialize_params() -> Value {
+pub(crate) fn initialize_params() -> Value {
     json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})
 }
 
@@ -46,7 +47,7 @@ fn initialize_request() -> String {
 }
 
 /// A client of the program over its standard streams.
-struct Client {
+pub(crate) struct Client {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -55,7 +56,12 @@ struct Client {
 
 impl Client {
     fn begin(folder: &Path, args: &[&str]) -> Self {
-        let mut child = command(folder, args)
+        Self::of(&mut command(folder, args))
+    }
+
+    /// A client that starts this command.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -80,7 +86,7 @@ impl Client {
     }
 
     /// Each line of standard output is a message; the next is the answer.
-    fn ask(&mut self, method: &str, params: &Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.last += 1;
         let id = self.last;
         self.tell(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
@@ -92,7 +98,7 @@ impl Client {
         answer
     }
 
-    fn call(&mut self, tool: &str, args: Value) -> String {
+    pub(crate) fn call(&mut self, tool: &str, args: Value) -> String {
         let answer = self.ask("tools/call", &json!({"name": tool, "arguments": args}));
         answer["result"]["content"][0]["text"]
             .as_str()
@@ -101,7 +107,7 @@ impl Client {
     }
 
     /// Ends it as clients do, and returns what else it wrote and its exit code.
-    fn end(mut self) -> (String, Option<i32>) {
+    pub(crate) fn end(mut self) -> (String, Option<i32>) {
         drop(self.input);
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -259,7 +265,7 @@ fn other_machines_are_served_only_where_that_is_said_and_a_token_protects_it() {
 }
 
 /// Stops a server by SIGTERM, and waits for its end.
-fn terminate(child: &mut Child) {
+pub(crate) fn terminate(child: &mut Child) {
     assert!(
         Command::new("kill")
             .args(["-TERM", &child.id().to_string()])
@@ -271,7 +277,7 @@ fn terminate(child: &mut Child) {
 }
 
 /// The machine and port of a server's URL, which is a line.
-fn address_of(url: &str) -> &str {
+pub(crate) fn address_of(url: &str) -> &str {
     url.trim()
         .strip_prefix("http://")
         .and_then(|rest| rest.strip_suffix("/mcp"))

@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .model("counts", Scripted::parse(SCRIPT, "counts")?)
         .build()
         .await?;
-    let session = match kernel.named("session").await {
+    let session = match kernel.process_named("session").await {
         Ok(session) => session,
         Err(_) => {
             let start = kernel.start(kernel.parse(PROGRAM)?.program);

@@ -12,7 +12,7 @@ const CHUNK: u64 = 64 << 10;
 
 /// A blob store with one content. Records the number of each chunk that is read.
 #[derive(Default)]
-struct Disk {
+pub(crate) struct Disk {
     bytes: Bytes,
     index: Bytes,
     damaged: Vec<u64>,
@@ -74,7 +74,7 @@ impl BlobReader for File {
 }
 
 /// Returns a resident content, the same content on disk with these damaged chunks, and its store.
-fn resident_and_stored(
+pub(crate) fn resident_and_stored(
     bytes: impl Into<Bytes>,
     page_chars: u32,
     damaged: Vec<u64>,
@@ -89,7 +89,7 @@ fn resident_and_stored(
     });
     (
         resident.clone(),
-        Content::stored(resident.reference(), disk.clone()),
+        Content::on_disk(resident.reference(), disk.clone()),
         disk,
     )
 }
@@ -243,7 +243,7 @@ fn without_an_index_a_content_is_read_once_and_indexed_anew() {
             bytes: disk.bytes.clone(),
             ..Disk::default()
         });
-        let stored = Content::stored(resident.reference(), disk.clone());
+        let stored = Content::on_disk(resident.reference(), disk.clone());
         assert_eq!(
             stored.unlimited_reader().total_pages(4000),
             resident.unlimited_reader().total_pages(4000)
@@ -265,7 +265,7 @@ fn bytes_that_contradict_the_reference_are_refused() {
         index: resident.serialized_index(),
         ..Disk::default()
     });
-    let stored = Content::stored(resident.reference(), other);
+    let stored = Content::on_disk(resident.reference(), other);
     assert!(
         stored.unlimited_reader().page(4000, 3).is_err()
             && stored.unlimited_reader().text().is_err()
@@ -276,7 +276,7 @@ fn bytes_that_contradict_the_reference_are_refused() {
         stored.unlimited_reader().slice(reversed).is_err()
             && stored.unlimited_reader().slice(0..1_000_000).is_err()
     );
-    let shorter = Content::stored(
+    let shorter = Content::on_disk(
         resident.reference(),
         Arc::new(Disk {
             bytes: vec![b'a'; 9].into(),
@@ -381,7 +381,7 @@ proptest! {
         evicted.evict(&source);
         prop_assert_eq!((holder.is_resident(), holder.resident_bytes()), (false, 0));
         prop_assert_eq!(&format_reads(&holder, page_chars, first, count), &expected);
-        let stored = Content::stored(resident.reference(), source);
+        let stored = Content::on_disk(resident.reference(), source);
         prop_assert_eq!(&format_reads(&stored, page_chars, first, count), &expected);
         prop_assert_eq!(&format_reads(stored.unlimited_reader().loaded().unwrap().content(), page_chars, first, count), &expected);
         prop_assert_eq!(early, resident.unlimited_reader().page(page_chars, 1).unwrap());
@@ -397,10 +397,10 @@ fn equal_contents_can_share_their_bytes() {
     );
     let address = |content: &Content| content.unlimited_reader().bytes().unwrap().as_ptr();
     assert_ne!(address(&first), address(&second));
-    second.share(&first);
+    second.share_bytes_with(&first);
     assert_eq!(address(&first), address(&second));
-    Content::new("another").share(&first);
-    first.share(&Content::new("another"));
+    Content::new("another").share_bytes_with(&first);
+    first.share_bytes_with(&Content::new("another"));
     assert_eq!(second, first);
 }
 
@@ -410,10 +410,10 @@ fn a_detached_part_copies_its_bytes_once() {
     let part = whole.unlimited_reader().extract(10..20).unwrap();
     let address = |content: &Content| content.unlimited_reader().bytes().unwrap().as_ptr();
     let shared = address(&part);
-    part.detach();
+    part.copy_if_slice();
     assert!(address(&part) != shared && part.unlimited_reader().text().unwrap() == "0123456789");
     let detached = address(&part);
-    part.detach();
+    part.copy_if_slice();
     assert_eq!(address(&part), detached, "it is copied once");
 }
 

@@ -90,7 +90,7 @@ impl Content {
 
     /// Shares the bytes of an equal content, so that they are in memory once. Does nothing if one
     /// of them is on disk or they differ. Costs the same as [`hash`](Self::hash).
-    pub fn share(&self, other: &Self) {
+    pub fn share_bytes_with(&self, other: &Self) {
         if Arc::ptr_eq(&self.inner, &other.inner) || self.reference() != other.reference() {
             return;
         }
@@ -106,7 +106,7 @@ impl Content {
 
     /// Copies the bytes if they may be a slice of a longer buffer, so that the buffer can be freed.
     /// O(n) in that case, otherwise O(1).
-    pub fn detach(&self) {
+    pub fn copy_if_slice(&self) {
         if !self
             .inner
             .access
@@ -117,7 +117,7 @@ impl Content {
         }
         let copied = match self.resident_data() {
             Some(Data::Text(text)) => Data::Text(ByteString::from(text.to_string())),
-            Some(Data::Binary(bytes)) => Data::Binary(Bytes::copy_from_slice(&bytes)),
+            Some(Data::Other(bytes)) => Data::Other(Bytes::copy_from_slice(&bytes)),
             None => return,
         };
         let mut location_guard = self
@@ -145,7 +145,7 @@ impl Content {
 
     /// The bytes, if they are in memory. Does not count as a read.
     #[must_use]
-    pub fn resident(&self) -> Option<Bytes> {
+    pub fn bytes_if_resident(&self) -> Option<Bytes> {
         self.resident_data().map(|data| data.bytes().clone())
     }
 
@@ -174,7 +174,7 @@ impl Content {
 
     /// Whether both are the same instance, so that evicting one evicts the other.
     #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same_instance(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 

@@ -1,15 +1,16 @@
 //! Content: immutable bytes that are read by pages, lines and characters.
 //!
-//! UTF-8 bytes are text. Other bytes are binary and shown as base64; pages, lines and characters
-//! then refer to the base64 text. The unit is the Unicode scalar value. Only LF ends a line, a
-//! final LF starts no further line, and empty content has one page and one line.
+//! UTF-8 bytes are text. Bytes in another encoding, or with a few invalid ones, are decoded; other
+//! bytes are binary and shown as base64. Pages, lines and characters refer to the text that is
+//! shown; hash, length and exports refer to the bytes. The unit is the Unicode scalar value. Only
+//! LF ends a line, a final LF starts no further line, and empty content has one page and one line.
 //!
 //! Creating a text content validates and indexes it in one pass, close to memory bandwidth. After
 //! that, any page, line or character range costs O(log n + size of the result). A page table is
 //! built in one pass when its page size is first used, and is then cached; so are reformatted JSON
 //! and the outlines of [`units`].
 //!
-//! A content is either resident (in memory) or [on disk](Content::stored). A content on disk is
+//! A content is either resident (in memory) or [on disk](Content::on_disk). A content on disk is
 //! read from its [`BlobStore`], and only in the requested ranges. The value is the same in both
 //! cases, and a content can be [evicted](Content::evict) while it is in use. Hash and length are
 //! always available; everything else can fail with [`Unreadable`].
@@ -18,11 +19,14 @@
 //! no file: reading is the job of the [`BlobStore`].
 
 mod blob;
-mod builder;
+mod capped_buffer;
 mod chars;
+mod decoding;
 mod derived;
+mod detection;
 mod eviction;
 mod index;
+mod json_shape;
 mod location;
 mod pages;
 mod pretty;
@@ -41,7 +45,7 @@ use dormouse_proto::id::ContentHash;
 use dormouse_proto::record::ContentRef;
 
 pub use blob::{BlobReader, BlobStore, Unreadable};
-pub use builder::{Builder, CappedBytes};
+pub use capped_buffer::{CappedBuffer, CappedBytes};
 use derived::DerivedData;
 use eviction::AccessRecord;
 pub use eviction::{AccessClock, WeakContent};
@@ -81,8 +85,8 @@ impl AsRef<[u8]> for SharedText {
 }
 
 impl Content {
-    /// A resident content. Never fails: bytes that are not UTF-8 are binary. O(n), at memory
-    /// bandwidth.
+    /// A resident content. Never fails: bytes that are not text are binary. O(n), at memory
+    /// bandwidth for UTF-8.
     #[must_use]
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self::from_data(Data::new(bytes.into()))
@@ -90,19 +94,19 @@ impl Content {
 
     /// A resident content that shares a text without a copy. O(n), at memory bandwidth.
     #[must_use]
-    pub fn shared(text: Arc<str>) -> Self {
-        Self::new(Self::bytes_of(text))
+    pub fn from_shared_text(text: Arc<str>) -> Self {
+        Self::new(Self::bytes_from_text(text))
     }
 
     /// The bytes of a shared text, without a copy.
     #[must_use]
-    pub fn bytes_of(text: Arc<str>) -> Bytes {
+    pub fn bytes_from_text(text: Arc<str>) -> Bytes {
         Bytes::from_owner(SharedText(text))
     }
 
     /// A content on disk, identified by its hash. Nothing is read until the content is used. O(1).
     #[must_use]
-    pub fn stored(reference: ContentRef, store: Arc<dyn BlobStore>) -> Self {
+    pub fn on_disk(reference: ContentRef, store: Arc<dyn BlobStore>) -> Self {
         Self::build(
             reference.len,
             Some(reference.hash),
@@ -112,7 +116,7 @@ impl Content {
     }
 
     fn from_text(text: ByteString) -> Self {
-        Self::from_data(Data::Text(text))
+        Self::from_data(Data::from_text(text))
     }
 
     fn from_data(data: Data) -> Self {

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use bytestring::ByteString;
 
+use super::detection::is_utf16_by_content;
 use super::{BlobReader, BlobStore, Content, ReadQuota, Reader, Unreadable};
 
 /// Where the bytes are.
@@ -22,23 +23,34 @@ pub(super) enum Location {
 /// Bytes in memory. Cloning costs a pointer.
 #[derive(Clone)]
 pub(super) enum Data {
+    /// UTF-8 text.
     Text(ByteString),
-    Binary(Bytes),
+    /// Other bytes, which are shown decoded or as base64.
+    Other(Bytes),
 }
 
 impl Data {
-    /// Classifies the bytes as text or binary. One pass.
+    /// Finds out whether the bytes are UTF-8. One pass.
     pub(super) fn new(bytes: Bytes) -> Self {
         match ByteString::try_from(bytes.clone()) {
-            Ok(text) => Self::Text(text),
-            Err(_) => Self::Binary(bytes),
+            Ok(text) => Self::from_text(text),
+            Err(_) => Self::Other(bytes),
+        }
+    }
+
+    /// The same classification for bytes that are known to be UTF-8. O(1).
+    pub(super) fn from_text(text: ByteString) -> Self {
+        if is_utf16_by_content(text.as_bytes()) {
+            Self::Other(text.into_bytes())
+        } else {
+            Self::Text(text)
         }
     }
 
     pub(super) fn bytes(&self) -> &Bytes {
         match self {
             Self::Text(text) => text.as_bytes(),
-            Self::Binary(bytes) => bytes,
+            Self::Other(bytes) => bytes,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading a content: its size, parts of it, and positions in it.
 //!
-//! The *shown text* of a content is the text itself, or the base64 of a binary content.
+//! The *shown text* of a content is the text itself, its decoded text, or the base64 of a binary
+//! content.
 //!
 //! Each call reads only the bytes that it needs: one range for a page, a block of a few kilobytes
 //! for a position. If the content is on disk, every call can fail.
@@ -9,7 +10,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use bytestring::ByteString;
+use dormouse_proto::descriptor::view::Encoding;
 
+use super::decoding;
 use super::location::{Data, Location, OpenLocation};
 use super::pages::PageTable;
 use super::text_index::{MAX_UNINDEXED_BYTES, TextIndex, line_window};
@@ -82,7 +85,7 @@ impl<'q> Reader<'q> {
         self.open()?.read_bytes(0..len)
     }
 
-    /// The shown text. A binary content is encoded at each call.
+    /// The shown text. Base64 and decoded text are made at each call.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read.
@@ -100,8 +103,8 @@ impl<'q> Reader<'q> {
             return Ok(self.clone());
         }
         let data = match self.text_index()? {
-            TextIndex::Text { .. } => Data::Text(self.text()?),
-            TextIndex::Binary { .. } => Data::Binary(self.bytes()?),
+            TextIndex::Text { decoding: None, .. } => Data::Text(self.text()?),
+            _ => Data::Other(self.bytes()?),
         };
         let content = &self.content;
         let text_index = self.content.inner.text_index.get().cloned();
@@ -113,12 +116,44 @@ impl<'q> Reader<'q> {
         )))
     }
 
-    /// Whether the bytes are not UTF-8.
+    /// Whether the bytes are not text, and are shown as base64.
     ///
     /// # Errors
     /// [`Unreadable`] if the index is not known and the content cannot be read.
     pub fn is_binary(&self) -> Result<bool> {
         Ok(matches!(self.text_index()?, TextIndex::Binary { .. }))
+    }
+
+    /// How the bytes are shown. O(1) once the index is known.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the index is not known and the content cannot be read.
+    pub fn encoding(&self) -> Result<Encoding> {
+        let text_index = self.text_index()?;
+        Ok(match (text_index, text_index.decoding()) {
+            (TextIndex::Binary { .. }, _) => Encoding::Base64,
+            (TextIndex::Text { .. }, None) => Encoding::Text,
+            (TextIndex::Text { .. }, Some(decoding)) => Encoding::Decoded {
+                from: decoding.from,
+                replaced_bytes: decoding.replaced_bytes,
+            },
+        })
+    }
+
+    /// The bytes that a range of the shown text stands for: of a text, that range in its own
+    /// encoding; of binary content, all bytes for the whole range, otherwise the base64 text.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
+    pub fn original_bytes(&self, range: Range<usize>) -> Result<Bytes> {
+        let text_index = self.text_index()?;
+        if range.len() == text_index.shown_len() {
+            return self.bytes();
+        }
+        match text_index.decoding() {
+            Some(decoding) => decoding.read_original(&self.open()?, range),
+            None => Ok(self.read_shown(range)?.into_bytes()),
+        }
     }
 
     /// Characters of the shown text. O(1) once the index is known.
@@ -275,7 +310,10 @@ impl<'q> Reader<'q> {
             start: start_byte,
             end,
         } = bytes;
-        let TextIndex::Text { index, .. } = text_index else {
+        let TextIndex::Text {
+            index, decoding, ..
+        } = text_index
+        else {
             let text = open_content.read_base64(bytes, self.len_bytes() as usize)?;
             let continued = start_byte > 0;
             let truncated = end < len;
@@ -290,7 +328,7 @@ impl<'q> Reader<'q> {
         };
         // One read covers the text and the start of its block, from which the line numbers follow.
         let window_range = line_window(&bytes);
-        let window = open_content.read_bytes(window_range.clone())?;
+        let window = text_index.read_shown_bytes(&open_content, window_range.clone())?;
         let window_slice = |bytes: Range<usize>| {
             Ok(window.slice(bytes.start - window_range.start..bytes.end - window_range.start))
         };
@@ -299,10 +337,9 @@ impl<'q> Reader<'q> {
         } else {
             end - 1
         };
-        let text = match open_content.location() {
-            OpenLocation::Resident(_) => open_content.read_text(bytes)?,
-            OpenLocation::OnDisk(_) => ByteString::try_from(window_slice(bytes)?)
-                .map_err(|_| Unreadable::inconsistent())?,
+        let text = match (open_content.location(), decoding) {
+            (OpenLocation::Resident(_), None) => open_content.read_text(bytes)?,
+            _ => decoding::to_text(window_slice(bytes)?)?,
         };
         Ok(Slice {
             first_line: index.line_at(start_byte, window_slice)?,
@@ -315,8 +352,8 @@ impl<'q> Reader<'q> {
     }
 
     /// The part at this byte range of the shown text, as a content of its own that shares the
-    /// bytes. The whole range yields the same content without a read. A part of a binary content is
-    /// a part of its base64 text.
+    /// bytes. The whole range yields the same content without a read. A part of a binary
+    /// or decoded content is a part of its shown text.
     ///
     /// # Errors
     /// [`Unreadable`] if the bytes cannot be read or the range is invalid.
@@ -375,7 +412,11 @@ impl<'q> Reader<'q> {
     fn read_shown(&self, bytes: Range<usize>) -> Result<ByteString> {
         let open_content = self.open()?;
         match self.text_index()? {
-            TextIndex::Text { .. } => open_content.read_text(bytes),
+            TextIndex::Text { decoding: None, .. } => open_content.read_text(bytes),
+            TextIndex::Text {
+                decoding: Some(decoding),
+                ..
+            } => decoding::to_text(decoding.read(&open_content, bytes)?),
             TextIndex::Binary { len } => open_content.read_base64(bytes, *len),
         }
     }
@@ -383,7 +424,7 @@ impl<'q> Reader<'q> {
     fn page_table(&self, page_chars: u32) -> Result<PageStarts<'_>> {
         let page_chars = page_chars.max(1);
         let (index, pages) = match self.text_index()? {
-            TextIndex::Text { index, pages } => (index, pages),
+            TextIndex::Text { index, pages, .. } => (index, pages),
             text_index @ TextIndex::Binary { .. } => {
                 return Ok(PageStarts::EqualSize {
                     page_chars: page_chars as usize,

@@ -48,6 +48,7 @@ impl Slice {
             last_line,
             continued,
             truncated,
+            is_numbered: false,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The text index: finds pages, lines and characters of a content without a pass over it.
 //!
-//! For text it consists of the line and character index and the page tables that were built. The
-//! base64 of a binary content is one ASCII line, so that everything follows from its length.
+//! For text it consists of the line and character index and the page tables that were built, and for
+//! text in another encoding of where its blocks start. The base64 of a binary content is one ASCII
+//! line, so that everything follows from its length.
 //!
 //! The index can be [serialized](TextIndex::serialize) and stored next to the bytes, so that a
 //! content which is read from disk again does not have to be indexed.
@@ -10,6 +11,10 @@ mod serialized;
 
 use std::ops::Range;
 
+use bytes::Bytes;
+
+use super::decoding::Decoding;
+use super::detection::{SAMPLE_BYTES, detect, is_utf16_by_content};
 use super::index::LineIndex;
 use super::location::{Data, OpenContent, OpenLocation};
 use super::pages::PageTables;
@@ -23,19 +28,58 @@ pub(super) const MAX_UNINDEXED_BYTES: u64 = 64 << 10;
 /// The index of one content.
 #[derive(Debug)]
 pub(super) enum TextIndex {
-    Text { index: LineIndex, pages: PageTables },
-    Binary { len: usize },
+    Text {
+        index: LineIndex,
+        pages: PageTables,
+        /// How the text is decoded, if it is not the bytes themselves.
+        decoding: Option<Box<Decoding>>,
+    },
+    Binary {
+        len: usize,
+    },
 }
 
 impl TextIndex {
-    /// Builds the index. One pass over ASCII text, two over other text.
+    /// Builds the index. One pass over ASCII text, two over other text; a few more if the text is
+    /// decoded.
     pub(super) fn new(data: &Data) -> Self {
         match data {
-            Data::Text(text) => Self::Text {
-                index: LineIndex::new(text),
-                pages: PageTables::default(),
+            Data::Text(text) => Self::of_text(text, None),
+            Data::Other(bytes) => match detect(bytes) {
+                Some(from) => {
+                    let (decoding, text) = Decoding::decode(bytes, from);
+                    Self::of_text(&text, Some(decoding.into()))
+                }
+                None => Self::Binary { len: bytes.len() },
             },
-            Data::Binary(bytes) => Self::Binary { len: bytes.len() },
+        }
+    }
+
+    fn of_text(text: &str, decoding: Option<Box<Decoding>>) -> Self {
+        Self::Text {
+            index: LineIndex::new(text),
+            pages: PageTables::default(),
+            decoding,
+        }
+    }
+
+    /// How the text is decoded, if it is.
+    pub(super) fn decoding(&self) -> Option<&Decoding> {
+        match self {
+            Self::Text { decoding, .. } => decoding.as_deref(),
+            Self::Binary { .. } => None,
+        }
+    }
+
+    /// Reads bytes of a text as it is shown. They may begin or end within a character.
+    pub(super) fn read_shown_bytes(
+        &self,
+        open_content: &OpenContent<'_>,
+        range: Range<usize>,
+    ) -> Result<Bytes, Unreadable> {
+        match self.decoding() {
+            None => open_content.read_bytes(range),
+            Some(decoding) => decoding.read(open_content, range),
         }
     }
 
@@ -67,7 +111,9 @@ impl TextIndex {
         byte: usize,
     ) -> Result<u64, Unreadable> {
         match self {
-            Self::Text { index, .. } => index.line_at(byte, |range| open_content.read_bytes(range)),
+            Self::Text { index, .. } => {
+                index.line_at(byte, |range| self.read_shown_bytes(open_content, range))
+            }
             Self::Binary { .. } => Ok(1),
         }
     }
@@ -79,7 +125,7 @@ impl TextIndex {
     ) -> Result<usize, Unreadable> {
         match self {
             Self::Text { index, .. } => {
-                index.line_start(line, |range| open_content.read_bytes(range))
+                index.line_start(line, |range| self.read_shown_bytes(open_content, range))
             }
             Self::Binary { .. } => Ok(if line < 2 { 0 } else { self.shown_len() }),
         }
@@ -91,7 +137,9 @@ impl TextIndex {
         byte: usize,
     ) -> Result<u64, Unreadable> {
         match self {
-            Self::Text { index, .. } => index.char_at(byte, |range| open_content.read_bytes(range)),
+            Self::Text { index, .. } => {
+                index.char_at(byte, |range| self.read_shown_bytes(open_content, range))
+            }
             Self::Binary { .. } => Ok(byte as u64),
         }
     }
@@ -103,7 +151,7 @@ impl TextIndex {
     ) -> Result<usize, Unreadable> {
         match self {
             Self::Text { index, .. } => {
-                index.char_start(char, |range| open_content.read_bytes(range))
+                index.char_start(char, |range| self.read_shown_bytes(open_content, range))
             }
             Self::Binary { .. } => {
                 Ok(usize::try_from(char)
@@ -115,7 +163,14 @@ impl TextIndex {
     /// Memory use in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Text { index, pages } => index.bytes() + pages.bytes(),
+            Self::Text {
+                index,
+                pages,
+                decoding,
+            } => {
+                let decoding_bytes = decoding.as_deref().map_or(0, Decoding::bytes);
+                index.bytes() + pages.bytes() + decoding_bytes
+            }
             Self::Binary { .. } => 0,
         }
     }
@@ -134,7 +189,12 @@ impl Reader<'_> {
             OpenLocation::OnDisk(blob) if content.len_bytes() > MAX_UNINDEXED_BYTES => blob.index(),
             _ => None,
         };
-        let index = match serialized.and_then(|bytes| TextIndex::deserialize(&bytes, len)) {
+        let is_utf16 = || {
+            let sample = open_content.read_bytes(0..SAMPLE_BYTES.min(len));
+            sample.is_ok_and(|sample| is_utf16_by_content(&sample))
+        };
+        let text_index = serialized.and_then(|bytes| TextIndex::deserialize(&bytes, len, is_utf16));
+        let index = match text_index {
             Some(text_index) => text_index,
             None => TextIndex::new(&Data::new(open_content.read_bytes(0..len)?)),
         };
@@ -144,13 +204,14 @@ impl Reader<'_> {
 
 impl Content {
     /// The serialized index: text or binary, line and character index, and the page tables built so
-    /// far. Empty for contents up to 64 KiB, and for contents on disk that were never read. About
+    /// far. Empty for contents up to 64 KiB, for contents on disk that were never read, and for
+    /// decoded text, which is indexed again. About
     /// 0.1 % of the bytes. O(its size).
     #[must_use]
-    pub fn serialized_index(&self) -> bytes::Bytes {
+    pub fn serialized_index(&self) -> Bytes {
         match self.inner.text_index.get() {
             Some(text_index) if self.len_bytes() > MAX_UNINDEXED_BYTES => text_index.serialize(),
-            _ => bytes::Bytes::new(),
+            _ => Bytes::new(),
         }
     }
 

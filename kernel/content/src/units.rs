@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-pub use dormouse_outlines::{MAX_PARSED_BYTES, MAX_UNITS, OutlineError, Outlined, Unit, name};
+pub use dormouse_outlines::{
+    LANGUAGES, MAX_PARSED_BYTES, MAX_UNITS, OutlineError, Outlined, Unit, name, names_source_code,
+    source_of_language,
+};
 
 use super::{Reader, Unreadable};
 

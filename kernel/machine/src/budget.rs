@@ -106,10 +106,10 @@ impl Account {
             limits,
             began_ms,
             held_bytes,
-            below,
+            descendant_usage,
             shares,
             warned,
-            given_up,
+            abandoned_calls,
         } = ledger;
         let shares = shares.into_iter().collect();
         let warned = warned.into_iter().collect();
@@ -118,10 +118,10 @@ impl Account {
             began_ms,
             own_usage,
             held_bytes,
-            descendant_usage: below,
+            descendant_usage,
             shares,
             warned,
-            abandoned_calls: given_up,
+            abandoned_calls,
         }
     }
 
@@ -132,7 +132,7 @@ impl Account {
             limits: self.limits,
             began_ms: self.began_ms,
             held_bytes: self.held_bytes,
-            below: self.descendant_usage,
+            descendant_usage: self.descendant_usage,
             shares: self
                 .shares
                 .iter()
@@ -143,7 +143,7 @@ impl Account {
                 .iter()
                 .map(|(amount, limit)| (*amount, *limit))
                 .collect(),
-            given_up: self.abandoned_calls.clone(),
+            abandoned_calls: self.abandoned_calls.clone(),
         }
     }
 
@@ -155,13 +155,13 @@ impl Account {
 
     /// Usage of the process itself.
     #[must_use]
-    pub fn own(&self) -> Usage {
+    pub fn own_usage(&self) -> Usage {
         self.own_usage
     }
 
     /// Usage of ended children and their subtrees.
     #[must_use]
-    pub fn below(&self) -> Usage {
+    pub fn descendant_usage(&self) -> Usage {
         self.descendant_usage
     }
 
@@ -218,7 +218,7 @@ impl Account {
     /// The amount that the process may still use or reserve for children. `None` if the amount is
     /// not limited.
     #[must_use]
-    pub fn left(&self, amount: Amount) -> Option<u64> {
+    pub fn remaining(&self, amount: Amount) -> Option<u64> {
         let limit = self.limits.limit(amount)?;
         Some(
             limit
@@ -265,7 +265,7 @@ impl Account {
 
     /// The first limit that is reached. Once a limit is reached, no further work may start.
     #[must_use]
-    pub fn reached(&self, now_ms: u64) -> Option<ReachedLimit> {
+    pub fn reached_limit(&self, now_ms: u64) -> Option<ReachedLimit> {
         ENDING_AMOUNTS
             .into_iter()
             .filter_map(|amount| self.usage_and_limit(amount, now_ms))
@@ -278,13 +278,13 @@ impl Account {
     pub fn waits_for_shares(&self) -> bool {
         ENDING_AMOUNTS
             .into_iter()
-            .any(|amount| self.left(amount) == Some(0))
+            .any(|amount| self.remaining(amount) == Some(0))
     }
 
     /// The limits that are nearly reached and of which the model has not been warned yet.
     /// Reservations do not count, since most of them are returned.
     #[must_use]
-    pub fn near(&self, now_ms: u64) -> Vec<ReachedLimit> {
+    pub fn nearly_reached_limits(&self, now_ms: u64) -> Vec<ReachedLimit> {
         let is_near = |reached: &ReachedLimit| {
             u128::from(reached.used) * 100
                 >= u128::from(reached.limit) * u128::from(WARNING_PERCENT)
@@ -355,7 +355,7 @@ impl Account {
         Ledger {
             began_ms: now_ms,
             shares: Vec::new(),
-            given_up: Vec::new(),
+            abandoned_calls: Vec::new(),
             ..ledger
         }
     }

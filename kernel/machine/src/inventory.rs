@@ -68,7 +68,7 @@ pub struct Inventory {
     owners: HashMap<Pid, Owner>,
     /// Part and bytes of the record of each checkpoint.
     checkpoints: HashMap<CheckpointId, (u32, u64)>,
-    parts: BTreeMap<u32, PartUsage>,
+    parts: BTreeMap<u32, SegmentUsage>,
     /// Processes with reports that are not counted yet.
     uncounted: BTreeSet<Pid>,
     /// Processes with reports since the last [`Inventory::count_reports`].
@@ -87,7 +87,7 @@ struct StoredContent {
 
 /// Size and live bytes of a part of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartUsage {
+pub struct SegmentUsage {
     /// Scanned bytes.
     pub bytes: u64,
     /// Live bytes among them.
@@ -110,7 +110,7 @@ pub struct Losses {
     doubtful: BTreeSet<u32>,
 }
 
-impl PartUsage {
+impl SegmentUsage {
     /// Creates the usage that an exact scan has found.
     #[must_use]
     pub fn from_scan(bytes: u64, live: u64) -> Self {
@@ -398,13 +398,13 @@ impl Inventory {
 
     /// Size and live bytes of a part after this deletion. `None` if it was not scanned.
     #[must_use]
-    pub fn usage(&self, part: u32, losses: &Losses) -> Option<PartUsage> {
+    pub fn usage(&self, part: u32, losses: &Losses) -> Option<SegmentUsage> {
         let usage = self.parts.get(&part)?;
         let lost = losses.parts.get(&part).copied().unwrap_or_default();
         let is_doubtful = usage.is_doubtful
             || losses.doubtful.contains(&part)
             || (usage.is_unattributed && lost > 0);
-        Some(PartUsage {
+        Some(SegmentUsage {
             live: usage.live.saturating_sub(lost),
             is_doubtful,
             ..*usage

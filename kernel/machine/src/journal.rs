@@ -44,7 +44,7 @@ impl FactSpan {
 impl JournalTail {
     /// Creates the empty tail after an image of this size. The size is 0 if there is no image.
     #[must_use]
-    pub fn of(image_bytes: u64) -> Self {
+    pub fn new(image_bytes: u64) -> Self {
         let next_image_cost = MIN_COST_BYTES.max((MIN_SAVING_RATIO - 1) * image_bytes);
         Self {
             image_bytes,
@@ -107,7 +107,7 @@ impl JournalTail {
     #[must_use]
     pub fn after_image(self, image_bytes: u64) -> Self {
         let replaced = self.pending_image.unwrap_or(self.since_image);
-        Self::of(image_bytes).with_facts(
+        Self::new(image_bytes).with_facts(
             self.since_image.facts - replaced.facts,
             self.since_image.bytes - replaced.bytes,
         )
@@ -131,7 +131,7 @@ mod tests {
     /// Total bytes of all images of a journal with `facts` facts of `bytes` bytes each, and the
     /// number of attempts. `state` returns the size of the state after that many facts.
     fn images(facts: u64, bytes: u64, state: impl Fn(u64) -> u64) -> (u64, u64) {
-        let (mut tail, mut images, mut attempts) = (JournalTail::of(0), 0, 0);
+        let (mut tail, mut images, mut attempts) = (JournalTail::new(0), 0, 0);
         for fact in 1..=facts {
             tail = tail.with_facts(1, bytes);
             if tail.is_image_due() {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn images_of_a_process_that_hibernates_often_cost_at_most_twice_its_facts() {
-        let (mut tail, mut images, mut facts, turn) = (JournalTail::of(0), 0, 0, 2_000);
+        let (mut tail, mut images, mut facts, turn) = (JournalTail::new(0), 0, 0, 2_000);
         for _ in 0..2_000 {
             (tail, facts) = (tail.with_facts(1, turn), facts + turn + FACT_OVERHEAD_BYTES);
             let state = facts;
@@ -192,12 +192,12 @@ mod tests {
 
     #[test]
     fn facts_that_arrive_while_an_image_is_built_follow_it() {
-        let tail = JournalTail::of(0)
+        let tail = JournalTail::new(0)
             .with_facts(3, 2 << 20)
             .with_pending_image()
             .with_facts(2, 70);
         assert_eq!((tail.facts(), tail.is_image_due()), (2, false));
-        assert_eq!(tail.after_image(9), JournalTail::of(9).with_facts(2, 70));
+        assert_eq!(tail.after_image(9), JournalTail::new(9).with_facts(2, 70));
         assert_eq!(tail.without_pending_image().facts(), 5);
     }
 }

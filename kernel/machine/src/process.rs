@@ -23,6 +23,7 @@
 //! * TREE-1: the usage of a tree stays within the budget of its root.
 
 mod arrival;
+mod auto_summary;
 mod background;
 mod birth;
 mod budget;
@@ -83,7 +84,7 @@ pub use pending_spawn::{
 };
 pub use process_list::MAX_SHOWN_PROCESSES;
 pub use read::{Read, ReadResult};
-pub use server_tools::{MissingServerTool, add_server_tools};
+pub use server_tools::{MissingServerTool, ProcessTools, add_server_tools, tools_of_new_process};
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
 pub use turn_end::{InputProgress, TurnEnd, TurnSearch};

@@ -298,7 +298,7 @@ fn root(parents: &BTreeMap<Pid, Option<Pid>>, pid: Pid) -> Pid {
 mod tests {
     use dormouse_proto::checkpoint::{Member, Scope};
     use dormouse_proto::id::CommitNumber;
-    use dormouse_proto::process::{Exit, ExitStatus, Origin, Restored};
+    use dormouse_proto::process::{BranchOrigin, Exit, ExitStatus, Origin};
 
     use super::*;
 
@@ -325,7 +325,7 @@ mod tests {
             program: "p".into(),
             name: None,
             origin: Origin::Started,
-            restored: None,
+            branched_from: None,
             exit: has_ended.map(|()| Exit::new(ExitStatus::Done, "")),
         }
     }
@@ -572,9 +572,9 @@ mod tests {
             ..row(pid, None, has_ended)
         };
         let branch = |pid, from, has_ended| ProcessRow {
-            restored: Some(Restored {
-                from: Pid(from),
-                at,
+            branched_from: Some(BranchOrigin {
+                pid: Pid(from),
+                fact: at,
                 local_id: Pid(from),
                 import: None,
             }),

@@ -8,6 +8,7 @@
 //!
 //! This module never changes a content and never reads a clock.
 
+mod argument;
 pub mod attachment;
 mod conversation;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod preview;
 
 pub(crate) use self::conversation::marker;
 pub use self::form::{Form, View, in_default_form, view_as};
+pub(crate) use self::preview::build_preview;
 
 pub use new_descriptor::NewDescriptor;
 pub(crate) use new_descriptor::unreadable_answer;
@@ -27,7 +29,7 @@ pub(crate) use new_descriptor::unreadable_answer;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use dormouse_proto::descriptor::view::{ContentSummary, Encoding};
+use dormouse_proto::descriptor::view::ContentSummary;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
@@ -143,7 +145,7 @@ impl Table {
         self.next_fd
     }
 
-    /// Looks a descriptor up by id. O(log n). Messages are not included.
+    /// Looks a descriptor up by id. O(log n). Of the messages, only those with notes are found.
     #[must_use]
     pub fn get(&self, id: &FdId) -> Option<&Entry<Content>> {
         self.entries.get(id)
@@ -162,13 +164,10 @@ impl Table {
                 .named(fd)
                 .map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))),
         };
-        entry.ok_or_else(|| FdError {
-            kind: FdErrorKind::NotFound,
-            fd: Some(fd.to_owned()),
-            message: format!(
-                "File descriptor {fd} not found. {}",
-                self.describe_known_ids()
-            ),
+        entry.ok_or_else(|| {
+            let known = self.describe_known_ids();
+            let message = format!("File descriptor {fd} not found. {known}");
+            FdError::new(FdErrorKind::NotFound, Some(fd.to_owned()), message)
         })
     }
 
@@ -207,11 +206,11 @@ impl Table {
         }
     }
 
-    /// Drops the notes of messages after message `last`, counted from 1, since their numbers will
+    /// Removes the entries of annotated messages, and so their notes, after message `last`, counted from 1, since their numbers will
     /// be reused. O(log n) per note.
     pub fn drop_notes_after(&mut self, last: u32) {
         let is_removed = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
-        // Message ids sort after all other ids, so the scan can stop at the first other one.
+        // Message ids sort after all other ids, so the scan can stop at the first id of another kind.
         let removed: Vec<_> = self
             .entries
             .keys()
@@ -260,7 +259,7 @@ impl Table {
         self.entries.insert(id, entry);
     }
 
-    /// The descriptors in the order of their ids: numbers first, then references.
+    /// The descriptors in the order of their ids: numbers, then references, then annotated messages.
     pub fn iter(&self) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
         self.entries.iter()
     }
@@ -279,10 +278,10 @@ impl Table {
 }
 
 /// The extent of a content: its numbers of pages, lines and characters. Answers about a descriptor
-/// state it. Builds the page table (the index of page boundaries) if it does not exist yet.
+/// include them. Builds the index of page boundaries if it does not exist yet.
 ///
 /// # Errors
-/// [`Unreadable`] if the page table does not exist and the content cannot be read.
+/// [`Unreadable`] if this index does not exist and the content cannot be read.
 pub fn extent(
     content: &Reader<'_>,
     page_chars: u32,
@@ -292,11 +291,7 @@ pub fn extent(
         pages: content.total_pages(page_chars)?,
         total_lines: content.total_lines()?,
         total_chars: content.total_chars()?,
-        encoding: if content.is_binary()? {
-            Encoding::Base64
-        } else {
-            Encoding::Text
-        },
+        encoding: content.encoding()?,
         cut_bytes,
         pretty: None,
     })

@@ -98,7 +98,7 @@ pub struct Tool {
     /// Parameters in the order in which the model reads them.
     pub parameters: &'static [Parameter],
     /// Adapts description and schema to the program of a process.
-    pub adapt: Option<Adapt>,
+    pub adapt: Option<SpecAdapter>,
     /// Example call with its purpose, for the instructions on descriptors.
     pub example: Option<&'static str>,
     /// Whether a call with these arguments can be repeated after a restart, since executing it
@@ -120,7 +120,7 @@ pub enum Group {
 }
 
 /// Adapts the specification of a tool to a program.
-pub type Adapt = fn(&Program, &mut SpecDraft);
+pub type SpecAdapter = fn(&Program, &mut SpecDraft);
 
 /// The specification of a tool while it is adapted.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ mod definition_name;
 mod detect;
 mod language;
 mod leading;
+mod neighbours;
 mod nesting;
 mod parse;
 
@@ -39,6 +40,11 @@ impl Definitions {
             .iter()
             .all(|units| units.as_ref().is_ok_and(|units| units.is_empty()))
     }
+}
+
+/// Whether a file name has the extension of a known language.
+pub(super) fn names_language(file: &str) -> bool {
+    Language::of_source(file).is_some()
 }
 
 impl Code {

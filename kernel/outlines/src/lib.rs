@@ -1,6 +1,7 @@
 //! Outlines: the paragraphs, Markdown sections, functions and classes of a text.
 //!
-//! A unit is a range of whole lines. Sections, functions and classes nest, so that a line can
+//! A unit is a range of whole lines, or exactly its text where it shares a line with another one or
+//! with much other code, as in minified code. Sections, functions and classes nest, so that a line can
 //! belong to several. Functions and classes are found by a parser for the language of the text. The
 //! language is determined by the file name in the source, by the first line, or by the text itself.
 //!
@@ -26,13 +27,14 @@ pub mod name;
 mod paragraph;
 mod section;
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Maximum size of a text that is parsed for sections, functions and classes. A syntax tree takes
 /// tens of times as much memory as its source, and parsing this much takes seconds.
 pub const MAX_PARSED_BYTES: usize = 8 << 20;
 
-/// Maximum number of units of one outline. Each takes about 50 bytes in addition to its name.
+/// Maximum number of units of one outline. Each takes about 80 bytes in addition to its name.
 pub const MAX_UNITS: usize = 1_000_000;
 
 /// A kind of unit.
@@ -95,6 +97,8 @@ pub struct Outlined {
     pub first_line: u64,
     /// The last line, counted from 1.
     pub last_line: u64,
+    /// The bytes of the unit if it does not consist of whole lines.
+    pub within_lines: Option<Range<usize>>,
 }
 
 impl Outlined {
@@ -137,8 +141,7 @@ pub enum OutlineError {
     /// The language cannot be determined.
     #[error(
         "The content is in none of the languages whose {} are known: Rust, Python, JavaScript, \
-         TypeScript, Go, Java, C, C++. Read it by lines; a language is told by the file name in \
-         the descriptor's source.", .0.plural()
+         TypeScript, Go, Java, C, C++. Say which with language, or read it by lines.", .0.plural()
     )]
     UnknownLanguage(Unit),
     /// The feature `grammars` is disabled.
@@ -153,6 +156,39 @@ fn explain_absence(unit: Unit) -> &'static str {
         Unit::Section => "there is no Markdown heading in it",
         Unit::Function | Unit::Class => "none is defined in it",
     }
+}
+
+/// The languages whose functions and classes are known, by their names in calls, and a file
+/// extension of each.
+pub const LANGUAGES: [(&str, &str); 9] = [
+    ("rust", "rs"),
+    ("python", "py"),
+    ("go", "go"),
+    ("java", "java"),
+    ("c", "c"),
+    ("cpp", "cpp"),
+    ("javascript", "js"),
+    ("typescript", "ts"),
+    ("tsx", "tsx"),
+];
+
+/// The source that stands for a language: a file name. `None` for an unknown name.
+#[must_use]
+pub fn source_of_language(name: &str) -> Option<String> {
+    LANGUAGES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, extension)| format!("file:text.{extension}"))
+}
+
+/// Whether a file name has the extension of a known programming language. O(length).
+#[must_use]
+pub fn names_source_code(file: &str) -> bool {
+    #[cfg(feature = "grammars")]
+    let is_known = code::names_language(file);
+    #[cfg(not(feature = "grammars"))]
+    let (is_known, _) = (false, file);
+    is_known
 }
 
 /// The units of a kind, or why there are none.

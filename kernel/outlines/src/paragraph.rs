@@ -27,5 +27,6 @@ fn paragraph_at(line: u64) -> Outlined {
         implemented: Box::default(),
         first_line: line,
         last_line: line,
+        within_lines: None,
     }
 }

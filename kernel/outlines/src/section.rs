@@ -31,6 +31,7 @@ pub(super) fn outline(text: &str) -> Outline {
             implemented: Box::default(),
             first_line: line,
             last_line: total_lines,
+            within_lines: None,
         });
     }
     checked_count(Unit::Section, sections)

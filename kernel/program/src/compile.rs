@@ -187,10 +187,18 @@ impl Compiled {
 }
 
 /// Why a file that a program names cannot be added to the bundle.
+/// Each text names the file or the limit, so that it stands alone.
 #[derive(Debug, thiserror::Error)]
 enum AddFileError {
     #[error(transparent)]
     Unreadable(#[from] FileError),
+    /// Programs of the reference implementation are also written in YAML, with the same keys.
+    #[error(
+        "{0} is YAML, and programs are TOML: write its sections as tables (`model:` becomes \
+         `[model]`) with the same keys; other values are valid for `model.provider` (no vertex), \
+         `env_info.variables` (no file_map) and `tools` (commands in place of other builtins)"
+    )]
+    Yaml(String),
     /// A program file is too large to be parsed. The text states the maximum size.
     #[error("{0}")]
     ProgramTooLarge(String),
@@ -228,6 +236,9 @@ impl Compilation<'_> {
     fn queue_program(&mut self, name: &str) -> Result<usize, AddFileError> {
         if let Some(position) = self.programs.iter().position(|known| known == name) {
             return Ok(position);
+        }
+        if is_yaml(name) {
+            return Err(AddFileError::Yaml(name.to_owned()));
         }
         let bytes = self.fetch(name)?;
         if let Some(diagnostic) = too_large(bytes.len()) {
@@ -280,8 +291,8 @@ impl Compilation<'_> {
         match String::from_utf8(bytes.to_vec()) {
             Ok(text) => Some((name, text)),
             Err(_) => {
-                self.diagnostics
-                    .push(unreadable_error(path, "it is not UTF-8 text"));
+                let reason = format!("{name} cannot be used: it is not UTF-8 text");
+                self.diagnostics.push(unusable_error(path, &reason));
                 None
             }
         }
@@ -314,14 +325,21 @@ impl Compilation<'_> {
         read_result
             .map_err(|reason| {
                 self.diagnostics
-                    .push(unreadable_error(path, &reason.to_string()))
+                    .push(unusable_error(path, &reason.to_string()))
             })
             .ok()
     }
 }
 
-fn unreadable_error(path: &WithSpan<String>, reason: &str) -> Diagnostic {
+/// The error for a file that the program names. `reason` names the file.
+fn unusable_error(path: &WithSpan<String>, reason: &str) -> Diagnostic {
     let help = "relative paths start in the folder of the program file that holds them";
-    path.error(format!("the file cannot be read: {reason}"), "named here")
-        .help(help)
+    path.error(reason, "named here").help(help)
+}
+
+fn is_yaml(name: &str) -> bool {
+    let extension = Path::new(name).extension();
+    extension.is_some_and(|extension| {
+        extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml")
+    })
 }

@@ -1,5 +1,6 @@
 //! Decides whether the descriptor system is enabled, and checks its settings.
 
+use dormouse_proto::descriptor::HintableTools;
 use dormouse_proto::program::{
     DescriptorSection, Diagnostic, Diagnostics, Expansion, Span, ToolEntry, WithSpan, shorten,
 };
@@ -27,7 +28,9 @@ pub(super) fn check(
     if !has_tools {
         return None;
     }
-    let section = section.unwrap_or_default();
+    let mut section = section.unwrap_or_default();
+    let names = tools.iter().map(|tool| tool.name.value.as_str());
+    section.settings.hintable_tools = HintableTools::of(names);
     warn_of_sizes(&section, diagnostics);
     if let Expansion::Tools(names) = &section.expansion {
         check_expansion(names, enabled_tools, servers, kernel, diagnostics);

@@ -53,7 +53,7 @@ mod tools;
 
 pub use dormouse_proto::program::{
     CacheTtl, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named,
-    ProgramBuilder, Provider, ServersFileError, Variable, parse_servers, schema,
+    ProgramBuilder, Provider, ServersFileError, UnsupportedServer, Variable, parse_servers, schema,
 };
 
 pub use self::bundle::{
@@ -63,7 +63,7 @@ pub use self::compile::{Compiled, KnownProviders, Registered, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::kernel_tool::KernelTool;
 pub use self::library::{ModelChoice, Program, Script};
-pub use self::prices::{Unpriced, read_prices};
+pub use self::prices::{MissingPrice, read_prices};
 pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
 pub use self::servers::{EnabledServer, ServedTools};
 pub use self::tools::EnabledTool;

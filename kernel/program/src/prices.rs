@@ -20,7 +20,7 @@ use super::library::Program;
      what it costs: [prices.\"{model}\"] with `input` and `output` per million tokens, or \
      `KernelBuilder::price`"
 )]
-pub struct Unpriced {
+pub struct MissingPrice {
     /// The program that calls it.
     pub program: String,
     /// The model.
@@ -69,17 +69,15 @@ impl Program {
     fn cache_ttl(&self, model: &str) -> CacheTtl {
         let mut models = self.models().iter();
         let choice = models.find(|choice| choice.name == model);
-        match choice.and_then(|choice| choice.cache_ttl) {
-            Some(CacheTtl::OneHour) => CacheTtl::OneHour,
-            _ => CacheTtl::of_parameters(&self.parameters()).unwrap_or_default(),
-        }
+        let ttl = choice.and_then(|choice| choice.cache_ttl);
+        ttl.unwrap_or_default().in_request(&self.parameters())
     }
 
     /// Checks that every model that this program and its linked programs may call has a price.
     ///
     /// # Errors
-    /// [`Unpriced`]: the first model without a price.
-    pub fn check_prices(&self, host: &BTreeMap<String, Price>) -> Result<(), Unpriced> {
+    /// [`MissingPrice`]: the first model without a price.
+    pub fn check_prices(&self, host: &BTreeMap<String, Price>) -> Result<(), MissingPrice> {
         let (mut seen, mut unvisited) = (BTreeSet::new(), vec![self.clone()]);
         while let Some(program) = unvisited.pop() {
             if !seen.insert(program.key().to_owned()) {
@@ -90,7 +88,7 @@ impl Program {
                 .into_iter()
                 .find(|model| program.price(model, host).is_none())
             {
-                return Err(Unpriced {
+                return Err(MissingPrice {
                     program: program.name().to_owned(),
                     model: model.to_owned(),
                 });
@@ -102,7 +100,11 @@ impl Program {
 
     /// The models that the program itself may call.
     fn called_models(&self) -> Vec<&str> {
-        let summarizes = self.tools().iter().any(|tool| tool.name == "summarize_fd");
+        let is_automatic = self
+            .descriptors()
+            .is_some_and(|settings| settings.auto_summary_chars.is_some());
+        let summarizes =
+            is_automatic || self.tools().iter().any(|tool| tool.name == "summarize_fd");
         let summary = summarizes.then(|| self.summary_model());
         self.models()
             .iter()
@@ -135,7 +137,7 @@ impl Compiled {
     }
 }
 
-fn unpriced_error(at: Span, Unpriced { program, model }: &Unpriced) -> Diagnostic {
+fn unpriced_error(at: Span, MissingPrice { program, model }: &MissingPrice) -> Diagnostic {
     let message = format!("the model `{model}`, which `{program}` calls, has no price");
     let help =
         format!("add [prices.{model:?}] with `input` and `output`: what a million tokens cost");

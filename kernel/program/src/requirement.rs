@@ -202,12 +202,13 @@ fn model_requirements(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Re
 fn server_requirements(server: &Server) -> impl Iterator<Item = (NeededBy, Resource)> {
     let (target, values, settings) = match &server.transport {
         Transport::Stdio(command) => {
-            let argv = std::iter::once(&command.program)
-                .chain(&command.args)
-                .cloned()
-                .collect();
+            let arguments = command
+                .args
+                .iter()
+                .map(|argument| argument.written().to_owned());
+            let argv = std::iter::once(command.program.clone()).chain(arguments);
             (
-                Resource::Command(argv),
+                Resource::Command(argv.collect()),
                 &command.env,
                 server_settings(command),
             )
@@ -216,13 +217,23 @@ fn server_requirements(server: &Server) -> impl Iterator<Item = (NeededBy, Resou
     };
     let variables: Vec<_> = values
         .iter()
-        .flat_map(|(_, value)| ServerValue::variables(value))
+        .map(|(_, value)| value)
+        .chain(server_arguments(server))
+        .flat_map(ServerValue::variables)
         .collect();
     let needed_by = NeededBy::Server(server.name.to_string());
     let resources = std::iter::once(target)
         .chain(variables.into_iter().map(Resource::Variable))
         .chain(settings);
     resources.map(move |resource| (needed_by.clone(), resource))
+}
+
+/// The arguments of a server that is started as a command.
+fn server_arguments(server: &Server) -> &[ServerValue] {
+    match &server.transport {
+        Transport::Stdio(command) => &command.args,
+        Transport::Http { .. } => &[],
+    }
 }
 
 /// The variables, the folder and the limits with which a server is started as a command.
@@ -235,7 +246,9 @@ fn server_settings(command: &ServerCommand) -> Vec<Resource> {
             name: name.clone(),
             value: value.literal().filter(is_short).map(str::to_owned),
         });
+    let file = command.env_file.as_ref();
     variables
+        .chain(file.map(|_| Resource::Files(FileUse::Read)))
         .chain(command.cwd.clone().map(Resource::Folder))
         .chain(changed_limits(command.limits))
         .collect()

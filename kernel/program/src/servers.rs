@@ -1,5 +1,5 @@
-//! Checks the tool servers of a program: that they are declared, and that their tools get unique
-//! names.
+//! Checks the tool servers of a program: that they are declared, and that the names that
+//! the program gives to their tools are unique.
 //!
 //! The tools that a server offers are not known at compile time: they are listed when a process is
 //! created.
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use dormouse_proto::command::CommandLimits;
 use dormouse_proto::program::{
-    Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools, ToolEntry, WithSpan,
-    listed, parse_servers, shorten, suggestion,
+    DeclaredServers, Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools,
+    ToolEntry, UnsupportedServer, WithSpan, listed, parse_servers, shorten, suggestion,
 };
 use dormouse_proto::server::{Server, Transport};
 
@@ -61,7 +61,7 @@ pub(super) fn check(
     tools: &[EnabledTool],
     compilation: &mut Compilation<'_>,
 ) -> Vec<EnabledServer> {
-    let declared = declared_servers(section, used, limits, compilation);
+    let (declared, unsupported) = declared_servers(section, used, limits, compilation);
     let kernel = compilation.kernel;
     let diagnostics = &mut compilation.diagnostics;
     let mut aliases: Vec<&str> = tools.iter().map(EnabledTool::called).collect();
@@ -83,7 +83,10 @@ pub(super) fn check(
                 served,
                 prefix,
             }),
-            None => diagnostics.push(undeclared_error(name, &declared)),
+            None => diagnostics.push(
+                unsupported_error(name, &unsupported)
+                    .unwrap_or_else(|| undeclared_error(name, &declared)),
+            ),
         }
     }
     enabled
@@ -100,17 +103,21 @@ fn check_prefix(prefix: &WithSpan<String>, diagnostics: &mut Diagnostics) -> Str
     value.clone()
 }
 
-/// The servers of the file and of the program; the latter replace servers of the same name. A
-/// server that runs as a command is subject to the limits of the program that declares it.
+/// The servers of the file that `config_path` names, and those of the program, which replace
+/// servers of the same name. A server that runs as a command is subject to the limits of the program
+/// that declares it. Also returns the servers that are not supported.
 fn declared_servers(
     section: McpSection,
     used: &[Named<ServerTools>],
     limits: CommandLimits,
     compilation: &mut Compilation<'_>,
-) -> Vec<Arc<Server>> {
-    let mut declared = match &section.config_path {
+) -> (Vec<Arc<Server>>, Vec<UnsupportedServer>) {
+    let DeclaredServers {
+        servers: mut declared,
+        unsupported,
+    } = match &section.config_path {
         Some(path) => read_servers_file(path, compilation),
-        None => Vec::new(),
+        None => DeclaredServers::default(),
     };
     for Named {
         name,
@@ -132,20 +139,36 @@ fn declared_servers(
             command.limits = limits;
         }
     }
-    declared.into_iter().map(Arc::new).collect()
+    (declared.into_iter().map(Arc::new).collect(), unsupported)
 }
 
-fn read_servers_file(path: &WithSpan<String>, compilation: &mut Compilation<'_>) -> Vec<Server> {
+fn read_servers_file(
+    path: &WithSpan<String>,
+    compilation: &mut Compilation<'_>,
+) -> DeclaredServers {
     let Some((name, text)) = compilation.read_named_text(path) else {
-        return Vec::new();
+        return DeclaredServers::default();
     };
     parse_servers(&text).unwrap_or_else(|error| {
         let message = format!("the servers of `{name}` cannot be read: {error}");
         compilation
             .diagnostics
             .push(path.error(message, "named here"));
-        Vec::new()
+        DeclaredServers::default()
     })
+}
+
+/// The error for a server that is used and not supported; `None` if it is not such a server.
+fn unsupported_error(
+    name: &WithSpan<String>,
+    unsupported: &[UnsupportedServer],
+) -> Option<Diagnostic> {
+    let server = unsupported
+        .iter()
+        .find(|server| server.name == *name.value)?;
+    let message = format!("the tool server `{}` cannot be used", shorten(&name.value));
+    let error = name.error(message, "not supported");
+    Some(error.help(server.advice.clone()))
 }
 
 /// The listed tools. Reports repeated tools, and aliases that are invalid or taken.

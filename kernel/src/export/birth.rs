@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::Member;
 use dormouse_proto::mail::is_process_name;
-use dormouse_proto::process::{ImportSource, Origin, ProcessRow, Restored};
+use dormouse_proto::process::{BranchOrigin, ImportSource, Origin, ProcessRow};
 
 use super::Manifest;
 use crate::process::{Image, StartMode, image_of_branch, image_of_copy, with_start_mode};
@@ -63,7 +63,7 @@ impl<'a> Birth<'a> {
             parent,
             origin,
             name,
-            restored: Some(self.restored()),
+            branched_from: Some(self.restored()),
             exit: None,
             ..row.clone()
         }
@@ -72,15 +72,15 @@ impl<'a> Birth<'a> {
     /// Origin of the process in the source store. The process keeps its pid of that store as a
     /// local id, which is valid only within the tree.
     #[must_use]
-    pub fn restored(&self) -> Restored {
+    pub fn restored(&self) -> BranchOrigin {
         let import = ImportSource {
             export: Some(self.manifest.id),
             last_pid: self.manifest.head.last,
         };
         let Member { row, at, .. } = self.member;
-        Restored {
-            from: row.pid,
-            at: *at,
+        BranchOrigin {
+            pid: row.pid,
+            fact: *at,
             local_id: row.local_id(),
             import: Some(import),
         }

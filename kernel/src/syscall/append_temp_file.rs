@@ -6,8 +6,8 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file;
-use super::{Call, Group, Handler, Outcome, Parameter, Tool};
+use super::temp_file::{self, CONTENT_NAMES, FILE_NAMES};
+use super::{Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, Tool};
 
 /// `append_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -28,12 +28,15 @@ the same time, so that no version is needed. Nothing is put in between: end `con
 feed where the next addition is to begin a line.";
 
 const PARAMETERS: [Parameter; 3] = [
-    Parameter::text("temp_file_id", "The file, such as temp:1").required(),
-    Parameter::text("content", "What follows what the file holds"),
-    Parameter::text(
+    Parameter::word("temp_file_id", "The file, such as temp:1")
+        .required()
+        .also(&FILE_NAMES),
+    Parameter::text("content", "What follows what the file holds").also(&CONTENT_NAMES),
+    Parameter::word(
         "fd",
         "In place of content: the descriptor whose content follows, such as fd:1",
-    ),
+    )
+    .also(&DESCRIPTOR_NAMES),
 ];
 
 /// Executes a call: returns the operation on the tree's files, or an error. The content of a

@@ -5,8 +5,8 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file;
-use super::{Call, Group, Handler, Outcome, Parameter, Tool};
+use super::temp_file::{self, CONTENT_NAMES};
+use super::{Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, Tool};
 
 /// `create_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -27,11 +27,12 @@ such as temp:1, and its version, 1: tell the id to whoever is to use the file. G
 `content`, or a file descriptor as `fd` to take what that holds.";
 
 const PARAMETERS: [Parameter; 2] = [
-    Parameter::text("content", "What the file holds; may be empty"),
-    Parameter::text(
+    Parameter::text("content", "What the file holds; may be empty").also(&CONTENT_NAMES),
+    Parameter::word(
         "fd",
         "In place of content: the descriptor whose content the file holds, such as fd:1",
-    ),
+    )
+    .also(&DESCRIPTOR_NAMES),
 ];
 
 /// Executes a call: returns the operation on the tree's files, or an error. The content of a

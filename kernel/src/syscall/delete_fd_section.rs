@@ -6,7 +6,7 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::get_fd_section::parse_section;
-use super::{Call, Group, Handler, Outcome, Parameter, Tool};
+use super::{Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, SECTION_NAMES, Tool};
 
 /// `delete_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -24,8 +24,12 @@ pub const TOOL: Tool = Tool {
 const DESCRIPTION: &str = "Takes the mark of a section away. The content stays as it is.";
 
 const PARAMETERS: [Parameter; 2] = [
-    Parameter::text("fd", "The descriptor, such as fd:1").required(),
-    Parameter::text("ref_id", "The section's id").required(),
+    Parameter::word("fd", "The descriptor, such as fd:1")
+        .required()
+        .also(&DESCRIPTOR_NAMES),
+    Parameter::text("ref_id", "The section's id")
+        .required()
+        .also(&SECTION_NAMES),
 ];
 
 /// Executes a call. O(log n).
@@ -36,8 +40,8 @@ pub fn delete_fd_section(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let (id, entry) = call.table.resolve(args.fd()?)?;
-    let (ref_id, section) = parse_section(&args, &entry.notes)?;
+    let (id, entry) = call.table.resolve_argument(args.fd()?)?;
+    let (ref_id, section) = parse_section(&args, &entry.notes, call.settings.hintable_tools)?;
     let answer = view::unmarked(&id, ref_id, section);
     Ok(Outcome::Annotated {
         note: Annotation::Unmarked {

@@ -5,7 +5,7 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file;
+use super::temp_file::{self, FILE_NAMES};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `delete_temp_file` as a tool.
@@ -25,7 +25,9 @@ const DESCRIPTION: &str = "Deletes a temporary file for all processes of your tr
 only if that is still its newest version. Copies that a process has as a file descriptor stay.";
 
 const PARAMETERS: [Parameter; 2] = [
-    Parameter::text("temp_file_id", "The file, such as temp:1").required(),
+    Parameter::word("temp_file_id", "The file, such as temp:1")
+        .required()
+        .also(&FILE_NAMES),
     Parameter::integer(
         "version",
         "Delete it only if this is its newest version; whatever it is if left out",

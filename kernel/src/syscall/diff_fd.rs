@@ -2,6 +2,8 @@
 
 mod unified;
 
+use std::borrow::Cow;
+
 use dormouse_proto::descriptor::view::{self, Differences};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::tool::Access;
@@ -42,8 +44,16 @@ a unified diff: lines only in `a` begin with -, lines only in `b` with +. A long
 read in pages.";
 
 const PARAMETERS: [Parameter; 5] = [
-    Parameter::text("a", "The descriptor to compare from, such as fd:1").required(),
-    Parameter::text("b", "The descriptor to compare to, such as fd:2").required(),
+    Parameter::word("a", "The descriptor to compare from, such as fd:1")
+        .required()
+        .also(&[
+            "fd", "fd1", "fd_a", "old", "old_fd", "left", "from", "before",
+        ]),
+    Parameter::word("b", "The descriptor to compare to, such as fd:2")
+        .required()
+        .also(&[
+            "fd2", "fd_b", "new", "new_fd", "right", "to", "after", "other",
+        ]),
     Parameter::integer(
         "context",
         "Equal lines to show around each difference; 3 if left out",
@@ -93,21 +103,22 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
             bytes: text.into(),
             cut_bytes: 0,
         };
-        let message = format!(
-            "{added} lines are only in {b}, and {removed} only in {a}. Use read_fd to read the \
-             diff."
-        );
+        let tools = call.settings.hintable_tools;
+        let hint = tools.hint("read_fd", "Use read_fd to read the diff.");
+        let message = format!("{added} lines are only in {b}, and {removed} only in {a}.{hint}");
         let new = placer
             .open_bytes(diff, &format!("diff:{a}:{b}"), &message)
             .map_err(|error| args.unreadable_error(error))?;
         return Ok(Outcome::Opened(Box::new(new)));
     }
     let shown = truncate_to_lines(&text, call.settings.max_read_chars);
+    let is_complete = shown.len() == text.len();
+    let shown = with_crlf_headers(shown);
     let differences = Differences {
         added,
         removed,
-        is_complete: shown.len() == text.len(),
-        text: shown,
+        is_complete,
+        text: &shown,
     };
     Ok(Outcome::Answer(view::differences(&a, &b, differences)))
 }
@@ -123,7 +134,7 @@ fn read_side(
         fd: Some(requested.to_owned()),
         ..error
     };
-    let (id, entry) = call.table.resolve(requested)?;
+    let (id, entry) = call.table.resolve_argument(requested)?;
     let view = form::view(args, entry, form::requested(args), call).map_err(with_fd)?;
     let unreadable = |error| with_fd(args.unreadable_error(error));
     if view.content.is_binary().map_err(unreadable)? {
@@ -153,6 +164,23 @@ fn parse_context(args: &Args) -> Result<u32, FdError> {
         let message = format!("Invalid context {requested}: give 0 to {MAX_CONTEXT_LINES} lines.");
         args.error(FdErrorKind::InvalidRange, message)
     })
+}
+
+/// The diff of texts with CR LF with the same line ends after its headers, so that it is shown with
+/// LF, as these texts are. Other diffs are unchanged.
+fn with_crlf_headers(diff: &str) -> Cow<'_, str> {
+    let is_header = |line: &&str| line.starts_with("@@") || line.starts_with('\\');
+    let mut content = diff.split_inclusive('\n').filter(|line| !is_header(line));
+    if !diff.contains("\r\n") || !content.all(|line| line.ends_with("\r\n")) {
+        return Cow::Borrowed(diff);
+    }
+    let lines = diff
+        .split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(header) if is_header(&line) => Cow::Owned(format!("{header}\r\n")),
+            _ => Cow::Borrowed(line),
+        });
+    Cow::Owned(lines.collect())
 }
 
 /// The first whole lines that fit `max_chars` characters, or a part of the first line if that does
@@ -233,6 +261,21 @@ mod tests {
             (&*attributes, &*text),
             ("a=fd:1 b=fd:2 added=0 removed=0 complete=true", "")
         );
+    }
+
+    #[test]
+    fn the_diff_of_texts_with_crlf_has_no_references_for_cr() {
+        let (a, b) = (b"one\r\ntwo\r\n", b"one\r\n2\r\n");
+        let answer = |contents: &[&[u8]]| {
+            let settings = DescriptorSettings::default();
+            let outcome = outcome(contents, BOTH, &settings);
+            outcome.answer().unwrap().text.to_string()
+        };
+        let xml = answer(&[a, b]);
+        let expected = "line_ending=\"crlf\">@@ -1,2 +1,2 @@\n one\n-two\n+2\n</fd_diff>";
+        assert!(xml.ends_with(expected), "{xml}");
+        let mixed = answer(&[a, b"one\n2\n"]);
+        assert!(mixed.contains("-one&#13;\n"), "{mixed}");
     }
 
     #[test]
@@ -322,9 +365,9 @@ mod tests {
                 "0 to 100",
             ),
             (
-                "{'a':'fd:1','b':'fd:1','fd':'fd:1'}",
+                "{'a':'fd:1','b':'fd:1','old':'fd:2'}",
                 "invalid_parameter",
-                "fd",
+                "'a' is given twice",
             ),
         ];
         for (args, kind, message) in cases {

@@ -2,19 +2,25 @@
 //!
 //! The tool only describes the write; the host performs it under the user's permissions. The bytes
 //! are written exactly, even if the model saw other characters in their place, and their length is
-//! not limited. A whole binary content is written as raw bytes; a part of it is written as a part
-//! of its base64 text. JSON is written reformatted if the call requests it. A part is also written
+//! not limited. Text that is shown decoded is written in its own encoding, also a part of it. A whole
+//! binary content is written as raw bytes; a part of it is written as a part of its base64 text. JSON is written reformatted if the call requests it. A part is also written
 //! reformatted if `read_fd` shows it reformatted, since the model counted its lines there.
 
+use std::ops::Range;
+
 use bytes::Bytes;
+use dormouse_proto::descriptor::view::Encoding;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::file::{FileWrite, Presence, WriteMode};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::selection::Selection;
-use super::{Call, Group, Handler, Outcome, Parameter, PendingWrite, Tool, form};
+use super::selection::{Selection, unit};
+use super::{
+    Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, PendingWrite, Tool, form, selection,
+};
 use crate::table::Form;
+use dormouse_content::{Reader, Unreadable};
 
 /// `fd_to_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -37,28 +43,49 @@ without passing through your context. Everything, unless you say which part: `pa
 `start_line` and `end_line`; or `select` with `start` and `count`; or `unit` with `index` or \
 `name`. `mode` says how the file is written.";
 
-const PARAMETERS: [Parameter; 17] = [
-    Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan").required(),
-    Parameter::text("file_path", "The file; folders on the way to it are made").required(),
+const PARAMETERS: [Parameter; 23] = [
+    Parameter::word("fd", "The descriptor, such as fd:1 or ref:plan")
+        .required()
+        .also(&DESCRIPTOR_NAMES),
+    Parameter::text("file_path", "The file; folders on the way to it are made")
+        .required()
+        .also(&[
+            "path",
+            "file",
+            "filename",
+            "output_path",
+            "output_file",
+            "destination",
+        ]),
     Parameter::text(
         "mode",
         "Replace the file (if left out), add to its end, or insert before a line",
     )
-    .one_of(&["write", "append", "insert"]),
+    .one_of(&["write", "append", "insert"])
+    .suggested_for(&["append"]),
     Parameter::integer(
         "insert_at_line",
         "For mode insert: the line, counted from 1, that the content goes before, on lines of its \
-         own",
+         own and with the line ends of the file",
     )
     .at_least(1),
     Parameter::flag("create", "Whether the file may be new; true if left out"),
     Parameter::flag(
         "exist_ok",
         "Whether the file may be there already; true if left out",
-    ),
-    Parameter::integer("page", "Only this page, counted from 1").at_least(1),
-    Parameter::integer("start_line", "Only from this line on, counted from 1").at_least(1),
-    Parameter::integer("end_line", "Only up to this line").at_least(1),
+    )
+    .also(&["overwrite"]),
+    Parameter::integer("page", "Only this page, counted from 1")
+        .at_least(1)
+        .also(&["page_number", "page_num"])
+        .hinting(selection::PAGE_HINT),
+    Parameter::integer("start_line", "Only from this line on, counted from 1")
+        .at_least(1)
+        .also(&selection::FIRST_LINE_NAMES),
+    Parameter::integer("end_line", "Only up to this line")
+        .at_least(1)
+        .also(&selection::LAST_LINE_NAMES)
+        .suggested_for(&["end"]),
     Parameter::text("select", "The unit of start and count; page if left out")
         .one_of(&["page", "line", "char"]),
     Parameter::integer(
@@ -77,12 +104,18 @@ const PARAMETERS: [Parameter; 17] = [
         "name",
         "Which unit, by a heading or a name such as area or Circle.area",
     ),
+    unit::LANGUAGE,
     Parameter::flag("read_all", "Everything; wins over every other selection"),
     Parameter::flag(
         "pretty",
         "Whether JSON is written reformatted. If left out, everything is written as it is, and a \
          part as read_fd counts and shows it",
     ),
+    selection::LINES,
+    selection::PAGES,
+    selection::CHARS,
+    selection::OFFSET,
+    selection::LIMIT,
 ];
 
 /// Executes a call: returns the write for the host, or an error. Copies nothing; JSON is
@@ -100,25 +133,13 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         .to_owned();
     let mode = parse_mode(&args)?;
     let selection = Selection::parse(&args, "select")?.unwrap_or(Selection::All);
-    let (fd, entry) = call.table.resolve(requested)?;
+    let (fd, entry) = call.table.resolve_argument(requested)?;
     // Unlike a part, the whole content is not reformatted by default.
     let default_form = (selection == Selection::All).then_some(Form::Plain);
     let view = form::view(&args, entry, form::requested(&args).or(default_form), call)?;
-    let content = match selection {
-        Selection::All => view.content.clone(),
-        part => {
-            let bytes = part.resolve(&args, &view)?.bytes;
-            view.content.with_content(
-                view.content
-                    .extract(bytes)
-                    .map_err(|error| args.unreadable_error(error))?,
-            )
-        }
-    };
-    let bytes = content
-        .bytes()
-        .map_err(|error| args.unreadable_error(error))?;
-    let lines = count_lines(&bytes);
+    let range = selection.resolve(&args, &view)?.bytes;
+    let (bytes, lines) =
+        read_original(&view.content, range).map_err(|error| args.unreadable_error(error))?;
     let write = FileWrite {
         path,
         bytes,
@@ -146,8 +167,8 @@ fn is_repeatable(args: &str) -> bool {
 fn parse_mode(args: &Args) -> Result<WriteMode, FdError> {
     let line = args.integer("insert_at_line");
     match (args.text("mode").unwrap_or("write"), line) {
-        ("write", None) => Ok(WriteMode::Write),
-        ("append", None) => Ok(WriteMode::Append),
+        ("write" | "w" | "overwrite", None) => Ok(WriteMode::Write),
+        ("append" | "a", None) => Ok(WriteMode::Append),
         ("insert", Some(line)) => match u64::try_from(line) {
             Ok(at_line) if at_line > 0 => Ok(WriteMode::Insert { at_line }),
             _ => {
@@ -179,6 +200,19 @@ fn parse_presence(args: &Args) -> Presence {
         (false, true) => Presence::Present,
         (false, false) => Presence::Neither,
     }
+}
+
+/// The bytes that a range of the shown text stands for, and their number of lines.
+fn read_original(content: &Reader<'_>, range: Range<usize>) -> Result<(Bytes, u64), Unreadable> {
+    let bytes = content.original_bytes(range.clone())?;
+    let lines = match content.encoding()? {
+        Encoding::Text | Encoding::Base64 => count_lines(&bytes),
+        Encoding::Decoded { .. } => {
+            let last = range.end.saturating_sub(1).max(range.start);
+            content.line_at(last)? - content.line_at(range.start)? + 1
+        }
+    };
+    Ok((bytes, lines))
 }
 
 /// Number of lines, counted in the same way as by all tools: a final LF starts no further line, and

@@ -31,7 +31,8 @@ const PARAMETERS: [Parameter; 1] = [Parameter::list(
     PROMPTS,
     "What each child is to do. It knows everything that you know.",
 )
-.required()];
+.required()
+.also(&["tasks", "queries", "messages"])];
 
 const DESCRIPTION: &str = "Splits the work: one child process per prompt, each with a copy of this \
 conversation and of all descriptors. The children work in parallel; you get the last message of \
@@ -83,9 +84,9 @@ pub fn prompts(args: &str, max_children: u32) -> Result<Vec<String>, Refusal> {
 pub fn count(args: &str) -> usize {
     // As in the check of the call, the last of duplicate keys counts.
     let given = serde_json::from_str::<BTreeMap<String, Vec<IgnoredAny>>>(args).ok();
-    given
-        .and_then(|given| given.get(PROMPTS).map(Vec::len))
-        .unwrap_or(1)
+    let in_own_form = given.and_then(|given| given.get(PROMPTS).map(Vec::len));
+    let in_another_form = || Some(Args::parse(&TOOL, args).ok()?.list(PROMPTS).len());
+    in_own_form.or_else(in_another_form).unwrap_or(1)
 }
 
 #[cfg(test)]

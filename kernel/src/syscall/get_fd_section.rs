@@ -1,13 +1,14 @@
 //! `get_fd_section`: shows a marked section, or makes it a descriptor of its own.
 
-use dormouse_proto::descriptor::{FdError, FdErrorKind, view};
+use dormouse_proto::descriptor::view::Part;
+use dormouse_proto::descriptor::{FdError, FdErrorKind, HintableTools, view};
 use dormouse_proto::record::{Annotations, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::read_fd::extract;
+use super::read_fd::{LINE_NUMBERS, extract, wants_line_numbers};
 use super::selection::{BoundedPart, Selection};
-use super::{Call, Group, Handler, Outcome, Parameter, Tool};
+use super::{Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, SECTION_NAMES, Tool};
 
 /// `get_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -29,13 +30,18 @@ const DESCRIPTION: &str = "Reads a section of a file descriptor that was marked 
 mark_fd_section. With `extract_to_new_fd` it becomes a new descriptor and only its name is \
 returned.";
 
-const PARAMETERS: [Parameter; 3] = [
-    Parameter::text("fd", "The descriptor, such as fd:1").required(),
-    Parameter::text("ref_id", "The section's id").required(),
+const PARAMETERS: [Parameter; 4] = [
+    Parameter::word("fd", "The descriptor, such as fd:1")
+        .required()
+        .also(&DESCRIPTOR_NAMES),
+    Parameter::text("ref_id", "The section's id")
+        .required()
+        .also(&SECTION_NAMES),
     Parameter::flag(
         "extract_to_new_fd",
         "Make the section a new descriptor instead of showing it",
     ),
+    LINE_NUMBERS,
 ];
 
 /// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
@@ -47,28 +53,34 @@ pub fn get_fd_section(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let (id, entry) = call.table.resolve(args.fd()?)?;
-    let (ref_id, section) = parse_section(&args, &entry.notes)?;
+    let (id, entry) = call.table.resolve_argument(args.fd()?)?;
+    let tools = call.settings.hintable_tools;
+    let (ref_id, section) = parse_section(&args, &entry.notes, tools)?;
     let unreadable = |error| args.unreadable_error(error);
     let view = call.in_default_form(entry).map_err(unreadable)?;
     let selection = select_lines(section).resolve(&args, &view)?;
     if args.flag("extract_to_new_fd") == Some(true) {
         return extract(call, &id, &view, selection).map_err(unreadable);
     }
+    let is_numbered = wants_line_numbers(&args, call);
     let BoundedPart {
         slice,
         shown_part,
         rest,
     } = selection
-        .limit_to(&view, call.settings.max_read_chars)
+        .limit_numbered(&view, call.settings.max_read_chars, is_numbered)
         .map_err(unreadable)?;
+    let part = Part {
+        is_numbered,
+        ..slice.part()
+    };
     let extent = view.extent().map_err(unreadable)?;
     Ok(Outcome::Answer(view::section(
         &id,
         extent,
         ref_id,
         &shown_part,
-        slice.part(),
+        part,
         rest.as_ref(),
     )))
 }
@@ -80,9 +92,10 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 pub(super) fn parse_section<'a>(
     args: &'a Args,
     notes: &Annotations,
+    tools: HintableTools,
 ) -> Result<(&'a str, Section), FdError> {
     let ref_id = args.required_text("ref_id", "the section's id")?;
-    find_section(args, notes, ref_id).map(|section| (ref_id, section))
+    find_section(args, notes, ref_id, tools).map(|section| (ref_id, section))
 }
 
 /// The section with this id.
@@ -93,14 +106,18 @@ pub(super) fn find_section(
     args: &Args,
     notes: &Annotations,
     ref_id: &str,
+    tools: HintableTools,
 ) -> Result<Section, FdError> {
     notes.sections.get(ref_id).copied().ok_or_else(|| {
-        let message = format!("There is no section '{ref_id}'. {}", list_sections(notes));
+        let message = format!(
+            "There is no section '{ref_id}'. {}",
+            list_sections(notes, tools)
+        );
         args.error(FdErrorKind::NotFound, message)
     })
 }
 
-fn list_sections(notes: &Annotations) -> String {
+fn list_sections(notes: &Annotations, tools: HintableTools) -> String {
     let named: Vec<_> = notes
         .sections
         .keys()
@@ -108,11 +125,15 @@ fn list_sections(notes: &Annotations) -> String {
         .map(|id| &**id)
         .collect();
     match notes.sections.len() {
-        0 => "None is marked in this descriptor: mark_fd_section marks lines.".to_owned(),
+        0 => {
+            let hint = tools.hint("mark_fd_section", "mark_fd_section marks lines.");
+            format!("None is marked in this descriptor.{hint}")
+        }
         count if count > MAX_LISTED => {
             format!(
-                "There are {count}, among them {}. list_fd_sections lists them all.",
-                named.join(", ")
+                "There are {count}, among them {}.{}",
+                named.join(", "),
+                tools.hint("list_fd_sections", "list_fd_sections lists them all.")
             )
         }
         _ => format!("The sections are: {}", named.join(", ")),

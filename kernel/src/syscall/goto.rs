@@ -20,7 +20,9 @@ pub const TOOL: Tool = Tool {
 };
 
 const PARAMETERS: [Parameter; 2] = [
-    Parameter::text("position", "The message to go back to, such as \"msg:3\".").required(),
+    Parameter::word("position", "The message to go back to, such as \"msg:3\".")
+        .required()
+        .also(&["msg", "message_id", "to"]),
     Parameter::text(
         "message",
         "What you need to know there, and what to do next.",
@@ -78,7 +80,7 @@ mod tests {
                 "'message' is empty",
             ),
             (
-                r#"{"position": 3, "message": "x"}"#,
+                r#"{"position": ["msg:3"], "message": "x"}"#,
                 "'position' must be a string",
             ),
             (

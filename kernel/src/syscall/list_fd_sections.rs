@@ -10,7 +10,7 @@ use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::window::Window;
-use super::{Call, Group, Handler, Outcome, Parameter, Tool};
+use super::{Call, FD_NAMES, Group, Handler, Outcome, Parameter, Tool};
 use dormouse_content::Reader;
 
 /// `list_fd_sections` as a tool.
@@ -36,7 +36,9 @@ const DESCRIPTION: &str = "Lists the sections that are marked in a file descript
 lines and the first line's text of each.";
 
 const PARAMETERS: [Parameter; 2] = [
-    Parameter::text("fd", "The descriptor, such as fd:1").required(),
+    Parameter::word("fd", "The descriptor, such as fd:1")
+        .required()
+        .also(&FD_NAMES),
     Parameter::integer(
         "start",
         "The position of the first section to list; 1 if left out",
@@ -52,7 +54,7 @@ pub fn list_fd_sections(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let (id, entry) = call.table.resolve(args.fd()?)?;
+    let (id, entry) = call.table.resolve_argument(args.fd()?)?;
     let unreadable = |error| args.unreadable_error(error);
     let view = call.in_default_form(entry).map_err(unreadable)?;
     let window = Window::parse(&args, u64::MAX, call.settings.max_read_chars)?;

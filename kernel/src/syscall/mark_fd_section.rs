@@ -1,12 +1,14 @@
 //! `mark_fd_section`: marks lines of a descriptor as a section with an id.
 
-use dormouse_proto::descriptor::{FdError, view};
+use dormouse_proto::descriptor::{FdError, HintableTools, view};
 use dormouse_proto::record::{Annotation, Annotations, Section};
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
 use super::selection::{ResolvedSelection, Selection};
-use super::{Call, Group, Handler, Outcome, Parameter, Tool};
+use super::{
+    Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, SECTION_NAMES, Tool, selection,
+};
 
 /// `mark_fd_section` as a tool.
 pub const TOOL: Tool = Tool {
@@ -30,18 +32,27 @@ const MAX_SECTIONS: usize = 1_000;
 const DESCRIPTION: &str = "Marks lines of a file descriptor as a section, under an id of your \
 choice. Marking an id again replaces its lines.";
 
-const PARAMETERS: [Parameter; 4] = [
-    Parameter::text("fd", "The descriptor, such as fd:1").required(),
+const PARAMETERS: [Parameter; 7] = [
+    Parameter::word("fd", "The descriptor, such as fd:1")
+        .required()
+        .also(&DESCRIPTOR_NAMES),
     Parameter::integer("start_line", "The first line, counted from 1")
         .at_least(1)
-        .required(),
+        .required()
+        .also(&selection::FIRST_LINE_NAMES),
     Parameter::integer("end_line", "The last line")
         .at_least(1)
-        .required(),
+        .required()
+        .also(&selection::LAST_LINE_NAMES)
+        .suggested_for(&["end"]),
     Parameter::text("ref_id", "The section's id, such as bug_details")
         .at_least(1)
         .at_most(64)
-        .required(),
+        .required()
+        .also(&SECTION_NAMES),
+    selection::LINES,
+    selection::COUNT,
+    selection::LIMIT,
 ];
 
 /// Executes a call. O(log n) after the page table of the content was built.
@@ -55,7 +66,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let fd = args.fd()?;
     let ref_id = args.label("ref_id", "the section's id, such as \"bug_details\"")?;
     let lines = parse_lines(&args)?;
-    let (id, entry) = call.table.resolve(fd)?;
+    let (id, entry) = call.table.resolve_argument(fd)?;
     let unreadable = |error| args.unreadable_error(error);
     let view = call.in_default_form(entry).map_err(unreadable)?;
     let ResolvedSelection { bytes, .. } = lines.resolve(&args, &view)?;
@@ -66,7 +77,12 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         end_line: line_at(last)?,
     };
     let replaced = view.entry.notes.sections.get(ref_id).copied();
-    check_section_limit(&args, &view.entry.notes, replaced)?;
+    check_section_limit(
+        &args,
+        &view.entry.notes,
+        replaced,
+        call.settings.hintable_tools,
+    )?;
     let answer = view::marked(
         &id,
         view.extent().map_err(unreadable)?,
@@ -85,29 +101,31 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
 }
 
 fn parse_lines(args: &Args) -> Result<Selection, FdError> {
-    let line = |key, what| {
-        args.integer(key)
-            .ok_or_else(|| args.missing_error(key, what))
-    };
-    let first = line("start_line", "the first line, from 1")?;
-    let last = line("end_line", "the last line")?;
-    Ok(Selection::LineRange {
-        first,
-        last: Some(last),
-    })
+    let is_counted = args.contains("count") || args.contains("limit");
+    if !args.contains("lines") {
+        if !args.contains("start_line") {
+            return Err(args.missing_error("start_line", "the first line, from 1"));
+        }
+        if !args.contains("end_line") && !is_counted {
+            return Err(args.missing_error("end_line", "the last line"));
+        }
+    }
+    Ok(selection::parse_lines(args))
 }
 
 fn check_section_limit(
     args: &Args,
     notes: &Annotations,
     replaced: Option<Section>,
+    tools: HintableTools,
 ) -> Result<(), FdError> {
     if replaced.is_some() || notes.sections.len() < MAX_SECTIONS {
         return Ok(());
     }
     Err(args.invalid_error(format!(
         "{MAX_SECTIONS} sections are marked in this descriptor, and no more can be. Mark one of \
-         their ids again, or delete one with delete_fd_section."
+         their ids again.{}",
+        tools.hint("delete_fd_section", "delete_fd_section deletes one.")
     )))
 }
 

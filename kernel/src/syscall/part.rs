@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use dormouse_proto::descriptor::{FdError, FdErrorKind};
+use dormouse_proto::descriptor::{FdError, FdErrorKind, HintableTools};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
@@ -29,6 +29,7 @@ pub(super) struct PartReference<'a> {
     view: View<'a>,
     /// Unit and range, or `section` and its id. `None` for the whole.
     part: Option<(&'a str, &'a str)>,
+    tools: HintableTools,
 }
 
 impl<'a> PartReference<'a> {
@@ -85,6 +86,7 @@ impl<'a> PartReference<'a> {
             id,
             view,
             part,
+            tools: call.settings.hintable_tools,
         })
     }
 
@@ -137,8 +139,13 @@ impl<'a> PartReference<'a> {
 
     fn parse_selection(&self, unit: &str, value: &str) -> Result<Selection, FdError> {
         if unit == "section" {
-            return get_fd_section::find_section(&self.args, &self.view.entry.notes, value)
-                .map(get_fd_section::select_lines);
+            return get_fd_section::find_section(
+                &self.args,
+                &self.view.entry.notes,
+                value,
+                self.tools,
+            )
+            .map(get_fd_section::select_lines);
         }
         let (first, last) = self.parse_range(value)?;
         let count = last.saturating_sub(first).saturating_add(1);

@@ -1,5 +1,7 @@
 //! `read_fd`: shows a part of a content, or makes it a descriptor of its own.
 
+use dormouse_machine::tool::truncate;
+use dormouse_proto::descriptor::view::Part;
 use dormouse_proto::descriptor::{FdError, view};
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
@@ -8,7 +10,7 @@ use dormouse_proto::tool::Access;
 use super::args::Args;
 use super::selection::unit::{self, UnitKey};
 use super::selection::{BoundedPart, ResolvedSelection, Selection};
-use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
+use super::{Call, FD_NAMES, Group, Handler, Outcome, Parameter, Tool, form, selection};
 use crate::table::{NewDescriptor, View};
 use dormouse_content::Unreadable;
 
@@ -34,13 +36,25 @@ of these ways: `page`; or `start_line` and `end_line`; or `mode` with `start` an
 there is. Without any of them you get page 1. With `extract_to_new_fd` the part becomes a new \
 descriptor and only its name is returned.";
 
-const PARAMETERS: [Parameter; 13] = [
-    Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan"),
-    Parameter::integer("page", "A page, counted from 1").at_least(1),
-    Parameter::integer("start_line", "The first line, counted from 1").at_least(1),
-    Parameter::integer("end_line", "The last line; the end if left out").at_least(1),
+/// The most characters of a summary that each answer repeats. `list_fds` shows all of it.
+const MAX_SUMMARY_CHARS: usize = 300;
+
+const PARAMETERS: [Parameter; 20] = [
+    Parameter::word("fd", "The descriptor, such as fd:1 or ref:plan").also(&FD_NAMES),
+    Parameter::integer("page", "A page, counted from 1")
+        .at_least(1)
+        .also(&["page_number", "page_num"])
+        .hinting(selection::PAGE_HINT),
+    Parameter::integer("start_line", "The first line, counted from 1")
+        .at_least(1)
+        .also(&selection::FIRST_LINE_NAMES),
+    Parameter::integer("end_line", "The last line; the end if left out")
+        .at_least(1)
+        .also(&selection::LAST_LINE_NAMES)
+        .suggested_for(&["end"]),
     Parameter::text("mode", "The unit of start and count; page if left out")
-        .one_of(&["page", "line", "char"]),
+        .one_of(&["page", "line", "char"])
+        .also(&["select"]),
     Parameter::integer(
         "start",
         "Where to begin: pages and lines count from 1, characters from 0",
@@ -50,7 +64,7 @@ const PARAMETERS: [Parameter; 13] = [
     Parameter::text(
         "unit",
         "A part by its meaning: sections are those of Markdown, classes are types of any kind; \
-         without index and name you get a list",
+         without index and name you get a list, of a long one from start on",
     )
     .one_of(&["paragraph", "section", "function", "class"]),
     Parameter::integer("index", "Which unit, counted from 1").at_least(1),
@@ -59,7 +73,8 @@ const PARAMETERS: [Parameter; 13] = [
         "With unit: which one, by a heading or a name such as area or Circle.area. Without unit, \
          in place of fd: the name that the descriptor was given",
     ),
-    Parameter::flag("read_all", "Everything; wins over every other selection"),
+    unit::LANGUAGE,
+    Parameter::flag("read_all", "Everything; wins over every other selection").also(&["all"]),
     Parameter::flag(
         "extract_to_new_fd",
         "Make the part a new descriptor instead of showing it",
@@ -69,6 +84,12 @@ const PARAMETERS: [Parameter; 13] = [
         "Whether JSON is reformatted: its pages, lines and characters are then those of the \
          reformatted text. If left out, JSON on one line is, where the program wants that",
     ),
+    LINE_NUMBERS,
+    selection::LINES,
+    selection::PAGES,
+    selection::CHARS,
+    selection::OFFSET,
+    selection::LIMIT,
 ];
 
 /// Executes a call. `max_read_chars` of the settings limits what is shown, never what is extracted.
@@ -89,7 +110,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let fd = args.fd()?;
     let unreadable = |error| args.unreadable_error(error);
     let selection = Selection::parse(&args, "mode")?.unwrap_or(Selection::Page(1));
-    let (id, entry) = call.table.resolve(fd)?;
+    let (id, entry) = call.table.resolve_argument(fd)?;
     let view = form::view(&args, entry, form::requested(&args), call)?;
     let extracts = args.flag("extract_to_new_fd") == Some(true);
     if let (
@@ -108,6 +129,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         )));
     }
     let part = selection.resolve(&args, &view)?;
+    let is_numbered = wants_line_numbers(&args, call);
     if extracts {
         return extract(call, &id, &view, part).map_err(unreadable);
     }
@@ -116,15 +138,40 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         shown_part,
         rest,
     } = part
-        .limit_to(&view, call.settings.max_read_chars)
+        .limit_numbered(&view, call.settings.max_read_chars, is_numbered)
         .map_err(unreadable)?;
-    Ok(Outcome::Answer(view::content(
-        &id,
-        view.extent().map_err(unreadable)?,
-        &shown_part,
-        slice.part(),
-        rest.as_ref(),
-    )))
+    let part = Part {
+        is_numbered,
+        ..slice.part()
+    };
+    let extent = view.extent().map_err(unreadable)?;
+    let rest = rest.as_ref();
+    Ok(Outcome::Answer(match automatic_summary(call, &view) {
+        Some(summary) => view::summarized_content((&id, &summary), extent, &shown_part, part, rest),
+        None => view::content(&id, extent, &shown_part, part, rest),
+    }))
+}
+
+/// The parameter that overrides the setting of the program.
+pub(super) const LINE_NUMBERS: Parameter = Parameter::flag(
+    "line_numbers",
+    "Whether each line has its number and a tab before it, which are not content; as the program \
+     wants it if left out",
+)
+.also(&["number_lines", "show_line_numbers", "with_line_numbers"]);
+
+/// Whether the answer shows line numbers.
+pub(super) fn wants_line_numbers(args: &Args, call: &Call<'_>) -> bool {
+    args.flag("line_numbers")
+        .unwrap_or(call.settings.line_numbers)
+}
+
+/// The beginning of the summary, where summaries are made without being asked for: the model may not
+/// have seen it. `None` where the model asks for them.
+fn automatic_summary(call: &Call<'_>, view: &View<'_>) -> Option<String> {
+    call.settings.auto_summary_chars?;
+    let summary = view.entry.notes.summary.as_deref()?;
+    Some(truncate(summary, MAX_SUMMARY_CHARS))
 }
 
 /// Makes a part of a descriptor a new descriptor with the same page size.

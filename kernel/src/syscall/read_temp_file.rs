@@ -6,7 +6,7 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file;
+use super::temp_file::{self, FILE_NAMES};
 use super::{Call, Group, Handler, Outcome, Parameter, Tool};
 
 /// `read_temp_file` as a tool.
@@ -26,8 +26,9 @@ const DESCRIPTION: &str = "Reads a temporary file of your tree of processes, who
 get what it holds now, and its version, which write_temp_file needs. A large file becomes a file \
 descriptor of yours, a copy of that version.";
 
-const PARAMETERS: [Parameter; 1] =
-    [Parameter::text("temp_file_id", "The file, such as temp:1").required()];
+const PARAMETERS: [Parameter; 1] = [Parameter::word("temp_file_id", "The file, such as temp:1")
+    .required()
+    .also(&FILE_NAMES)];
 
 /// Executes a call: returns the operation on the tree's files, or an error.
 #[must_use]
@@ -78,15 +79,23 @@ mod tests {
         );
         assert_refused(
             &TOOL,
-            r#"{"temp_file_id": 1}"#,
+            r#"{"temp_file_id": ["temp:1"]}"#,
             "invalid_parameter",
             "must be a string",
         );
         assert_refused(
             &TOOL,
-            r#"{"temp_file": "temp:1"}"#,
+            r#"{"temp_file_name": "temp:1"}"#,
             "invalid_parameter",
             "Did you mean 'temp_file_id'?",
         );
+        for args in [
+            r#"{"temp_file_id": 1}"#,
+            r#"{"temp_file_id": "temp_1"}"#,
+            r#"{"temp_file": "temp:1"}"#,
+        ] {
+            let id = "temp:1".parse().unwrap();
+            assert_eq!(operation(&TOOL, args), TempFileOp::Read { id }, "{args}");
+        }
     }
 }

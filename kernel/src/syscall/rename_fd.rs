@@ -34,10 +34,26 @@ const DESCRIPTION: &str = "Gives a file descriptor a name of your choice, which 
 wherever its id is asked for. An empty name takes it away.";
 
 const PARAMETERS: [Parameter; 2] = [
-    Parameter::text("fd", "The descriptor, such as fd:1 or its present name").required(),
+    Parameter::word("fd", "The descriptor, such as fd:1 or its present name")
+        .required()
+        .also(&RENAMED_FD_NAMES),
     Parameter::text("name", "The new name, such as error_logs; empty for none")
         .at_most(64)
-        .required(),
+        .required()
+        .also(&["new_name"]),
+];
+
+/// Other names of `fd`, as [`FD_NAMES`](super::FD_NAMES) without `name`.
+const RENAMED_FD_NAMES: [&str; 9] = [
+    "fd_id",
+    "file_descriptor",
+    "descriptor",
+    "descriptor_id",
+    "id",
+    "path",
+    "file_path",
+    "file",
+    "old_name",
 ];
 
 /// Executes a call. O(descriptors).
@@ -48,7 +64,7 @@ pub fn rename_fd(call: &Call<'_>) -> Outcome {
 
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
-    let (id, entry) = call.table.resolve(args.fd()?)?;
+    let (id, entry) = call.table.resolve_argument(args.fd()?)?;
     let name = parse_name(&args, call.table, &id)?;
     let previous = entry.notes.name.as_deref();
     let answer = view::renamed(&id, name, previous);
@@ -87,22 +103,14 @@ fn parse_name<'a>(args: &'a Args, table: &Table, id: &FdId) -> Result<Option<&'a
     }
 }
 
-/// Whether a name looks like an id in any spelling: `FD:1`, `fd-01`, `7/fd:3` of another process,
-/// or `*`.
+/// Whether a name looks like an id in any spelling, such as `FD:1`, `fd-01` or `fd_1`, or is `*`.
 fn looks_like_id(name: &str) -> bool {
-    let with_pid = name
-        .split_once('/')
-        .filter(|(pid, _)| pid.bytes().all(|byte| byte.is_ascii_digit()));
-    let local = with_pid
-        .map_or(name, |(_, local)| local)
-        .to_ascii_lowercase();
-    let is_id = |kind: &str| match local
-        .strip_prefix(kind)
-        .and_then(|rest| rest.split_at_checked(1))
-    {
-        Some((":", _)) => true,
-        Some(("-", number)) => number.starts_with(|digit: char| digit.is_ascii_digit()),
-        _ => false,
+    let local = name.to_ascii_lowercase();
+    let is_number = |text: &str| text.starts_with(|digit: char| digit.is_ascii_digit());
+    let is_id = |kind: &str| {
+        local.strip_prefix(kind).is_some_and(|rest| {
+            rest.starts_with(':') || is_number(rest.trim_start_matches(['-', '_', '#', ' ']))
+        })
     };
     local == ALL || ID_PREFIXES.into_iter().any(is_id)
 }
@@ -197,7 +205,7 @@ mod tests {
     fn names_that_look_like_ids_or_are_taken_are_refused() {
         let ids = [
             "fd:1", "fd-1", "FD:1", "fd:x", "fd-01", "ref:plan", "Ref:", "msg:1", "msg-1.2",
-            "temp:1", "temp-1", "*", "7/fd:3",
+            "temp:1", "temp-1", "*", "fd_1", "fd1", "FD 1", "msg#1",
         ];
         for name in ids {
             let outcome = call(&table(), "fd:1", name);

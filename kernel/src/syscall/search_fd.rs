@@ -14,14 +14,14 @@ mod distinct;
 mod excerpt;
 mod matcher;
 
-use dormouse_proto::descriptor::view::{self, Found, Shown};
+use dormouse_proto::descriptor::view::{self, Found, QueryKind, Shown};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::tool::Access;
 
 use self::excerpt::{Excerpts, MatchExcerpt};
 use self::matcher::{Case, Matcher, Scan, TooSlow};
 use super::args::Args;
-use super::{Call, Group, Handler, Outcome, Parameter, Tool, form};
+use super::{Call, FD_NAMES, Group, Handler, Outcome, Parameter, Tool, form};
 use crate::table::View;
 use dormouse_content::{ReadQuota, Unreadable};
 
@@ -52,37 +52,59 @@ them at once. Returns the number of all matches, and each match with its line, i
 character position, which read_fd takes to show what stands around it. With `distinct` you get \
 each different match once, with how often it occurs.";
 
-const PARAMETERS: [Parameter; 9] = [
-    Parameter::text(
+const PARAMETERS: [Parameter; 12] = [
+    Parameter::word(
         "fd",
-        "The descriptor, such as fd:1 or ref:plan; * for all of them",
+        "The descriptor, such as fd:1 or ref:plan; * for all of them, and for the messages where they \
+         are descriptors",
     )
-    .required(),
+    .required()
+    .also(&FD_NAMES),
     Parameter::text(
         "query",
         "The text to find, taken literally unless regex is true",
     )
     .at_least(1)
-    .required(),
+    .required()
+    .also(&QUERY_NAMES),
     Parameter::flag(
         "case_sensitive",
         "Whether upper and lower case differ; true if left out",
     ),
     Parameter::flag(
         "regex",
-        "Take the query as a regular expression; ^ and $ match at lines",
+        "Take the query as a regular expression; ^ and $ match at lines, so ^$ finds empty ones",
     ),
     Parameter::integer(
         "context",
         "Lines to show before and after each match; 0 if left out",
     )
-    .at_least(0),
+    .at_least(0)
+    .also(&["context_lines", "lines_of_context", "-C"])
+    .suggested_for(&[
+        "-A",
+        "-B",
+        "before",
+        "after",
+        "before_context",
+        "after_context",
+    ]),
     Parameter::integer(
         "start",
         "The number of the first match to show; 1 if left out",
     )
-    .at_least(1),
-    Parameter::integer("max_matches", "The most matches to show; 50 if left out").at_least(1),
+    .at_least(1)
+    .suggested_for(&["offset", "skip", "page"]),
+    Parameter::integer("max_matches", "The most matches to show; 50 if left out")
+        .at_least(1)
+        .also(&[
+            "max_results",
+            "limit",
+            "max",
+            "head_limit",
+            "max_count",
+            "n",
+        ]),
     Parameter::flag(
         "distinct",
         "Show each different match once, the most frequent first, with how often it occurs and \
@@ -94,11 +116,30 @@ const PARAMETERS: [Parameter; 9] = [
         "Whether JSON is reformatted: its pages, lines and characters are then those of the \
          reformatted text. If left out, JSON on one line is, where the program wants that",
     ),
+    Parameter::text("pattern", "").hidden(),
+    Parameter::flag("ignore_case", "")
+        .also(&["case_insensitive", "-i"])
+        .hidden(),
+    // Each match is shown with its line, whether a call asks for it or not.
+    Parameter::flag("line_numbers", "")
+        .also(&["show_line_numbers", "-n"])
+        .hidden(),
+];
+
+/// Other names of `query`.
+const QUERY_NAMES: [&str; 7] = [
+    "text",
+    "search",
+    "keyword",
+    "term",
+    "search_term",
+    "search_text",
+    "q",
 ];
 
 /// Executes a call. `max_read_chars` of the settings limits what is shown. O(n) in the content, or
-/// in the sum of all contents for `*`; a content that several descriptors share counts for each. A
-/// regular expression that would exceed this cost is refused.
+/// in the sum of all contents and messages for `*`; a content that several descriptors share counts
+/// for each. A regular expression that would exceed this cost is refused.
 #[must_use]
 pub fn search_fd(call: &Call<'_>) -> Outcome {
     run(call).into()
@@ -118,7 +159,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
         search.check_start(&args, found.total())?;
         return Ok(Outcome::Answer(found.answer(&search)));
     }
-    let (id, entry) = call.table.resolve(fd)?;
+    let (id, entry) = call.table.resolve_argument(fd)?;
     let view = form::view(&args, entry, form::requested(&args), call)?;
     let matches = search.find(
         &mut search.matcher.scan(call.quota),
@@ -132,6 +173,7 @@ fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let excerpts = excerpts.take_excerpts();
     let found = Found {
         query: search.query,
+        query_kind: search.query_kind,
         shown,
         excerpts: excerpts.iter().map(MatchExcerpt::to_excerpt).collect(),
     };
@@ -165,6 +207,7 @@ impl SearchError {
 #[derive(Debug)]
 struct Search<'a> {
     query: &'a str,
+    query_kind: QueryKind,
     matcher: Matcher<'a>,
     context_lines: u64,
     start: u64,
@@ -173,18 +216,21 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn parse(args: &'a Args, quota: &ReadQuota) -> Result<Self, FdError> {
-        let query = args.required_text("query", "the text to find")?;
-        let case = if args.flag("case_sensitive") == Some(false) {
+        let (query, query_kind) = parse_query(args)?;
+        let is_insensitive =
+            args.flag("case_sensitive") == Some(false) || args.flag("ignore_case") == Some(true);
+        let case = if is_insensitive {
             Case::Insensitive
         } else {
             Case::Sensitive
         };
-        let matcher = match args.flag("regex") {
-            Some(true) => Matcher::pattern(query, case, quota),
-            _ => Matcher::literal(query, case, quota),
+        let matcher = match query_kind {
+            QueryKind::Pattern => Matcher::pattern(query, case, quota),
+            QueryKind::Literal => Matcher::literal(query, case, quota),
         };
         Ok(Self {
             query,
+            query_kind,
             matcher: matcher.map_err(|error| {
                 args.invalid_error(format!("The query cannot be searched for: {error}"))
             })?,
@@ -240,6 +286,30 @@ impl<'a> Search<'a> {
             total: matches,
             start: self.start,
             count: shown,
+        }
+    }
+}
+
+/// The text to find, and how it is taken. Models know `pattern` from tools where
+/// it is one, so it is one unless the call says otherwise.
+///
+/// # Errors
+/// `invalid_parameter`: there is none, or there are two.
+fn parse_query(args: &Args) -> Result<(&str, QueryKind), FdError> {
+    let is_regex = args.flag("regex");
+    let kind = |is_pattern| match is_pattern {
+        true => QueryKind::Pattern,
+        false => QueryKind::Literal,
+    };
+    match args.text("pattern").filter(|pattern| !pattern.is_empty()) {
+        Some(_) if args.contains("query") => Err(args.invalid_error(
+            "Parameters 'query' and 'pattern' cannot be combined: give the text as query, or a \
+             regular expression as query with regex=true.",
+        )),
+        Some(pattern) => Ok((pattern, kind(is_regex != Some(false)))),
+        None => {
+            let query = args.required_text("query", "the text to find")?;
+            Ok((query, kind(is_regex == Some(true))))
         }
     }
 }

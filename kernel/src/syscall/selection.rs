@@ -4,12 +4,20 @@
 //! `count`; a [`unit`] with `index` or `name`. `read_all` overrides all of them. Pages and lines
 //! count from 1, characters from 0. A start out of range is an error that states what is valid; a
 //! count past the end is reduced.
+//!
+//! What models write on their own is taken as well ([`parse`]).
 
+mod parse;
 pub(super) mod unit;
+
+pub(super) use self::parse::{
+    CHARS, COUNT, FIRST_LINE_NAMES, LAST_LINE_NAMES, LIMIT, LINES, OFFSET, PAGE_HINT, PAGES,
+    parse_lines,
+};
 
 use std::ops::Range;
 
-use dormouse_proto::descriptor::view::ShownPart;
+use dormouse_proto::descriptor::view::{Part, ShownPart};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
 use super::args::Args;
@@ -30,77 +38,6 @@ pub(super) enum Selection {
 }
 
 impl Selection {
-    /// Parses the selection; `None` if the arguments contain none. `unit_key` is the parameter that
-    /// takes `page`, `line` or `char`. The unit `page` together with the parameter `page` is not a
-    /// conflict, since only the latter is a position.
-    ///
-    /// # Errors
-    /// `invalid_parameter`: two forms at once, or an unknown unit.
-    pub(super) fn parse(args: &Args, unit_key: &'static str) -> Result<Option<Self>, FdError> {
-        if args.flag("read_all") == Some(true) {
-            return Ok(Some(Self::All));
-        }
-        let unit = args.text(unit_key);
-        let counted = match unit {
-            Some("page") if args.contains("page") => first_present(args, &["start", "count"]),
-            _ => first_present(args, &[unit_key, "start", "count"]),
-        };
-        let units = first_present(args, &["unit", "index", "name"]);
-        let forms = [
-            first_present(args, &["page"]),
-            first_present(args, &["start_line", "end_line"]),
-            counted,
-            units,
-        ];
-        let mut forms = forms.into_iter().flatten();
-        match (forms.next(), forms.next()) {
-            (None, _) => Ok(None),
-            (Some(one), Some(other)) => Err(args.invalid_error(format!(
-                "Parameters '{one}' and '{other}' cannot be combined: give either page, or \
-                 start_line and end_line, or {unit_key}, start and count, or unit with index or \
-                 name."
-            ))),
-            (Some("page"), None) => Ok(Some(Self::Page(args.integer("page").unwrap_or(1)))),
-            (Some("start_line" | "end_line"), None) => {
-                let first = args.integer("start_line").unwrap_or(1);
-                Ok(Some(Self::LineRange {
-                    first,
-                    last: args.integer("end_line"),
-                }))
-            }
-            (Some("unit" | "index" | "name"), None) => {
-                unit::parse(args).map(|(unit, which)| Some(Self::Unit { unit, which }))
-            }
-            (Some(_), None) => {
-                Self::parse_counted(args, unit_key, unit.unwrap_or("page")).map(Some)
-            }
-        }
-    }
-
-    fn parse_counted(args: &Args, unit_key: &str, unit: &str) -> Result<Self, FdError> {
-        let start = args.integer("start");
-        let requested = args.integer("count");
-        let count = requested.unwrap_or(1);
-        match unit {
-            "page" if requested.is_none() => Ok(Self::Page(start.unwrap_or(1))),
-            "page" => Ok(Self::Pages {
-                start: start.unwrap_or(1),
-                count,
-            }),
-            "line" => Ok(Self::Lines {
-                start: start.unwrap_or(1),
-                count,
-            }),
-            "char" => Ok(Self::Chars {
-                start: start.unwrap_or(0),
-                count,
-            }),
-            _ => Err(args.invalid_error(format!(
-                "Unknown {unit_key} '{unit}'. Accepted: page, line, char."
-            ))),
-        }
-    }
-
     /// Resolves the selection in a content.
     ///
     /// # Errors
@@ -160,10 +97,6 @@ impl Selection {
             shown_part,
         })
     }
-}
-
-fn first_present(args: &Args, keys: &[&'static str]) -> Option<&'static str> {
-    keys.iter().copied().find(|key| args.contains(key))
 }
 
 fn check_page(args: &Args, page: i64, view: &View<'_>) -> Result<u64, FdError> {
@@ -243,7 +176,9 @@ fn byte_range(view: &View<'_>, shown_part: &ShownPart) -> Result<Range<usize>, U
             content.lines_at(start, count)?
         }
         // Empty content has an empty part at the position of its first character.
-        ShownPart::Chars { start, count } => content.chars_at(start, count.max(1))?,
+        ShownPart::Chars { start, count } | ShownPart::UnitChars { start, count, .. } => {
+            content.chars_at(start, count.max(1))?
+        }
     };
     Ok(bytes.expect("the part was checked against the content"))
 }
@@ -279,6 +214,36 @@ impl ResolvedSelection {
             shown_part,
             rest,
         })
+    }
+
+    /// Limits the part as [`limit_to`](Self::limit_to) does, with room for the numbers of its lines
+    /// if they are shown.
+    pub(super) fn limit_numbered(
+        self,
+        view: &View<'_>,
+        max_chars: u64,
+        is_numbered: bool,
+    ) -> Result<BoundedPart, Unreadable> {
+        let mut limit = max_chars;
+        loop {
+            let bounded = self.clone().limit_to(view, limit)?;
+            let part = Part {
+                is_numbered,
+                ..bounded.slice.part()
+            };
+            let added = part.number_chars();
+            let chars = if added == 0 {
+                0
+            } else {
+                part.text.chars().count() as u64 + added
+            };
+            if chars <= max_chars || limit <= 1 {
+                return Ok(bounded);
+            }
+            let scaled = u128::from(limit.min(max_chars)) * u128::from(max_chars);
+            // Fewer characters have fewer lines, so this ends.
+            limit = (scaled / u128::from(chars)).max(1) as u64;
+        }
     }
 
     /// Returns the bytes and the description of the shown portion, and the remaining part.
@@ -337,6 +302,21 @@ impl ResolvedSelection {
                     },
                 )
             }
+            ShownPart::UnitChars {
+                unit, index, name, ..
+            } => (
+                ShownPart::UnitChars {
+                    unit,
+                    index,
+                    name,
+                    start: first,
+                    count: max_chars,
+                },
+                ShownPart::Chars {
+                    start: first + max_chars,
+                    count: requested - max_chars,
+                },
+            ),
             _ => {
                 let start = first;
                 let count = max_chars;

@@ -33,7 +33,7 @@ const FDS: &str = "fds";
 const PARAMETERS: [Parameter; 3] = [
     Parameter::word(
         "to",
-        "Who is to hear it: \"parent\", the pid of a process that list_processes shows, or a name.",
+        "Who is to hear it: \"parent\", the pid of a process, or a name.",
     )
     .required(),
     Parameter::text(
@@ -54,7 +54,7 @@ const DESCRIPTION: &str = "Says something to another process. It hears it when i
 when it calls receive_messages. You get an answer as soon as the message is kept for it, and do \
 not wait for a reply.";
 
-const TO: &str = "\"parent\", the pid of a process that list_processes shows, or a name";
+const TO: &str = "\"parent\", the pid of a process, or a name";
 
 /// Checks a call by a process of `program`.
 ///

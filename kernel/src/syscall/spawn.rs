@@ -39,14 +39,16 @@ const FDS: &str = "additional_preload_fds";
 const FILES: &str = "additional_preload_files";
 const TEMP_FILES: &str = "additional_preload_temp_files";
 
-const PARAMETERS: [Parameter; 7] = [
-    Parameter::text("program_name", "The linked program.").required(),
-    Parameter::alias("program"),
+const PARAMETERS: [Parameter; 6] = [
+    Parameter::text("program_name", "The linked program.")
+        .required()
+        .also(&["program"]),
     Parameter::text(
         "query",
         "What it is to do. It knows nothing else of this conversation.",
     )
-    .required(),
+    .required()
+    .also(&["prompt", "task", "message"]),
     Parameter::flag("wait", "Whether to wait for its end; true if left out."),
     Parameter::list(
         ItemType::Texts,
@@ -56,8 +58,9 @@ const PARAMETERS: [Parameter; 7] = [
     Parameter::list(
         ItemType::Descriptors,
         FDS,
-        "Descriptors that it gets: their content in its system prompt, and the same ids in its \
-         table. A part of one is named as \"fd:1 lines 10-40\", or by an object.",
+        "Descriptors that it gets, under the same ids in its table. Its system prompt shows their \
+         content, or a preview of what is long. A part, named as \"fd:1 lines 10-40\" or by an \
+         object, is shown in full.",
     )
     .with_descriptors(),
     Parameter::list(
@@ -123,18 +126,11 @@ pub fn waits(args: &str) -> bool {
 #[must_use]
 pub fn program_name(args: &str) -> Option<String> {
     let args = Args::parse(&TOOL, args).ok()?;
-    args.text("program_name")
-        .or(args.text("program"))
-        .map(str::to_owned)
+    args.text("program_name").map(str::to_owned)
 }
 
 fn find_program(args: &Args, program: &Program) -> Result<Program, Refusal> {
-    let name = match (args.text("program_name"), args.text("program")) {
-        (Some(_), Some(_)) => {
-            return Err("'program_name' and 'program' are the same parameter: give one.".into());
-        }
-        (name, other) => name.or(other),
-    };
+    let name = args.text("program_name");
     let names: Vec<_> = program.linked().map(|(name, ..)| name.to_owned()).collect();
     let known_programs = || match names.len() {
         0 => "This program links none.".to_owned(),

@@ -12,7 +12,7 @@ use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::{Call, Group, Handler, Outcome, Parameter, PendingSummary, Tool};
+use super::{Call, FD_NAMES, Group, Handler, Outcome, Parameter, PendingSummary, Tool};
 use crate::table::View;
 use dormouse_content::Unreadable;
 
@@ -40,9 +40,17 @@ const DESCRIPTION: &str = "Summarizes content that is kept in a file descriptor,
 reads it for you. The summary is kept with the descriptor; asked again it is returned at once.";
 
 const PARAMETERS: [Parameter; 3] = [
-    Parameter::text("fd", "The descriptor, such as fd:1 or ref:plan").required(),
-    Parameter::text("focus", "What to look for in particular"),
-    Parameter::flag("again", "Make a new summary although there is one"),
+    Parameter::word("fd", "The descriptor, such as fd:1 or ref:plan")
+        .required()
+        .also(&FD_NAMES),
+    Parameter::text("focus", "What to look for in particular").also(&[
+        "query",
+        "question",
+        "prompt",
+        "instructions",
+    ]),
+    Parameter::flag("again", "Make a new summary although there is one")
+        .also(&["force", "refresh"]),
 ];
 
 /// Executes a call: returns the stored summary or a prompt for the model. O(n) in the text that the
@@ -55,7 +63,7 @@ pub fn summarize_fd(call: &Call<'_>) -> Outcome {
 fn run(call: &Call<'_>) -> Result<Outcome, FdError> {
     let args = Args::parse(&TOOL, call.args)?;
     let requested = args.fd()?;
-    let (fd, entry) = call.table.resolve(requested)?;
+    let (fd, entry) = call.table.resolve_argument(requested)?;
     let unreadable = |error| args.unreadable_error(error);
     let view = call.in_default_form(entry).map_err(unreadable)?;
     let extent = view.extent().map_err(unreadable)?;

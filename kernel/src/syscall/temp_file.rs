@@ -12,6 +12,12 @@ use super::{Outcome, PendingTempFile};
 use crate::table::Table;
 use dormouse_content::Content;
 
+/// Other names of the parameter that takes a file.
+pub(super) const FILE_NAMES: [&str; 5] = ["temp_file", "temp_id", "file_id", "id", "file"];
+
+/// Other names of the parameter that takes the text of a file.
+pub(super) const CONTENT_NAMES: [&str; 5] = ["text", "file_text", "contents", "data", "body"];
+
 /// Creates the outcome that requests the operation `op`.
 pub(super) fn pending_operation(
     args: &Args,
@@ -32,12 +38,19 @@ pub(super) fn pending_operation(
 /// `invalid_parameter` if it is missing or not the name of a file.
 pub(super) fn parse_id(args: &Args) -> Result<TempId, FdError> {
     let name = args.required_text("temp_file_id", "the temporary file, such as \"temp:1\"")?;
-    name.parse().map_err(|_| {
+    parse_name(name).ok_or_else(|| {
         args.invalid_error(format!(
-            "'{name}' is not a temporary file: expected the temp_file_id that create_temp_file \
-             gave, temp:N."
+            "'{name}' is not a temporary file: expected the id of a temporary file, temp:N."
         ))
     })
+}
+
+/// Parses the name of a file. Models also write `temp_1`, and the number alone.
+fn parse_name(name: &str) -> Option<TempId> {
+    let name = name.trim();
+    let number = name.strip_prefix("temp").unwrap_or(name);
+    let number = number.trim_start_matches([':', '-', '_']);
+    format!("temp:{number}").parse().ok()
 }
 
 /// Parses the optional version argument.
@@ -67,7 +80,9 @@ pub(super) fn parse_version(args: &Args) -> Result<Option<u64>, FdError> {
 pub(super) fn parse_content(args: &Args, table: &Table) -> Result<Content, FdError> {
     match (args.text("content"), args.text("fd")) {
         (Some(text), None) => Ok(Content::new(text.to_owned())),
-        (None, Some(fd)) => table.resolve(fd).map(|(_, entry)| entry.content.clone()),
+        (None, Some(fd)) => table
+            .resolve_argument(fd)
+            .map(|(_, entry)| entry.content.clone()),
         (Some(_), Some(_)) => Err(args.invalid_error("Give either 'content' or 'fd', not both.")),
         (None, None) => Err(args.missing_error(
             "content",

@@ -6,8 +6,8 @@ use dormouse_proto::temp_file::TempFileOp;
 use dormouse_proto::tool::Access;
 
 use super::args::Args;
-use super::temp_file;
-use super::{Call, Group, Handler, Outcome, Parameter, Tool};
+use super::temp_file::{self, CONTENT_NAMES, FILE_NAMES};
+use super::{Call, DESCRIPTOR_NAMES, Group, Handler, Outcome, Parameter, Tool};
 
 /// `write_temp_file` as a tool.
 pub const TOOL: Tool = Tool {
@@ -29,12 +29,16 @@ which version is the newest; then read it again, merge, and write with that vers
 end of a file, use append_temp_file, which needs no version.";
 
 const PARAMETERS: [Parameter; 4] = [
-    Parameter::text("temp_file_id", "The file, such as temp:1").required(),
-    Parameter::text("content", "What the file holds from then on; may be empty"),
-    Parameter::text(
+    Parameter::word("temp_file_id", "The file, such as temp:1")
+        .required()
+        .also(&FILE_NAMES),
+    Parameter::text("content", "What the file holds from then on; may be empty")
+        .also(&CONTENT_NAMES),
+    Parameter::word(
         "fd",
         "In place of content: the descriptor whose content the file holds, such as fd:1",
-    ),
+    )
+    .also(&DESCRIPTOR_NAMES),
     Parameter::integer("version", "The version that you read")
         .at_least(1)
         .required(),

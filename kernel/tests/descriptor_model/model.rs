@@ -6,7 +6,7 @@ use dormouse_kernel::table::Table;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::record::Entry;
 use proptest::prelude::*;
-use roxmltree::Document;
+use roxmltree::{Document, Node};
 use serde_json::{Value, json};
 
 /// The rules of pages, lines and characters, written down once more.
@@ -145,6 +145,15 @@ pub(crate) fn any_text() -> impl Strategy<Value = String> {
         1 => Just(String::new()),
         1 => "[ab😀]{60,300}",
     ]
+}
+
+/// The text of an element, with the line ends that the element states.
+pub(crate) fn text_of(node: Node<'_, '_>) -> String {
+    let text: String = node.children().filter_map(|child| child.text()).collect();
+    match node.attribute("line_ending") {
+        Some("crlf") => text.replace('\n', "\r\n"),
+        _ => text,
+    }
 }
 
 /// A table with this text as `fd:1`.

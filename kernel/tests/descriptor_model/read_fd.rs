@@ -1,17 +1,15 @@
 //! Every form of `read_fd`, from JSON arguments to XML answers, against a slow and obvious model.
 
-use super::model::{Model, Selection, answer, any_selection, any_text, call, error_type, table};
+use super::model::{
+    Model, Selection, answer, any_selection, any_text, call, error_type, table, text_of,
+};
 use dormouse_kernel::syscall::{Outcome, read_fd};
 use dormouse_kernel::table::Table;
 use proptest::prelude::*;
-use roxmltree::{Document, Node};
+use roxmltree::Document;
 use serde_json::{Value, json};
 
 const UNBOUNDED: u64 = 100_000;
-
-fn text_of(node: Node<'_, '_>) -> String {
-    node.children().filter_map(|child| child.text()).collect()
-}
 
 /// What an answer shows, and the arguments that it says to go on with.
 fn read(xml: &str) -> (String, Option<Value>) {

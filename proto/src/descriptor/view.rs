@@ -4,16 +4,19 @@
 
 mod attached;
 mod distinct;
+mod encoding;
 mod listing;
 mod notes;
 mod search_all;
 
 pub use self::attached::{Attached, attachment, attachments_left_out};
 pub use self::distinct::{DistinctMatch, DistinctMatches, distinct, distinct_in_all};
+pub use self::encoding::{Encoding, SourceEncoding};
 pub use self::listing::{ListedFd, Shown, list};
 pub use self::notes::{ListedSection, marked, renamed, section, sections, unmarked};
 pub use self::search_all::{FoundInAll, Group, search_all};
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::id::FdId;
@@ -44,26 +47,6 @@ impl ContentSummary {
     }
 }
 
-/// The encoding in which bytes are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
-    /// UTF-8 text, unchanged.
-    Text,
-    /// Base64 of bytes that are not UTF-8; pages, lines and characters refer to the base64 text.
-    Base64,
-}
-
-impl Encoding {
-    /// The name in answers; `None` for text, which answers do not mention.
-    #[must_use]
-    pub fn word(self) -> Option<&'static str> {
-        match self {
-            Self::Text => None,
-            Self::Base64 => Some("base64"),
-        }
-    }
-}
-
 /// A part of a content with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
@@ -77,9 +60,38 @@ pub struct Part<'a> {
     pub continued: bool,
     /// Whether the part ends within a line.
     pub truncated: bool,
+    /// Whether each line is shown with its number and a tab before it, which the content does not
+    /// contain.
+    pub is_numbered: bool,
 }
 
 impl Part<'_> {
+    /// The text as it is shown.
+    fn shown_text(&self) -> Cow<'_, str> {
+        if !self.is_numbered {
+            return Cow::Borrowed(self.text);
+        }
+        let mut numbered = String::with_capacity(self.text.len() * 5 / 4);
+        for (number, line) in (self.first_line..).zip(self.text.split_inclusive('\n')) {
+            numbered += &number.to_string();
+            numbered.push('\t');
+            numbered += line;
+        }
+        Cow::Owned(numbered)
+    }
+
+    /// Characters that the numbers add to the text.
+    #[must_use]
+    pub fn number_chars(&self) -> u64 {
+        let lines = self.last_line - self.first_line + 1;
+        let digits = self.last_line.to_string().len() as u64;
+        if self.is_numbered {
+            lines * (digits + 1)
+        } else {
+            0
+        }
+    }
+
     fn line_range(&self) -> String {
         format!("{}-{}", self.first_line, self.last_line)
     }
@@ -126,6 +138,19 @@ pub enum ShownPart {
         /// Number of lines.
         count: u64,
     },
+    /// The characters of a unit that does not consist of whole lines.
+    UnitChars {
+        /// `function` or `class`.
+        unit: &'static str,
+        /// Number of the unit among its kind, from 1.
+        index: u64,
+        /// Name of the unit.
+        name: Arc<str>,
+        /// First character, from 0.
+        start: u64,
+        /// Number of characters.
+        count: u64,
+    },
 }
 
 impl ShownPart {
@@ -139,7 +164,9 @@ impl ShownPart {
             Self::Lines { start, count } | Self::Unit { start, count, .. } => {
                 Some(("line", start, count))
             }
-            Self::Chars { start, count } => Some(("char", start, count)),
+            Self::Chars { start, count } | Self::UnitChars { start, count, .. } => {
+                Some(("char", start, count))
+            }
         }
     }
 
@@ -178,6 +205,19 @@ impl ShownPart {
                     .attribute("index", index)
                     .attribute_if("name", name)
             }
+            Self::UnitChars {
+                unit,
+                index,
+                name,
+                start,
+                count,
+            } => element
+                .attribute("unit", unit)
+                .attribute("index", index)
+                .attribute("name", name)
+                .attribute("mode", "char")
+                .attribute("start", start)
+                .attribute("count", count),
         }
     }
 }
@@ -242,20 +282,34 @@ pub fn result(
     message: &str,
     preview: Previewed<'_>,
 ) -> Answer {
+    let element = Element::new("fd_result")
+        .attribute("fd", fd)
+        .attribute("source", source);
+    Answer::shown(with_preview(element, extent, message, preview))
+}
+
+/// Adds the preview of a content to an element: the attributes of `fd_result` except `fd` and
+/// `source`, then a message, the summary if there is one, and the previewed parts.
+#[must_use]
+pub fn with_preview(
+    element: Element,
+    extent: ContentSummary,
+    message: &str,
+    preview: Previewed<'_>,
+) -> Element {
     let Previewed {
         head: part,
         tail,
         summary,
     } = preview;
-    let element = Element::new("fd_result")
-        .attribute("fd", fd)
-        .attribute("source", source)
+    let element = element
         .attribute("pages", extent.pages)
         .attribute("truncated", part.truncated)
         .attribute("lines", part.line_range())
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("replaced_bytes", extent.encoding.replaced_bytes())
         .attribute_if("cut_bytes", extent.cut_attribute())
         .attribute_if("pretty", extent.pretty)
         .child(Element::new("message").text(message));
@@ -264,10 +318,8 @@ pub fn result(
         .into_iter()
         .fold(element, Element::child)
         .child(Element::new("preview").text(part.text));
-    Answer::shown(
-        tail.into_iter()
-            .fold(element, |element, tail| tail.add_to(element)),
-    )
+    tail.into_iter()
+        .fold(element, |element, tail| tail.add_to(element))
 }
 
 /// `fd_content`: a part of a content. If the answer was limited, `rest` is the rest of the request.
@@ -288,6 +340,21 @@ pub fn content(
     )
 }
 
+/// `fd_content`, as [`content`], with the summary of the whole content.
+#[must_use]
+pub fn summarized_content(
+    (fd, summary): (&FdId, &str),
+    extent: ContentSummary,
+    shown_part: &ShownPart,
+    part: Part<'_>,
+    rest: Option<&ShownPart>,
+) -> Answer {
+    let element = Element::new("fd_content")
+        .attribute("fd", fd)
+        .attribute("summary", summary);
+    content_answer(element, extent, shown_part, part, rest)
+}
+
 /// Completes an `fd_content` element: adds the attributes of its part, and the text.
 fn content_answer(
     element: Element,
@@ -304,9 +371,11 @@ fn content_answer(
         .attribute("lines", part.line_range())
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("replaced_bytes", extent.encoding.replaced_bytes())
         .attribute_if("cut_bytes", extent.cut_attribute())
-        .attribute_if("pretty", extent.pretty);
-    Answer::shown(with_continuation(element, rest, extent.pretty).text(part.text))
+        .attribute_if("pretty", extent.pretty)
+        .attribute_if("line_numbers", part.is_numbered.then_some(true));
+    Answer::shown(with_continuation(element, rest, extent.pretty).text(part.shown_text()))
 }
 
 fn with_continuation(element: Element, rest: Option<&ShownPart>, pretty: Option<bool>) -> Element {
@@ -350,6 +419,7 @@ pub fn extraction(
         .attribute("total_lines", extent.total_lines)
         .attribute("total_chars", extent.total_chars)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("replaced_bytes", extent.encoding.replaced_bytes())
         .attribute_if("pretty", extent.pretty);
     Answer::shown(element)
 }
@@ -394,7 +464,9 @@ pub struct Units {
     pub plural: &'static str,
     /// Number of units.
     pub total: u64,
-    /// The listed units: the first ones.
+    /// Number of the first listed unit, from 1.
+    pub start: u64,
+    /// The listed units.
     pub listed: Vec<Listed>,
 }
 
@@ -405,6 +477,8 @@ pub struct Listed {
     pub name: String,
     /// First and last line, from 1.
     pub lines: (u64, u64),
+    /// First and last character, from 0, of a unit that does not consist of whole lines.
+    pub chars: Option<(u64, u64)>,
 }
 
 /// `fd_units`: a list of units, numbered from 1.
@@ -414,20 +488,31 @@ pub fn units(fd: &FdId, extent: ContentSummary, units: &Units) -> Answer {
         unit,
         plural,
         total,
+        start,
         listed,
     } = units;
-    let message = format!(
-        "The first {} of {total} {plural} are listed. Any of them can be read with index.",
-        listed.len()
-    );
+    let shown = Shown {
+        total: *total,
+        start: *start,
+        count: listed.len() as u64,
+    };
+    let next = shown.next();
+    let message = next.map(|next| {
+        format!(
+            "{total} {plural} in all. Go on with unit={unit}, start={next}. Any of them can be \
+             read with index."
+        )
+    });
     let element = Element::new("fd_units")
         .attribute("fd", fd)
         .attribute("unit", unit)
         .attribute("total", total)
+        .attribute_if("shown", (shown.count < shown.total).then(|| shown.range()))
         .attribute("total_lines", extent.total_lines)
-        .attribute_if("message", (*total > listed.len() as u64).then_some(message));
+        .attribute_if("next_start", next)
+        .attribute_if("message", message);
     Answer::shown(
-        (1_u64..)
+        (*start..)
             .zip(listed)
             .fold(element, |element, (index, unit)| {
                 element.child(unit.element(index))
@@ -442,6 +527,10 @@ impl Listed {
             .attribute("index", index)
             .attribute("name", &self.name)
             .attribute("lines", format!("{first}-{last}"))
+            .attribute_if(
+                "chars",
+                self.chars.map(|(first, last)| format!("{first}-{last}")),
+            )
     }
 }
 
@@ -488,6 +577,8 @@ pub fn write(fd: &FdId, written: Written<'_>) -> Answer {
 pub struct Found<'a> {
     /// The query as it was requested.
     pub query: &'a str,
+    /// How the query was taken.
+    pub query_kind: QueryKind,
     /// Number of matches, and which of them are shown.
     pub shown: Shown,
     /// The shown matches.
@@ -515,6 +606,7 @@ pub struct Excerpt<'a> {
 pub fn search(fd: &FdId, extent: ContentSummary, found: &Found<'_>) -> Answer {
     let Found {
         query,
+        query_kind,
         shown,
         excerpts,
     } = found;
@@ -526,13 +618,55 @@ pub fn search(fd: &FdId, extent: ContentSummary, found: &Found<'_>) -> Answer {
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("replaced_bytes", extent.encoding.replaced_bytes())
         .attribute_if("pretty", extent.pretty);
     let element = with_next_start(element, *shown, "matches", "search_fd");
+    let element = with_literal_note(element, query, *query_kind, *shown);
+    let element = with_binary_note(element, extent.encoding.is_base64().then_some(fd));
     Answer::shown(
         excerpts
             .iter()
             .fold(element, |element, excerpt| element.child(excerpt.element())),
     )
+}
+
+/// How the query of a search was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKind {
+    /// As the text itself.
+    Literal,
+    /// As a regular expression.
+    Pattern,
+}
+
+/// Adds a message if nothing was found of a literal query that looks like a regular expression.
+fn with_literal_note(element: Element, query: &str, kind: QueryKind, shown: Shown) -> Element {
+    let looks_like_pattern = query.contains(['\\', '|', '*', '+', '?', '[', '(', '^', '$']);
+    let is_doubtful = kind == QueryKind::Literal && shown.total == 0 && looks_like_pattern;
+    let message = "The query was taken literally. With regex=true it is a regular expression.";
+    element.attribute_if("message", is_doubtful.then_some(message))
+}
+
+/// Adds a note that names the searched descriptors that are binary, of which only the base64 text
+/// was searched: no match there does not mean that the bytes do not contain the text.
+fn with_binary_note<'a>(element: Element, binary: impl IntoIterator<Item = &'a FdId>) -> Element {
+    const MAX_NAMED: usize = 10;
+    let names: Vec<_> = binary.into_iter().map(FdId::to_string).collect();
+    let named = names[..names.len().min(MAX_NAMED)].join(", ");
+    let note = match names.len() {
+        0 => None,
+        1 => Some(format!(
+            "{named} is binary: its base64 text was searched, not the text it may contain."
+        )),
+        count if count > MAX_NAMED => Some(format!(
+            "{count} descriptors are binary, among them {named}: their base64 text was searched, \
+             not the text they may contain."
+        )),
+        _ => Some(format!(
+            "{named} are binary: their base64 text was searched, not the text they may contain."
+        )),
+    };
+    element.attribute_if("note", note)
 }
 
 /// Adds a message that says how to request the next items, if any are left.

@@ -13,7 +13,9 @@ use super::{
     Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, WithSpan, shorten,
 };
 use crate::command::CommandLimits;
-use crate::server::{DEFAULT_CONNECT_MS, Server, ServerCommand, ServerValue, Transport};
+use crate::server::{
+    DEFAULT_CONNECT_MS, DEFAULT_MAX_DURATION_MS, Server, ServerCommand, ServerValue, Transport,
+};
 use crate::tool::ToolPolicy;
 
 /// The most variables or headers of one server.
@@ -45,15 +47,19 @@ pub(super) struct ServerSection {
     pub(super) command: Option<String>,
     /// The address of the machine that is the server, `http://` or `https://`.
     pub(super) url: Option<String>,
-    /// The arguments of the program.
+    /// The arguments of the program. `${env:NAME}` and `${input:ID}` stand for variables of the host.
     pub(super) args: Vec<String>,
     /// Variables of the program's environment, beyond the few that every command gets. `${NAME}` in
     /// a value stands for a variable of the host, `${NAME:-other}` for `other` where it is not set.
+    /// `${env:NAME}` is the same, and `${input:ID}` the variable `INPUT_ID`.
     #[key(max_items = MAX_VALUES)]
     pub(super) env: Vec<Named<String>>,
     /// Headers that every request carries. Variables of the host stand in them as in `env`.
     #[key(max_items = MAX_VALUES)]
     pub(super) headers: Vec<Named<String>>,
+    /// A file with further variables of the program's environment, a `NAME=value` in each line. The
+    /// user has to permit reading it. `env` takes precedence.
+    pub(super) env_file: Option<String>,
     /// The working directory of the program, if not the kernel's.
     pub(super) cwd: Option<String>,
     /// Whether a process starts without the tools of the server if the server cannot be reached;
@@ -62,9 +68,18 @@ pub(super) struct ServerSection {
     /// The time after which a server that does not answer counts as unreachable.
     #[key(with = Duration, default = DEFAULT_CONNECT_MS)]
     pub(super) connect_timeout: u64,
-    /// The time after which a call of a tool is abandoned.
+    /// The time after which a call of a tool is abandoned, if the server neither answers nor reports
+    /// progress.
     #[key(with = Duration, default = ToolPolicy::default().deadline_ms)]
     pub(super) deadline: u64,
+    /// The time after which a call of a tool is abandoned, even if the server reports progress. At
+    /// least `deadline`.
+    #[key(with = Duration, default = DEFAULT_MAX_DURATION_MS)]
+    pub(super) max_duration: u64,
+    /// Whether all trees of processes use one connection to the server; otherwise each tree, such as
+    /// a session of `dormouse mcp`, has its own. By default they share it in `dormouse run`, and do
+    /// not in `dormouse mcp`.
+    pub(super) shared: Option<bool>,
 }
 
 /// How a server is reached.
@@ -85,6 +100,8 @@ impl ServerSection {
             optional: self.optional,
             connect_ms: self.connect_timeout,
             deadline_ms: self.deadline,
+            max_duration_ms: self.max_duration.max(self.deadline),
+            shared: self.shared,
             transport: self.build_transport()?,
         })
     }
@@ -97,8 +114,9 @@ impl ServerSection {
             {
                 Ok(Transport::Stdio(ServerCommand {
                     program,
-                    args: self.args,
+                    args: self.args.into_iter().map(ServerValue::argument).collect(),
                     env: to_server_values(self.env),
+                    env_file: self.env_file,
                     cwd: self.cwd,
                     limits: CommandLimits::default(),
                 }))

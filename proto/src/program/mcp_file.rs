@@ -28,11 +28,32 @@ impl From<&str> for ServersFileError {
     }
 }
 
-/// Parses a file of servers. Returns them in the order written, without the disabled ones.
+/// The servers of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclaredServers {
+    /// The servers, in the order written, without the disabled ones.
+    pub servers: Vec<Server>,
+    /// Servers that cannot be reached, since they speak another protocol.
+    pub unsupported: Vec<UnsupportedServer>,
+}
+
+/// A server that speaks a protocol that this version does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsupportedServer {
+    /// Its name.
+    pub name: String,
+    /// A sentence that says which server it is, and what to do.
+    pub advice: String,
+}
+
+/// The transport that the protocol replaced by streamable HTTP.
+const SSE: &str = "sse";
+
+/// Parses a file of servers.
 ///
 /// # Errors
 /// [`ServersFileError`].
-pub fn parse_servers(text: &str) -> Result<Vec<Server>, ServersFileError> {
+pub fn parse_servers(text: &str) -> Result<DeclaredServers, ServersFileError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         format!(
             "it is not JSON: a mistake at line {}, column {}",
@@ -47,12 +68,30 @@ pub fn parse_servers(text: &str) -> Result<Vec<Server>, ServersFileError> {
     let servers = servers.ok_or("it has no object \"mcpServers\"")?;
     let is_enabled =
         |declared: &Value| declared.get("disabled").and_then(Value::as_bool) != Some(true);
-    let enabled = servers.iter().filter(|(_, declared)| is_enabled(declared));
-    enabled
-        .map(|(name, declared)| {
-            parse_server(name, declared).map_err(|error| with_server_name(name, &error))
-        })
-        .collect()
+    let mut all = DeclaredServers::default();
+    for (name, declared) in servers.iter().filter(|(_, declared)| is_enabled(declared)) {
+        if declared.get("type").and_then(Value::as_str) == Some(SSE) {
+            all.unsupported.push(unsupported_sse(name));
+            continue;
+        }
+        let server = parse_server(name, declared);
+        all.servers
+            .push(server.map_err(|error| with_server_name(name, &error))?);
+    }
+    Ok(all)
+}
+
+fn unsupported_sse(name: &str) -> UnsupportedServer {
+    UnsupportedServer {
+        name: name.to_owned(),
+        advice: format!(
+            "the server `{}` is left out: it is of type \"sse\", which the protocol has replaced. \
+             Most such servers also serve \"type\": \"http\", often at a url that ends with /mcp \
+             in place of /sse; otherwise put a bridge in front of it: \"command\": \"npx\", \
+             \"args\": [\"mcp-remote\", \"<its url>\"]",
+            shorten(name)
+        ),
+    }
 }
 
 /// Prefixes an error with the name of its server.
@@ -68,13 +107,20 @@ fn parse_server(name: &str, declared: &Value) -> Result<Server, ServersFileError
         url: read_text(declared, "url")?,
         args: read_texts(declared, "args")?,
         env: read_values(declared, "env")?,
+        env_file: read_env_file(declared)?,
         headers: read_values(declared, "headers")?,
         cwd: read_text(declared, "cwd")?,
         optional: declared.get("optional").and_then(Value::as_bool) == Some(true),
+        shared: read_key(
+            declared,
+            "shared",
+            "a `shared` that is neither true nor false",
+        )?,
         ..ServerSection::default()
     };
     read_duration(declared, "connect_timeout", &mut section.connect_timeout)?;
     read_duration(declared, "deadline", &mut section.deadline)?;
+    read_duration(declared, "max_duration", &mut section.max_duration)?;
     section
         .build(name)
         .map_err(|why| format!("{why}: {VALID_SERVER}").into())
@@ -88,6 +134,17 @@ fn read_kind(declared: &Map<String, Value>) -> Result<Option<TransportKind>, Ser
         let word = shorten(&word);
         format!("is of type {word:?}, which is not supported. Valid: stdio, http").into()
     })
+}
+
+/// The file of variables. Editors start servers in the folder that they call `${workspaceFolder}`.
+fn read_env_file(declared: &Map<String, Value>) -> Result<Option<String>, ServersFileError> {
+    let path = read_text(declared, "envFile")?;
+    Ok(
+        path.map(|path| match path.strip_prefix("${workspaceFolder}/") {
+            Some(relative) => relative.to_owned(),
+            None => path,
+        }),
+    )
 }
 
 /// Reads a duration into `ms`, which keeps its value if the key is not given.
@@ -156,22 +213,34 @@ mod tests {
             "git": {"command": "uvx", "args": ["mcp-server-git"], "env": {"A": "${B}"}, "autoApprove": ["x"]},
             "web": {"type": "streamable-http", "url": "http://h/mcp", "headers": {"Authorization": "Bearer ${T}"}},
             "off": {"command": "x", "disabled": true},
-            "slow": {"command": "y", "optional": true, "deadline": "5m"}
+            "old": {"type": "sse", "url": "http://h/sse"},
+            "slow": {"command": "y", "optional": true, "deadline": "5m", "shared": true,
+                     "max_duration": "2h", "envFile": "${workspaceFolder}/.env"}
         }}"#;
-        let servers = parse_servers(text).unwrap();
+        let DeclaredServers {
+            servers,
+            unsupported,
+        } = parse_servers(text).unwrap();
+        assert_eq!(unsupported[0].name, "old");
+        assert!(unsupported[0].advice.contains("\"type\": \"http\""));
         let names: Vec<&str> = servers.iter().map(|server| &*server.name).collect();
         assert_eq!(names, ["git", "web", "slow"]);
         let Transport::Stdio(git) = &servers[0].transport else {
             panic!()
         };
         assert_eq!(
-            (git.program.as_str(), git.args.as_slice(), git.env.len()),
-            ("uvx", &["mcp-server-git".to_owned()][..], 1)
+            (git.program.as_str(), git.args[0].written(), git.env.len()),
+            ("uvx", "mcp-server-git", 1)
         );
         assert!(
             matches!(&servers[1].transport, Transport::Http { url, headers } if url == "http://h/mcp" && headers.len() == 1)
         );
         assert!(servers[2].optional && servers[2].deadline_ms == 300_000);
+        assert_eq!((servers[0].shared, servers[2].shared), (None, Some(true)));
+        assert_eq!(servers[2].max_duration_ms, 7_200_000);
+        assert!(
+            matches!(&servers[2].transport, Transport::Stdio(slow) if slow.env_file.as_deref() == Some(".env"))
+        );
     }
 
     #[test]
@@ -196,7 +265,7 @@ mod tests {
                 "neither http nor https",
             ),
             (
-                r#"{"mcpServers": {"a": {"type": "sse", "url": "http://y"}}}"#,
+                r#"{"mcpServers": {"a": {"type": "ws", "url": "http://y"}}}"#,
                 "not supported",
             ),
             (

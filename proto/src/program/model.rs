@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
+use super::base_url::check_base_url;
 use super::{
     Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, WithSpan, shorten,
 };
@@ -124,7 +125,8 @@ pub struct ModelEntry {
     /// path starts in the folder of the program file.
     pub script: Option<WithSpan<String>>,
     /// The server that is asked instead of the provider's own: `https://host` or
-    /// `http://host:port`, with a path where the server has one.
+    /// `http://host:port`, with a path where the server has one, up to the path of a request
+    /// (`/chat/completions`), and `?api-version=…` for a deployment of Azure.
     pub base_url: Option<WithSpan<String>>,
     /// The environment variable that holds the key, instead of the provider's own. The user has to
     /// permit it.
@@ -161,12 +163,15 @@ pub enum CacheTtl {
 }
 
 impl CacheTtl {
-    /// The lifetime that `[parameters]` requests in the provider's own format, such as
-    /// `cache_control = { type = "ephemeral", ttl = "1h" }`; `None` if it requests none.
+    /// The lifetime in a request with these `[parameters]`, which may ask for another one in the
+    /// provider's words: `cache_control = { type = "ephemeral", ttl = "1h" }`. The longer one
+    /// applies to the whole request, since a provider refuses a breakpoint of an hour after one of
+    /// five minutes.
     #[must_use]
-    pub fn of_parameters(parameters: &serde_json::Map<String, Json>) -> Option<Self> {
-        let ttl = parameters.get("cache_control")?.get("ttl")?.as_str()?;
-        Self::from_word(ttl)
+    pub fn in_request(self, parameters: &serde_json::Map<String, Json>) -> Self {
+        let cache_control = parameters.get("cache_control");
+        let ttl = cache_control.and_then(|control| control.get("ttl")?.as_str());
+        self.max(ttl.and_then(Self::from_word).unwrap_or_default())
     }
 }
 
@@ -215,11 +220,11 @@ impl ModelEntry {
             let label = format!("has no meaning for {:?}", provider.word());
             table.report(script.error("`model.script` is for the provider \"scripted\"", label));
         }
-        if let Some(url) = self.base_url.as_ref().filter(|url| !is_address(&url.value)) {
-            let message = "`model.base_url` is no address of a server";
-            let help =
-                "write https://host or http://host:port, with a path where the server has one";
-            table.report(url.error(message, "not such an address").help(help));
+        if let Some(url) = &self.base_url
+            && let Err(error) = check_base_url(&url.value)
+        {
+            let message = format!("`model.base_url` {error}");
+            table.report(url.error(message, "not such an address").help(error.help()));
         }
         if let Some(name) = self
             .api_key_env
@@ -259,8 +264,12 @@ fn check_header(header: &Named<String>, table: &mut Reader<'_>) {
         "is no name of a header: letters, digits, `-`, `_` and `.`"
     } else if TRANSPORT_HEADERS.contains(&name.as_str()) {
         "is set by the transport"
-    } else if header.value.chars().any(char::is_control) {
-        "has a value with line breaks or control characters"
+    } else if !header
+        .value
+        .chars()
+        .all(|char| char.is_ascii_graphic() || char == ' ')
+    {
+        "has a value with characters that are no printable ASCII"
     } else {
         return;
     };
@@ -279,15 +288,6 @@ fn refuse_server_key(key: &str, table: &mut Reader<'_>) {
         let label = "has no meaning for \"scripted\"";
         table.report(Diagnostic::error(span, message, label));
     }
-}
-
-/// Whether a text can be the address of a server; whether the server exists is only known when it
-/// is called. Credentials are refused, since a program file is no place for them.
-fn is_address(text: &str) -> bool {
-    let http = text.strip_prefix("http://");
-    let address = text.strip_prefix("https://").or(http);
-    let is_wrong = |c: char| c.is_whitespace() || matches!(c, '@' | '?' | '#' | '\\');
-    address.is_some_and(|address| !address.is_empty() && !address.contains(is_wrong))
 }
 
 fn is_variable_name(name: &str) -> bool {

@@ -11,7 +11,7 @@ use crate::mail::Sender;
 use crate::message::{Block, Message};
 use crate::model::{StopReason, Usage};
 use crate::process::{Exit, ExitStatus};
-use crate::tool::Answer;
+use crate::tool::{Answer, ExternalTool, ToolSpec};
 
 /// One change of a process's state, in the past tense: it has happened, and replaying it cannot
 /// fail.
@@ -51,6 +51,14 @@ pub enum Fact<C: Clone> {
     Exited {
         /// How the process ended.
         exit: Exit,
+    },
+    /// The tools of the process were replaced, before anything was said to its model: those that its
+    /// servers offer have changed.
+    ToolsReplaced {
+        /// All tools, in the order in which a model gets them.
+        tools: Arc<[ToolSpec]>,
+        /// Those of them that run outside of the machine.
+        outside: Arc<[ExternalTool]>,
     },
 }
 
@@ -243,6 +251,7 @@ impl<C: Clone> Fact<C> {
             Self::Control(fact) => fact.name(),
             Self::Restored { .. } => "restored",
             Self::Exited { .. } => "exited",
+            Self::ToolsReplaced { .. } => "tools_replaced",
         }
     }
 
@@ -282,6 +291,7 @@ impl<C: Clone> Fact<C> {
                 by,
             },
             Self::Exited { exit } => Fact::Exited { exit },
+            Self::ToolsReplaced { tools, outside } => Fact::ToolsReplaced { tools, outside },
         })
     }
 }

@@ -2,6 +2,7 @@
 //! next write needs it.
 
 use super::{TempFileOp, TempId};
+use crate::descriptor::HintableTools;
 use crate::descriptor::view::Encoding;
 use crate::tool::Answer;
 use crate::xml::Element;
@@ -19,7 +20,8 @@ pub fn contents(
         .attribute("id", id)
         .attribute("version", version)
         .attribute("total_chars", total_chars)
-        .attribute_if("encoding", encoding.word());
+        .attribute_if("encoding", encoding.word())
+        .attribute_if("replaced_bytes", encoding.replaced_bytes());
     Answer::shown(element.text(text))
 }
 
@@ -43,11 +45,13 @@ pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64
     Answer::shown(element)
 }
 
-/// The message that accompanies the preview of a file that became a descriptor.
+/// The message that accompanies the preview of a file that became a descriptor. `limit` is the limit
+/// in words, such as `8000 characters`.
 #[must_use]
-pub fn exceeds(id: TempId, version: u64, limit_chars: u64) -> String {
+pub fn exceeds(id: TempId, version: u64, limit: &str, tools: HintableTools) -> String {
+    let hint = tools.hint_to_read();
     format!(
-        "Version {version} of {id} exceeds {limit_chars} characters. This is a copy of it that \
-         stays as it is: use read_fd to read more pages. To write {id}, give version={version}."
+        "Version {version} of {id} exceeds {limit}. This is a copy of it that \
+         stays as it is.{hint} To write {id}, give version={version}."
     )
 }

@@ -47,7 +47,7 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
 /// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
 /// them and the kernel writes them only within its elements.
-const ELEMENT_NAMES: [&str; 51] = [
+const ELEMENT_NAMES: [&str; 52] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -88,6 +88,7 @@ const ELEMENT_NAMES: [&str; 51] = [
     "wait_result",
     "goto",
     "goto_error",
+    "process_error",
     "checkpoint",
     "checkpoint_error",
     "checkpoint_list",

@@ -141,6 +141,15 @@ pub(super) fn escape_attribute(value: &str) -> String {
     escaped
 }
 
+/// Whether the text has line ends and all of them are CR LF, without any other CR.
+pub(super) fn has_only_crlf(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let mut returns = memchr::memchr_iter(b'\r', bytes).peekable();
+    returns.peek().is_some()
+        && returns.all(|at| bytes.get(at + 1) == Some(&b'\n'))
+        && memchr::memchr_iter(b'\n', bytes).all(|at| at > 0 && bytes[at - 1] == b'\r')
+}
+
 /// Writes a text as an element body. CR becomes a character reference, since parsers turn it into
 /// LF. Each run between CRs is put into CDATA if it needs escaping, and is written unchanged
 /// otherwise.

@@ -81,6 +81,10 @@ impl World {
             return Ok(());
         };
         let shown: String = root.children().filter_map(|node| node.text()).collect();
+        let shown = match root.attribute("line_ending") {
+            Some("crlf") => shown.replace('\n', "\r\n"),
+            _ => shown,
+        };
         let is_part = entry
             .content
             .unlimited_reader()

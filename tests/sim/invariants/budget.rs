@@ -54,7 +54,8 @@ impl World {
             .iter()
             .any(|fact| matches!(fact, Fact::Call(CallFact::ModelCalled { .. })))
         {
-            let is_free = account.reached(self.time_ms()).is_none() && !account.waits_for_shares();
+            let is_free =
+                account.reached_limit(self.time_ms()).is_none() && !account.waits_for_shares();
             ensure(is_free, "TREE-1", || {
                 format!("{pid} asks its model beyond its limits: {account:?}")
             })?;
@@ -133,7 +134,9 @@ impl World {
             let is = state.budget();
             for amount in Amount::SHARED {
                 let used = own(is, amount) - own(&was, amount);
-                let over = was.left(amount).map_or(0, |left| used.saturating_sub(left));
+                let over = was
+                    .remaining(amount)
+                    .map_or(0, |left| used.saturating_sub(left));
                 let grown = is.overdrawn(amount).saturating_sub(was.overdrawn(amount));
                 let may = over + overshot_by_child(&was, fact, amount);
                 ensure(grown <= may, "TREE-1", || {
@@ -211,7 +214,7 @@ impl World {
 fn own(account: &Account, amount: Amount) -> u64 {
     match amount {
         Amount::ResidentBytes => account.used(amount),
-        _ => of(&account.own(), amount),
+        _ => of(&account.own_usage(), amount),
     }
 }
 

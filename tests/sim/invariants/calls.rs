@@ -67,7 +67,7 @@ pub(super) fn intents(state: &State, effects: &[Effect]) -> Held {
         };
         let is_meant = pending_calls
             .iter()
-            .any(|pending_call| pending_call.call == *call && pending_call.called);
+            .any(|pending_call| pending_call.call == *call && pending_call.started);
         ensure(is_meant, "CALL-2", || {
             format!("{call} is begun, and no fact says so")
         })?;

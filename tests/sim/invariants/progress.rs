@@ -84,7 +84,7 @@ impl World {
                     "wait" => !state.background().is_empty(),
                     _ => self.has_living_child(pid, pending_call.call),
                 };
-                let lost = open.find(|pending_call| !pending_call.called || !waits(pending_call));
+                let lost = open.find(|pending_call| !pending_call.started || !waits(pending_call));
                 lost.map(|pending_call| {
                     format!(
                         "waits for {} ({}), and nothing is on its way",

@@ -140,6 +140,7 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
             ..
         }
         | Input::Placed(_)
+        | Input::Summarized { .. }
         | Input::Signal(_)
         | Input::TimeUp { .. } => {}
     }
@@ -152,7 +153,7 @@ fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
         HostRequest::Call { args, .. } => tokens_in(args, &mut found),
         HostRequest::Goto { message, .. } => tokens_in(message, &mut found),
         // It has known what it once was.
-        HostRequest::Cancel | HostRequest::Restore(_) => {}
+        HostRequest::Cancel | HostRequest::Restore(_) | HostRequest::ReplaceTools { .. } => {}
     }
 }
 
@@ -213,7 +214,7 @@ pub(super) fn of_image(image: &Image, mut found: ReadResult<'_>) {
                 .iter()
                 .for_each(|answer| tokens_in(&answer.text, &mut found));
             pending_call
-                .ended
+                .ended_children
                 .values()
                 .for_each(|(_, exit)| tokens_in(&exit.message, &mut found));
         }

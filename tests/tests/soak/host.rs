@@ -167,7 +167,7 @@ fn goes_on_from_another(rows: &[ProcessInfo], pid: Pid) -> bool {
         .iter()
         .find(|info| info.row.pid == pid)
         .map(|info| &info.row);
-    row.is_none_or(|row| row.restored.is_some() || matches!(row.origin, Origin::Copied { .. }))
+    row.is_none_or(|row| row.branched_from.is_some() || matches!(row.origin, Origin::Copied { .. }))
 }
 
 /// Looks at one that lives or has ended.

@@ -1,5 +1,5 @@
-//! Applies the resource limits of a command. The operating system counts them for each process of
-//! the command.
+//! Applies the resource limits of a command. The operating system enforces them for each process
+//! of the command, not for the command as a whole; the limit of processes is per user.
 
 use std::io;
 
@@ -50,7 +50,8 @@ pub(super) fn apply_to(process: Option<Pid>, limits: &CommandLimits) -> io::Resu
     Ok(())
 }
 
-/// The limit of processes. The system counts all tasks of the user, so the current number is added.
+/// The limit of processes. The system compares it with all tasks of the user, so the tasks of the
+/// whole system are added, as an upper bound of those that run already.
 /// Root is not limited by it.
 fn process_limit(limit: u32) -> Option<(Resource, u64)> {
     (!geteuid().is_root()).then_some((Resource::Nproc, count_tasks()? + u64::from(limit)))

@@ -12,20 +12,19 @@ use super::launcher::{LaunchRequest, Launcher};
 use super::process_group::{ProcessGroup, StartedCommand};
 use crate::permissions::ServerEnvironment;
 
-/// Starts the server. `env` holds the variables that the program declares for it, with their
-/// values.
+/// Starts the server with these arguments. `env` holds the variables that the program declares for
+/// it, with their values.
 ///
 /// # Errors
 /// The server is not permitted, not found, cannot be confined or started.
 pub(crate) fn start_server(
     launcher: &Launcher,
-    server: &ServerCommand,
+    (server, arguments): (&ServerCommand, Vec<String>),
     environment: ServerEnvironment,
     env: Vec<(String, String)>,
 ) -> Result<ServerChild, HostError> {
-    let argv: Vec<String> = std::iter::once(&server.program)
-        .chain(&server.args)
-        .cloned()
+    let argv: Vec<String> = std::iter::once(server.program.clone())
+        .chain(arguments)
         .collect();
     let env = match environment {
         ServerEnvironment::Declared => launcher.declared_variables(&server.program, env)?,
@@ -79,11 +78,11 @@ mod tests {
     use crate::{LocalHost, Permissions};
 
     fn sh(script: &str) -> ServerCommand {
-        let args = vec!["-c".to_owned(), script.to_owned()];
         ServerCommand {
             program: "sh".into(),
-            args,
+            args: ["-c", script].map(ServerValue::argument).into(),
             env: Vec::new(),
+            env_file: None,
             cwd: None,
             limits: CommandLimits::default(),
         }
@@ -95,6 +94,37 @@ mod tests {
             folder,
         )
         .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_gets_the_variables_of_its_file_and_of_editors_in_its_arguments() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(
+            folder.path().join(".env"),
+            "FILE=of the file\nOURS=hidden\n",
+        )
+        .unwrap();
+        let mut command = sh("echo \"$FILE, $OURS, ${1}\"");
+        command.args.push(ServerValue::argument("sh"));
+        command.args.push(ServerValue::argument("${env:PATH}"));
+        command.env.push(("OURS".into(), ServerValue::new("ours")));
+        command.env_file = Some(".env".into());
+        let unread = host(folder.path()).start_server(&command);
+        let refusal = unread.map(drop).unwrap_err().to_string();
+        assert!(
+            refusal.contains("the env_file `.env` cannot be read"),
+            "{refusal}"
+        );
+        let permissions = Permissions::none().allow_run("sh").allow_env("PATH");
+        let host = LocalHost::new(permissions.allow_read("."), folder.path()).unwrap();
+        let child = host.start_server(&command).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout)
+            .read_line(&mut line)
+            .await
+            .unwrap();
+        let path = std::env::var("PATH").unwrap();
+        assert_eq!(line.trim_end(), format!("of the file, ours, {path}"));
     }
 
     #[tokio::test]

@@ -2,8 +2,10 @@
 //! file.
 //!
 //! Appending is exact: no byte is added in between. Inserting works on lines: inserted text never
-//! shares a line with old text, so an LF is added between the two if neither side has one.
+//! shares a line with old text, so a line end is added between the two if neither side has one.
+//! Inserted text takes the line ends of the file, if these are all LF or all CR LF.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -18,10 +20,59 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub(super) struct Splice {
     /// The number of bytes of the old file before the new bytes; `None` drops the old file.
     at: Option<u64>,
-    /// Whether an LF is added before the new bytes.
-    has_lf_before: bool,
-    /// Whether an LF is added after the new bytes.
-    has_lf_after: bool,
+    /// Whether a line end is added before the new bytes.
+    has_line_end_before: bool,
+    /// Whether a line end is added after the new bytes.
+    has_line_end_after: bool,
+    /// The line ends of the old file, which inserted text takes; `None` if the new bytes stay as
+    /// they are.
+    line_ending: Option<LineEnding>,
+}
+
+/// How the lines of a text end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineEnding {
+    Lf,
+    CrLf,
+}
+
+impl LineEnding {
+    /// The line ending of a text with so many LFs, of which so many follow a CR; `None` if there
+    /// are both or none.
+    fn of_counts(line_feeds: u64, after_cr: u64) -> Option<Self> {
+        match (line_feeds, after_cr) {
+            (0, _) => None,
+            (_, 0) => Some(Self::Lf),
+            (all, crlf) if all == crlf => Some(Self::CrLf),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Lf => b"\n",
+            Self::CrLf => b"\r\n",
+        }
+    }
+
+    /// The text with these line ends. Bytes with other line ends than one kind, or with NULs, stay
+    /// as they are.
+    fn convert(self, bytes: &[u8]) -> Cow<'_, [u8]> {
+        let after_cr = memchr::memmem::find_iter(bytes, b"\r\n").count() as u64;
+        let line_feeds = memchr::memchr_iter(b'\n', bytes).count() as u64;
+        match Self::of_counts(line_feeds, after_cr) {
+            Some(own) if own != self && memchr::memchr(0, bytes).is_none() => {
+                let mut converted = Vec::with_capacity(bytes.len() + bytes.len() / 8);
+                for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+                    let text = line.strip_suffix(own.bytes());
+                    converted.extend_from_slice(text.unwrap_or(line));
+                    converted.extend_from_slice(text.map_or(b"", |_| self.bytes()));
+                }
+                Cow::Owned(converted)
+            }
+            _ => Cow::Borrowed(bytes),
+        }
+    }
 }
 
 /// A line that an old file does not have.
@@ -56,8 +107,9 @@ impl Splice {
     fn without_line_feeds(at: Option<u64>) -> Self {
         Self {
             at,
-            has_lf_before: false,
-            has_lf_after: false,
+            has_line_end_before: false,
+            has_line_end_after: false,
+            line_ending: None,
         }
     }
 
@@ -85,9 +137,22 @@ impl Splice {
             old.seek(SeekFrom::Start(0))?;
             io::copy(&mut old.by_ref().take(*at), out)?;
         }
-        out.write_all(if self.has_lf_before { b"\n" } else { b"" })?;
-        out.write_all(bytes)?;
-        out.write_all(if self.has_lf_after { b"\n" } else { b"" })?;
+        let line_end = self.line_ending.unwrap_or(LineEnding::Lf).bytes();
+        let bytes = match self.line_ending {
+            Some(ending) => ending.convert(bytes),
+            None => Cow::Borrowed(bytes),
+        };
+        out.write_all(if self.has_line_end_before {
+            line_end
+        } else {
+            b""
+        })?;
+        out.write_all(&bytes)?;
+        out.write_all(if self.has_line_end_after {
+            line_end
+        } else {
+            b""
+        })?;
         if let Some((old, _)) = old_and_offset {
             io::copy(old, out)?;
         }
@@ -100,9 +165,10 @@ impl Splice {
 #[derive(Debug, Default)]
 struct Lines {
     line_feeds: u64,
+    /// LFs that follow a CR.
+    line_feeds_after_cr: u64,
     size: u64,
-    /// The last line has no LF.
-    ends_without_lf: bool,
+    last_byte: Option<u8>,
     /// The offset of the requested line, if the file has enough line feeds before it.
     start: Option<u64>,
 }
@@ -134,23 +200,28 @@ impl Lines {
                 .nth(skip)
                 .map(|at| self.size + at as u64 + 1);
         }
+        let begins_after_cr = self.last_byte == Some(b'\r') && chunk.first() == Some(&b'\n');
+        let after_cr = memchr::memmem::find_iter(chunk, b"\r\n").count() as u64;
+        self.line_feeds_after_cr += after_cr + u64::from(begins_after_cr);
         self.line_feeds += found;
         self.size += chunk.len() as u64;
-        self.ends_without_lf = chunk.last() != Some(&b'\n');
+        self.last_byte = chunk.last().copied();
     }
 
     fn splice(&self, at_line: u64, bytes: &[u8]) -> Result<Splice, NoSuchLine> {
-        let lines = self.line_feeds + u64::from(self.ends_without_lf);
+        let ends_without_lf = self.last_byte.is_some_and(|last| last != b'\n');
+        let lines = self.line_feeds + u64::from(ends_without_lf);
         if at_line == 0 || at_line > lines + 1 {
             return Err(NoSuchLine { lines });
         }
         let at = self.start.unwrap_or(self.size);
         let has_bytes = !bytes.is_empty();
-        let has_lf_after = has_bytes && at < self.size && !bytes.ends_with(b"\n");
+        let has_line_end_after = has_bytes && at < self.size && !bytes.ends_with(b"\n");
         Ok(Splice {
             at: Some(at),
-            has_lf_before: has_bytes && self.start.is_none(),
-            has_lf_after,
+            has_line_end_before: has_bytes && self.start.is_none(),
+            has_line_end_after,
+            line_ending: LineEnding::of_counts(self.line_feeds, self.line_feeds_after_cr),
         })
     }
 }
@@ -211,6 +282,14 @@ mod tests {
             ("a\nb", 3, "x\n", Ok("a\nb\nx\n")),
             ("a\nb", 4, "x", Err(2)),
             ("a\r\nb\r\n", 2, "x\r\n", Ok("a\r\nx\r\nb\r\n")),
+            ("a\r\nb\r\n", 2, "x\ny", Ok("a\r\nx\r\ny\r\nb\r\n")),
+            ("a\r\nb", 3, "x\n", Ok("a\r\nb\r\nx\r\n")),
+            ("a\r\nb\r\n", 2, "x\ny\r\n", Ok("a\r\nx\ny\r\nb\r\n")),
+            ("a\r\nb\r\n", 1, "\0\n", Ok("\0\na\r\nb\r\n")),
+            ("a\nb\n", 2, "x\r\ny\r\n", Ok("a\nx\ny\nb\n")),
+            ("a\nb\r\n", 2, "x\r\n", Ok("a\nx\r\nb\r\n")),
+            ("a\nb\r\n", 2, "x\n", Ok("a\nx\nb\r\n")),
+            ("a", 1, "x\r\n", Ok("x\r\na")),
             ("\n\n", 2, "x\n", Ok("\nx\n\n")),
             ("a\nb", 1, "", Ok("a\nb")),
             ("a\nb", 3, "", Ok("a\nb")),

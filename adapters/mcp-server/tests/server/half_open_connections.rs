@@ -79,23 +79,9 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
         .await
         .unwrap()
         .bytes_stream();
-    let call = served
-        .post(
-            Some(&session),
-            9,
-            "tools/call",
-            json!({"name": "linger", "arguments": {}}),
-        )
-        .send();
-    let call = tokio::spawn(call);
+    let call = served.begin_linger(&session);
     held.entered(1).await;
-    let address = served
-        .url
-        .strip_prefix("http://")
-        .unwrap()
-        .strip_suffix("/mcp")
-        .unwrap()
-        .to_owned();
+    let address = served.address();
     // A busy machine takes longer, also without these connections.
     let max_time = (time_to_serve(&served).await * 10).max(Duration::from_secs(2));
     let mut connections_open = Vec::new();
@@ -130,13 +116,7 @@ async fn half_open_connections_delay_no_client_and_end_no_stream() {
 async fn an_incomplete_request_is_closed_after_a_deadline() {
     let (server, _kernel, _held) = server().await;
     let served = RunningServer::with_token(&server, settings(), SECRET).await;
-    let address = served
-        .url
-        .strip_prefix("http://")
-        .unwrap()
-        .strip_suffix("/mcp")
-        .unwrap()
-        .to_owned();
+    let address = served.address();
     let head =
         format!("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {SECRET}\r\n");
     let slow = format!("{head}Content-Length: 100\r\n\r\n{{");

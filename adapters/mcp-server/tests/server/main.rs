@@ -4,5 +4,6 @@
 
 mod half_open_connections;
 mod http;
+mod kept_outputs;
 mod pipe;
 mod support;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use dormouse_actors::handle::{FnTool, Kernel};
 use dormouse_actors::ports::{Host, NoHost, OutputSink};
 use dormouse_mcp_server::{
-    FileExport, McpServer, ProcessLifetime, ProxySettings, ServeError, Upstream, proxy_program,
+    DescriptorTools, FileExport, McpServer, ProcessLifetime, ProxySettings, ServeError, Upstream,
+    proxy_program,
 };
 use dormouse_proto::tool::Progress;
 use schemars::JsonSchema;
@@ -173,6 +174,7 @@ pub(super) async fn server_on(host: impl Host, files: FileExport) -> (McpServer,
         threshold_chars: 8000,
         page_chars: 50_000,
         files,
+        descriptor_tools: DescriptorTools::Full,
     };
     let tools = ["echo", "large", "linger", "steps"]
         .map(str::to_owned)

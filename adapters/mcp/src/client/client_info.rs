@@ -7,14 +7,16 @@ use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVers
 /// The most characters of a text of a server that an error or a log line holds.
 const MAX_TEXT_CHARS: usize = 500;
 
-/// The client side of a session. It declares no capability, and receives only answers: see
-/// [`AnswersOnly`](super::unsolicited::AnswersOnly).
-pub(super) struct ClientInfo;
+/// The client side of a session. It declares the capabilities of the client that the kernel serves,
+/// and receives only answers: see [`AnswersOnly`](super::unsolicited::AnswersOnly).
+pub(super) struct ClientInfo {
+    pub(super) capabilities: ClientCapabilities,
+}
 
 impl ClientHandler for ClientInfo {
     fn get_info(&self) -> ClientConfig {
         let name = Implementation::new("dormouse", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), name)
+        ClientConfig::new(self.capabilities.clone(), name)
             .with_protocol_version(ProtocolVersion::V_2025_11_25)
     }
 }

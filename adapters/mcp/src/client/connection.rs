@@ -14,6 +14,7 @@ use dormouse_actors::ports::{Host, ToolError};
 use dormouse_proto::server::Server;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 
+use super::client_requests::BackingClient;
 use super::session::Session;
 
 /// The delay before the second attempt. Each further delay is twice as long.
@@ -28,6 +29,7 @@ type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 /// The connection to one server, with at most one session at a time.
 pub(super) struct Connection {
     server: Arc<Server>,
+    client: BackingClient,
     max_bytes: usize,
     state: Mutex<ConnectionState>,
 }
@@ -41,7 +43,7 @@ struct ConnectionState {
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>, max_bytes: usize) -> Self {
+    pub(super) fn new(server: Arc<Server>, client: BackingClient, max_bytes: usize) -> Self {
         let state = Mutex::new(ConnectionState {
             current: None,
             failures: 0,
@@ -49,6 +51,7 @@ impl Connection {
         });
         Self {
             server,
+            client,
             max_bytes,
             state,
         }
@@ -93,6 +96,12 @@ impl Connection {
         result
     }
 
+    /// The session, if there is one already.
+    pub(super) fn running_session(&self) -> Option<Arc<Session>> {
+        let current = self.state().current.clone();
+        current?.now_or_never()?.ok()
+    }
+
     /// Ends the session, and starts no further one.
     pub(super) async fn close(&self) {
         let current = {
@@ -118,12 +127,13 @@ impl Connection {
         let pause = retry_delay(state.failures);
         let server = self.server.clone();
         let host = host.clone();
+        let client = self.client.clone();
         let max_bytes = self.max_bytes;
         let connection = Arc::downgrade(self);
         // In a task of its own, so that the attempt continues if its caller is cancelled.
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let result = Session::begin(&*host, &server, max_bytes)
+            let result = Session::begin(&*host, &server, &client, max_bytes)
                 .await
                 .map(Arc::new);
             let is_open = connection

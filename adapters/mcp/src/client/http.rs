@@ -1,14 +1,17 @@
 //! The transport to a server on another machine: streamable HTTP, if the host permits the
 //! connection.
 
+use std::sync::Weak;
 use std::time::Duration;
 
-use dormouse_actors::ports::{Host, ToolError};
-use dormouse_proto::server::ServerValue;
+use dormouse_actors::ports::{Host, HostError, ToolError};
+use dormouse_proto::server::{ServerValue, client_header};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+
+use super::client_requests::BackingClient;
 
 /// The most requests to one server at once. Further requests wait.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
@@ -22,6 +25,7 @@ pub(super) fn transport(
     host: &dyn Host,
     url: &str,
     headers: &[(String, ServerValue)],
+    client: &BackingClient,
     (connect_timeout, max_bytes): (Duration, usize),
 ) -> Result<StreamableHttpClientTransport<Client>, ToolError> {
     let parsed = Url::parse(url)
@@ -36,7 +40,7 @@ pub(super) fn transport(
         return Err("its headers would travel in clear text: name an https:// address.".into());
     }
     let client = dormouse_http::client(&parsed)
-        .default_headers(fill_headers(host, headers)?)
+        .default_headers(fill_headers(host, headers, client)?)
         .connect_timeout(connect_timeout);
     let client = client.build().map_err(|_| "no HTTP client can be made.")?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
@@ -47,15 +51,26 @@ pub(super) fn transport(
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
-/// Replaces the variables in the header values.
+/// Replaces the variables in the header values, and the headers of the client behind.
 fn fill_headers(
     host: &dyn Host,
     headers: &[(String, ServerValue)],
+    client: &BackingClient,
 ) -> Result<HeaderMap, ToolError> {
+    let client = client.as_ref().and_then(Weak::upgrade);
+    let find = |reference: &str| match client_header(reference) {
+        None => host.variable(reference),
+        Some(header) => match client.as_ref().and_then(|client| client.header(header)) {
+            Some(value) => Ok(Some(value)),
+            None => Err(HostError::Refused(format!(
+                "the request by which the client began its session has no header {header}"
+            ))),
+        },
+    };
     let mut filled = HeaderMap::new();
     for (name, value) in headers {
         let value = value
-            .filled(|variable| host.variable(variable))
+            .substitute_variables(find)
             .map_err(|why| format!("its header {name}: {why}"))?;
         let invalid_header = || format!("its header {name} is none that can be sent.");
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid_header())?;

@@ -160,7 +160,8 @@ fn tool_policy(server: &Server, access: Access) -> ToolPolicy {
     ToolPolicy {
         access,
         idempotent: false,
-        deadline_ms: server.deadline_ms,
+        // The adapter ends a call earlier if the server is silent (`Session::call`).
+        deadline_ms: server.max_duration_ms,
         output_cap_bytes,
     }
 }

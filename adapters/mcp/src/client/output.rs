@@ -32,12 +32,9 @@ pub(super) async fn call(
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     let call_error = |error: RequestError| error.call_error(&session.server().name, tool);
-    match session
-        .request_with_progress(request, out)
-        .await
-        .map_err(call_error)?
-    {
+    match session.call(request, out).await.map_err(call_error)? {
         ServerResult::CallToolResult(result) => {
+            out.report_server_result(|| serde_json::to_value(&result).unwrap_or_default());
             write_result(result, out).map_err(|error| format!("{tool}: {error}").into())
         }
         ServerResult::InputRequiredResult(_) => Err(format!(
@@ -46,6 +43,7 @@ pub(super) async fn call(
         )
         .into()),
         ServerResult::CustomResult(result) => {
+            out.report_server_result(|| result.0.clone());
             write_unknown_result(&result.0, out).map_err(|error| format!("{tool}: {error}").into())
         }
         _ => Err(call_error(RequestError::UnexpectedResult)),

@@ -7,6 +7,7 @@ use dormouse_actors::ports::ToolError;
 use rmcp::model::ErrorData;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use serde_json::Value;
 
 use super::client_info::truncate_text;
 use super::liveness::CallEnd;
@@ -16,8 +17,12 @@ use super::unsolicited::CloseReason;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RequestError {
     /// The server answered with an error of the protocol.
-    #[error("the server refused: {0}")]
-    Refused(String),
+    #[error("the server refused: {} (code {code})", truncate_text(message))]
+    Refused {
+        code: i32,
+        message: String,
+        data: Option<Value>,
+    },
     /// The server closed the connection. Whether it executed the request is unknown.
     #[error("the server ended or closed its connection before it answered")]
     Disconnected,
@@ -38,15 +43,21 @@ pub(super) enum RequestError {
     /// The server did not answer in time.
     #[error("the server did not answer within {0} ms")]
     TimedOut(u64),
+    /// The server neither answered nor reported progress for this many milliseconds.
+    #[error(
+        "the server neither answered nor reported progress for {0} ms (the `deadline` of the \
+         server)"
+    )]
+    Idle(u64),
 }
 
 impl RequestError {
     /// The outcome of the call, for its effect on the liveness of the session.
     pub(super) fn call_end(&self) -> CallEnd {
         match self {
-            Self::Refused(_) | Self::UnexpectedResult => CallEnd::Answered,
+            Self::Refused { .. } | Self::UnexpectedResult => CallEnd::Answered,
             Self::Disconnected | Self::Closed(_) | Self::ConnectionFailed(_) => CallEnd::Broken,
-            Self::TimedOut(_) => CallEnd::Cancelled,
+            Self::TimedOut(_) | Self::Idle(_) => CallEnd::Cancelled,
             Self::SessionExpired => CallEnd::SessionExpired,
         }
     }
@@ -62,9 +73,14 @@ impl RequestError {
     /// The text for the model whose call failed.
     pub(super) fn call_error(&self, server: &str, tool: &str) -> ToolError {
         let text = match self {
-            Self::Refused(why) => {
-                format!("{tool}: the tool server `{server}` refused the call: {why}")
+            Self::Refused { code, message, .. } => {
+                let why = truncate_text(message);
+                format!("{tool}: the tool server `{server}` refused the call: {why} (code {code})")
             }
+            Self::Idle(_) => format!(
+                "{tool}: {self}. Effect unknown: the call was cancelled, and may have been carried \
+                 out. Look what was done, then decide."
+            ),
             Self::Disconnected
             | Self::Closed(_)
             | Self::ConnectionFailed(_)
@@ -86,11 +102,11 @@ impl RequestError {
 
 impl From<ErrorData> for RequestError {
     fn from(error: ErrorData) -> Self {
-        Self::Refused(format!(
-            "{} (code {})",
-            truncate_text(&error.message),
-            error.code.0
-        ))
+        Self::Refused {
+            code: error.code.0,
+            message: error.message.into_owned(),
+            data: error.data,
+        }
     }
 }
 

@@ -97,7 +97,12 @@ impl ResourceTool {
         let call_error =
             |error: RequestError| error.call_error(&session.server().name, self.name());
         let mut model_result = ModelResult::default();
-        match session.request(request).await.map_err(call_error)? {
+        let limit_ms = session.server().deadline_ms;
+        match session
+            .request_within(request, limit_ms)
+            .await
+            .map_err(call_error)?
+        {
             ServerResult::ReadResourceResult(read) => read
                 .contents
                 .iter()

@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 use dormouse_actors::ports::{Host, OutputSink, ServerChild, ToolError};
 use dormouse_proto::server::{Server, Transport};
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientRequest, ErrorCode, ProgressToken,
-    ProtocolVersion, ServerResult,
+    CancelledNotification, CancelledNotificationParam, ClientNotification, ClientRequest,
+    ErrorCode, ProgressToken, ProtocolVersion, RequestMetaObject, ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions,
     RequestHandle, RoleClient, RunningService,
 };
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::call_deadline::answer_within;
 use super::client_info::ClientInfo;
+use super::client_requests::{self, BackingClient, ClientRequests};
 use super::liveness::{CallEnd, CallNumber, Liveness, SessionHealth};
 use super::request_error::{self, RequestError};
 use super::stdio::StdioTransport;
@@ -40,6 +43,8 @@ pub(super) struct Session {
     pub(super) began: Instant,
     liveness: Mutex<Liveness>,
     tool_changes: watch::Receiver<u64>,
+    /// How many requests of the server wait for the client behind.
+    open_client_requests: watch::Receiver<usize>,
     progress_sinks: ProgressSinks,
     close_reason: CloseReason,
     /// The names of the server's own tools, and the number of changes after which they were listed.
@@ -47,7 +52,15 @@ pub(super) struct Session {
 }
 
 /// Where the progress of each call is reported.
-pub(super) type ProgressSinks = Arc<Mutex<HashMap<ProgressToken, OutputSink>>>;
+pub(super) type ProgressSinks = Arc<Mutex<HashMap<ProgressToken, ProgressSink>>>;
+
+/// Where the progress of one call is reported.
+#[derive(Clone)]
+pub(super) struct ProgressSink {
+    pub(super) out: OutputSink,
+    /// Counts the reports: each of them postpones the deadline of the call.
+    pub(super) reported: Arc<watch::Sender<u64>>,
+}
 
 impl Session {
     /// Starts a session within the time limit of the server's declaration. First tries the
@@ -59,15 +72,24 @@ impl Session {
     pub(super) async fn begin(
         host: &dyn Host,
         server: &Arc<Server>,
+        client: &BackingClient,
         max_bytes: usize,
     ) -> Result<Self, ToolError> {
         let limit = Duration::from_millis(server.connect_ms);
         let handshake = timeout(limit, async {
-            match Self::begin_with(ClientLifecycleMode::Initialize, host, server, max_bytes).await {
+            match Self::begin_with(
+                ClientLifecycleMode::Initialize,
+                host,
+                server,
+                client,
+                max_bytes,
+            )
+            .await
+            {
                 Err(refusal @ (HandshakeError::Refused(_) | HandshakeError::Unknown(_))) => {
                     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
                     let discover = ClientLifecycleMode::Discover { preferred_versions };
-                    match Self::begin_with(discover, host, server, max_bytes).await {
+                    match Self::begin_with(discover, host, server, client, max_bytes).await {
                         // The server supports neither handshake, so the first refusal says more.
                         Err(HandshakeError::Unknown(_)) => Err(refusal),
                         handshake => handshake,
@@ -92,9 +114,15 @@ impl Session {
         lifecycle: ClientLifecycleMode,
         host: &dyn Host,
         server: &Arc<Server>,
+        client: &BackingClient,
         max_bytes: usize,
     ) -> Result<Self, HandshakeError> {
         let (changes, tool_changes) = watch::channel(0);
+        let (open_count, open_client_requests) = watch::channel(0);
+        let client_requests = ClientRequests::new(server.name.clone(), client.clone(), open_count);
+        let client_info = ClientInfo {
+            capabilities: client_requests::capabilities(client),
+        };
         let (progress_sinks, close_reason) = (ProgressSinks::default(), CloseReason::default());
         let (service, process_guard) = match &server.transport {
             Transport::Stdio(command) => {
@@ -113,9 +141,10 @@ impl Session {
                     &server.name,
                     changes,
                     progress_sinks.clone(),
+                    client_requests,
                     close_reason.clone(),
                 );
-                let service = ClientInfo.serve_with_lifecycle(inbound, lifecycle).await;
+                let service = client_info.serve_with_lifecycle(inbound, lifecycle).await;
                 if service.is_err() {
                     // Ends the server, so that its standard error ends too.
                     drop(process_guard);
@@ -127,17 +156,18 @@ impl Session {
             }
             Transport::Http { url, headers } => {
                 let connect = Duration::from_millis(server.connect_ms);
-                let transport = http::transport(host, url, headers, (connect, max_bytes))
+                let transport = http::transport(host, url, headers, client, (connect, max_bytes))
                     .map_err(|error| HandshakeError::Failed(error.into()))?;
                 let inbound = AnswersOnly::new(
                     transport,
                     &server.name,
                     changes,
                     progress_sinks.clone(),
+                    client_requests,
                     close_reason.clone(),
                 );
                 (
-                    ClientInfo.serve_with_lifecycle(inbound, lifecycle).await,
+                    client_info.serve_with_lifecycle(inbound, lifecycle).await,
                     None,
                 )
             }
@@ -162,6 +192,7 @@ impl Session {
             began: Instant::now(),
             liveness: Mutex::default(),
             tool_changes,
+            open_client_requests,
             progress_sinks,
             close_reason,
             own_tools: Mutex::default(),
@@ -177,6 +208,18 @@ impl Session {
         self.peer
             .peer_info()
             .is_some_and(|info| info.capabilities.resources.is_some())
+    }
+
+    /// What the server said of itself in the handshake.
+    pub(super) fn introduction(&self) -> Value {
+        let info = self.peer.peer_info();
+        info.and_then(|info| serde_json::to_value(&*info).ok())
+            .unwrap_or_default()
+    }
+
+    /// Sends a notification. A server that has ended misses it.
+    pub(super) async fn notify(&self, notification: ClientNotification) {
+        let _ = timeout(PING_TIMEOUT, self.peer.send_notification(notification)).await;
     }
 
     pub(super) fn has_tools(&self) -> bool {
@@ -215,48 +258,56 @@ impl Session {
         &self,
         request: ClientRequest,
     ) -> Result<ServerResult, RequestError> {
-        self.send_request(request, None).await
+        self.pending(request, PeerRequestOptions::no_options())
+            .await?
+            .answer()
+            .await
     }
 
-    /// Sends a request, and reports its progress to `out`.
+    /// Sends a call of a tool, with the metadata that `out` has for it, and reports its progress to
+    /// `out`. Waits as long as the server's `deadline` for the answer or for progress, and then
+    /// again after each progress, and after each request of the server that the client behind has
+    /// answered.
     ///
     /// # Errors
     /// [`RequestError`].
-    pub(super) async fn request_with_progress(
+    pub(super) async fn call(
         &self,
         request: ClientRequest,
         out: &OutputSink,
     ) -> Result<ServerResult, RequestError> {
-        self.send_request(request, Some(out)).await
+        let mut options = PeerRequestOptions::no_options();
+        options.meta = out.request_meta().map(RequestMetaObject::from);
+        let mut pending = self.pending(request, options).await?;
+        let (reported, progress) = watch::channel(0);
+        let sink = ProgressSink {
+            out: out.clone(),
+            reported: Arc::new(reported),
+        };
+        let token = pending.handle.progress_token.clone();
+        self.progress_sinks().insert(token, sink);
+        let client_requests = self.open_client_requests.clone();
+        let idle_ms = self.server.deadline_ms;
+        let idle = Duration::from_millis(idle_ms);
+        answer_within(pending.answer(), progress, client_requests, idle)
+            .await
+            .unwrap_or(Err(RequestError::Idle(idle_ms)))
     }
 
-    async fn send_request(
+    async fn pending(
         &self,
         request: ClientRequest,
-        out: Option<&OutputSink>,
-    ) -> Result<ServerResult, RequestError> {
-        let with_close_reason = |error: RequestError| error.or_closed(&self.close_reason);
-        let handle = self
-            .peer
-            .send_cancellable_request(request, PeerRequestOptions::no_options())
-            .await;
-        let handle = handle.map_err(|error| with_close_reason(error.into()))?;
-        self.progress_sinks()
-            .extend(out.map(|out| (handle.progress_token.clone(), out.clone())));
-        let number = self.liveness().begin_call();
-        let mut pending = PendingRequest {
+        options: PeerRequestOptions,
+    ) -> Result<PendingRequest<'_>, RequestError> {
+        let handle = self.peer.send_cancellable_request(request, options).await;
+        let handle =
+            handle.map_err(|error| RequestError::from(error).or_closed(&self.close_reason))?;
+        Ok(PendingRequest {
             session: self,
             handle,
-            number,
+            number: self.liveness().begin_call(),
             end: CallEnd::Cancelled,
-        };
-        let answer = (&mut pending.handle.rx).await;
-        let answer = answer
-            .map_err(|_| RequestError::Disconnected)
-            .and_then(|answer| answer.map_err(RequestError::from))
-            .map_err(with_close_reason);
-        pending.end = call_end(&answer);
-        answer
+        })
     }
 
     /// Sends a request, and waits at most `ms` milliseconds for the answer.
@@ -300,7 +351,7 @@ impl Session {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress_sinks(&self) -> MutexGuard<'_, HashMap<ProgressToken, OutputSink>> {
+    fn progress_sinks(&self) -> MutexGuard<'_, HashMap<ProgressToken, ProgressSink>> {
         self.progress_sinks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -350,6 +401,19 @@ struct PendingRequest<'a> {
     handle: RequestHandle<RoleClient>,
     number: CallNumber,
     end: CallEnd,
+}
+
+impl PendingRequest<'_> {
+    /// Waits for the answer.
+    async fn answer(&mut self) -> Result<ServerResult, RequestError> {
+        let answer = (&mut self.handle.rx).await;
+        let answer = answer
+            .map_err(|_| RequestError::Disconnected)
+            .and_then(|answer| answer.map_err(RequestError::from))
+            .map_err(|error| error.or_closed(&self.session.close_reason));
+        self.end = call_end(&answer);
+        answer
+    }
 }
 
 /// The outcome of a call, for its effect on the liveness of the session.

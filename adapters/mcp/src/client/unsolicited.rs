@@ -1,7 +1,8 @@
 //! Handles the messages of a server that do not answer a request, and bounds their number.
 //!
-//! A ping is answered, and any other request is refused, since the client declares no capability
-//! for it. Progress is reported and changed tools are counted; any other notification is dropped.
+//! A ping is answered, and any other request is passed on to the client that the kernel serves, or
+//! refused if there is none. Progress is reported and changed tools are counted; every other
+//! notification goes to that client, or is dropped.
 //! The protocol library sees only the answers to the requests of this client, because the library
 //! starts a task and writes log lines for each message, without a bound.
 //!
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use dormouse_proto::tool::Progress;
 use rmcp::model::{
-    ClientResult, ConstString, ErrorCode, ErrorData, JsonRpcMessage, NumberOrString,
-    ProgressNotificationParam, RequestId, ServerNotification, ServerRequest,
+    ClientResult, JsonRpcMessage, NumberOrString, ProgressNotificationParam, RequestId,
+    ServerNotification, ServerRequest,
 };
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -23,8 +24,9 @@ use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
 use super::client_info::truncate_text;
+use super::client_requests::ClientRequests;
 use super::log_limit::LogLimit;
-use super::session::{END_TIMEOUT, ProgressSinks};
+use super::session::{END_TIMEOUT, ProgressSink, ProgressSinks};
 
 /// The most answers that wait to be written. Nothing is read from the server while they wait.
 const MAX_ANSWERS: usize = 128;
@@ -62,6 +64,7 @@ pub(super) struct AnswersOnly<T> {
     /// Counts the notifications that the tools of the server changed.
     changes: watch::Sender<u64>,
     progress_sinks: ProgressSinks,
+    client_requests: ClientRequests,
     close_reason: CloseReason,
     /// The answers that are being written.
     answers: JoinSet<()>,
@@ -84,6 +87,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
         server: &Arc<str>,
         changes: watch::Sender<u64>,
         progress_sinks: ProgressSinks,
+        client_requests: ClientRequests,
         close_reason: CloseReason,
     ) -> Self {
         Self {
@@ -91,6 +95,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             server: server.clone(),
             changes,
             progress_sinks,
+            client_requests,
             close_reason,
             answers: JoinSet::new(),
             answer_by: None,
@@ -152,23 +157,31 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
         }
         let answer = match request {
             ServerRequest::PingRequest(_) => JsonRpcMessage::response(ClientResult::empty(()), id),
-            request => {
-                let method = truncate_text(method_name(request));
-                JsonRpcMessage::error(
-                    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
-                    Some(id),
-                )
-            }
+            request => match self.client_requests.begin(id.clone(), request) {
+                Ok(()) => return,
+                Err(refusal) => JsonRpcMessage::error(refusal, Some(id)),
+            },
         };
+        self.send_answer(answer);
+    }
+
+    fn send_answer(&mut self, answer: TxJsonRpcMessage<RoleClient>) {
         let sent = self.transport.send(answer);
         // If the answer cannot be written, the server has ended, which the next read reports.
         self.answers.spawn(async move { drop(sent.await) });
     }
 
     fn handle_notification(&mut self, notification: ServerNotification) {
-        match notification {
+        match &notification {
             ServerNotification::ProgressNotification(progress) => {
-                self.report_progress(progress.params)
+                self.report_progress(progress.params.clone());
+                return;
+            }
+            ServerNotification::CancelledNotification(cancelled) => {
+                if let Some(id) = &cancelled.params.request_id {
+                    self.client_requests.cancel(id);
+                }
+                return;
             }
             ServerNotification::ToolListChangedNotification(_) => {
                 self.changes.send_modify(|changes| *changes += 1);
@@ -176,6 +189,7 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             }
             _ => {}
         }
+        self.client_requests.notify(notification);
     }
 
     fn report_progress(&mut self, progress: ProgressNotificationParam) {
@@ -198,7 +212,8 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
             .get(&progress_token)
             .cloned();
         // The progress of a call that has ended is dropped.
-        if let Some(out) = out {
+        if let Some(ProgressSink { out, reported }) = out {
+            reported.send_modify(|reports| *reports += 1);
             out.report_progress(Progress {
                 done,
                 total,
@@ -223,18 +238,6 @@ impl<T: Transport<RoleClient>> AnswersOnly<T> {
     }
 }
 
-fn method_name(request: &ServerRequest) -> &str {
-    match request {
-        ServerRequest::PingRequest(request) => request.method.as_str(),
-        ServerRequest::CreateMessageRequest(request) => request.method.as_str(),
-        ServerRequest::ListRootsRequest(request) => request.method.as_str(),
-        ServerRequest::ElicitRequest(request) => request.method.as_str(),
-        ServerRequest::CustomRequest(request) => &request.method,
-        // A later version of the library may know more requests.
-        _ => "",
-    }
-}
-
 impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for AnswersOnly<T> {
     type Error = T::Error;
 
@@ -255,7 +258,14 @@ impl<T: Transport<RoleClient> + 'static> Transport<RoleClient> for AnswersOnly<T
                 self.close_because(why);
                 return None;
             }
-            let unsolicited = match self.transport.receive().await? {
+            let received = tokio::select! {
+                received = self.transport.receive() => received,
+                answer = self.client_requests.next_answer() => {
+                    self.send_answer(answer);
+                    continue;
+                }
+            };
+            let unsolicited = match received? {
                 answer @ (JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) => {
                     return Some(answer);
                 }
@@ -347,6 +357,7 @@ mod tests {
                 &"s".into(),
                 changes,
                 ProgressSinks::default(),
+                ClientRequests::new("s".into(), None, watch::Sender::new(0)),
                 close_reason.clone(),
             );
             assert!(inbound.receive().await.is_none());

@@ -5,9 +5,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_actors::ports::{
+    OffersTo, ServerAnswer, ServerClient, ServerRequestError, ToolServers,
+};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::{Server, ServerValue, Transport};
+use dormouse_tests::within;
+use futures_util::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
 
 use crate::support::{Fixture, host, script_path, server};
 
@@ -43,6 +50,7 @@ impl HttpServer {
         )];
         let server = Server {
             connect_ms: 5_000,
+            shared: None,
             ..server(Transport::Http { url, headers })
         };
         let folder = tempfile::tempdir().unwrap();
@@ -188,4 +196,49 @@ async fn a_server_that_refuses_redirects_or_does_not_listen_is_an_error() {
     drop(http_server);
     let error = fixture.offers().await.unwrap_err();
     assert!(error.contains("no connection could be made"), "{error}");
+}
+
+/// A client whose requests have a token.
+struct WithToken;
+
+impl ServerClient for WithToken {
+    fn capabilities(&self) -> Value {
+        json!({})
+    }
+
+    fn header(&self, name: &str) -> Option<String> {
+        (name == "Authorization").then(|| "Bearer s3cret".to_owned())
+    }
+
+    fn request(&self, _: &Arc<str>, method: &str, _: Value) -> BoxFuture<'static, ServerAnswer> {
+        std::future::ready(Err(ServerRequestError::unknown_method(method))).boxed()
+    }
+
+    fn notify(&self, _: &Arc<str>, _: &str, _: Value) {}
+}
+
+#[tokio::test]
+async fn a_token_of_the_client_is_passed_on_if_the_declaration_says_so() {
+    let http_server = HttpServer::start();
+    let mut fixture = http_server.fixture("mcp", "");
+    let mut server = Server::clone(&fixture.server);
+    let Transport::Http { headers, .. } = &mut server.transport else {
+        panic!()
+    };
+    headers[0].1 = ServerValue::new("${client:Authorization}");
+    fixture.server = Arc::new(server);
+    fixture.client = McpClient::default().connection_per_tree();
+    let error = fixture.offers().await.unwrap_err();
+    assert!(
+        error.contains("its header Authorization: the request by which the client began")
+            && error.contains("has no header Authorization"),
+        "{error}"
+    );
+    let client: Arc<dyn ServerClient> = Arc::new(WithToken);
+    let to = OffersTo::NewTree(Arc::downgrade(&client));
+    within(fixture.client.offers(&fixture.host, &fixture.server, to))
+        .await
+        .unwrap();
+    fixture.client.serve_client(Pid(1), Arc::downgrade(&client));
+    assert_eq!(fixture.call("echo", "mine").await.unwrap(), "echo: mine");
 }

@@ -3,7 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod features;
 mod http;
 mod kernel;
 mod stdio;
 mod support;
+mod trees;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dormouse_actors::ports::{OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::{ServerValue, Transport};
 use dormouse_proto::tool::{Access, Progress};
 use dormouse_tests::within;
@@ -45,6 +46,7 @@ async fn tools_of_all_pages_are_offered_with_their_hints() {
     let read = fixture.client.call(
         &fixture.host,
         &fixture.server,
+        Pid(1),
         "read_resource",
         r#"{"uri": "note://1"}"#.into(),
         out.clone(),
@@ -61,6 +63,7 @@ async fn each_part_of_a_mixed_result_is_returned_once() {
     within(fixture.client.call(
         &fixture.host,
         &fixture.server,
+        Pid(1),
         "many",
         "{}".into(),
         out.clone(),
@@ -85,12 +88,15 @@ async fn the_progress_of_a_server_reaches_the_watcher() {
     let reported = Arc::new(Mutex::new(Vec::new()));
     let sink = reported.clone();
     let out = OutputSink::with_cap(1_000)
-        .with_progress_watcher(move |progress| sink.lock().unwrap().push(progress));
-    within(
-        fixture
-            .client
-            .call(&fixture.host, &fixture.server, "steps", "{}".into(), out),
-    )
+        .with_observer(move |progress: Progress| sink.lock().unwrap().push(progress));
+    within(fixture.client.call(
+        &fixture.host,
+        &fixture.server,
+        Pid(1),
+        "steps",
+        "{}".into(),
+        out,
+    ))
     .await
     .unwrap();
     let step = |done: f64| Progress {

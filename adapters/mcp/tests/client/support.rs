@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dormouse_actors::ports::{Host, OutputSink, ToolServers};
+use dormouse_actors::ports::{Host, OffersTo, OutputSink, ToolServers};
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::command::CommandLimits;
+use dormouse_proto::id::Pid;
 use dormouse_proto::server::{OfferedTool, Server, ServerCommand, ServerValue, Transport};
 use dormouse_tests::within;
 
@@ -21,17 +22,20 @@ pub(crate) fn server(transport: Transport) -> Server {
         transport,
         optional: false,
         connect_ms: 20_000,
+        shared: None,
         deadline_ms: 20_000,
+        max_duration_ms: 20_000,
     }
 }
 
 /// The command that starts the server.
 pub(crate) fn server_command(mode: &str) -> ServerCommand {
-    let args = vec![script_path().display().to_string(), mode.to_owned()];
+    let args = [script_path().display().to_string(), mode.to_owned()];
     ServerCommand {
         program: "python3".into(),
-        args,
+        args: args.map(ServerValue::argument).into(),
         env: Vec::new(),
+        env_file: None,
         cwd: None,
         limits: CommandLimits::default(),
     }
@@ -74,16 +78,30 @@ impl Fixture {
     }
 
     pub(crate) async fn offers(&self) -> Result<Vec<OfferedTool>, String> {
-        Ok(within(self.client.offers(&self.host, &self.server)).await?)
+        Ok(within(
+            self.client
+                .offers(&self.host, &self.server, OffersTo::AnyTree),
+        )
+        .await?)
     }
 
     /// Calls a tool with the argument `text`, and returns its output.
     pub(crate) async fn call(&self, tool: &str, text: &str) -> Result<String, String> {
+        self.call_in_tree(Pid(1), tool, text).await
+    }
+
+    /// Like [`call`](Self::call), for a process of the tree with the root `root`.
+    pub(crate) async fn call_in_tree(
+        &self,
+        root: Pid,
+        tool: &str,
+        text: &str,
+    ) -> Result<String, String> {
         let out = OutputSink::with_cap(64 << 20);
         let args = serde_json::json!({"text": text}).to_string();
         within(
             self.client
-                .call(&self.host, &self.server, tool, args, out.clone()),
+                .call(&self.host, &self.server, root, tool, args, out.clone()),
         )
         .await?;
         Ok(String::from_utf8(out.take().bytes.to_vec()).unwrap())

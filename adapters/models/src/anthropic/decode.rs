@@ -146,7 +146,8 @@ struct OutputDetails {
 }
 
 impl UsageFields {
-    /// Copies the counts that are present.
+    /// Copies the counts that are present. Counts are cumulative, so a zero after another count
+    /// comes from a server that does not count there.
     pub(super) fn update(&self, usage: &mut Usage) {
         let fields = [
             (&mut usage.input_tokens, self.input_tokens),
@@ -164,7 +165,7 @@ impl UsageFields {
             ),
         ];
         for (count, reported) in fields {
-            *count = reported.unwrap_or(*count);
+            *count = reported.filter(|reported| *reported > 0).unwrap_or(*count);
         }
     }
 }

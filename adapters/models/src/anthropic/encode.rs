@@ -21,7 +21,7 @@ use super::FORMAT;
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Caching, Delivery, MessageContext, Purpose, parameters, schema};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema};
 
 /// The default limit of output tokens.
 const MAX_TOKENS: u64 = 4096;
@@ -39,15 +39,11 @@ const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
 pub(super) fn encode_head(
     request: &Request,
     purpose: Purpose,
-    caching: Caching,
+    cache_ttl: Option<CacheTtl>,
 ) -> Result<String, ModelError> {
     let parameters = parameters::sorted(request, &RESERVED)?;
-    let caching = if purpose == Purpose::Count {
-        Caching::Off
-    } else {
-        caching
-    };
-    let cache_control = caching.ttl().map(cache_control);
+    let cache_ttl = cache_ttl.filter(|_| purpose != Purpose::Count);
+    let cache_control = cache_ttl.map(cache_control);
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
     let mut head = Fields::default().with("model", &*request.model);
     if let Purpose::Reply(delivery) = purpose {

@@ -86,7 +86,7 @@ struct Function {
 }
 
 /// Deserializes a field that may be null, which counts as absent.
-fn null_as_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(super) fn null_as_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)

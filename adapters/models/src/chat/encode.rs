@@ -27,8 +27,9 @@ const RESERVED: [&str; 6] = [
     "stream_options",
     "n",
 ];
-/// The parameters that limit a reply. A program may use either.
-const LIMIT_NAMES: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+/// The parameters that limit a reply. `max_tokens` is understood for all providers, and is sent
+/// under the name that the server knows; the other name is the format's own, and is sent as written.
+const LIMIT_NAMES: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 /// The longest id of a call that the provider accepts.
 const MAX_ID_CHARS: usize = 40;
 
@@ -71,16 +72,18 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
     Ok(format!("{open},\"messages\":[{system}"))
 }
 
+/// Encodes the limit of the reply. There is only one: servers refuse two.
 pub(super) fn encode_tail(request: &Request, dialect: Dialect) -> String {
-    let name = match dialect {
-        Dialect::OpenAi => "max_completion_tokens",
-        Dialect::Compatible => "max_tokens",
+    let [own_name, general_name] = LIMIT_NAMES;
+    let name_of_general = match dialect {
+        Dialect::OpenAi => own_name,
+        Dialect::Compatible => general_name,
     };
-    match LIMIT_NAMES
-        .iter()
-        .find_map(|name| request.parameters.get(*name))
-    {
-        Some(limit) => format!("],\"{name}\":{}}}", to_raw(limit)),
+    let limit = |name| request.parameters.get(name);
+    let own = limit(own_name).map(|limit| (own_name, limit));
+    let general = || limit(general_name).map(|limit| (name_of_general, limit));
+    match own.or_else(general) {
+        Some((name, limit)) => format!("],\"{name}\":{}}}", to_raw(limit)),
         None => "]}".to_owned(),
     }
 }

@@ -4,11 +4,14 @@
 //! A text or a list in a delta is appended to the field of the same name, any other value replaces
 //! the field. This also holds for unknown fields. Tool calls have rules of their own
 //! (`partial_calls`).
+//!
+//! Some servers send the message so far next to the deltas, or in their place. The last one counts
+//! for what no delta contained. Usage is read from each of the places that servers put it in.
 
 mod partial_calls;
 mod partial_object;
 
-use dormouse_proto::model::{Delta, ModelError, Reply};
+use dormouse_proto::model::{Delta, ModelError, Reply, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -27,6 +30,8 @@ use crate::wire::{Completeness, Decoder};
 pub struct StreamDecoder {
     message: PartialObject,
     calls: Calls,
+    /// The last message next to the deltas.
+    whole_message: Option<Fields>,
     finish_reason: Option<String>,
     usage: Option<UsageFields>,
     origin: Origin,
@@ -37,10 +42,17 @@ pub struct StreamDecoder {
 struct Chunk {
     id: Option<Value>,
     created: Option<Value>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "decode::null_as_default")]
     choices: Vec<Choice>,
     usage: Option<UsageFields>,
+    /// Where Groq reports the usage.
+    x_groq: Option<UsageHolder>,
     error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct UsageHolder {
+    usage: Option<UsageFields>,
 }
 
 #[derive(Deserialize)]
@@ -48,8 +60,23 @@ struct Choice {
     #[serde(default)]
     index: u64,
     delta: Option<Fields>,
+    message: Option<Fields>,
     finish_reason: Option<String>,
+    /// Where Moonshot reports the usage.
+    usage: Option<UsageFields>,
     error: Option<Value>,
+}
+
+impl Chunk {
+    /// The usage that this chunk reports. Zeros report nothing.
+    fn usage(&self) -> Option<UsageFields> {
+        let own = self.usage.into_iter();
+        let of_choices = self.choices.iter().filter_map(|choice| choice.usage);
+        let of_groq = self.x_groq.iter().filter_map(|holder| holder.usage);
+        own.chain(of_choices)
+            .chain(of_groq)
+            .find(|usage| Usage::from(*usage) != Usage::default())
+    }
 }
 
 impl Decoder for StreamDecoder {
@@ -64,7 +91,8 @@ impl Decoder for StreamDecoder {
         if let Some(error) = chunk.error {
             return Err(failure::from_error_object(&error));
         }
-        if chunk.choices.is_empty() && chunk.usage.is_none() {
+        let usage = chunk.usage();
+        if chunk.choices.is_empty() && usage.is_none() {
             // A chunk without content may itself be an error object.
             return failure::from_event(data).map_or(Ok(()), Err);
         }
@@ -73,7 +101,7 @@ impl Decoder for StreamDecoder {
             id: id.or(chunk.id),
             created: created.or(chunk.created),
         };
-        self.usage = chunk.usage.or(self.usage);
+        self.usage = usage.or(self.usage);
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             if let Some(error) = choice.error {
                 return Err(failure::from_error_object(&error));
@@ -81,7 +109,12 @@ impl Decoder for StreamDecoder {
             if let Some(delta) = choice.delta {
                 self.add_delta(&delta, deltas)?;
             }
-            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
+            self.whole_message = choice.message.or(self.whole_message.take());
+            let finish_reason = choice.finish_reason.filter(|reason| !reason.is_empty());
+            if finish_reason.is_some() {
+                self.finish_reason = finish_reason;
+                self.add_missing_fields(deltas)?;
+            }
         }
         Ok(())
     }
@@ -115,13 +148,30 @@ impl Decoder for StreamDecoder {
 }
 
 impl StreamDecoder {
+    /// Adds the fields of the whole message that no delta contained.
+    fn add_missing_fields(&mut self, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        let Some(mut message) = self.whole_message.take() else {
+            return Ok(());
+        };
+        message.retain(|name| match name {
+            "role" => false,
+            "tool_calls" => self.calls.is_empty(),
+            _ => self.message.is_empty(name),
+        });
+        self.add_delta(&message, deltas)
+    }
+
     fn add_delta(&mut self, delta: &Fields, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
+        // Some servers send a thought under both names.
+        let repeats_thought = delta.text("reasoning_content").is_some();
         for (name, value) in delta.iter().filter(|(_, value)| value.get() != "null") {
             if name == "tool_calls" {
                 self.calls.add_parts(value, deltas)?;
                 continue;
             }
-            observed_deltas(name, value).into_iter().for_each(deltas);
+            if !(repeats_thought && name == "reasoning") {
+                observed_deltas(name, value).into_iter().for_each(deltas);
+            }
             self.message.extend(name, value)?;
         }
         Ok(())
@@ -148,220 +198,4 @@ fn observed_deltas(name: &str, value: &RawValue) -> Vec<Delta> {
 }
 
 #[cfg(test)]
-mod tests {
-    use dormouse_proto::message::text_of;
-    use dormouse_proto::model::{ModelErrorKind, StopReason};
-
-    use super::*;
-    use crate::testing::decoded;
-
-    fn delta(fields: &str) -> String {
-        format!(
-            r#"{{"id":"x","created":7,"choices":[{{"index":0,"delta":{fields},"finish_reason":null}}]}}"#
-        )
-    }
-
-    const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-    const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
-
-    /// Test case: the deltas of a message, and the equal complete message.
-    fn check(deltas: &[&str], whole: &str) {
-        let deltas: Vec<_> = deltas.iter().map(|fields| delta(fields)).collect();
-        let events: Vec<_> = deltas
-            .iter()
-            .map(String::as_str)
-            .chain([STOP, USAGE, "[DONE]"])
-            .collect();
-        let whole = format!(
-            r#"{{"id":"x","created":7,"choices":[{{"message":{whole},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":4}}}}"#
-        );
-        assert_eq!(
-            decoded::<StreamDecoder>(&events).0.unwrap(),
-            decode::decode_completion(&whole).unwrap()
-        );
-    }
-
-    #[test]
-    fn a_streamed_message_equals_the_complete_message() {
-        check(
-            &[
-                r#"{"role":"assistant","content":""}"#,
-                r#"{"content":"He"}"#,
-                r#"{"content":"y \"é\""}"#,
-            ],
-            r#"{"role":"assistant","content":"Hey \"é\""}"#,
-        );
-        check(
-            &[
-                r#"{"role":"assistant","content":null,"reasoning_content":"h"}"#,
-                r#"{"reasoning_content":"m","reasoning_details":[{"a":1}]}"#,
-                r#"{"content":"so","reasoning_details":[{"b":2.50}],"rate":1}"#,
-                r#"{"rate":2.0}"#,
-            ],
-            r#"{"role":"assistant","reasoning_content":"hm","reasoning_details":[{"a":1},{"b":2.50}],"content":"so","rate":2.0}"#,
-        );
-        check(
-            &[
-                r#"{"role":"assistant","tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"cd","arguments":""}}]}"#,
-                r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\""}}]}"#,
-                r#"{"tool_calls":[{"index":0,"function":{"arguments":": 1.10}"}},{"index":1,"id":"b","function":{"name":"cd","arguments":"{}"}}]}"#,
-            ],
-            concat!(
-                r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"ls","arguments":"{\"n\": 1.10}"}},"#,
-                r#"{"id":"b","type":"function","function":{"name":"cd","arguments":"{}"}}]}"#
-            ),
-        );
-    }
-
-    #[test]
-    fn calls_without_ids_get_equal_ids_streamed_and_complete() {
-        check(
-            &[
-                r#"{"role":"assistant","content":"so"}"#,
-                r#"{"tool_calls":[{"index":0,"id":"","function":{"name":"ls","arguments":"{\"n\""}}]}"#,
-                r#"{"tool_calls":[{"index":0,"id":"","function":{"arguments":": 1.10}"}}]}"#,
-                r#"{"tool_calls":[{"index":0,"function":{"name":"ls","arguments":"{}"}}]}"#,
-            ],
-            concat!(
-                r#"{"role":"assistant","content":"so","tool_calls":[{"function":{"name":"ls","arguments":"{\"n\": 1.10}"}},"#,
-                r#"{"function":{"name":"ls","arguments":"{}"}}]}"#
-            ),
-        );
-    }
-
-    #[test]
-    fn deltas_are_reported() {
-        let events = [
-            delta(r#"{"reasoning":"hm"}"#),
-            delta(r#"{"content":"so"}"#),
-            delta(
-                r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"ls","arguments":""}}]}"#,
-            ),
-            delta(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}"#),
-        ];
-        let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
-        let (reply, deltas) = decoded::<StreamDecoder>(&events);
-        assert_eq!(
-            reply.unwrap().stop,
-            StopReason::ToolUse,
-            "the usage may be missing"
-        );
-        assert_eq!(
-            deltas,
-            [
-                Delta::Thinking("hm".into()),
-                Delta::Text("so".into()),
-                Delta::ToolUse("ls".into())
-            ]
-        );
-    }
-
-    #[test]
-    fn content_that_arrives_as_parts_and_as_text_is_kept_completely() {
-        let thought = |text: &str| {
-            format!(r#"{{"type":"thinking","thinking":[{{"type":"text","text":"{text}"}}]}}"#)
-        };
-        let said = |text: &str| format!(r#"{{"type":"text","text":"{text}"}}"#);
-        let list = |parts: &[String]| format!(r#"{{"content":[{}]}}"#, parts.join(","));
-        let text = |text: &str| format!(r#"{{"content":"{text}"}}"#);
-        let parts = [
-            text(""),
-            list(&[thought("h")]),
-            list(&[thought("m"), said("So")]),
-            text(" i"),
-            text("t"),
-            text(""),
-        ];
-        let kept = [thought("h"), thought("m"), said("So"), said(" it")];
-        check_content(
-            &parts,
-            &kept,
-            &[Delta::Thinking("h".into()), Delta::Thinking("m".into())],
-            "So it",
-        );
-        let parts = [
-            text("S"),
-            text("o"),
-            list(&[said(" it")]),
-            text(" is"),
-            list(&[thought("h")]),
-        ];
-        check_content(
-            &parts,
-            &[said("So"), said(" it"), said(" is"), thought("h")],
-            &[Delta::Thinking("h".into())],
-            "So it is",
-        );
-    }
-
-    /// Test case: the deltas of a content, its stored parts, and the reported deltas.
-    fn check_content(parts: &[String], kept: &[String], thoughts: &[Delta], said: &str) {
-        let parts: Vec<_> = parts.iter().map(String::as_str).collect();
-        check(
-            &parts,
-            &format!(r#"{{"content":[{}],"role":"assistant"}}"#, kept.join(",")),
-        );
-        let events: Vec<_> = parts.iter().map(|fields| delta(fields)).collect();
-        let events: Vec<_> = events.iter().map(String::as_str).chain([STOP]).collect();
-        let (reply, deltas) = decoded::<StreamDecoder>(&events);
-        let (texts, others): (Vec<_>, Vec<_>) = deltas
-            .into_iter()
-            .partition(|delta| matches!(delta, Delta::Text(_)));
-        let joined: String = texts
-            .iter()
-            .map(|delta| {
-                if let Delta::Text(text) = delta {
-                    text.as_str()
-                } else {
-                    ""
-                }
-            })
-            .collect();
-        assert_eq!(
-            (joined.as_str(), text_of(&reply.unwrap().blocks).as_str()),
-            (said, said)
-        );
-        assert_eq!(others, thoughts);
-    }
-
-    #[test]
-    fn a_truncated_or_invalid_stream_fails_with_its_kind() {
-        let text = &*delta(r#"{"content":"a"}"#);
-        let failed = r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#;
-        let bare = r#"{"code":500,"message":"full","type":"exceed_context_size_error"}"#;
-        let chosen = r#"{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":402,"message":"m"}}]}"#;
-        let cases: [(&[&str], ModelErrorKind); 7] = [
-            (&[], ModelErrorKind::CutStream),
-            (&[text], ModelErrorKind::CutStream),
-            (&[text, "[DONE]"], ModelErrorKind::CutStream),
-            (&[text, failed], ModelErrorKind::Overloaded),
-            (&[text, bare], ModelErrorKind::ContextOverflow),
-            (&[text, chosen], ModelErrorKind::Unavailable),
-            (&[text, "{\"choices\":"], ModelErrorKind::Malformed),
-        ];
-        for (events, kind) in cases {
-            assert_eq!(
-                decoded::<StreamDecoder>(events).0.unwrap_err().kind,
-                kind,
-                "{events:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_reply_with_too_many_fields_or_calls_is_refused() {
-        let fields: Vec<_> = (0..1_000)
-            .map(|n| delta(&format!(r#"{{"k{n}":1}}"#)))
-            .collect();
-        let call =
-            |n: usize| format!(r#"{{"tool_calls":[{{"index":{n},"function":{{"name":"f"}}}}]}}"#);
-        let calls: Vec<_> = (0..5_000).map(|n| delta(&call(n))).collect();
-        for events in [fields, calls] {
-            let events: Vec<_> = events.iter().map(String::as_str).collect();
-            assert_eq!(
-                decoded::<StreamDecoder>(&events).0.unwrap_err().kind,
-                ModelErrorKind::Malformed
-            );
-        }
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason, Usage};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -175,6 +176,9 @@ struct Call {
     id: Option<String>,
     name: Option<String>,
     args: Option<Box<RawValue>>,
+    /// Parts of arguments, and whether further parts follow; only if a request asks for them.
+    partial_args: Option<IgnoredAny>,
+    will_continue: Option<bool>,
 }
 
 /// Decodes the part with this index. None if the part is empty.
@@ -191,6 +195,12 @@ fn decode_part(json: &str, response_id: &str, index: usize) -> Result<Option<Blo
     if let Some(call) = fields.get("functionCall") {
         let call: Call =
             serde_json::from_str(call.get()).map_err(|error| malformed_in("call", json, &error))?;
+        if call.partial_args.is_some() || call.will_continue == Some(true) {
+            return Err(malformed(
+                "the arguments of a call arrive in parts, which are not joined: remove \
+                 `streamFunctionCallArguments` from [parameters]",
+            ));
+        }
         let name = call
             .name
             .ok_or_else(|| malformed(format!("a call has no 'name': {}", beginning(json))))?;
@@ -229,6 +239,35 @@ pub(super) struct UsageFields {
     cached_content_token_count: Option<u64>,
     candidates_token_count: Option<u64>,
     thoughts_token_count: Option<u64>,
+}
+
+impl UsageFields {
+    /// Copies the counts that are present. In a stream each count is cumulative, and an absent
+    /// count has not changed.
+    pub(super) fn update(&mut self, reported: Self) {
+        let fields = [
+            (&mut self.prompt_token_count, reported.prompt_token_count),
+            (
+                &mut self.tool_use_prompt_token_count,
+                reported.tool_use_prompt_token_count,
+            ),
+            (
+                &mut self.cached_content_token_count,
+                reported.cached_content_token_count,
+            ),
+            (
+                &mut self.candidates_token_count,
+                reported.candidates_token_count,
+            ),
+            (
+                &mut self.thoughts_token_count,
+                reported.thoughts_token_count,
+            ),
+        ];
+        for (count, reported) in fields {
+            *count = reported.or(*count);
+        }
+    }
 }
 
 impl From<UsageFields> for Usage {

@@ -7,7 +7,7 @@
 use dormouse_proto::model::{Delta, ModelError, Reply};
 
 use super::decode::{self, ReplyEnd, UsageFields};
-use crate::wire::excerpt::{malformed, malformed_in};
+use crate::wire::excerpt::{check_count, malformed_in};
 use crate::wire::failure;
 use crate::wire::json_fields::{Fields, to_raw};
 use crate::wire::{Completeness, Decoder};
@@ -22,7 +22,9 @@ pub struct StreamDecoder {
     /// The kind and the text of the last part, if the next part may continue it.
     open_text: Option<(TextKind, String)>,
     end: Option<ReplyEnd>,
-    usage: Option<UsageFields>,
+    /// The id of the response, which not every event has to repeat.
+    response_id: Option<String>,
+    usage: UsageFields,
 }
 
 /// The kind of text in a part.
@@ -35,7 +37,8 @@ enum TextKind {
 impl Decoder for StreamDecoder {
     fn feed(&mut self, data: &str, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let body = decode::decode_response(data)?;
-        self.usage = body.usage_metadata.or(self.usage);
+        self.usage.update(body.usage_metadata.unwrap_or_default());
+        self.response_id = body.response_id.or(self.response_id.take());
         if let Some(error) = body
             .prompt_feedback
             .as_ref()
@@ -51,12 +54,11 @@ impl Decoder for StreamDecoder {
             for part in candidate.content.unwrap_or_default().parts {
                 self.add_part(part.get(), deltas)?;
             }
-            if let Some(reason) = candidate.finish_reason {
-                let (message, response_id) = (candidate.finish_message, body.response_id.clone());
+            if let Some(reason) = candidate.finish_reason.filter(|reason| is_given(reason)) {
                 self.end = Some(ReplyEnd {
                     reason,
-                    message,
-                    response_id,
+                    message: candidate.finish_message,
+                    response_id: None,
                 });
             }
         }
@@ -74,11 +76,17 @@ impl Decoder for StreamDecoder {
 
     fn finish(mut self) -> Result<Reply, ModelError> {
         self.close_text();
-        let end = self
+        let mut end = self
             .end
             .ok_or_else(|| failure::cut_stream("the stream ended before its finish reason"))?;
-        decode::build_reply(&self.parts, &end, self.usage.unwrap_or_default().into())
+        end.response_id = self.response_id;
+        decode::build_reply(&self.parts, &end, self.usage.into())
     }
+}
+
+/// Whether a finish reason is one: the first word is the default value of the field.
+fn is_given(reason: &str) -> bool {
+    !matches!(reason, "FINISH_REASON_UNSPECIFIED" | "")
 }
 
 impl StreamDecoder {
@@ -119,12 +127,7 @@ impl StreamDecoder {
         }
         self.close_text();
         self.parts.push(json.to_owned());
-        match self.parts.len() {
-            0..=MAX_PARTS => Ok(()),
-            _ => Err(malformed(format!(
-                "the reply has more than {MAX_PARTS} parts"
-            ))),
-        }
+        check_count(self.parts.len(), MAX_PARTS, "parts")
     }
 
     /// Completes the part whose text is still open.
@@ -193,6 +196,39 @@ mod tests {
         let usage = reply.usage;
         assert_eq!((usage.input_tokens, usage.cache_read_tokens), (5, 4));
         assert_eq!((usage.output_tokens, usage.thinking_tokens), (5, 3));
+    }
+
+    #[test]
+    fn what_earlier_events_say_holds_for_the_reply() {
+        let call = r#"{"responseId":"r","candidates":[{"content":{"parts":[{"functionCall":{"name":"ls"}}]},"finishReason":"FINISH_REASON_UNSPECIFIED"}],"usageMetadata":{"promptTokenCount":9,"candidatesTokenCount":2}}"#;
+        let error = decoded::<StreamDecoder>(&[call]).0.unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::CutStream, "{error}");
+        let last = r#"{"candidates":[{"finishReason":"STOP","index":0}],"usageMetadata":{"candidatesTokenCount":3}}"#;
+        let reply = decoded::<StreamDecoder>(&[call, last]).0.unwrap();
+        let usage = reply.usage;
+        assert_eq!((usage.input_tokens, usage.output_tokens), (9, 3));
+        let Block::ToolUse { id, .. } = &reply.blocks[0] else {
+            panic!("a call: {reply:?}")
+        };
+        assert_eq!(&**id, "unnamed_call_r_0");
+    }
+
+    #[test]
+    fn a_call_whose_arguments_arrive_in_parts_is_refused_with_the_parameter_that_asks_for_them() {
+        let begun = event(r#"{"functionCall":{"name":"ls","willContinue":true}}"#, "");
+        let part = event(
+            r#"{"functionCall":{"partialArgs":[{"jsonPath":"$.n","numberValue":1}],"willContinue":true}}"#,
+            "",
+        );
+        let last = event(r#"{"functionCall":{}}"#, "STOP");
+        let error = decoded::<StreamDecoder>(&[&begun, &part, &last])
+            .0
+            .unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::Malformed);
+        assert!(
+            error.message.contains("streamFunctionCallArguments"),
+            "{error}"
+        );
     }
 
     #[test]

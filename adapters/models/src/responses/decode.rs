@@ -109,7 +109,7 @@ struct Item {
 
 /// What a message of the model contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MessageKind {
+pub(super) enum MessageKind {
     Answer,
     Refusal,
 }

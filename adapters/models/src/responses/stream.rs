@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::items::{ItemText, Items};
-use super::decode::{self, Response};
+use super::decode::{self, MessageKind, Response};
 use crate::wire::excerpt::malformed_in;
 use crate::wire::failure;
 use crate::wire::json_fields::Fields;
@@ -56,31 +56,17 @@ impl Decoder for StreamDecoder {
         let mut event: Event = serde_json::from_str(data).map_err(|error| {
             failure::from_event(data).unwrap_or_else(|| malformed_in("event", data, &error))
         })?;
-        let (index, part) = (event.output_index, event.content_index.unwrap_or(0));
+        let index = event.output_index;
         match event.r#type.as_str() {
             "response.output_text.delta" => {
-                let text = event.delta_text();
-                deltas(Delta::Text(text.clone()));
-                self.items
-                    .add_text(index, part, "output_text", ItemText::Delta(text))?;
+                self.add_delta(&event, MessageKind::Answer, deltas)?;
             }
-            "response.refusal.delta" => {
-                let text = event.delta_text();
-                deltas(Delta::Text(text.clone()));
-                self.items
-                    .add_text(index, part, "refusal", ItemText::Delta(text))?;
-            }
+            "response.refusal.delta" => self.add_delta(&event, MessageKind::Refusal, deltas)?,
             "response.output_text.done" => {
-                if let Some(text) = event.text {
-                    self.items
-                        .add_text(index, part, "output_text", ItemText::Whole(text))?;
-                }
+                self.add_whole_text(&event, MessageKind::Answer, event.text.clone())?;
             }
             "response.refusal.done" => {
-                if let Some(text) = event.refusal {
-                    self.items
-                        .add_text(index, part, "refusal", ItemText::Whole(text))?;
-                }
+                self.add_whole_text(&event, MessageKind::Refusal, event.refusal.clone())?;
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 deltas(Delta::Thinking(event.delta_text()))
@@ -151,6 +137,37 @@ impl Decoder for StreamDecoder {
         };
         let items = self.items.finish(&response)?;
         decode::build_reply(items, response)
+    }
+}
+
+impl StreamDecoder {
+    /// Adds a delta of a message, and reports it.
+    fn add_delta(
+        &mut self,
+        event: &Event,
+        kind: MessageKind,
+        deltas: &dyn Fn(Delta),
+    ) -> Result<(), ModelError> {
+        let text = event.delta_text();
+        deltas(Delta::Text(text.clone()));
+        let part = event.content_index.unwrap_or(0);
+        self.items
+            .add_text(event.output_index, part, kind, ItemText::Delta(text))
+    }
+
+    /// Sets the text of a part of a message, if the event contains it.
+    fn add_whole_text(
+        &mut self,
+        event: &Event,
+        kind: MessageKind,
+        text: Option<String>,
+    ) -> Result<(), ModelError> {
+        let Some(text) = text else {
+            return Ok(());
+        };
+        let part = event.content_index.unwrap_or(0);
+        self.items
+            .add_text(event.output_index, part, kind, ItemText::Whole(text))
     }
 }
 

@@ -58,7 +58,7 @@ impl<'a> History<'a> {
             .iter()
             .enumerate()
             .rev()
-            .find_map(|(at, message)| Some((at, prompt_in(&request.messages[..at], message)?)));
+            .find_map(|(at, _)| Some((at, prompt_in(&request.messages, at)?)));
         let (prompt_at, prompt) = current.unwrap_or((0, Cow::Borrowed("")));
         Self {
             request,
@@ -116,11 +116,7 @@ impl<'a> History<'a> {
             matches!(source, Source::System | Source::All).then_some(&*self.request.system);
         system
             .into_iter()
-            .chain(
-                messages[from..]
-                    .iter()
-                    .flat_map(|message| texts_of(message, source)),
-            )
+            .chain((from..messages.len()).flat_map(|at| texts_of(messages, at, source)))
             .collect()
     }
 }
@@ -132,22 +128,37 @@ fn count_replies(messages: &[Arc<Message>]) -> usize {
         .count()
 }
 
-fn texts_of(message: &Message, source: Source) -> impl Iterator<Item = &str> {
-    message
-        .blocks
+/// The texts of message `at` from a source.
+fn texts_of(messages: &[Arc<Message>], at: usize, source: Source) -> impl Iterator<Item = &str> {
+    let role = messages[at].role;
+    blocks_without_marker(messages, at).filter_map(move |block| match (block, source) {
+        (Block::Text { text, .. }, Source::Last) => Some(&**text),
+        (Block::Text { text, .. }, Source::Input | Source::All) if role == Role::User => {
+            Some(&**text)
+        }
+        (Block::ToolResult { text, .. }, Source::Results | Source::Last | Source::All) => {
+            Some(&**text)
+        }
+        _ => None,
+    })
+}
+
+/// The blocks of message `at` without the number that the kernel appends to messages where
+/// `reference_messages` is on: it is no word of the user.
+fn blocks_without_marker(messages: &[Arc<Message>], at: usize) -> impl Iterator<Item = &Block> {
+    let blocks = &messages[at].blocks;
+    let marker = format!("[msg:{}]", at + 1);
+    let is_marker = |block: &Block| matches!(block, Block::Text { text, .. } if **text == *marker);
+    // A message of this text alone is the user's own.
+    let marked = blocks
         .iter()
-        .filter_map(move |block| match (block, source) {
-            (Block::Text { text, .. }, Source::Last) => Some(&**text),
-            (Block::Text { text, .. }, Source::Input | Source::All)
-                if message.role == Role::User =>
-            {
-                Some(&**text)
-            }
-            (Block::ToolResult { text, .. }, Source::Results | Source::Last | Source::All) => {
-                Some(&**text)
-            }
-            _ => None,
-        })
+        .rposition(is_marker)
+        .filter(|_| blocks.len() > 1);
+    blocks
+        .iter()
+        .enumerate()
+        .filter(move |(at, _)| Some(*at) != marked)
+        .map(|(_, block)| block)
 }
 
 /// The name and the arguments of a tool use; the search starts at the last message.
@@ -162,21 +173,37 @@ fn tool_use<'a>(messages: &'a [Arc<Message>], wanted_id: &str) -> Option<(&'a st
         })
 }
 
-/// The prompt in `message`: the text of the user, or the prompt of a fork. `None` if the message
-/// has only results of other tools.
-fn prompt_in<'a>(earlier: &'a [Arc<Message>], message: &'a Message) -> Option<Cow<'a, str>> {
-    if message.role != Role::User {
+/// The prompt in message `at`: the text of the user, the message of a goto, or the prompt of a fork.
+/// `None` if the message has only results of other tools.
+fn prompt_in(messages: &[Arc<Message>], at: usize) -> Option<Cow<'_, str>> {
+    if messages[at].role != Role::User {
         return None;
     }
-    let forked = message.blocks.iter().find_map(|block| match block {
-        Block::ToolResult { id, text, .. } => fork_prompt(tool_use(earlier, id)?, text),
+    let forked = messages[at].blocks.iter().find_map(|block| match block {
+        Block::ToolResult { id, text, .. } => fork_prompt(tool_use(&messages[..at], id)?, text),
         _ => None,
     });
-    forked.or_else(|| {
-        Some(message.text())
-            .filter(|text| !text.is_empty())
-            .map(Cow::Owned)
-    })
+    let said = || {
+        let text: String = texts_of(messages, at, Source::Input).collect();
+        let said = goto_message(&text).unwrap_or(text);
+        Some(said).filter(|said| !said.is_empty()).map(Cow::Owned)
+    };
+    forked.or_else(said)
+}
+
+/// The message of a goto, which follows the position that the conversation went back to. `None` if
+/// the text is none, or if the message is a descriptor.
+fn goto_message(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("<goto from=\"msg:")?;
+    let (_, mut rest) = rest.strip_suffix("</goto>")?.split_once('>')?;
+    let mut message = String::new();
+    while let Some((plain, data)) = rest.split_once("<![CDATA[") {
+        let (data, after) = data.split_once("]]>")?;
+        message.extend([plain, data]);
+        rest = after;
+    }
+    message.push_str(rest);
+    Some(message).filter(|_| !rest.contains('<'))
 }
 
 /// The prompt of a forked child. The result of the tool `fork` contains the number of the child,
@@ -264,6 +291,57 @@ mod tests {
                 "{:?}",
                 request.messages
             );
+        }
+    }
+
+    /// A message of the user with the number that the kernel appends.
+    fn numbered(mut message: Message, number: usize) -> Message {
+        message.blocks.push(Block::text(format!("[msg:{number}]")));
+        message
+    }
+
+    #[test]
+    fn numbers_of_messages_are_no_prompts_and_no_texts() {
+        let request = request(vec![
+            numbered(said("hello"), 1),
+            used("a", "ls", "{}"),
+            numbered(answer("a", "x"), 3),
+        ]);
+        let history = History::of(&request);
+        assert_eq!((history.prompt(), history.round()), ("hello", 1));
+        assert_eq!(history.last(), "x");
+        let texts = history.texts(Source::All, Since::Start);
+        assert_eq!(texts, ["you audit", "hello", "x"]);
+    }
+
+    #[test]
+    fn a_number_that_the_user_types_is_a_prompt() {
+        let cases = [
+            (said("[msg:1]"), "[msg:1]"),
+            (numbered(said("[msg:1]"), 1), "[msg:1]"),
+            (numbered(said("[msg:7]"), 1), "[msg:7]"),
+        ];
+        for (message, prompt) in cases {
+            let request = request(vec![message]);
+            assert_eq!(History::of(&request).prompt(), prompt);
+        }
+    }
+
+    #[test]
+    fn the_message_of_a_goto_is_the_prompt() {
+        let cases = [
+            ("<goto from=\"msg:5\" to=\"msg:1\">again</goto>", "again"),
+            (
+                "<goto from=\"msg:5\" to=\"msg:1\"><![CDATA[a < b, <]]><![CDATA[fd_error>]]></goto>",
+                "a < b, <fd_error>",
+            ),
+            ("<goto from=\"msg:5\">", "<goto from=\"msg:5\">"),
+            ("<goto>by hand</goto>", "<goto>by hand</goto>"),
+        ];
+        for (text, prompt) in cases {
+            let request = request(vec![said("hello"), numbered(said(text), 2)]);
+            let history = History::of(&request);
+            assert_eq!((history.prompt(), history.round()), (prompt, 0));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads the body of a response, and detects from its first byte what it contains: events, JSON or
+//! Reads the body of a response, and detects from its beginning what it contains: events, JSON or
 //! a page.
 //!
 //! The header `Content-Type` is not enough: some servers and gateways send streams without it, or
@@ -13,6 +13,13 @@ use reqwest::Response;
 
 use super::excerpt::malformed;
 use super::failure;
+
+/// How the lines of server-sent events begin. The first one is a comment.
+const EVENT_FIELDS: [&str; 5] = [":", "data:", "event:", "id:", "retry:"];
+/// The length of the longest of them.
+const MAX_FIELD_BYTES: usize = 6;
+/// It may begin a text, and is no part of it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The body of a response, in chunks.
 pub(super) type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
@@ -69,35 +76,36 @@ pub(super) fn limit_size(response: Response, cap_bytes: u64) -> BodyStream {
 /// read for the detection are put back in front.
 ///
 /// # Errors
-/// The body is cut before its first byte that is not white space.
+/// The body is cut before its beginning says what it contains.
 pub(super) async fn detect_kind(
     mut body_stream: BodyStream,
 ) -> Result<(BodyKind, BodyStream), BodyError> {
-    let mut chunks = Vec::new();
-    while let Some(chunk) = body_stream.next().await {
+    let (mut chunks, mut beginning) = (Vec::new(), Vec::new());
+    while beginning.len() < MAX_FIELD_BYTES {
+        let Some(chunk) = body_stream.next().await else {
+            break;
+        };
         let chunk = chunk?;
-        let first_byte = chunk
-            .iter()
-            .copied()
-            // A byte order mark is not part of the text.
-            .find(|byte| !byte.is_ascii_whitespace() && !b"\xef\xbb\xbf".contains(byte));
+        beginning.extend_from_slice(&chunk);
+        let text = beginning
+            .strip_prefix(BYTE_ORDER_MARK)
+            .unwrap_or(&beginning);
+        beginning = text.trim_ascii_start().to_owned();
         chunks.push(Ok(chunk));
-        if let Some(first_byte) = first_byte {
-            return Ok((
-                kind_by_first_byte(first_byte),
-                Box::pin(stream::iter(chunks).chain(body_stream)),
-            ));
-        }
     }
-    Ok((BodyKind::Empty, Box::pin(stream::iter(chunks))))
+    let kind = kind_of(&beginning);
+    Ok((kind, Box::pin(stream::iter(chunks).chain(body_stream))))
 }
 
-fn kind_by_first_byte(first_byte: u8) -> BodyKind {
-    match first_byte {
-        b'<' => BodyKind::Page,
-        // A comment, or one of the fields `data`, `event`, `id` and `retry`.
-        b':' | b'd' | b'e' | b'i' | b'r' => BodyKind::Events,
-        _ => BodyKind::Json,
+fn kind_of(beginning: &[u8]) -> BodyKind {
+    let is_event = EVENT_FIELDS
+        .iter()
+        .any(|field| beginning.starts_with(field.as_bytes()));
+    match beginning.first() {
+        None => BodyKind::Empty,
+        Some(b'<') => BodyKind::Page,
+        Some(_) if is_event => BodyKind::Events,
+        Some(_) => BodyKind::Json,
     }
 }
 

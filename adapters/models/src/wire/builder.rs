@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_proto::model::{ModelError, ModelErrorKind};
-use reqwest::Url;
+use dormouse_proto::program::CacheTtl;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::address::{Address, is_azure_openai};
 use super::client::Client;
-use super::codec::{Caching, Codec, Delivery, Version};
+use super::codec::{Codec, Delivery, Service};
 use super::excerpt::invalid;
 use super::failure::error_chain;
 
@@ -27,19 +28,20 @@ pub struct Builder<C> {
     base_url: Option<String>,
     codec: C,
     delivery: Delivery,
-    caching: Caching,
+    cache_ttl: Option<CacheTtl>,
     connect_timeout: Duration,
     idle_timeout: Option<Duration>,
     reply_cap_bytes: u64,
     headers: Vec<Header>,
 }
 
-/// A header that every request carries.
-#[derive(Clone)]
-struct Header {
-    name: String,
-    value: String,
-    is_secret: bool,
+/// A header that every request carries. It may hold a secret, so it has no debug output.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Header {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// Whether the value is removed from errors and never sent in clear text to another machine.
+    pub(crate) is_secret: bool,
 }
 
 #[derive(Clone)]
@@ -48,7 +50,35 @@ enum Key {
     Missing,
     /// The server needs no key.
     NotNeeded,
-    Set(String),
+    Set(Credential),
+}
+
+/// What authenticates a request. It has no debug output.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Credential {
+    /// A key, in the header of the format.
+    ApiKey(String),
+    /// A token, sent as `Authorization: Bearer` whatever the format is.
+    Token(String),
+}
+
+impl Credential {
+    /// The value of the variable `name`: a token, if the provider's own clients send that variable
+    /// as one.
+    pub(crate) fn of_variable(service: &Service, name: &str, value: String) -> Self {
+        let value = value.trim().to_owned();
+        if service.token_variable == Some(name) {
+            Self::Token(value)
+        } else {
+            Self::ApiKey(value)
+        }
+    }
+
+    fn secret(&self) -> &str {
+        match self {
+            Self::ApiKey(secret) | Self::Token(secret) => secret,
+        }
+    }
 }
 
 impl<C: Codec> Default for Builder<C> {
@@ -58,7 +88,7 @@ impl<C: Codec> Default for Builder<C> {
             base_url: None,
             codec: C::default(),
             delivery: Delivery::default(),
-            caching: Caching::default(),
+            cache_ttl: Some(CacheTtl::default()),
             connect_timeout: CONNECT_TIMEOUT,
             idle_timeout: None,
             reply_cap_bytes: REPLY_CAP_BYTES,
@@ -80,24 +110,40 @@ impl<C: Codec> Builder<C> {
     /// one.
     #[must_use]
     pub fn from_env() -> Self {
-        let non_empty_variable = |name: &&str| {
-            std::env::var(name)
-                .ok()
-                .filter(|value| !value.trim().is_empty())
-        };
-        let key = C::SERVICE.key_variables.iter().find_map(non_empty_variable);
-        let builder = Self {
-            base_url: non_empty_variable(&C::SERVICE.url_variable),
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// As [`from_env`](Self::from_env), with the values of `variable`.
+    pub(crate) fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let non_empty = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let service = C::SERVICE;
+        let names = service.key_variables.iter().copied();
+        let credential = names.chain(service.token_variable).find_map(|name| {
+            let value = non_empty(name)?;
+            Some(Credential::of_variable(&service, name, value))
+        });
+        Self {
+            base_url: non_empty(service.url_variable),
+            key: credential.map_or(Key::Missing, Key::Set),
             ..Self::default()
-        };
-        key.into_iter().fold(builder, Self::api_key)
+        }
     }
 
     /// Sets the key. A server on this machine needs none.
     #[must_use]
     pub fn api_key(self, key: impl Into<String>) -> Self {
+        self.credential(Credential::ApiKey(key.into().trim().to_owned()))
+    }
+
+    /// Sets a token, which is sent as `Authorization: Bearer` in place of a key.
+    #[must_use]
+    pub fn auth_token(self, token: impl Into<String>) -> Self {
+        self.credential(Credential::Token(token.into().trim().to_owned()))
+    }
+
+    pub(crate) fn credential(self, credential: Credential) -> Self {
         Self {
-            key: Key::Set(key.into().trim().to_owned()),
+            key: Key::Set(credential),
             ..self
         }
     }
@@ -126,10 +172,12 @@ impl<C: Codec> Builder<C> {
         Self { delivery, ..self }
     }
 
-    /// Sets whether the provider is asked to cache. The default is [`Caching::Automatic`].
+    /// Sets how long the provider is asked to keep the cached part of a prompt, if its format has
+    /// such a setting. `None` requests no caching, for servers that refuse such a request. The
+    /// default is five minutes.
     #[must_use]
-    pub fn caching(self, caching: Caching) -> Self {
-        Self { caching, ..self }
+    pub fn cache_ttl(self, cache_ttl: Option<CacheTtl>) -> Self {
+        Self { cache_ttl, ..self }
     }
 
     /// Sets the timeout for connecting; the default is 10 seconds.
@@ -163,22 +211,26 @@ impl<C: Codec> Builder<C> {
     /// Adds a header that every request carries, or replaces one that the format sets.
     #[must_use]
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.with_header(name.into(), value.into(), false)
+        self.headers([Header {
+            name: name.into(),
+            value: value.into(),
+            is_secret: false,
+        }])
     }
 
     /// As [`header`](Self::header), with a secret value. The value is removed from errors that
     /// quote it, and is never sent in clear text to another machine.
     #[must_use]
     pub fn secret_header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.with_header(name.into(), value.into(), true)
+        self.headers([Header {
+            name: name.into(),
+            value: value.into(),
+            is_secret: true,
+        }])
     }
 
-    fn with_header(mut self, name: String, value: String, is_secret: bool) -> Self {
-        self.headers.push(Header {
-            name,
-            value,
-            is_secret,
-        });
+    pub(crate) fn headers(mut self, headers: impl IntoIterator<Item = Header>) -> Self {
+        self.headers.extend(headers);
         self
     }
 
@@ -188,100 +240,61 @@ impl<C: Codec> Builder<C> {
     /// [`ModelErrorKind::Authentication`] if a required key is missing or a key cannot be sent,
     /// [`ModelErrorKind::InvalidRequest`] if the address is not valid.
     pub fn build(self) -> Result<Client<C>, ModelError> {
-        let (base, url) = self.versioned_base_url()?;
+        let base_url = self.base_url.as_deref().unwrap_or(C::SERVICE.base_url);
+        let address = Address::parse(base_url, C::SERVICE.version)?;
+        let url = address.url();
         let key = match &self.key {
-            Key::Set(key) => Some(key.clone()),
-            Key::Missing if !dormouse_http::is_local(&url) => return Err(missing_key::<C>()),
+            Key::Set(key) => Some(key),
+            Key::Missing if !dormouse_http::is_local(url) => return Err(missing_key::<C>()),
             Key::Missing | Key::NotNeeded => None,
         };
         let secret_headers = self.headers.iter().filter(|header| header.is_secret);
         let secrets: Arc<[String]> = key
-            .iter()
-            .cloned()
+            .map(|key| key.secret().to_owned())
+            .into_iter()
             .chain(secret_headers.map(|header| header.value.clone()))
             .filter(|secret| !secret.is_empty())
             .collect();
-        if !secrets.is_empty() && dormouse_http::is_unencrypted(&url) {
+        if !secrets.is_empty() && dormouse_http::is_unencrypted(url) {
             return Err(invalid(
-                "the key would travel in clear text: name an https:// address",
+                "the key, or a secret header, would travel in clear text: name an https:// address",
             ));
         }
         let idle_timeout = self.idle_timeout.unwrap_or(match self.delivery {
             Delivery::Stream => STREAM_IDLE_TIMEOUT,
             Delivery::Whole => WHOLE_IDLE_TIMEOUT,
         });
-        let http = dormouse_http::client(&url)
-            .default_headers(headers::<C>(key.as_deref(), &self.headers)?)
+        let http = dormouse_http::client(url)
+            .default_headers(headers::<C>(&address, key, &self.headers)?)
             .connect_timeout(self.connect_timeout)
             .read_timeout(idle_timeout);
         let http = http
             .build()
             .map_err(|error| invalid(format!("no HTTP client: {}", error_chain(&error))))?;
-        let codec = self.codec.for_host(url.host_str().unwrap_or_default());
+        let codec = self.codec.for_host(address.host());
         let Self {
             delivery,
-            caching,
+            cache_ttl,
             reply_cap_bytes,
             ..
         } = self;
         Ok(Client {
             http,
-            base: base.into(),
+            address,
             secrets,
             codec,
             delivery,
-            caching,
+            cache_ttl,
             reply_cap_bytes,
             cache: Arc::default(),
         })
     }
-
-    /// The base URL with the version of the API, to which paths are appended.
-    fn versioned_base_url(&self) -> Result<(String, Url), ModelError> {
-        let address = self
-            .base_url
-            .as_deref()
-            .unwrap_or(C::SERVICE.base_url)
-            .trim()
-            .trim_end_matches('/');
-        let parsed = parse_url(address)?;
-        let base = match C::SERVICE.version {
-            Version::Always(version) => format!("{}{version}", address.trim_end_matches(version)),
-            Version::IfNoPath(version) if parsed.path() == "/" => format!("{address}{version}"),
-            Version::IfNoPath(_) => address.to_owned(),
-        };
-        let url = parse_url(&base)?;
-        Ok((base, url))
-    }
-}
-
-/// The host and the port that an address names.
-///
-/// # Errors
-/// [`ModelErrorKind::InvalidRequest`] if `address` is not the address of a server.
-pub(crate) fn host_and_port(address: &str) -> Result<(String, u16), ModelError> {
-    let url = parse_url(address.trim())?;
-    let host = url.host_str().unwrap_or_default().to_owned();
-    Ok((
-        host,
-        url.port_or_known_default()
-            .expect("http and https have ports"),
-    ))
-}
-
-fn parse_url(address: &str) -> Result<Url, ModelError> {
-    let url = Url::parse(address).ok();
-    let has_only_path = |url: &Url| url.query().is_none() && url.fragment().is_none();
-    let url = url.filter(|url| {
-        matches!(url.scheme(), "http" | "https") && url.has_host() && has_only_path(url)
-    });
-    url.ok_or_else(|| {
-        invalid("the base URL is no address of a server: expected https://host or http://host:port")
-    })
 }
 
 fn missing_key<C: Codec>() -> ModelError {
-    let names = C::SERVICE.key_variables.join(" or ");
+    let names = C::SERVICE.key_variables.iter().copied();
+    let names: Vec<_> = names.chain(C::SERVICE.token_variable).collect();
+    let names = names.join(" or ");
     let message = format!(
         "no API key: set {names}, or name a server on this machine in {}",
         C::SERVICE.url_variable
@@ -290,7 +303,8 @@ fn missing_key<C: Codec>() -> ModelError {
 }
 
 fn headers<C: Codec>(
-    key: Option<&str>,
+    address: &Address,
+    key: Option<&Credential>,
     further_headers: &[Header],
 ) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
@@ -301,16 +315,13 @@ fn headers<C: Codec>(
         );
     }
     if let Some(key) = key {
-        let invalid_header = |_| {
-            ModelError::new(
-                ModelErrorKind::Authentication,
-                "the API key holds characters that no key has",
-            )
-        };
-        let mut value = HeaderValue::from_str(&format!("{}{key}", C::SERVICE.key_scheme))
-            .map_err(invalid_header)?;
+        let (name, value) = key_header(&C::SERVICE, address, key);
+        let mut value = HeaderValue::from_str(&value).map_err(|_| {
+            let message = "the API key holds characters that no key has";
+            ModelError::new(ModelErrorKind::Authentication, message)
+        })?;
         value.set_sensitive(true);
-        headers.insert(HeaderName::from_static(C::SERVICE.key_header), value);
+        headers.insert(HeaderName::from_static(name), value);
     }
     for header in further_headers {
         let invalid_header = || invalid(format!("the header {} cannot be sent", header.name));
@@ -320,6 +331,15 @@ fn headers<C: Codec>(
         headers.insert(name, value);
     }
     Ok(headers)
+}
+
+/// The header that carries the key, and its value.
+fn key_header(service: &Service, address: &Address, key: &Credential) -> (&'static str, String) {
+    match key {
+        Credential::Token(token) => ("authorization", format!("Bearer {token}")),
+        Credential::ApiKey(key) if is_azure_openai(address.host()) => ("api-key", key.clone()),
+        Credential::ApiKey(key) => (service.key_header, format!("{}{key}", service.key_scheme)),
+    }
 }
 
 #[cfg(test)]
@@ -334,7 +354,7 @@ mod tests {
         let built = builder
             .base_url(url)
             .build()
-            .map(|model| model.base.to_string())
+            .map(|model| model.address.base().to_owned())
             .map_err(|error| error.kind);
         assert_eq!(built, expected.map(str::to_owned), "{url}");
     }
@@ -419,6 +439,39 @@ mod tests {
             None,
             Ok("http://localhost:1/v1beta"),
         );
+    }
+
+    #[test]
+    fn a_token_is_sent_as_bearer_where_no_key_is_set_and_azure_gets_its_own_header() {
+        use crate::anthropic::Messages;
+        use crate::chat::Completions;
+
+        fn sent<C: Codec>(variables: &[(&str, &str)], url: &str) -> (&'static str, String) {
+            let value = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let builder = Builder::<C>::from_variables(value);
+            let Key::Set(credential) = &builder.key else {
+                panic!("a variable is set")
+            };
+            let address = Address::parse(url, C::SERVICE.version).unwrap();
+            key_header(&C::SERVICE, &address, credential)
+        }
+        let url = "https://h";
+        let (key, token) = (("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_AUTH_TOKEN", " t\n"));
+        let bearer = ("authorization", "Bearer t".to_owned());
+        assert_eq!(sent::<Messages>(&[token], url), bearer);
+        let blank = ("ANTHROPIC_API_KEY", " ");
+        assert_eq!(sent::<Messages>(&[blank, token], url), bearer);
+        let own = ("x-api-key", "k".to_owned());
+        assert_eq!(sent::<Messages>(&[key, token], url), own);
+        let azure = "https://n.openai.azure.com/openai/v1";
+        let key = [("OPENAI_API_KEY", "k")];
+        let expected = ("api-key", "k".to_owned());
+        assert_eq!(sent::<Completions>(&key, azure), expected);
+        let expected = ("authorization", "Bearer k".to_owned());
+        assert_eq!(sent::<Completions>(&key, url), expected);
     }
 
     #[test]

@@ -7,15 +7,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use dormouse_actors::ports::Model;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
+use dormouse_proto::program::CacheTtl;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{Response, StatusCode};
 use sse_stream::SseByteStream;
 
+use super::address::Address;
 use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
-use super::codec::{Caching, Codec, Completeness, Decoder, Delivery, Purpose};
+use super::codec::{Codec, Completeness, Decoder, Delivery, Purpose};
 use super::excerpt::{beginning, invalid, malformed, redact_secret};
 use super::failure;
 use super::message_cache::MessageCache;
@@ -31,13 +33,13 @@ const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A model on a server. Clones share connections and encoded messages.
 pub struct Client<C> {
     pub(super) http: reqwest::Client,
-    /// The base URL, to which paths are appended, without a `/` at its end.
-    pub(super) base: Arc<str>,
+    /// The base URL, to which paths are appended.
+    pub(super) address: Address,
     /// The key and the secret headers, which no error may show.
     pub(super) secrets: Arc<[String]>,
     pub(super) codec: C,
     pub(super) delivery: Delivery,
-    pub(super) caching: Caching,
+    pub(super) cache_ttl: Option<CacheTtl>,
     pub(super) reply_cap_bytes: u64,
     pub(super) cache: Arc<MessageCache>,
 }
@@ -63,7 +65,7 @@ impl<C: Codec> Client<C> {
     /// # Errors
     /// [`ModelErrorKind::InvalidRequest`] if the request cannot be encoded.
     pub fn encode(&self, request: &Request, purpose: Purpose) -> Result<Body, ModelError> {
-        request_body::assemble(&self.codec, request, purpose, self.caching, &self.cache)
+        request_body::assemble(&self.codec, request, purpose, self.cache_ttl, &self.cache)
     }
 
     #[cfg(test)]
@@ -136,8 +138,7 @@ impl<C: Codec> Client<C> {
         request: &Request,
         purpose: Purpose,
     ) -> Result<Response, ModelError> {
-        let url = Url::parse(&format!("{}{path}", self.base))
-            .map_err(|_| invalid("the model's name is no path"))?;
+        let url = self.address.join(path)?;
         let body = reqwest::Body::wrap(self.encode(request, purpose)?);
         let request = self
             .http
@@ -242,21 +243,21 @@ impl<C: Clone> Clone for Client<C> {
     fn clone(&self) -> Self {
         let Self {
             http,
-            base,
+            address,
             secrets,
             codec,
             delivery,
-            caching,
+            cache_ttl,
             reply_cap_bytes,
             cache,
         } = self;
         Self {
             http: http.clone(),
-            base: base.clone(),
+            address: address.clone(),
             secrets: secrets.clone(),
             codec: codec.clone(),
             delivery: *delivery,
-            caching: *caching,
+            cache_ttl: *cache_ttl,
             reply_cap_bytes: *reply_cap_bytes,
             cache: cache.clone(),
         }
@@ -266,10 +267,8 @@ impl<C: Clone> Clone for Client<C> {
 impl<C: Codec> std::fmt::Debug for Client<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Host and port only: the user, the path or the query could hold a secret.
-        let url = Url::parse(&self.base).ok();
-        let host = url
-            .as_ref()
-            .map(|url| (url.host_str(), url.port_or_known_default()));
+        let url = self.address.url();
+        let host = (url.host_str(), url.port_or_known_default());
         f.debug_struct(C::SERVICE.name)
             .field("host", &host)
             .field("delivery", &self.delivery)

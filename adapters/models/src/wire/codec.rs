@@ -18,40 +18,6 @@ pub enum Delivery {
     Whole,
 }
 
-/// Whether the provider is asked to cache prompts, if its format supports that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Caching {
-    /// Caches the constant part of a request, and the conversation so far.
-    #[default]
-    Automatic,
-    /// As `Automatic`, but the provider is asked to keep cached content for an hour, if the format
-    /// has such a setting.
-    OneHour,
-    /// Does not request caching, for servers that refuse such a request.
-    Off,
-}
-
-impl Caching {
-    /// The caching of a request. If the parameters of the request themselves set a cache lifetime
-    /// of an hour, all breakpoints get that lifetime, since a provider refuses a breakpoint of an
-    /// hour after one of five minutes.
-    pub(super) fn for_request(self, request: &Request) -> Self {
-        match (self, CacheTtl::of_parameters(&request.parameters)) {
-            (Self::Automatic, Some(CacheTtl::OneHour)) => Self::OneHour,
-            _ => self,
-        }
-    }
-
-    /// The lifetime of cached content; `None` if no caching is requested.
-    pub(crate) fn ttl(self) -> Option<CacheTtl> {
-        match self {
-            Self::Automatic => Some(CacheTtl::FiveMinutes),
-            Self::OneHour => Some(CacheTtl::OneHour),
-            Self::Off => None,
-        }
-    }
-}
-
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -94,6 +60,9 @@ pub struct Service {
     pub headers: &'static [(&'static str, &'static str)],
     /// The environment variables that may hold the key. The first one that is set counts.
     pub key_variables: &'static [&'static str],
+    /// The environment variable that may hold a token, which is sent as `Authorization: Bearer` if
+    /// no key is set.
+    pub token_variable: Option<&'static str>,
     /// The environment variable that names another server.
     pub url_variable: &'static str,
 }
@@ -144,7 +113,7 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
         &self,
         request: &Request,
         purpose: Purpose,
-        caching: Caching,
+        cache_ttl: Option<CacheTtl>,
     ) -> Result<String, ModelError>;
 
     /// Encodes a message as one or several elements with commas between them. The text is empty if

@@ -60,6 +60,11 @@ impl Fields {
         }
     }
 
+    /// Keeps the fields whose names `is_kept` accepts.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.0.retain(|(name, _)| is_kept(name));
+    }
+
     /// The number of fields.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

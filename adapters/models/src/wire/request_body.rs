@@ -8,9 +8,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{ModelError, Request};
+use dormouse_proto::program::CacheTtl;
 use http_body::{Frame, SizeHint};
 
-use super::codec::{Caching, Codec, MessageContext, Purpose};
+use super::codec::{Codec, MessageContext, Purpose};
 use super::media;
 use super::message_cache::{MessageCache, MessageKey};
 
@@ -101,9 +102,9 @@ pub fn encode<C: Codec>(
     codec: &C,
     request: &Request,
     purpose: Purpose,
-    caching: Caching,
+    cache_ttl: Option<CacheTtl>,
 ) -> Result<String, ModelError> {
-    assemble(codec, request, purpose, caching, &MessageCache::default()).map(Body::into_text)
+    assemble(codec, request, purpose, cache_ttl, &MessageCache::default()).map(Body::into_text)
 }
 
 /// Assembles a request from cached messages, and encodes the messages that are not in the cache.
@@ -112,15 +113,15 @@ pub(super) fn assemble<C: Codec>(
     codec: &C,
     request: &Request,
     purpose: Purpose,
-    caching: Caching,
+    cache_ttl: Option<CacheTtl>,
     cache: &MessageCache,
 ) -> Result<Body, ModelError> {
-    let caching = caching.for_request(request);
-    let head = codec.encode_head(request, purpose, caching)?;
+    let cache_ttl = cache_ttl.map(|ttl| ttl.in_request(&request.parameters));
+    let head = codec.encode_head(request, purpose, cache_ttl)?;
     let mut is_first = head.ends_with('[');
     let mut body = Body::default();
     body.push(head.into());
-    for message in encoded_messages(codec, request, caching, cache)? {
+    for message in encoded_messages(codec, request, cache_ttl, cache)? {
         // Each encoded message begins with a comma, which is left out of the first message.
         let start = usize::from(is_first && !message.is_empty());
         is_first &= message.is_empty();
@@ -133,11 +134,11 @@ pub(super) fn assemble<C: Codec>(
 fn encoded_messages<C: Codec>(
     codec: &C,
     request: &Request,
-    caching: Caching,
+    cache_ttl: Option<CacheTtl>,
     cache: &MessageCache,
 ) -> Result<Vec<Bytes>, ModelError> {
     let keys: Vec<_> = (0..request.messages.len())
-        .map(|index| message_key(request, index, caching))
+        .map(|index| message_key(request, index, cache_ttl))
         .collect();
     let mut newly_encoded = Vec::new();
     let mut encoded_messages = Vec::with_capacity(keys.len());
@@ -160,10 +161,10 @@ fn encoded_messages<C: Codec>(
     Ok(encoded_messages)
 }
 
-fn message_key(request: &Request, index: usize, caching: Caching) -> MessageKey<'_> {
+fn message_key(request: &Request, index: usize, cache_ttl: Option<CacheTtl>) -> MessageKey<'_> {
     let mut forks = request.forked_at.iter().take(MAX_FORKS);
     let follows_shared_part = index > 0 && forks.any(|fork| *fork == index);
-    let breakpoint = caching.ttl().filter(|_| follows_shared_part);
+    let breakpoint = cache_ttl.filter(|_| follows_shared_part);
 
     let previous = index
         .checked_sub(1)

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 /// The first half of a character whose second half has not arrived yet.
 #[derive(Debug, Default)]
 pub(crate) struct Surrogates {
-    high: Option<[u8; 4]>,
+    high: Option<String>,
 }
 
 /// The length of `\uXXXX`.
@@ -29,7 +29,7 @@ impl Surrogates {
         while let Some(at) = rest.find('\\') {
             joined.push_str(&rest[..at]);
             rest = &rest[at..];
-            let (length, is_pair) = match surrogate(rest) {
+            let (length, is_valid) = match surrogate(rest) {
                 None => (rest.chars().take(2).map(char::len_utf8).sum(), true),
                 Some(Half::High) if surrogate(&rest[ESCAPE_BYTES..]) == Some(Half::Low) => {
                     (2 * ESCAPE_BYTES, true)
@@ -37,7 +37,7 @@ impl Surrogates {
                 Some(_) => (ESCAPE_BYTES, false),
             };
             let (escape, remainder) = rest.split_at(length);
-            if is_pair {
+            if is_valid {
                 joined.push_str(escape);
             } else {
                 self.handle_lone_half(escape, remainder, &mut joined);
@@ -51,13 +51,10 @@ impl Surrogates {
     /// Handles a surrogate without its other half next to it. A first half at the end of its string
     /// is held back.
     fn handle_lone_half(&mut self, escape: &str, remainder: &str, joined: &mut String) {
-        let digits: Option<[u8; 4]> = escape.as_bytes()[2..].try_into().ok();
         match surrogate(escape) {
-            Some(Half::High) if remainder.starts_with('"') => self.high = digits,
+            Some(Half::High) if remainder.starts_with('"') => self.high = Some(escape.to_owned()),
             Some(Half::Low) if self.high.is_some() => {
-                let high = self.high.take().unwrap_or_default();
-                joined.push_str("\\u");
-                joined.push_str(&String::from_utf8_lossy(&high));
+                joined.extend(self.high.take());
                 joined.push_str(escape);
             }
             _ => joined.push_str("\\ufffd"),

@@ -150,6 +150,7 @@ async fn a_stream_is_read_however_it_is_cut_into_packets() {
             "POST /v1/messages ",
             "x-api-key: sk-canary",
             "anthropic-version: 2023-06-01",
+            concat!("user-agent: dormouse/", env!("CARGO_PKG_VERSION"), "\r\n"),
             "\"stream\":true",
         ] {
             assert!(asked.contains(header), "{header} is not in {asked}");
@@ -170,6 +171,7 @@ async fn headers_are_sent_and_a_secret_one_is_not_shown() {
     let model = builder(&url)
         .header("anthropic-beta", "context-management-2025-06-27")
         .header("Anthropic-Version", "2024-01-01")
+        .header("User-Agent", "mine/1")
         .secret_header("x-gateway", "s3cret-9")
         .build()
         .unwrap();
@@ -178,6 +180,7 @@ async fn headers_are_sent_and_a_secret_one_is_not_shown() {
     let asked = served.await.unwrap();
     for header in [
         "anthropic-beta: context-management-2025-06-27\r\n",
+        "user-agent: mine/1\r\n",
         "anthropic-version: 2024-01-01\r\n",
         "x-gateway: s3cret-9\r\n",
     ] {
@@ -315,6 +318,11 @@ async fn failures_have_a_kind_and_do_not_contain_the_key() {
         ),
         (
             answer("200 OK", "text/plain", "hello"),
+            Then::Close,
+            Kind::Malformed,
+        ),
+        (
+            answer("200 OK", "text/plain", "error: the upstream is down"),
             Then::Close,
             Kind::Malformed,
         ),

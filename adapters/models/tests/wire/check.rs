@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_actors::ports::Model;
-use dormouse_models::wire::{
-    Caching, Client, Codec, Completeness, Decoder, Delivery, Purpose, encode,
-};
+use dormouse_models::wire::{Client, Codec, Completeness, Decoder, Delivery, Purpose, encode};
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message, Role, text_of};
 use dormouse_proto::model::{Delta, ModelErrorKind, Reply, Request};
@@ -281,7 +279,7 @@ fn body<R: Recorded>(request: &Request, delivery: Delivery) -> Value {
         &R::Codec::default(),
         request,
         Purpose::Reply(delivery),
-        Caching::Off,
+        None,
     )
     .unwrap();
     serde_json::from_str(&body).unwrap()

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use dormouse_actors::ports::inventory::{PartUsage, ShortName};
+use dormouse_actors::ports::inventory::{SegmentUsage, ShortName};
 use dormouse_actors::ports::{KeptContents, StoreError};
 
 use super::{Abort, Compaction, RECORDS_PER_QUERY};
@@ -41,8 +41,8 @@ pub(super) enum Liveness {
 }
 
 impl SegmentContents {
-    pub(super) fn usage(&self) -> PartUsage {
-        PartUsage::from_scan(self.bytes, self.live_bytes)
+    pub(super) fn usage(&self) -> SegmentUsage {
+        SegmentUsage::from_scan(self.bytes, self.live_bytes)
     }
 }
 

@@ -83,7 +83,7 @@ impl Index {
         // came from a segment that is compacted by now.
         let may_be_moved = self.compacted.contains_any_from(last_record.at.segment);
         ranges
-            .map(|lost| if may_be_moved { 0 } else { lost.since })
+            .map(|lost| if may_be_moved { 0 } else { lost.first_commit })
             .min()
             .map(CommitNumber)
     }

@@ -2,7 +2,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use dormouse_actors::ports::inventory::Inventory;
-use dormouse_actors::ports::{Bounds, Deletions, KeptContents, WriteOp};
+use dormouse_actors::ports::{Deletions, KeptContents, SweepLimits, WriteOp};
 use dormouse_proto::process::ProcessRow;
 
 use super::*;
@@ -322,16 +322,16 @@ fn compaction_removes_the_keys_of_a_truncated_history_from_the_index() {
     let inventory = &mut Inventory::default();
     let deletions = &Deletions::default();
     let watch = &mut |_| ControlFlow::Continue(());
-    let bounds = Bounds {
+    let bounds = SweepLimits {
         live_percent: 99,
-        ..Bounds::default()
+        ..SweepLimits::default()
     };
     let order = SweepRequest {
         mark,
         inventory,
         contents: KeptContents::All,
         deletions,
-        purpose: Purpose::Free,
+        purpose: SweepMode::Free,
         bounds,
         watch,
     };

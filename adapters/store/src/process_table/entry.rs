@@ -60,8 +60,8 @@ pub(crate) enum RetainedHistory {
 pub(crate) struct LastRecord {
     /// The commit in which the record was first written.
     pub(crate) since: u64,
-    /// The record's location; the log's start if the record was moved, because the records around a
-    /// moved record are of other commits.
+    /// The record's location. The log's start for a moved record: compaction places it among records
+    /// of other commits, so its location says nothing about order.
     pub(crate) at: Location,
 }
 
@@ -95,7 +95,7 @@ impl LastRecord {
 
     /// Whether a later record may be in a lost range.
     pub(crate) fn may_be_followed_in(self, lost: &LostRange) -> bool {
-        self.at < lost.to && self.since <= lost.upto
+        self.at < lost.end && self.since <= lost.last_commit
     }
 
     fn to_parts(self) -> (u64, Location) {

@@ -88,7 +88,7 @@ impl ProcessTable {
 
     /// Whether a lost range starts at or after a location.
     pub(crate) fn has_loss_after(&self, location: Location) -> bool {
-        self.lost.iter().any(|lost| lost.from >= location)
+        self.lost.iter().any(|lost| lost.start >= location)
     }
 
     /// The lost ranges of the log, ascending. They may have contained records of any process.
@@ -147,8 +147,8 @@ impl ProcessTable {
             .lost
             .iter()
             .map(|lost| Issue::LostRange {
-                from: lost.from,
-                to: lost.to,
+                from: lost.start,
+                to: lost.end,
             })
             .collect();
         losses.extend(unreadable.iter().map(|pid| Issue::Row { pid: *pid }));

@@ -4,14 +4,14 @@
 use std::fs;
 use std::ops::ControlFlow;
 
-use dormouse_actors::ports::{Bounds, MarkToken, Purpose, Step, Store};
+use dormouse_actors::ports::{MarkToken, Store, SweepLimits, SweepMode, SweepStep};
 use dormouse_store::LogStore;
 
 use crate::compaction::{answers, fill, held};
 use crate::support::*;
 
 /// Closes the active segment if anything in it is garbage.
-const CLOSE_WITH_ANY_GARBAGE: Bounds = Bounds {
+const CLOSE_WITH_ANY_GARBAGE: SweepLimits = SweepLimits {
     live_percent: 99,
     step_bytes: 400,
     close_bytes: 1,
@@ -26,7 +26,7 @@ fn the_active_segment_is_closed_and_compacted() {
         let contents = fill(&store, owner);
         let before = answers(&store);
         let live = keep_only(&[&contents[2], &contents[7]]);
-        let bounds = Bounds {
+        let bounds = SweepLimits {
             close_bytes: 5_000,
             ..CLOSE_WITH_ANY_GARBAGE
         };
@@ -45,8 +45,8 @@ fn the_active_segment_is_closed_and_compacted() {
             )
             .unwrap()
         };
-        let foreseen = ask(MarkToken::default(), Purpose::Count);
-        let swept = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
+        let foreseen = ask(MarkToken::default(), SweepMode::Count);
+        let swept = ask(store.begin_mark(owner).unwrap(), SweepMode::Free);
         assert_eq!(
             (swept.freed_segments, swept.freed_contents),
             (1, 12),
@@ -60,7 +60,7 @@ fn the_active_segment_is_closed_and_compacted() {
             foreseen.bytes_after.abs_diff(swept.bytes_after) < 1_000,
             "{foreseen:?} {swept:?}"
         );
-        let again = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
+        let again = ask(store.begin_mark(owner).unwrap(), SweepMode::Free);
         assert_eq!(
             (again.freed_segments, again.bytes_after),
             (0, swept.bytes_after),
@@ -87,7 +87,7 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
     let live = keep_only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();
     let mut crashes = Vec::new();
-    let watch = &mut |step: Step| {
+    let watch = &mut |step: SweepStep| {
         let copy = tempdir();
         copy_folder(folder.path(), copy.path());
         crashes.push((step, copy));
@@ -99,7 +99,7 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
         &live,
         CollectionOptions {
             mark,
-            purpose: Purpose::Free,
+            purpose: SweepMode::Free,
             bounds: CLOSE_WITH_ANY_GARBAGE,
         },
         watch,
@@ -123,7 +123,7 @@ fn a_crash_during_the_compaction_of_the_active_segment_changes_no_answer() {
             &live,
             CollectionOptions {
                 mark,
-                purpose: Purpose::Free,
+                purpose: SweepMode::Free,
                 bounds: CLOSE_WITH_ANY_GARBAGE,
             },
             watch,

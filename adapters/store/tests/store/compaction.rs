@@ -8,7 +8,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use dormouse_actors::ports::{
-    Batch, Bounds, OwnerToken, Progress, Purpose, Step, Store, StoreError, SyncLevel, WriteOp,
+    Batch, OwnerToken, Store, StoreError, SweepLimits, SweepMode, SweepOutcome, SweepStep,
+    SyncLevel, WriteOp,
 };
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_store::{LogStore, MemoryStore, Repair, fsck};
@@ -228,14 +229,14 @@ fn deleted_pids_and_checkpoints_are_merged_and_stay_deleted() {
             commit(&store, owner, &[process_deleted(pid)]);
         }
         let mark = store.begin_mark(owner).unwrap();
-        let bounds = Bounds {
+        let bounds = SweepLimits {
             live_percent: 99,
             close_bytes: 1,
-            ..Bounds::default()
+            ..SweepLimits::default()
         };
         let options = CollectionOptions {
             mark,
-            purpose: Purpose::Free,
+            purpose: SweepMode::Free,
             bounds,
         };
         let swept = sweep_with(
@@ -264,11 +265,11 @@ fn deleted_pids_and_checkpoints_are_merged_and_stay_deleted() {
             "{case}"
         );
         assert_eq!(
-            (listing.last, store.last_checkpoint().unwrap()),
+            (listing.last_pid, store.last_checkpoint().unwrap()),
             (601, 601),
             "{case}: no number is given again"
         );
-        assert!(listing.lost.is_empty(), "{case}: {listing:?}");
+        assert!(listing.losses.is_empty(), "{case}: {listing:?}");
         let kept: Vec<_> = store
             .checkpoints()
             .unwrap()
@@ -346,13 +347,13 @@ fn a_content_that_a_commit_references_after_the_mark_began_survives() {
             refer();
         }
         let mut seen = BTreeSet::new();
-        let watch = &mut |step: Step| {
+        let watch = &mut |step: SweepStep| {
             let kind = match step {
-                Step::Inspect(_) => "inspect",
-                Step::Move(_) => "move",
-                Step::Clean(_) => "clean",
+                SweepStep::Inspect(_) => "inspect",
+                SweepStep::Move(_) => "move",
+                SweepStep::Clean(_) => "clean",
                 // No commit can be made during these steps.
-                Step::Sync(_) | Step::Write(_) | Step::Replace(_) => "sealing",
+                SweepStep::Sync(_) | SweepStep::Write(_) | SweepStep::Replace(_) => "sealing",
             };
             if at == Some(kind) && seen.insert(kind) {
                 refer();
@@ -409,7 +410,7 @@ fn an_interrupted_sweep_changes_no_answer_and_can_be_repeated() {
         let swept = swept.unwrap();
         assert_eq!(answers(&store), before, "after {steps} steps");
         assert!(held(&store, &contents).len() >= 2, "after {steps} steps");
-        if swept.progress == Progress::Done {
+        if swept.progress == SweepOutcome::Done {
             return assert_eq!(held(&store, &contents).len(), 2);
         }
     }
@@ -427,7 +428,7 @@ fn a_crash_at_any_step_of_a_sweep_changes_no_answer() {
     let live = keep_only(&[&contents[2], &contents[7]]);
     let mark = store.begin_mark(owner).unwrap();
     let mut crashes = Vec::new();
-    let watch = &mut |step: Step| {
+    let watch = &mut |step: SweepStep| {
         // Crashes are tested at the steps of some segments only, to save time.
         let chosen = if step.segment() % 4 == 2 {
             &[true, false][..]
@@ -555,8 +556,8 @@ fn a_new_mark_ends_a_running_sweep_before_it_frees_more() {
         ],
     );
     let mut begun = None;
-    let watch = &mut |step: Step| {
-        if matches!(step, Step::Move(_)) && begun.is_none() {
+    let watch = &mut |step: SweepStep| {
+        if matches!(step, SweepStep::Move(_)) && begun.is_none() {
             begun = Some(store.begin_mark(owner).unwrap());
         }
         ControlFlow::Continue(())

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dormouse_actors::ports::{
-    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, Listing, MarkToken,
-    OwnerToken, Store, StoreError, SweepReport, SweepRequest, TempFileChange,
+    Batch, BlobReader, History, InventoryReport, InventoryUpdate, Journal, MarkToken, OwnerToken,
+    ProcessListing, Store, StoreError, SweepReport, SweepRequest, TempFileChange,
 };
 use dormouse_proto::checkpoint::Checkpoint;
 use dormouse_proto::id::{CommitNumber, ContentHash, FactNumber, Pid};
@@ -169,7 +169,7 @@ impl Store for WriterAndReader {
     fn commit(&self, owner: OwnerToken, batch: Batch<'_>) -> Result<(), StoreError> {
         self.writes.commit(owner, batch)
     }
-    fn processes(&self) -> Result<Listing, StoreError> {
+    fn processes(&self) -> Result<ProcessListing, StoreError> {
         self.reads.processes()
     }
     fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {

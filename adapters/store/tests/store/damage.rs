@@ -79,21 +79,21 @@ fn check_answers(store: &LogStore, expected_store: &MemoryStore, case: &str) -> 
                 let is_right = all_rows.rows.contains(row);
                 // A process whose end is lost may still be running, as far as is known.
                 let goes_on = row.exit.is_none()
-                    && !listing.lost.is_empty()
+                    && !listing.losses.is_empty()
                     && store.journal(row.pid, None).is_err();
                 assert!(is_right || goes_on, "{case}: {row:?}");
             }
             assert!(
-                listing.last >= all_rows.last,
+                listing.last_pid >= all_rows.last_pid,
                 "{case}: a number could be given again"
             );
             if listing.rows != all_rows.rows {
                 assert!(
-                    !listing.lost.is_empty(),
+                    !listing.losses.is_empty(),
                     "{case}: rows are missing without a word"
                 );
                 note(&StoreError::Damaged {
-                    what: listing.lost.concat(),
+                    what: listing.losses.concat(),
                 });
             }
         }

@@ -4,7 +4,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use dormouse_actors::ports::{Bounds, MarkToken, Progress, Purpose, Store as _, WriteOp};
+use dormouse_actors::ports::{
+    MarkToken, Store as _, SweepLimits, SweepMode, SweepOutcome, WriteOp,
+};
 use dormouse_proto::record::codec;
 use dormouse_store::LogStore;
 
@@ -112,7 +114,7 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
             .collect();
 
         let live = keep_only(&[&bytes(1, 2_000), &bytes(4, 2_000)]);
-        let bounds = Bounds {
+        let bounds = SweepLimits {
             live_percent,
             step_bytes: 1 << 20,
             close_bytes: u64::MAX,
@@ -131,7 +133,7 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
             )
             .unwrap()
         };
-        let foreseen = ask(MarkToken::default(), Purpose::Count);
+        let foreseen = ask(MarkToken::default(), SweepMode::Count);
         let on_disk = || {
             files(&folder.path().join("log"))
                 .iter()
@@ -139,10 +141,10 @@ fn the_figures_of_a_sweep_equal_those_computed_from_its_records() {
                 .sum::<u64>()
         };
         let before = on_disk();
-        let swept = ask(store.begin_mark(owner).unwrap(), Purpose::Free);
+        let swept = ask(store.begin_mark(owner).unwrap(), SweepMode::Free);
         for (what, found) in [("foreseen", &foreseen), ("done", &swept)] {
             let case = format!("{what} at {live_percent} %");
-            assert_eq!(found.progress, Progress::Done, "{case}");
+            assert_eq!(found.progress, SweepOutcome::Done, "{case}");
             assert_eq!(
                 found.bytes_before,
                 commits.iter().map(|entries| total(entries)).sum::<u64>(),

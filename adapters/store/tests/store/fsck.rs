@@ -236,8 +236,12 @@ fn a_store_with_a_damaged_creation_record_lists_the_other_processes() {
     fs::remove_dir_all(folder.path().join("index")).unwrap();
     let listing = LogStore::open(folder.path()).unwrap().processes().unwrap();
     assert_eq!(listing.rows, [row(1)]);
-    assert_eq!((listing.last, listing.lost.len()), (2, 1));
-    assert!(listing.lost[0].contains("process 2"), "{:?}", listing.lost);
+    assert_eq!((listing.last_pid, listing.losses.len()), (2, 1));
+    assert!(
+        listing.losses[0].contains("process 2"),
+        "{:?}",
+        listing.losses
+    );
 }
 
 #[test]
@@ -286,7 +290,7 @@ fn a_damaged_checkpoint_is_reported_and_its_number_is_never_reused() {
             ),
             (1, 2)
         );
-        let lost = store.processes().unwrap().lost;
+        let lost = store.processes().unwrap().losses;
         assert!(
             lost.len() == 1 && lost[0].contains("checkpoint cp:2"),
             "{lost:?}"
@@ -311,7 +315,7 @@ fn a_damaged_checkpoint_is_reported_and_its_number_is_never_reused() {
         }],
     );
     assert!(
-        store.processes().unwrap().lost.is_empty(),
+        store.processes().unwrap().losses.is_empty(),
         "it can be given up"
     );
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use dormouse_actors::ports::{Store, StoreError, WriteOp};
 use dormouse_proto::id::{CallId, CheckpointId, FactNumber, Pid};
-use dormouse_proto::process::{Origin, ProcessRow, Restored};
+use dormouse_proto::process::{BranchOrigin, Origin, ProcessRow};
 use dormouse_store::{Compression, LogStore, MemoryStore, Options, Repair, fsck};
 
 use crate::support::*;
@@ -58,14 +58,17 @@ fn commits(name: &str) -> Vec<Vec<WriteOp>> {
         origin: Origin::Forked { call, index: 300 },
         ..row(2)
     };
-    let restored = Some(Restored {
-        from: Pid(1),
-        at: FactNumber(2),
+    let branched_from = Some(BranchOrigin {
+        pid: Pid(1),
+        fact: FactNumber(2),
         local_id: Pid(1),
         import: None,
     });
-    let forked = ProcessRow { restored, ..forked };
-    let restored = ProcessRow {
+    let forked = ProcessRow {
+        branched_from,
+        ..forked
+    };
+    let branched_from = ProcessRow {
         origin: Origin::Copied {
             from: Pid(1),
             at: FactNumber(2),
@@ -92,7 +95,7 @@ fn commits(name: &str) -> Vec<Vec<WriteOp>> {
         vec![
             checkpoint(1, &[1, 2]),
             WriteOp::ProcessCreated {
-                row: restored,
+                row: branched_from,
                 image: Vec::new(),
             },
         ],

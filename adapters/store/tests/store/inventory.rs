@@ -7,7 +7,7 @@ use std::path::Path;
 
 use dormouse_actors::garbage::EncodedRecord;
 use dormouse_actors::ports::inventory::{Inventory, Losses, ShortName};
-use dormouse_actors::ports::{InventoryReport, InventoryUpdate, Progress, Store as _, WriteOp};
+use dormouse_actors::ports::{InventoryReport, InventoryUpdate, Store as _, SweepOutcome, WriteOp};
 use dormouse_store::LogStore;
 
 use crate::support::*;
@@ -132,8 +132,8 @@ fn an_interrupted_pass_continues_where_it_stopped() {
         let taken = update_inventory(&store, &mut inventory, 4);
         records += taken.records;
         match taken.progress {
-            Progress::Interrupted => broken_off += 1,
-            Progress::Done => break,
+            SweepOutcome::Interrupted => broken_off += 1,
+            SweepOutcome::Done => break,
         }
     }
     assert_eq!(records, 42);
@@ -199,7 +199,7 @@ fn a_process_with_missing_records_has_unknown_references() {
             };
             let mut inventory = Inventory::default();
             update_inventory(&store, &mut inventory, UNLIMITED);
-            let lost = [store.processes().unwrap().lost, inventory.unreadable()].concat();
+            let lost = [store.processes().unwrap().losses, inventory.unreadable()].concat();
             assert!(!is_needed || !lost.is_empty(), "{case}");
         }
     }

@@ -365,7 +365,7 @@ fn an_index_of_longer_segments_is_rebuilt() {
         }
         let store = options().open(folder.path()).unwrap();
         assert_eq!(
-            store.processes().unwrap().lost.len(),
+            store.processes().unwrap().losses.len(),
             1,
             "left of it: {left}"
         );
@@ -373,7 +373,11 @@ fn an_index_of_longer_segments_is_rebuilt() {
         drop(store);
         fs::write(segment(folder.path(), 2), &whole).unwrap();
         let store = options().open(folder.path()).unwrap();
-        assert_eq!(store.processes().unwrap().lost, [""; 0], "it was put back");
+        assert_eq!(
+            store.processes().unwrap().losses,
+            [""; 0],
+            "it was put back"
+        );
         assert_eq!(
             store
                 .facts(Pid(1), FactNumber(1), FactNumber(20))

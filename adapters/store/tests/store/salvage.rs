@@ -47,10 +47,13 @@ fn check_salvaged(folder: &Path) {
     for store in open_both_ways(folder) {
         let listing = store.processes().unwrap();
         assert!(
-            listing.lost.is_empty() && !listing.acknowledged.is_empty(),
+            listing.losses.is_empty() && !listing.acknowledged_losses.is_empty(),
             "{listing:?}"
         );
-        assert!(listing.last > 3, "no number is given again: {listing:?}");
+        assert!(
+            listing.last_pid > 3,
+            "no number is given again: {listing:?}"
+        );
         let lost = store.journal(Pid(1), None).unwrap_err();
         assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
         let lost = store.journal(Pid(3), None).unwrap_err();
@@ -147,7 +150,7 @@ fn a_log_that_ends_before_heads_position_is_refused_until_a_repair_acknowledges_
         let new = {
             let store = LogStore::open(folder.path()).unwrap();
             let owner = store.claim().unwrap();
-            let new = store.processes().unwrap().last + 1;
+            let new = store.processes().unwrap().last_pid + 1;
             commit(&store, owner, &[created(new), facts(new, 1..=1)]);
             new
         };
@@ -376,12 +379,12 @@ fn an_acknowledgement_survives_a_compaction() {
     fsck(folder.path(), &options, Repair::Yes, &mut |_, _| {}).unwrap();
     let issues = |store: &LogStore| {
         let listing = store.processes().unwrap();
-        assert_eq!(listing.lost, [""; 0]);
+        assert_eq!(listing.losses, [""; 0]);
         let lost = store
             .facts(Pid(1), FactNumber(1), FactNumber(3))
             .unwrap_err();
         assert!(matches!(lost, StoreError::Lost { .. }), "{lost}");
-        listing.acknowledged
+        listing.acknowledged_losses
     };
     let store = options.clone().open(folder.path()).unwrap();
     let before = issues(&store);

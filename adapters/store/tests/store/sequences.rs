@@ -187,7 +187,7 @@ impl Sequence {
                 match this.acknowledged.get(&pid).copied() {
                     None => {
                         // A pid is never reused, whether its process is listed or not.
-                        let pid = store.processes().unwrap().last + 1;
+                        let pid = store.processes().unwrap().last_pid + 1;
                         commit(store, owner, &[created(pid), facts(pid, 1..=1)]);
                         this.acknowledged.insert(pid, 1);
                     }
@@ -289,7 +289,7 @@ impl Sequence {
 
     fn collect_garbage(&mut self) {
         self.with_open_store("collect", |this, store| {
-            if store.processes().unwrap().missing().next().is_none() {
+            if store.processes().unwrap().all_losses().next().is_none() {
                 let owner = store.claim().unwrap();
                 let swept = sweep(store, owner, &keep_only(&[]));
                 this.story.push(format!("{swept:?}"));
@@ -395,11 +395,11 @@ impl Sequence {
     /// everything can be read.
     fn check_answers(&self, store: &LogStore) -> bool {
         let listing = store.processes().unwrap();
-        let mut whole = listing.missing().next().is_none();
+        let mut whole = listing.all_losses().next().is_none();
         for (pid, last) in &self.acknowledged {
             let is_listed = listing.rows.iter().any(|row| row.pid.0 == *pid);
             assert!(
-                is_listed || listing.missing().next().is_some(),
+                is_listed || listing.all_losses().next().is_some(),
                 "process {pid} is not listed: {:?}",
                 self.story
             );

@@ -120,7 +120,7 @@ pub(crate) fn second_checkpoint(folder: &Path) -> Outcome {
             let kernel = open(&folder.join(count.to_string())).await?;
             let process = session(&kernel).await?;
             process.input(parts(count, length)).await?;
-            process.wait_for(dormouse::View::is_idle).await?;
+            process.wait_for(dormouse::ProcessView::is_idle).await?;
             process.checkpoint("first").await?;
             let mut durations = Vec::new();
             for turn in 0..CHECKPOINTS {
@@ -157,7 +157,7 @@ pub(crate) fn forks(folder: &Path) -> Outcome {
         let kernel = open(&folder.join("store")).await?;
         let process = session(&kernel).await?;
         process.input(parts(10, 10_000_000)).await?;
-        process.wait_for(dormouse::View::is_idle).await?;
+        process.wait_for(dormouse::ProcessView::is_idle).await?;
         let one = disk_bytes(&folder.join("store"))?;
         for _ in 0..100 {
             process.fork().await?;

@@ -37,7 +37,7 @@ pub(crate) fn restored(folder: &Path) -> Outcome {
             process
                 .input(InputPart::new("bench", random_bytes(part + 1, 50_000_000)))
                 .await?;
-            process.wait_for(dormouse::View::is_idle).await?;
+            process.wait_for(dormouse::ProcessView::is_idle).await?;
         }
         let pid = process.pid();
         kernel.shutdown().await?;

@@ -12,21 +12,29 @@ use crate::index::LineIndex;
 use crate::pages::PageTables;
 
 const VERSION: u8 = 1;
-const TEXT: u8 = 0;
-const BINARY: u8 = 1;
+/// Earlier versions wrote this for all UTF-8, of which some is the UTF-16 of ASCII characters.
+const UTF8: u8 = 0;
+/// Earlier versions wrote 1 for all bytes that are not UTF-8, of which some are decoded: such an
+/// index is invalid.
+const BINARY: u8 = 2;
+const TEXT: u8 = 3;
 
 /// Upper limit for page tables; a content has one page size, rarely two.
 const MAX_TABLES: u64 = 64;
 
 impl TextIndex {
+    /// Serializes the index; empty for decoded text, which is indexed again.
     pub(crate) fn serialize(&self) -> Bytes {
         let mut out = vec![VERSION];
         match self {
+            Self::Text {
+                decoding: Some(_), ..
+            } => return Bytes::new(),
             Self::Binary { len } => {
                 out.push(BINARY);
                 put_varint(&mut out, *len as u64);
             }
-            Self::Text { index, pages } => {
+            Self::Text { index, pages, .. } => {
                 out.push(TEXT);
                 put_varint(&mut out, index.len() as u64);
                 index.serialize(&mut out);
@@ -44,8 +52,13 @@ impl TextIndex {
         out.into()
     }
 
-    /// Deserializes the index of a content of `len` bytes; `None` if it is invalid.
-    pub(crate) fn deserialize(input: &[u8], len: usize) -> Option<Self> {
+    /// Deserializes the index of a content of `len` bytes; `None` if it is invalid. `is_utf16` says
+    /// whether the bytes, which an earlier version took for UTF-8, are UTF-16.
+    pub(crate) fn deserialize(
+        input: &[u8],
+        len: usize,
+        is_utf16: impl FnOnce() -> bool,
+    ) -> Option<Self> {
         let mut input = IndexReader(input);
         let version = input.byte()?;
         let kind = input.byte()?;
@@ -54,9 +67,11 @@ impl TextIndex {
         }
         let index = match kind {
             BINARY => Self::Binary { len },
-            TEXT => Self::Text {
+            UTF8 if is_utf16() => return None,
+            TEXT | UTF8 => Self::Text {
                 index: LineIndex::deserialize(&mut input, len)?,
                 pages: read_tables(&mut input, len)?,
+                decoding: None,
             },
             _ => return None,
         };

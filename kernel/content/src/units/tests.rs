@@ -148,6 +148,7 @@ fn unit(name: &str, implemented: &str) -> Outlined {
         implemented: implemented.into(),
         first_line: 1,
         last_line: 1,
+        within_lines: None,
     }
 }
 

@@ -131,7 +131,7 @@ impl Account {
                 )
             }
             _ => {
-                let left = self.left(amount).unwrap_or(u64::MAX);
+                let left = self.remaining(amount).unwrap_or(u64::MAX);
                 (left, equal_part(left, amount, request))
             }
         };

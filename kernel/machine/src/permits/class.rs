@@ -1,8 +1,8 @@
 //! One priority class: selects the process tree that gets the next permit of the class.
 //!
 //! Each tree has a *turn*, a value of the class's grant counter. The turn of a new tree is the
-//! current value. The turn of a tree that got a permit is the value at which all other waiting
-//! trees have got one. The tree with the lowest turn is next; if turns are equal, the tree that has
+//! current value. After a grant, a tree's turn is the counter plus the number of other waiting
+//! trees, so that each of them goes first. The tree with the lowest turn is next; if turns are equal, the tree that has
 //! been waiting longer. Therefore a tree waits for at most one round of other trees, and for new
 //! trees only until the counter reaches its turn.
 
@@ -45,7 +45,7 @@ impl Class {
     }
 
     /// Adds a ticket. If no call of the class was waiting, its pass value is raised to `min_pass`
-    /// (the current pass value plus one stride of the class), so that a class does not save up
+    /// (the scheduler's current pass value plus one stride of this class), so that a class does not save up
     /// permits while it is empty.
     pub(super) fn enter(&mut self, root: Pid, ticket: PermitTicket, min_pass: u64) {
         if !self.has_waiting() {
@@ -59,8 +59,8 @@ impl Class {
         };
         let tree = self.trees.entry(root).or_insert(new_tree);
         if tree.waiting.is_empty() {
-            // A tree that has just got a permit keeps its later turn, so that it does not count as
-            // new. For any other tree, the grant counter has passed its old turn.
+            // A tree that still holds a permit keeps its turn, which may be later than the counter.
+            // A tree without permits was removed, and counts as new.
             tree.turn = tree.turn.max(self.grants);
             tree.waiting_since = ticket;
             self.queue.insert((tree.turn, ticket, root));

@@ -8,9 +8,11 @@ use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::user_input::UserInput;
 
+use super::auto_summary::NewSummary;
 use super::{Envelope, PlacedEnvelope};
 use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
+use crate::tool::PendingSummary;
 use dormouse_content::{CappedBytes, Unreadable};
 
 /// An arrival before its bytes are read. The fields are those of the corresponding
@@ -34,6 +36,8 @@ pub(super) enum Arrival {
         acked_below: u32,
         envelope: Envelope,
     },
+    /// A new descriptor that is to be summarized.
+    Summary(NewSummary),
 }
 
 /// An arrival whose bytes have been read.
@@ -66,6 +70,8 @@ pub enum PlacedArrival {
         /// The message.
         envelope: PlacedEnvelope,
     },
+    /// A new descriptor that is to be summarized: the request to the model, if it needs a summary.
+    Summary(Option<PendingSummary>),
 }
 
 impl Arrival {
@@ -103,6 +109,7 @@ impl Arrival {
                     envelope,
                 }
             }
+            Self::Summary(new_summary) => PlacedArrival::Summary(new_summary.read(placer)),
         }
     }
 }

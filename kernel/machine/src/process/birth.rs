@@ -104,7 +104,7 @@ pub fn initial_image(
             system_prompt(program, host, &cache.toolbox, &birth)
         }),
         tools: cache.toolbox.specs(),
-        outside: cache.toolbox.outside_tools(),
+        outside: cache.toolbox.external_tools(),
         access: birth.access,
         depth: birth.depth,
         lifetime: birth.lifetime,

@@ -39,7 +39,7 @@ impl Draft {
 
     /// Ends the process if its budget has reached a limit. Returns whether it ended.
     pub(super) fn end_if_limit_reached(&mut self) -> bool {
-        let Some(reached) = self.state.budget.reached(self.now_ms) else {
+        let Some(reached) = self.state.budget.reached_limit(self.now_ms) else {
             return false;
         };
         self.end_with_exhausted_budget(reached);
@@ -50,7 +50,7 @@ impl Draft {
     /// [`check_budget`](Self::check_budget), this never ends the process.
     pub(super) fn find_summary_refusal(&self) -> Option<String> {
         let account = &self.state.budget;
-        if let Some(reached) = account.reached(self.now_ms) {
+        if let Some(reached) = account.reached_limit(self.now_ms) {
             return Some(format!(
                 "No model is asked: {}.",
                 exhausted_message(reached)
@@ -74,7 +74,7 @@ impl Draft {
         {
             return;
         }
-        for reached in self.state.budget.near(self.now_ms) {
+        for reached in self.state.budget.nearly_reached_limits(self.now_ms) {
             let ReachedLimit { amount, limit, .. } = reached;
             self.emit(Change::Warned {
                 amount,
@@ -173,7 +173,7 @@ impl Draft {
     /// The number of children that the other unstarted calls of the turn are going to create.
     fn count_children_of_unstarted_calls(&self, call: CallId) -> u64 {
         let others = self.state.pending_calls().iter().filter(|pending_call| {
-            pending_call.call != call && !pending_call.called && pending_call.answer.is_none()
+            pending_call.call != call && !pending_call.started && pending_call.answer.is_none()
         });
         let counts = others.map(|pending_call| match self.bound_tool_of(pending_call) {
             Some(tool) if tool.makes_children() => {

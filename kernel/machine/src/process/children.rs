@@ -41,7 +41,7 @@ impl Draft {
             Err(refusal) => return self.answer_in_full(call, refusal.into()),
         };
         // The limits were checked before the call was first started.
-        let checked = if self.pending_call(call).called {
+        let checked = if self.pending_call(call).started {
             Ok(())
         } else {
             self.check_child_limits(call, prompts.len())
@@ -71,7 +71,7 @@ impl Draft {
             image: self.child_image(&shared_image, (call, index), &prompts),
         });
         let children = children.collect();
-        let may_exist = self.pending_call(call).called;
+        let may_exist = self.pending_call(call).started;
         self.record_intent(call);
         self.schedule(Effect::StartChildren {
             children,
@@ -143,12 +143,12 @@ impl Draft {
     /// Number of running children of all other calls, and of background children.
     pub(super) fn count_other_running_children(&self, call: CallId) -> usize {
         let others = self.state.pending_calls().iter().filter(|pending_call| {
-            pending_call.call != call && pending_call.called && pending_call.answer.is_none()
+            pending_call.call != call && pending_call.started && pending_call.answer.is_none()
         });
         let awaited = others.map(|pending_call| match self.bound_tool_of(pending_call) {
             Some(tool) if tool.makes_children() => self
                 .count_expected_children(pending_call)
-                .saturating_sub(pending_call.ended.len()),
+                .saturating_sub(pending_call.ended_children.len()),
             _ => 0,
         });
         self.state.background.len() + awaited.sum::<usize>()
@@ -186,11 +186,11 @@ impl Draft {
         let pending_call = self.pending_call(call);
         // The cheap check comes first: counting the expected children parses the arguments.
         if self.state.budget.has_shares(call)
-            || pending_call.ended.len() < self.count_expected_children(pending_call)
+            || pending_call.ended_children.len() < self.count_expected_children(pending_call)
         {
             return false;
         }
-        let ended_children = pending_call.ended.clone();
+        let ended_children = pending_call.ended_children.clone();
         match self.process_handler(call) {
             Some(ProcessHandler::Fork { .. }) => self.answer_fork(call, &ended_children),
             _ => self.answer_spawn(call, &ended_children),
@@ -293,7 +293,7 @@ impl ChildMessage {
 
 /// Whether child `index` of a call has ended, so that it is not started again.
 fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
-    pending_call.ended.contains_key(&index)
+    pending_call.ended_children.contains_key(&index)
 }
 
 fn child_element(number: u32, child: Pid, exit: &Exit, message: &ChildMessage) -> Element {

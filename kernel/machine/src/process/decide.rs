@@ -124,6 +124,7 @@ impl Draft {
                 request,
             } => self.handle_request(request_id, request),
             Input::Completed { call, result } => self.handle_completion(call, result),
+            Input::Summarized { pending, result } => self.handle_auto_summary(pending, result),
             Input::Child { call, event } => self.handle_child_event(call, event),
             Input::Signal(signal) => self.handle_signal(signal),
             Input::TimeUp { at_ms } => self.handle_deadline(at_ms),
@@ -145,6 +146,9 @@ impl Draft {
                 });
             }
             HostRequest::Call { tool, args } => self.handle_host_call(request_id, tool, args),
+            HostRequest::ReplaceTools { tools, outside } => {
+                self.replace_tools_for_host(request_id, tools, outside)
+            }
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::Goto { position, message } => {
                 self.goto_for_host(request_id, &position, message)
@@ -284,7 +288,11 @@ impl Draft {
     /// Opens a descriptor under a given id, such as the id of a part that the model marked in a
     /// reply.
     pub(super) fn open_under_id(&mut self, id: FdId, entry: Entry<Content>) {
-        self.emit(DescriptorFact::Opened { id, entry });
+        self.emit(DescriptorFact::Opened {
+            id: id.clone(),
+            entry,
+        });
+        self.request_auto_summary(&id);
     }
 
     /// Opens a content of the host as a descriptor and answers the request.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::model::Request;
 use dormouse_proto::process::{Exit, Origin};
-use dormouse_proto::tool::{Answer, OutsideTool};
+use dormouse_proto::tool::{Answer, ExternalTool};
 
 use super::{CheckpointOp, Image, PendingMessage, PendingSpawn};
 use crate::tool::{PendingSummary, PendingTempFile, PendingWrite};
@@ -15,10 +15,6 @@ use dormouse_program::{ModelChoice, Program};
 
 /// An action that the shell performs once the facts of the same decision are durable.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most decisions have one effect, and it is the large variant `StartWork`"
-)]
 pub enum Effect {
     /// Start work for a call. Its outcome is [`Input::Completed`](super::Input::Completed).
     StartWork {
@@ -26,6 +22,16 @@ pub enum Effect {
         call: CallId,
         /// The work.
         work: Work,
+    },
+    /// Call a model outside of the conversation and of all calls, for the summary of a new
+    /// descriptor. Its outcome is [`Input::Summarized`](super::Input::Summarized).
+    Summarize {
+        /// The pending summary. It is returned with the reply.
+        pending: PendingSummary,
+        /// The request.
+        request: Request,
+        /// The model to call.
+        model: ModelChoice,
     },
     /// Cancel the I/O and kill the children of these calls, without waiting for them.
     Abandon {
@@ -90,7 +96,7 @@ pub enum Work {
     /// Run a tool. Outcome: [`Completion::Tool`](super::Completion::Tool).
     Tool {
         /// The tool, as it was when the process was created.
-        tool: OutsideTool,
+        tool: ExternalTool,
         /// Arguments for the tool as JSON text. Each handle (a reference to a descriptor) is
         /// replaced by the text that it refers to.
         args: Arc<str>,
@@ -165,7 +171,7 @@ pub enum Report {
 impl Effect {
     /// Whether the effect starts something for one of these calls.
     #[must_use]
-    pub fn begins(&self, calls: &[CallId]) -> bool {
+    pub fn starts_work_for(&self, calls: &[CallId]) -> bool {
         match self {
             Self::StartWork { call, .. } | Self::FindChild { call, .. } => calls.contains(call),
             Self::StartChildren { children, .. } => {
@@ -174,7 +180,8 @@ impl Effect {
                     Origin::Started | Origin::Copied { .. } => false,
                 })
             }
-            Self::Abandon { .. }
+            Self::Summarize { .. }
+            | Self::Abandon { .. }
             | Self::KeepChildren { .. }
             | Self::WakeAt { .. }
             | Self::AnswerHost { .. }

@@ -60,7 +60,7 @@ pub struct PlacedEnvelope {
 /// A transferred descriptor that is about to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedDescriptor {
-    /// The entry. Its source names the sender and the sender's descriptor.
+    /// The entry. Its source names the sender, and the part if the descriptor is one of another.
     pub entry: Entry<Content>,
     /// Size of the content (pages, lines, characters), or why it cannot be read.
     pub extent: Result<ContentSummary, Arc<str>>,
@@ -79,9 +79,10 @@ impl PlacedEnvelope {
         let text = Some(text).filter(|text| !text.is_empty());
         let text = text.map(|text| placer.process_text(&text, &format!("process:{from}")));
         let settings = placer.settings.copied().unwrap_or_default();
-        let place = |TransferredDescriptor { id, part, entry }: TransferredDescriptor| {
+        let place = |TransferredDescriptor { part, entry, .. }: TransferredDescriptor| {
             let part = part.map(|part| format!(" {part}")).unwrap_or_default();
-            let source = format!("{from}/{id}{part}").into();
+            // Not the sender's own id: it means nothing in the table of the receiver.
+            let source = format!("process:{from}{part}").into();
             let entry = Entry {
                 source,
                 opened_ms: placer.now_ms,

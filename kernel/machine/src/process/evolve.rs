@@ -56,6 +56,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.budget.close();
             state.phase = Phase::Ended { exit: exit.clone() };
         }
+        Fact::ToolsReplaced { tools, outside } => state.set_tools(tools.clone(), outside.clone()),
     }
 }
 
@@ -135,7 +136,7 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             }
         }
         CallFact::ToolCalled { call } => {
-            update_pending_call(state, *call, |pending_call| pending_call.called = true)
+            update_pending_call(state, *call, |pending_call| pending_call.started = true)
         }
         CallFact::ToolReturned {
             call,
@@ -166,7 +167,11 @@ fn evolve_child(state: &mut State, fact: &ChildFact) {
             exit,
         } => {
             update_pending_call(state, *call, |pending_call| {
-                drop(pending_call.ended.insert(*index, (*child, exit.clone())))
+                drop(
+                    pending_call
+                        .ended_children
+                        .insert(*index, (*child, exit.clone())),
+                )
             });
         }
         ChildFact::Reported { call, message } => {
@@ -272,8 +277,8 @@ fn new_pending_call(
         id,
         tool,
         args,
-        called: false,
-        ended: OrdMap::new(),
+        started: false,
+        ended_children: OrdMap::new(),
         answer: None,
     }
 }
@@ -319,7 +324,7 @@ fn calls_in_flight(phase: &Phase) -> Vec<CallId> {
         Phase::Thinking { call } => vec![*call],
         Phase::Acting { pending_calls, .. } => pending_calls
             .iter()
-            .filter(|pending_call| pending_call.called && pending_call.answer.is_none())
+            .filter(|pending_call| pending_call.started && pending_call.answer.is_none())
             .map(|pending_call| pending_call.call)
             .collect(),
         Phase::Idle | Phase::Ready { .. } | Phase::Ended { .. } => Vec::new(),

@@ -27,6 +27,7 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         }) => {
             format!("process {from} ({call}): {}", message_summary(message))
         }
+        Fact::ToolsReplaced { tools, .. } => format!("{} tools", tools.len()),
         Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
         Fact::Turn(TurnFact::Began)
         | Fact::Control(ControlFact::Stopped | ControlFact::Frozen | ControlFact::Continued) => {

@@ -16,6 +16,8 @@ pub enum BusyReason {
     Turn,
     /// Messages are in the mailbox or being read.
     Mail,
+    /// A model summarizes a descriptor of the process.
+    Summary,
     /// The process has a wall-time limit, at which it must be in memory to end.
     Deadline,
 }
@@ -35,6 +37,7 @@ impl State {
             _ if !self.mailbox.is_empty() || self.pending_reads.has_arrivals() => {
                 Some(BusyReason::Mail)
             }
+            _ if self.pending_reads.has_summaries() => Some(BusyReason::Summary),
             _ if self.budget.deadline_ms().is_some() => Some(BusyReason::Deadline),
             _ => None,
         }
@@ -47,6 +50,7 @@ impl fmt::Display for BusyReason {
             Self::Ended => "it has ended",
             Self::Turn => "it is in the middle of a turn",
             Self::Mail => "messages wait for it",
+            Self::Summary => "one of its descriptors is being summarized",
             Self::Deadline => "it must be awake when its wall time is over (budget.wall_time)",
         })
     }

@@ -8,7 +8,7 @@ use dormouse_proto::mail::{ReachableProcess, Sender};
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::process::Exit;
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
-use dormouse_proto::tool::{Answer, ToolOutput};
+use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput, ToolSpec};
 use dormouse_proto::user_input::UserInput;
 
 use super::{
@@ -59,6 +59,13 @@ pub enum Input {
         /// The outcome.
         result: Completion,
     },
+    /// Outcome of [`Effect::Summarize`](super::Effect::Summarize).
+    Summarized {
+        /// The pending summary, returned unchanged.
+        pending: PendingSummary,
+        /// The outcome of the request.
+        result: Result<Reply, ModelError>,
+    },
     /// Something happened to a child.
     Child {
         /// The call that created the child, or tried to.
@@ -93,6 +100,13 @@ pub enum HostRequest {
         tool: String,
         /// Arguments as JSON text.
         args: String,
+    },
+    /// Replace the tools of a process whose conversation has not begun.
+    ReplaceTools {
+        /// All tools, in the order in which a model gets them.
+        tools: Arc<[ToolSpec]>,
+        /// Those of them that run outside of the machine.
+        outside: Arc<[ExternalTool]>,
     },
     /// Cancel the request of this id. Has no effect if the request is already answered.
     Cancel,

@@ -136,7 +136,7 @@ impl Draft {
         let left = self
             .state
             .budget
-            .left(Amount::ResidentBytes)
+            .remaining(Amount::ResidentBytes)
             .filter(|left| 0 < bytes && *left <= bytes)?;
         Some(format!(
             "Process {pid} cannot take {bytes} bytes: {left} are left of what it and all below it \

@@ -2,22 +2,23 @@
 //! results. `read.rs` explains what a read is, `arrival.rs` what an arrival is.
 //!
 //! The tool calls of a model start in order, and no call starts while the read of an earlier call
-//! is pending, so that a later call sees the names that an earlier call gave to descriptors. The
-//! shell reads one arrival at a time, in their order.
+//! is pending, so that a later call sees the names that an earlier call gave to descriptors. Outputs
+//! of tools get their descriptors in the order of the calls. The shell reads one arrival at a time, in their order.
 
 use std::sync::Arc;
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::id::CallId;
-use dormouse_proto::record::{Caller, DescriptorFact};
+use dormouse_proto::record::{Caller, DescriptorFact, PendingCall};
 use dormouse_proto::temp_file::TempId;
-use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
+use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput};
 
 use super::arrival::{Arrival, PlacedArrival};
 use super::decide::{Decision, Draft, decide};
 use super::read::{Read, ReadPurpose, ReadResult, ReadSubject};
 use super::toolbox::BoundTool;
 use super::{Effect, Input, Work};
+use crate::table::placement::PlacedOutput;
 use crate::tool::Outcome;
 use dormouse_content::{Content, ReadQuota};
 
@@ -78,6 +79,10 @@ pub(super) struct PendingReads {
     calls: Vec<CallId>,
     /// Number of arrivals with a pending read.
     arrivals: usize,
+    /// Number of descriptors that a model summarizes without being asked.
+    summaries: usize,
+    /// Outputs that become descriptors and wait for the output of an earlier call.
+    waiting_outputs: Vec<(CallId, PlacedOutput)>,
     /// Calls from before a restart. They are repeated once the read of an earlier call has finished
     /// or the process is continued.
     calls_to_repeat: Vec<CallId>,
@@ -93,6 +98,19 @@ impl PendingReads {
         self.arrivals > 0
     }
 
+    /// Whether a model summarizes a descriptor without being asked.
+    pub(super) fn has_summaries(&self) -> bool {
+        self.summaries > 0
+    }
+
+    pub(super) fn add_summary(&mut self) {
+        self.summaries += 1;
+    }
+
+    pub(super) fn finish_summary(&mut self) {
+        self.summaries = self.summaries.saturating_sub(1);
+    }
+
     fn add_read(&mut self, call: Option<CallId>) {
         match call {
             Some(call) => self.calls.push(call),
@@ -104,6 +122,7 @@ impl PendingReads {
     /// continue.
     pub(super) fn drop_call_reads(&mut self) {
         self.calls.clear();
+        self.waiting_outputs.clear();
         self.calls_to_repeat.clear();
     }
 
@@ -197,6 +216,11 @@ impl Draft {
         self.state.pending_reads.finish_arrival();
         match placed {
             PlacedArrival::UserInput { from, parts } => self.queue_input(from, parts),
+            PlacedArrival::Summary(pending) => {
+                if let Some(pending) = pending {
+                    self.start_auto_summary(pending);
+                }
+            }
             PlacedArrival::Opened { request_id, new } => self.open_for_host(request_id, new),
             PlacedArrival::Message {
                 request_id,
@@ -222,7 +246,7 @@ impl Draft {
         }
         // A stopped process starts nothing: the call reads again when the process is continued.
         if self.state.is_stopped() && result.starts_work() {
-            if self.pending_call(call).called {
+            if self.pending_call(call).started {
                 self.state.pending_reads.queue_repeat(call);
             }
             return;
@@ -233,7 +257,13 @@ impl Draft {
             ReadResult::Arguments(arguments) => self.handle_arguments(call, arguments),
             ReadResult::Spawn(pending) => self.handle_checked_spawn(call, pending),
             ReadResult::Message(pending) => self.handle_checked_message(call, pending),
-            ReadResult::Output(output) => self.answer_output(call, output),
+            ReadResult::Output(output) => {
+                self.state
+                    .pending_reads
+                    .waiting_outputs
+                    .push((call, output));
+                self.answer_waiting_outputs();
+            }
             ReadResult::TempFile(placement) => {
                 let produced_chars = placement.produced_chars();
                 let answer = self.open_placement(placement);
@@ -245,6 +275,39 @@ impl Draft {
             Caller::Model if !self.state.is_stopped() => self.start_unstarted_calls(),
             _ => self.continue_turn(caller),
         }
+    }
+
+    /// Answers the calls whose outputs have been placed. An output that becomes a descriptor waits
+    /// while an earlier tool of the same reply still runs, so that descriptors are numbered in the
+    /// order of the calls, whichever tool ends first.
+    pub(super) fn answer_waiting_outputs(&mut self) {
+        loop {
+            let waiting = &self.state.pending_reads.waiting_outputs;
+            let ready = waiting.iter().position(|(call, output)| {
+                !output.opens_descriptor() || !self.is_earlier_tool_running(*call)
+            });
+            let Some(at) = ready else { return };
+            let (call, output) = self.state.pending_reads.waiting_outputs.remove(at);
+            if self.state.unanswered_call(call).is_some() {
+                self.answer_output(call, output);
+            }
+        }
+    }
+
+    /// Whether a tool outside of the kernel that the model called earlier in its reply has no answer
+    /// yet.
+    fn is_earlier_tool_running(&self, call: CallId) -> bool {
+        let is_running = |earlier: &PendingCall| {
+            let tool = self.bound_tool_of(earlier);
+            let is_outside = tool.is_some_and(|tool| matches!(tool, BoundTool::External(_)));
+            earlier.answer.is_none() && is_outside
+        };
+        let mut calls = self.state.pending_calls().iter();
+        self.caller() == Caller::Model
+            && calls
+                .by_ref()
+                .take_while(|earlier| earlier.call != call)
+                .any(is_running)
     }
 
     fn handle_arguments(&mut self, call: CallId, arguments: Result<Option<String>, FdError>) {
@@ -260,7 +323,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn start_external_call(&mut self, call: CallId, tool: OutsideTool, args: Arc<str>) {
+    pub(super) fn start_external_call(&mut self, call: CallId, tool: ExternalTool, args: Arc<str>) {
         let written = self.pending_call(call).args.clone();
         self.record_intent(call);
         self.schedule(Effect::StartWork {

@@ -1,14 +1,19 @@
 //! Data of a spawn: the checked call, the files that the shell fetches for it, and the *preloads*
 //! of the child, which are contents that its system prompt shows from the start.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use bytestring::ByteString;
+use dormouse_proto::descriptor::DescriptorSettings;
+use dormouse_proto::descriptor::view::with_preview;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 use dormouse_proto::temp_file::{TempFileError, TempId};
 use dormouse_proto::xml::Element;
 
+use crate::table::{build_preview, in_default_form};
 use crate::tool::Refusal;
 use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
 use dormouse_program::Program;
@@ -49,7 +54,7 @@ impl ShownPreload {
         )
     }
 
-    /// A descriptor. O(n).
+    /// A descriptor, in full. O(n).
     ///
     /// # Errors
     /// [`Unreadable`] if the content cannot be read.
@@ -58,12 +63,38 @@ impl ShownPreload {
         entry: &Entry<Content>,
         quota: &ReadQuota,
     ) -> Result<Self, Unreadable> {
-        let element = Element::new("preload_fd")
-            .attribute("fd", id)
-            .attribute_if("name", entry.notes.name.as_ref())
-            .attribute("source", &entry.source)
-            .attribute_if("summary", entry.notes.summary.as_ref());
+        let element =
+            descriptor_element(id, entry).attribute_if("summary", entry.notes.summary.as_ref());
         Self::from_reader(element, &entry.content.reader(quota))
+    }
+
+    /// A descriptor that the child can read: in full within the limits for direct output
+    /// of its program, otherwise as a preview, like every content that is too large for a context.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the content cannot be read.
+    pub fn readable_descriptor(
+        id: &FdId,
+        entry: &Entry<Content>,
+        settings: &DescriptorSettings,
+        quota: &ReadQuota,
+    ) -> Result<Self, Unreadable> {
+        let content = entry.content.reader(quota);
+        let shown_bytes = content.shown_bytes()? as u64;
+        let limit = settings.exceeded_output_limit(content.total_chars()?, shown_bytes);
+        let Some(limit) = limit else {
+            return Self::descriptor(id, entry, quota);
+        };
+        let view = in_default_form(Cow::Borrowed(entry), settings, quota)?;
+        let message = format!("Content exceeds {limit}. Use read_fd to read more pages.");
+        let preview = build_preview(&view, settings.preview)?;
+        let previewed = preview.to_previewed(entry.notes.summary.as_deref());
+        let element = descriptor_element(id, entry);
+        let xml = with_preview(element, view.extent()?, &message, previewed).to_xml();
+        Ok(Self {
+            bytes: xml.len() as u64,
+            xml,
+        })
     }
 
     /// Fills `element` with the content.
@@ -75,10 +106,11 @@ impl ShownPreload {
         } else {
             content.text()?
         };
-        let encoding = content.is_binary()?.then_some("base64");
+        let encoding = content.encoding()?;
         Ok(Self {
             xml: element
-                .attribute_if("encoding", encoding)
+                .attribute_if("encoding", encoding.word())
+                .attribute_if("replaced_bytes", encoding.replaced_bytes())
                 .text(&*text)
                 .to_xml(),
             bytes,
@@ -97,6 +129,13 @@ impl ShownPreload {
     pub fn xml(&self) -> &str {
         &self.xml
     }
+}
+
+fn descriptor_element(id: &FdId, entry: &Entry<Content>) -> Element {
+    Element::new("preload_fd")
+        .attribute("fd", id)
+        .attribute_if("name", entry.notes.name.as_ref())
+        .attribute("source", &entry.source)
 }
 
 /// A checked call of `spawn`. The shell returns it with the fetched files.

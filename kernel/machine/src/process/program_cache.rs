@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dormouse_proto::tool::{OutsideTool, ToolSpec};
+use dormouse_proto::tool::{ExternalTool, ToolSpec};
 
 use super::Preloads;
 use super::toolbox::{HostContext, Toolbox};
@@ -52,7 +52,7 @@ impl ProgramCache {
         &self,
         program: &Program,
         specs: &Arc<[ToolSpec]>,
-        outside: &Arc<[OutsideTool]>,
+        outside: &Arc<[ExternalTool]>,
     ) -> Arc<Toolbox> {
         let kernel_tools = self.host.kernel_tools;
         let build_toolbox = || {

@@ -2,16 +2,20 @@
 //!
 //! The tools are chosen once, from those that the servers offer when the process is created, and
 //! are stored in the image. Neither a later change on the server nor a restart of the kernel
-//! therefore changes the bytes that are sent to the model (HIST-1).
+//! therefore changes the bytes that are sent to the model (HIST-1). The host can replace the tools
+//! of a process whose conversation has not begun, such as one that only executes calls of the host.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use dormouse_proto::record::Fact;
 use dormouse_proto::server::OfferedTool;
-use dormouse_proto::tool::{OutsideTool, ToolSpec};
+use dormouse_proto::tool::{Answer, ExternalTool, ToolSpec};
 
+use super::decide::Draft;
+use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, apply_overrides};
-use super::{Image, offered_tool};
+use super::{Effect, Image, offered_tool};
 use dormouse_program::{EnabledServer, EnabledTool, Program, ServedTools, is_tool_name};
 
 /// Maximum length of a tool name that providers accept, in bytes.
@@ -31,27 +35,54 @@ pub struct MissingServerTool {
 
 /// Adds the server tools that the program selects to the image of a new process. `offers` holds
 /// every tool of every server. A tool gets the alias that the program sets, or its own name with
-/// the prefix of its server; names are unique.
+/// the prefix of its server; names are unique. If tools of several servers would get the same name,
+/// none of them gets it: which tool a name means does not depend on the order of the servers, nor
+/// on which of them can be reached.
 ///
 /// # Errors
 /// [`MissingServerTool`] if a selected tool is missing and its server is not optional.
 pub fn add_server_tools(
     image: &mut Image,
     program: &Program,
-    host: &HostContext,
     offers: &[OfferedTool],
 ) -> Result<(), MissingServerTool> {
+    let tools = (&*image.tools, &*image.outside);
+    (image.tools, image.outside) = with_server_tools(tools, program, offers)?;
+    Ok(())
+}
+
+/// The tools of a process: their descriptions, and those of them that run outside of the machine.
+pub type ProcessTools = (Arc<[ToolSpec]>, Arc<[ExternalTool]>);
+
+/// The tools that a new process of the program would get.
+///
+/// # Errors
+/// As [`add_server_tools`].
+pub fn tools_of_new_process(
+    program: &Program,
+    host: &HostContext,
+    offers: &[OfferedTool],
+) -> Result<ProcessTools, MissingServerTool> {
+    let toolbox = &ProgramCache::for_program(program, host).toolbox;
+    let tools = (&*toolbox.specs(), &*toolbox.external_tools());
+    with_server_tools(tools, program, offers)
+}
+
+/// Adds the server tools that the program selects to the other tools of a process.
+fn with_server_tools(
+    (specs, outside): (&[ToolSpec], &[ExternalTool]),
+    program: &Program,
+    offers: &[OfferedTool],
+) -> Result<ProcessTools, MissingServerTool> {
     let mut tool_list = ToolList {
-        // Kernel tool names are reserved even if the program does not use them.
-        reserved: image
-            .tools
+        reserved: specs
             .iter()
             .map(|spec| spec.name.clone())
             .chain(aliases(program))
-            .chain(host.kernel_tools.names().map(Arc::from))
+            .chain(ambiguous_names(program, offers))
             .collect(),
-        specs: image.tools.to_vec(),
-        outside: image.outside.to_vec(),
+        specs: specs.to_vec(),
+        outside: outside.to_vec(),
     };
     for enabled_server in program.servers() {
         let offered: Vec<&OfferedTool> = offers
@@ -77,8 +108,29 @@ pub fn add_server_tools(
             }
         }
     }
-    (image.tools, image.outside) = (tool_list.specs.into(), tool_list.outside.into());
-    Ok(())
+    Ok((tool_list.specs.into(), tool_list.outside.into()))
+}
+
+impl Draft {
+    /// Replaces the tools of the process, unless its conversation has begun: the next request would
+    /// not begin with the bytes of the one before (HIST-1).
+    pub(super) fn replace_tools_for_host(
+        &mut self,
+        request_id: Arc<str>,
+        tools: Arc<[ToolSpec]>,
+        outside: Arc<[ExternalTool]>,
+    ) {
+        let answer = if self.state.messages.is_empty() {
+            self.emit(Fact::ToolsReplaced { tools, outside });
+            Answer::shown("The tools were replaced.")
+        } else {
+            let pid = self.state.pid;
+            Answer::failed(format!(
+                "process {pid} keeps its tools: its conversation has begun"
+            ))
+        };
+        self.schedule(Effect::AnswerHost { request_id, answer });
+    }
 }
 
 /// The aliases that the program gives to server tools.
@@ -96,12 +148,42 @@ fn aliases(program: &Program) -> impl Iterator<Item = Arc<str>> {
         .filter_map(|tool| tool.alias.as_deref().map(Arc::from))
 }
 
+/// The names that tools of several servers would get.
+fn ambiguous_names(program: &Program, offers: &[OfferedTool]) -> BTreeSet<Arc<str>> {
+    let (mut names, mut ambiguous) = (BTreeSet::new(), BTreeSet::new());
+    for enabled_server in program.servers() {
+        let is_served = |offer: &&OfferedTool| {
+            offer.server == enabled_server.server.name
+                && match &enabled_server.served {
+                    ServedTools::All => true,
+                    ServedTools::Named(tools) => tools
+                        .iter()
+                        .any(|tool| tool.alias.is_none() && *tool.name == *offer.name),
+                }
+        };
+        let of_this_server: BTreeSet<Arc<str>> = offers
+            .iter()
+            .filter(is_served)
+            .map(|offer| short_name(enabled_server, &offer.name).into())
+            .collect();
+        ambiguous.extend(names.intersection(&of_this_server).cloned());
+        names.extend(of_this_server);
+    }
+    ambiguous
+}
+
+/// The name of a tool with the prefix of its server.
+fn short_name(enabled_server: &EnabledServer, tool: &str) -> String {
+    let name = replace_invalid_chars(&format!("{}{tool}", enabled_server.prefix));
+    with_suffix(&name, "")
+}
+
 /// The tools of a new process while server tools are added.
 struct ToolList {
     /// Names that a further tool must not get.
     reserved: BTreeSet<Arc<str>>,
     specs: Vec<ToolSpec>,
-    outside: Vec<OutsideTool>,
+    outside: Vec<ExternalTool>,
 }
 
 impl ToolList {
@@ -131,7 +213,7 @@ impl ToolList {
         policy.access = tool.access.unwrap_or(policy.access);
         let server = Some(offer.server.clone());
         let name = offer.name.clone();
-        self.outside.push(OutsideTool {
+        self.outside.push(ExternalTool {
             given: spec.name.clone(),
             server,
             name,
@@ -143,13 +225,12 @@ impl ToolList {
     /// Chooses and reserves a valid name: prefix and tool name; if that is taken, `server__tool`;
     /// if that is taken as well, `server__tool_2` and so on.
     fn reserve_unused_name(&mut self, enabled_server: &EnabledServer, tool: &str) -> Arc<str> {
-        let short_name = replace_invalid_chars(&format!("{}{tool}", enabled_server.prefix));
         let qualified_name =
             replace_invalid_chars(&format!("{}__{tool}", enabled_server.server.name));
         let numbered =
             (2..).map(|number: usize| with_suffix(&qualified_name, &format!("_{number}")));
         let candidates = [
-            with_suffix(&short_name, ""),
+            short_name(enabled_server, tool),
             with_suffix(&qualified_name, ""),
         ];
         let unused = candidates

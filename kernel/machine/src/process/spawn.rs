@@ -19,7 +19,7 @@ use crate::tool::{CheckSpawn, ProcessHandler, Refusal};
 
 impl Draft {
     pub(super) fn spawn(&mut self, call: CallId, check: CheckSpawn) {
-        if !self.pending_call(call).called {
+        if !self.pending_call(call).started {
             self.start_spawn(call, check);
         } else if !self.answer_if_all_ended(call) {
             self.schedule(Effect::FindChild { call, index: 0 });

@@ -16,7 +16,7 @@ use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
     CallFact, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
 };
-use dormouse_proto::tool::{Access, Answer};
+use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
 use serde_json::{Map, Value};
 
@@ -203,6 +203,15 @@ impl State {
         }
     }
 
+    /// Replaces the tools of the process.
+    pub(super) fn set_tools(&mut self, specs: Arc<[ToolSpec]>, outside: Arc<[ExternalTool]>) {
+        self.toolbox = ProgramCache::for_program(&self.program, &self.host).stored_toolbox(
+            &self.program,
+            &specs,
+            &outside,
+        );
+    }
+
     /// Publishes the messages as descriptors (`msg:N`) if the program enables that. O(1).
     pub(super) fn update_message_descriptors(&mut self) {
         if let Some(settings) = self
@@ -224,7 +233,7 @@ impl State {
             program: self.program.key().into(),
             system: self.system.clone(),
             tools: self.toolbox.specs(),
-            outside: self.toolbox.outside_tools(),
+            outside: self.toolbox.external_tools(),
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,
@@ -250,7 +259,7 @@ impl State {
             iterations: self.iterations,
             phase: self.phase.clone(),
             control: self.control,
-            usage: self.budget.own(),
+            usage: self.budget.own_usage(),
             budget: self.budget.ledger(),
             output_totals: self.output_totals,
             restores: self.restores,
@@ -321,7 +330,7 @@ impl State {
     /// The limit stays above the thinking budget, since providers require that thinking fits into a
     /// reply. Such a call may overshoot the process's budget.
     fn with_reply_limit(&self, parameters: Arc<Map<String, Value>>) -> Arc<Map<String, Value>> {
-        let Some(left) = self.budget.left(Amount::OutputTokens) else {
+        let Some(left) = self.budget.remaining(Amount::OutputTokens) else {
             return parameters;
         };
         let thinking = thinking_budget(&parameters);
@@ -475,7 +484,7 @@ impl State {
     /// Tokens used by the process itself, without its children.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.budget.own()
+        self.budget.own_usage()
     }
 
     /// The account of the process: limits, usage and reservations of its subtree.
@@ -511,7 +520,7 @@ impl State {
     /// A started call without an answer; `None` if the completion for it is stale (CALL-1).
     pub(super) fn unanswered_call(&self, call: CallId) -> Option<&PendingCall> {
         self.pending_calls().iter().find(|pending_call| {
-            pending_call.call == call && pending_call.called && pending_call.answer.is_none()
+            pending_call.call == call && pending_call.started && pending_call.answer.is_none()
         })
     }
 }

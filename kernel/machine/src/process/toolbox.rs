@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_proto::budget::Price;
-use dormouse_proto::tool::{Access, OutsideTool, ToolPolicy, ToolSpec};
+use dormouse_proto::tool::{Access, ExternalTool, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::tool::{Handler, ProcessHandler, Tool, ToolSet};
@@ -53,7 +53,7 @@ pub(super) enum BoundTool {
     /// A tool of the kernel.
     Kernel(&'static Tool),
     /// A command, or a tool of the host or of a server. It runs outside of the machine.
-    External(OutsideTool),
+    External(ExternalTool),
 }
 
 impl BoundTool {
@@ -90,7 +90,7 @@ pub(super) struct ToolBinding {
 }
 
 impl ToolBinding {
-    fn outside_tool(&self) -> Option<&OutsideTool> {
+    fn external_tool(&self) -> Option<&ExternalTool> {
         if let BoundTool::External(tool) = &self.tool {
             Some(tool)
         } else {
@@ -106,7 +106,7 @@ pub(crate) struct Toolbox {
     bindings: BTreeMap<Arc<str>, ToolBinding>,
     specs: Arc<[ToolSpec]>,
     /// The tools that run outside of the machine.
-    outside: Arc<[OutsideTool]>,
+    outside: Arc<[ExternalTool]>,
 }
 
 /// Read access to the tools of a process. Cloning costs a pointer.
@@ -116,10 +116,16 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Specifications in the order in which they are sent to the model. They never change.
+    /// Specifications in the order in which they are sent to the model.
     #[must_use]
     pub fn specs(&self) -> &[ToolSpec] {
         &self.toolbox.specs
+    }
+
+    /// The tools that run outside of the machine: commands, and tools of the host and of servers.
+    #[must_use]
+    pub fn external(&self) -> &[ExternalTool] {
+        &self.toolbox.outside
     }
 
     /// Access level that a call of this tool requires; `None` if there is no such tool. A tool that
@@ -142,7 +148,7 @@ impl Toolbox {
             .unzip();
         let outside = specs
             .iter()
-            .filter_map(|spec| bindings.get(&spec.name)?.outside_tool().cloned())
+            .filter_map(|spec| bindings.get(&spec.name)?.external_tool().cloned())
             .collect();
         Self {
             bindings,
@@ -158,7 +164,7 @@ impl Toolbox {
         program: &Program,
         kernel_tools: &ToolSet,
         specs: Arc<[ToolSpec]>,
-        outside: Arc<[OutsideTool]>,
+        outside: Arc<[ExternalTool]>,
     ) -> Self {
         let kernel_bindings = program.tools().iter().filter_map(|enabled| {
             let tool = kernel_tools.find(&enabled.name)?;
@@ -194,7 +200,7 @@ impl Toolbox {
     pub(super) fn has_exactly(
         &self,
         specs: &Arc<[ToolSpec]>,
-        outside: &Arc<[OutsideTool]>,
+        outside: &Arc<[ExternalTool]>,
     ) -> bool {
         self.specs == *specs && self.outside == *outside
     }
@@ -232,7 +238,7 @@ impl Toolbox {
     }
 
     /// Tools that run outside of the machine, in the order of [`Toolbox::specs`].
-    pub(super) fn outside_tools(&self) -> Arc<[OutsideTool]> {
+    pub(super) fn external_tools(&self) -> Arc<[ExternalTool]> {
         self.outside.clone()
     }
 }
@@ -308,7 +314,7 @@ fn find_tool(
             .map(|tool| (tool.spec.clone(), tool.policy))?,
     };
     let name = spec.name.clone();
-    let outside = OutsideTool {
+    let outside = ExternalTool {
         given: name.clone(),
         server: None,
         name,

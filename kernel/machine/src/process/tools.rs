@@ -3,6 +3,7 @@
 //!
 //! An *open* call has no answer yet; a call is *started* once its intent is in the journal.
 
+use dormouse_content::units::names_source_code;
 use dormouse_proto::descriptor::{DescriptorSettings, view};
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::CallId;
@@ -10,7 +11,7 @@ use dormouse_proto::message::Media;
 use dormouse_proto::model::{ModelError, Reply};
 use dormouse_proto::record::{CallFact, Caller, DescriptorFact, PendingCall, Phase};
 use dormouse_proto::temp_file::{TempFileError, TempFileReply};
-use dormouse_proto::tool::{Answer, OutsideTool, ToolOutput};
+use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput};
 
 use super::Effect;
 use super::decide::Draft;
@@ -49,7 +50,7 @@ impl Draft {
             .pending_calls()
             .iter()
             .filter(|pending_call| pending_call.answer.is_none());
-        open.map(|pending_call| (pending_call.call, pending_call.called))
+        open.map(|pending_call| (pending_call.call, pending_call.started))
             .collect()
     }
 
@@ -126,7 +127,7 @@ impl Draft {
         }
     }
 
-    fn call_external_tool(&mut self, call: CallId, tool: &OutsideTool) {
+    fn call_external_tool(&mut self, call: CallId, tool: &ExternalTool) {
         let args = self.pending_call(call).args.clone();
         if self.state.program.expands(tool.name_in_program()) && may_hold_handle(&args) {
             let expand = self.state.host.kernel_tools.expand_handles;
@@ -137,7 +138,7 @@ impl Draft {
 
     /// Records the intent of a call before it starts (CALL-2), unless the journal already has it.
     pub(super) fn record_intent(&mut self, call: CallId) {
-        if !self.pending_call(call).called {
+        if !self.pending_call(call).started {
             self.emit(CallFact::ToolCalled { call });
         }
     }
@@ -234,7 +235,11 @@ impl Draft {
 
     pub(super) fn handle_tool_output(&mut self, call: CallId, output: ToolOutput) {
         self.complete_call(call, |draft| {
-            let source = format!("tool:{}", draft.pending_call(call).tool);
+            let PendingCall { tool, args, .. } = draft.pending_call(call);
+            let source = match source_code_file(args) {
+                Some(file) => format!("tool:{tool} {file}"),
+                None => format!("tool:{tool}"),
+            };
             draft.request_output_placement(call, output, source);
         });
     }
@@ -308,10 +313,12 @@ impl Draft {
         }
     }
 
-    /// Continues after a call was answered. Calls that wait for mail are answered first. Then the
+    /// Continues after a call was answered. Outputs that waited for it, and calls that wait for
+    /// mail, are answered first. Then the
     /// model is called if all of its tool uses are answered, or a turn begins if the last host call
     /// is answered and messages are waiting.
     pub(super) fn continue_turn(&mut self, caller: Caller) {
+        self.answer_waiting_outputs();
         self.answer_waiting_calls();
         match (&self.state.phase, caller) {
             (Phase::Ready { .. }, Caller::Model) => self.call_model(),
@@ -353,5 +360,49 @@ impl Draft {
             .iter()
             .find(|pending_call| pending_call.call == call);
         pending_call.expect("only calls of the current turn are looked up while it lasts")
+    }
+}
+
+/// The one file of source code that the arguments of a call name, such as `src/main.rs` in
+/// `{"command": "cat src/main.rs"}`: the output is most likely in its language. `None` if there are
+/// several or none.
+fn source_code_file(args: &str) -> Option<String> {
+    const MAX_FILE_CHARS: usize = 200;
+    let args: serde_json::Map<String, serde_json::Value> = serde_json::from_str(args).ok()?;
+    let texts = args.values().flat_map(|value| match value {
+        serde_json::Value::Array(items) => items.iter().collect(),
+        single => vec![single],
+    });
+    let is_separator = |c: char| c.is_whitespace() || "'\"`|;&<>()[]{}=,".contains(c);
+    let mut files = texts
+        .filter_map(serde_json::Value::as_str)
+        .flat_map(|text| text.split(is_separator))
+        .filter(|word| word.len() <= MAX_FILE_CHARS && names_source_code(word));
+    let file = files.next()?;
+    files.all(|other| other == file).then(|| file.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_names_at_most_one_file_of_source_code() {
+        let cases = [
+            (
+                r#"{"command":"cat src/main.rs | head -50"}"#,
+                Some("src/main.rs"),
+            ),
+            (r#"{"argv":["sed","-n","1,9p","a/b.py"]}"#, Some("a/b.py")),
+            (r#"{"path":"x.rs","again":"x.rs"}"#, Some("x.rs")),
+            (r#"{"command":"cat a.rs b.rs"}"#, None),
+            (r#"{"command":"cat notes.txt","lines":7}"#, None),
+            (r#"{"query":"where is main?"}"#, None),
+            ("[1]", None),
+        ];
+        for (args, expected) in cases {
+            let expected = expected.filter(|_| names_source_code("x.rs"));
+            assert_eq!(source_code_file(args).as_deref(), expected, "{args}");
+        }
     }
 }

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_turn_that_took_the_input_ends_it() {
+    fn the_search_ends_with_the_turn_that_contains_the_input() {
         let exited = Fact::Exited {
             exit: Exit::new(ExitStatus::Killed, "killed"),
         };

@@ -30,7 +30,7 @@ impl Draft {
             .state
             .pending_calls()
             .iter()
-            .filter(|pending_call| pending_call.called && pending_call.answer.is_none());
+            .filter(|pending_call| pending_call.started && pending_call.answer.is_none());
         let with_handler = |pending_call: &PendingCall| {
             Some((pending_call.call, self.process_handler_of(pending_call)?))
         };
@@ -87,7 +87,7 @@ impl Draft {
     ) {
         // A repeated call was checked when it was first made, and its children may have been
         // reported since.
-        let is_repeated = self.pending_call(call).called;
+        let is_repeated = self.pending_call(call).started;
         let checked = parse_arguments(&self.pending_call(call).args).and_then(|arguments| {
             if !is_repeated {
                 self.check_wait(&arguments)?;

@@ -49,7 +49,7 @@ impl Conversation {
             Some(part) => parts.into_iter().nth(part.checked_sub(1)? as usize)?,
         };
         Some(Entry::new(
-            Content::shared(text),
+            Content::from_shared_text(text),
             self.page_chars,
             source,
             0,

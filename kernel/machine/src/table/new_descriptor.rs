@@ -15,6 +15,10 @@ use super::in_default_form;
 use super::preview::{self, PreviewParts};
 use dormouse_content::{Content, ReadQuota, Unreadable};
 
+/// Most characters of the shape of JSON that the answer to a new descriptor states. It is no longer
+/// than what the settings show directly either.
+const MAX_SHAPE_CHARS: usize = 1000;
+
 /// A descriptor that is about to be opened. It has no id yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDescriptor {
@@ -65,6 +69,11 @@ impl NewDescriptor {
                 preview::build_preview(&view, settings.preview)?,
             ))
         });
+        let shape_chars = usize::try_from(settings.max_direct_output_chars)
+            .map_or(MAX_SHAPE_CHARS, |direct| direct.min(MAX_SHAPE_CHARS));
+        let shape = entry.content.reader(quota).json_shape(shape_chars);
+        // If the content cannot be read, the answer says so in place of the preview.
+        let shape = shape.ok().flatten();
         let total_chars = entry
             .content
             .reader(quota)
@@ -73,6 +82,10 @@ impl NewDescriptor {
         let message = match entry.cut_bytes {
             0 => message.to_owned(),
             cut_bytes => format!("{message} {}", cut_notice(&entry.content, cut_bytes)),
+        };
+        let message = match shape {
+            Some(shape) => format!("{message} It is JSON: {shape}"),
+            None => message,
         };
         Self {
             entry,
@@ -157,10 +170,5 @@ pub(super) fn cut_notice(content: &Content, cut_bytes: u64) -> String {
 
 /// The answer if a content cannot be read. `fd` is the requested descriptor.
 pub(crate) fn unreadable_answer(fd: Option<String>, Unreadable { message }: &Unreadable) -> Answer {
-    FdError {
-        kind: FdErrorKind::ContentUnreadable,
-        fd,
-        message: message.to_string(),
-    }
-    .answer()
+    FdError::new(FdErrorKind::ContentUnreadable, fd, message.to_string()).answer()
 }

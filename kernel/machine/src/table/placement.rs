@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dormouse_proto::descriptor::view::Encoding;
 use dormouse_proto::descriptor::{DescriptorSettings, Preview};
 use dormouse_proto::id::FdId;
 use dormouse_proto::process::{Exit, ExitStatus};
@@ -50,6 +49,13 @@ pub struct PlacedOutput {
     pub attached: Vec<NewAttachment>,
     /// Number of attachments that the tool returned.
     pub total_attached: usize,
+}
+
+impl PlacedOutput {
+    /// Whether a descriptor is opened for the output or one of its attachments.
+    pub(crate) fn opens_descriptor(&self) -> bool {
+        matches!(self.placement, Placement::Descriptor(_)) || !self.attached.is_empty()
+    }
 }
 
 /// Places the outputs and inputs of one process. O(n) in the bytes, at memory bandwidth.
@@ -116,7 +122,7 @@ impl<'a> Placer<'a> {
     /// shares the text without a copy.
     #[must_use]
     pub fn process_text(&self, text: &Arc<str>, source: &str) -> Placement {
-        let capped = self.cap_content(Content::bytes_of(text.clone()), 0, self.settings);
+        let capped = self.cap_content(Content::bytes_from_text(text.clone()), 0, self.settings);
         capped
             .and_then(|capped| self.place_content(capped, source))
             .unwrap_or_else(Placement::unreadable)
@@ -146,9 +152,11 @@ impl<'a> Placer<'a> {
             Some(settings)
                 if self.reader(&capped.content).total_chars()? > settings.max_input_chars =>
             {
-                let message = "Large user input has been stored in a file descriptor. Use read_fd \
-                     to read more pages.";
-                Ok(self.place_as_descriptor(capped, &part.source, settings, message))
+                let message = format!(
+                    "Large user input has been stored in a file descriptor.{}",
+                    settings.hintable_tools.hint_to_read()
+                );
+                Ok(self.place_as_descriptor(capped, &part.source, settings, &message))
             }
             _ if part.is_typed => self.place_in_context(&capped, "input", ShownText::typed),
             _ => self.place_in_context(&capped, "input", |text| {
@@ -178,17 +186,17 @@ impl<'a> Placer<'a> {
         let reader = self.reader(content);
         let place = || {
             let produced_chars = reader.total_chars()?;
-            match self.settings {
-                Some(settings) if produced_chars > settings.max_direct_output_chars => {
+            match self.exceeded_limit(&reader)? {
+                Some((settings, limit)) => {
                     let message =
-                        temp_file::view::exceeds(id, version, settings.max_direct_output_chars);
+                        temp_file::view::exceeds(id, version, &limit, settings.hintable_tools);
                     let capped = CappedContent {
                         content: content.clone(),
                         cut_bytes: 0,
                     };
                     Ok(self.place_as_descriptor(capped, &id.to_string(), settings, &message))
                 }
-                _ => temp_file_answer(id, version, &reader)
+                None => temp_file_answer(id, version, &reader)
                     .map(|answer| Placement::from_answer(answer, produced_chars)),
             }
         };
@@ -215,11 +223,10 @@ impl<'a> Placer<'a> {
             settings: Some(&settings),
             ..*self
         };
-        placer.open_bytes(
-            capped,
-            source,
-            &format!("Opened {source}. Use read_fd to read its pages."),
-        )
+        let hint = settings
+            .hintable_tools
+            .hint("read_fd", "Use read_fd to read its pages.");
+        placer.open_bytes(capped, source, &format!("Opened {source}.{hint}"))
     }
 
     /// Makes a descriptor of these bytes, of any length. The answer that announces it contains
@@ -239,23 +246,34 @@ impl<'a> Placer<'a> {
     }
 
     fn place_content(&self, capped: CappedContent, source: &str) -> Result<Placement, Unreadable> {
-        match self.settings {
-            Some(settings)
-                if self.reader(&capped.content).total_chars()?
-                    > settings.max_direct_output_chars =>
-            {
-                let chars = settings.max_direct_output_chars;
-                let message =
-                    format!("Output exceeds {chars} characters. Use read_fd to read more pages.");
+        match self.exceeded_limit(&self.reader(&capped.content))? {
+            Some((settings, limit)) => {
+                let hint = settings.hintable_tools.hint_to_read();
+                let message = format!("Output exceeds {limit}.{hint}");
                 Ok(self.place_as_descriptor(capped, source, settings, &message))
             }
-            _ => self.place_in_context(&capped, "output", |text| ShownText::outside(source, text)),
+            None => {
+                self.place_in_context(&capped, "output", |text| ShownText::outside(source, text))
+            }
         }
     }
 
+    /// The settings, and in words the limit for direct output that the content exceeds.
+    fn exceeded_limit(
+        &self,
+        reader: &Reader<'_>,
+    ) -> Result<Option<(&'a DescriptorSettings, String)>, Unreadable> {
+        let Some(settings) = self.settings else {
+            return Ok(None);
+        };
+        let bytes = reader.shown_bytes()? as u64;
+        let limit = settings.exceeded_output_limit(reader.total_chars()?, bytes);
+        Ok(limit.map(|limit| (settings, limit)))
+    }
+
     /// Places small text into the context, escaped by `escape`. Binary content is shown as base64
-    /// after a sentence that states this. If bytes were dropped, a sentence at the end states how
-    /// many.
+    /// after a sentence that states this. Sentences at the end state from what text was decoded, and
+    /// how many bytes were dropped.
     fn place_in_context(
         &self,
         capped: &CappedContent,
@@ -274,8 +292,9 @@ impl<'a> Placer<'a> {
             false => (&*reader.text()?).into(),
         };
         let mut shown = escape(text.clone());
-        if *cut_bytes > 0 {
-            let notice = format!("\n\n{}", cut_notice(content, *cut_bytes));
+        let cut_notice = (*cut_bytes > 0).then(|| cut_notice(content, *cut_bytes));
+        for notice in reader.encoding()?.notice().into_iter().chain(cut_notice) {
+            let notice = format!("\n\n{notice}");
             text = [&*text, &*notice].concat().into();
             shown = shown.then(notice);
         }
@@ -362,16 +381,11 @@ pub fn temp_file_answer(
     version: u64,
     content: &Reader<'_>,
 ) -> Result<Answer, Unreadable> {
-    let encoding = if content.is_binary()? {
-        Encoding::Base64
-    } else {
-        Encoding::Text
-    };
     Ok(temp_file::view::contents(
         id,
         version,
         content.total_chars()?,
-        encoding,
+        content.encoding()?,
         &content.text()?,
     ))
 }
@@ -447,6 +461,29 @@ mod tests {
 
     fn is_opened(placement: &Placement) -> bool {
         matches!(placement, Placement::Descriptor(_))
+    }
+
+    #[test]
+    fn tokens_are_a_second_threshold() {
+        let settings = DescriptorSettings {
+            max_direct_output_tokens: Some(5),
+            ..settings(30)
+        };
+        let cases = [
+            ("a".repeat(20), None),
+            ("a".repeat(21), Some("exceeds 5 tokens, as estimated. Use")),
+            ("a".repeat(31), Some("exceeds 30 characters. Use")),
+            ("語".repeat(6), None),
+            ("語".repeat(7), Some("exceeds 5 tokens, as estimated. Use")),
+        ];
+        for (text, message) in cases {
+            let placement = placed(ToolOutput::ok(text.clone()), "tool:t", Some(&settings), 0);
+            assert_eq!(is_opened(&placement), message.is_some(), "{text}");
+            if let Placement::Descriptor(new) = placement {
+                let answer = new.answer(&ID).text.to_string();
+                assert!(answer.contains(message.unwrap()), "{answer}");
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! Previews: the first page of a new descriptor, or its first and last lines.
+//!
+//! A page ends with a line, so a long line can leave a first page of a few characters. The preview
+//! then shows the first and the last characters instead.
 
 use dormouse_proto::descriptor::Preview;
 use dormouse_proto::descriptor::view::{Omitted, Previewed, Tail};
@@ -8,7 +11,7 @@ use dormouse_content::{Slice, Unreadable};
 
 /// The parts of a preview. They share the bytes of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PreviewParts {
+pub(crate) struct PreviewParts {
     head: Slice,
     /// The last lines, and the extent of the omitted part before them.
     tail: Option<(Omitted, Slice)>,
@@ -16,7 +19,7 @@ pub(super) struct PreviewParts {
 
 impl PreviewParts {
     /// Converts the preview for an answer, with the summary of the descriptor.
-    pub(super) fn to_previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
+    pub(crate) fn to_previewed<'a>(&'a self, summary: Option<&'a str>) -> Previewed<'a> {
         let tail = self.tail.as_ref().map(|(omitted, slice)| Tail {
             omitted: *omitted,
             part: slice.part(),
@@ -30,17 +33,18 @@ impl PreviewParts {
 }
 
 /// Makes the preview of a descriptor. Content that fits one page is always shown in full.
-pub(super) fn build_preview(view: &View<'_>, preview: Preview) -> Result<PreviewParts, Unreadable> {
+pub(crate) fn build_preview(view: &View<'_>, preview: Preview) -> Result<PreviewParts, Unreadable> {
     let View { content, .. } = view;
-    let head_and_tail = if preview == Preview::HeadTail {
+    let page = content
+        .page(view.page_chars(), 1)?
+        .expect("every content has a first page");
+    let is_short = page.text.chars().count() < view.page_chars() as usize / 2;
+    let head_and_tail = if preview == Preview::HeadTail || is_short {
         head_and_tail(view)?
     } else {
         None
     };
     let Some((head, tail)) = head_and_tail else {
-        let page = content
-            .page(view.page_chars(), 1)?
-            .expect("every content has a first page");
         return Ok(PreviewParts {
             head: page,
             tail: None,
@@ -63,8 +67,8 @@ pub(super) fn build_preview(view: &View<'_>, preview: Preview) -> Result<Preview
 }
 
 /// Returns the first half page up to its last line end, and the last half page from its first line
-/// start. If half a page contains no line end, it is cut within the line. `None` if the content
-/// fits one page, or half a page is 0 characters.
+/// start. A half that would keep less than half of its characters is cut within the line. `None` if
+/// the content fits one page, or half a page is 0 characters.
 fn head_and_tail(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> {
     let content = &view.content;
     let page_chars = u64::from(view.page_chars());
@@ -76,8 +80,8 @@ fn head_and_tail(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> 
     let head = content.slice(0..content.byte_at(half)?)?;
     let tail = content.byte_at(total - half)?..content.shown_bytes()?;
     let head = match head.text.rfind('\n') {
-        Some(feed) => content.slice(0..feed + 1)?,
-        None => head,
+        Some(feed) if (feed + 1) * 2 >= head.text.len() => content.slice(0..feed + 1)?,
+        _ => head,
     };
     let tail = content.slice(tail)?;
     let skipped_bytes = if tail.continued {
@@ -89,11 +93,12 @@ fn head_and_tail(view: &View<'_>) -> Result<Option<(Slice, Slice)>, Unreadable> 
     Ok(Some((head, tail)))
 }
 
-/// Length of the partial line at the start of a text; 0 if no line starts before its end.
+/// Length of the partial line at the start of a text; 0 if less than half of the text would be left
+/// behind it.
 fn partial_line_bytes(text: &str) -> usize {
     text.find('\n')
         .map(|feed| feed + 1)
-        .filter(|next| *next < text.len())
+        .filter(|next| next * 2 <= text.len())
         .unwrap_or(0)
 }
 
@@ -157,6 +162,30 @@ mod tests {
                 (head.to_owned(), tail),
                 "{text:?} in pages of {page_chars}"
             );
+        }
+    }
+
+    #[test]
+    fn a_long_line_does_not_hide_the_rest() {
+        let line = "x".repeat(600_000);
+        for (text, head, tail) in [
+            (format!("[ {{\n{line}\n}} ]\n"), "[ {\nxxx", "xxx\n} ]\n"),
+            (format!("{line}\nlast\n"), "xxx", "xxx\nlast\n"),
+            (format!("first\n{line}"), "first\nxxx", "xxx"),
+        ] {
+            let entry = entry(&text, 4000);
+            for preview in [Preview::Head, Preview::HeadTail] {
+                let shown = build_preview(&view(&entry), preview).unwrap();
+                let Previewed {
+                    head: first,
+                    tail: last,
+                    ..
+                } = shown.to_previewed(None);
+                assert!(first.text.starts_with(head) && first.text.len() >= 2000);
+                let whole_page = preview == Preview::Head && first.text.len() == 4000;
+                let last = last.map_or("", |tail| tail.part.text);
+                assert!(whole_page || last.ends_with(tail) && last.len() == 2000);
+            }
         }
     }
 

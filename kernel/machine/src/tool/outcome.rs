@@ -10,6 +10,7 @@ use dormouse_proto::model::{ModelError, Reply, Usage};
 use dormouse_proto::record::Annotation;
 use dormouse_proto::temp_file::{self, TempFileError, TempFileOp, TempId};
 use dormouse_proto::tool::Answer;
+use dormouse_proto::xml::Element;
 
 use crate::table::NewDescriptor;
 use dormouse_content::Content;
@@ -67,34 +68,56 @@ impl From<Result<Self, FdError>> for Outcome {
     }
 }
 
-/// The text for the model that explains why a call was refused, which values are valid, and what to
-/// try.
+/// Why a call of a process tool was refused, which values are valid, and what to try. The model
+/// reads it as a `process_error`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(String);
+#[error("{message}")]
+pub struct Refusal {
+    /// The kind of an error about an argument or a descriptor; `None` for other refusals.
+    kind: Option<FdErrorKind>,
+    /// The descriptor as the model named it, if the refusal is about one.
+    fd: Option<String>,
+    message: String,
+}
 
 impl From<String> for Refusal {
     fn from(message: String) -> Self {
-        Self(message)
+        Self {
+            kind: None,
+            fd: None,
+            message,
+        }
     }
 }
 
 impl From<&str> for Refusal {
     fn from(message: &str) -> Self {
-        Self(message.to_owned())
+        message.to_owned().into()
     }
 }
 
-/// Keeps only the message, since only descriptor tools answer with the kind of the error.
 impl From<FdError> for Refusal {
-    fn from(error: FdError) -> Self {
-        Self(error.message)
+    fn from(
+        FdError {
+            kind, fd, message, ..
+        }: FdError,
+    ) -> Self {
+        Self {
+            kind: Some(kind),
+            fd,
+            message,
+        }
     }
 }
 
 impl From<Refusal> for Answer {
-    fn from(refusal: Refusal) -> Self {
-        Self::failed(refusal.0)
+    fn from(Refusal { kind, fd, message }: Refusal) -> Self {
+        let kind = kind.map_or("refused", FdErrorKind::word);
+        let error = Element::new("process_error")
+            .attribute("type", kind)
+            .attribute_if("fd", fd)
+            .child(Element::new("message").text(message));
+        Self::failed(error)
     }
 }
 
@@ -123,6 +146,11 @@ impl PendingWrite {
                 kind: kind.into(),
                 fd: Some(self.requested_fd.clone()),
                 message,
+                details: Some(format!(
+                    "Operation: {}, Path: {}",
+                    self.write.mode.word(),
+                    self.write.path
+                )),
             }
             .answer(),
         }
@@ -205,11 +233,7 @@ impl PendingSummary {
     fn into_failure(self, reason: String) -> Summarized {
         let message =
             format!("No summary was made: {reason}. Read or search the descriptor instead.");
-        let error = FdError {
-            kind: FdErrorKind::ModelError,
-            fd: Some(self.requested_fd),
-            message,
-        };
+        let error = FdError::new(FdErrorKind::ModelError, Some(self.requested_fd), message);
         Summarized {
             note: None,
             answer: error.answer(),
@@ -250,5 +274,32 @@ impl PendingTempFile {
     #[must_use]
     pub fn refused(&self, error: &TempFileError) -> Answer {
         error.fd_error(self.requested_file.as_deref()).answer()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_an_element_with_its_type() {
+        let fd = Some("fd:9".to_owned());
+        let about_fd = FdError::new(FdErrorKind::NotFound, fd, "There is no <fd_error>.");
+        let cases = [
+            (
+                Refusal::from("Give each child more to do."),
+                "<process_error type=\"refused\">\n  <message>Give each child more to \
+                 do.</message>\n</process_error>",
+            ),
+            (
+                about_fd.into(),
+                "<process_error type=\"not_found\" fd=\"fd:9\">\n  <message><![CDATA[There is no \
+                 <]]><![CDATA[fd_error>.]]></message>\n</process_error>",
+            ),
+        ];
+        for (refusal, xml) in cases {
+            let answer = Answer::from(refusal);
+            assert_eq!((&*answer.text, answer.is_error), (xml, true));
+        }
     }
 }

@@ -25,7 +25,13 @@ pub struct Parameter {
     /// Minimum and maximum of a number, or of the length of a text.
     bounds: (Option<u64>, Option<u64>),
     is_required: bool,
-    is_alias: bool,
+    is_hidden: bool,
+    /// Names that models use for the parameter on their own: accepted, but not in the schema.
+    other_names: &'static [&'static str],
+    /// Names of other meaning, to which an error suggests this parameter.
+    near_names: &'static [&'static str],
+    /// What an error about a value of a wrong type adds.
+    type_hint: &'static str,
     required_feature: RequiredFeature,
 }
 
@@ -42,6 +48,8 @@ pub enum ParameterKind {
     Flag,
     /// A list.
     List(ItemType),
+    /// A range: `"10-40"`, `"10-"` or `[10, 40]`.
+    Range,
 }
 
 /// The item type of a list. The tool itself checks the items.
@@ -88,6 +96,7 @@ impl ParameterKind {
             Self::Integer => "an integer",
             Self::Flag => "true or false",
             Self::List(_) => "a list",
+            Self::Range => "a range, such as \"10-40\"",
         }
     }
 
@@ -95,7 +104,7 @@ impl ParameterKind {
     fn schema_type(self) -> &'static str {
         match self {
             // A number in place of a text is accepted but not advertised.
-            Self::Text | Self::Word => "string",
+            Self::Text | Self::Word | Self::Range => "string",
             Self::Integer => "integer",
             Self::Flag => "boolean",
             Self::List(_) => "array",
@@ -141,7 +150,10 @@ impl Parameter {
             choices,
             bounds,
             is_required: false,
-            is_alias: false,
+            is_hidden: false,
+            other_names: &[],
+            near_names: &[],
+            type_hint: "",
             required_feature: RequiredFeature::None,
         }
     }
@@ -210,13 +222,58 @@ impl Parameter {
         }
     }
 
-    /// An alternative name that models use on their own: accepted, but not in the schema.
+    /// A range.
     #[must_use]
-    pub const fn alias(name: &'static str) -> Self {
+    pub const fn range(name: &'static str) -> Self {
+        Self::new(ParameterKind::Range, name, "")
+    }
+
+    /// Accepts the parameter without mentioning it in the schema, since models use it on their own.
+    #[must_use]
+    pub const fn hidden(self) -> Self {
         Self {
-            is_alias: true,
-            ..Self::text(name, "")
+            is_hidden: true,
+            ..self
         }
+    }
+
+    /// Accepts the parameter under further names, which the schema does not mention.
+    #[must_use]
+    pub const fn also(self, other_names: &'static [&'static str]) -> Self {
+        Self {
+            other_names,
+            ..self
+        }
+    }
+
+    /// Suggests this parameter to a call that uses one of these names.
+    #[must_use]
+    pub const fn suggested_for(self, near_names: &'static [&'static str]) -> Self {
+        Self { near_names, ..self }
+    }
+
+    /// What an error about a value of a wrong type adds.
+    #[must_use]
+    pub const fn hinting(self, type_hint: &'static str) -> Self {
+        Self { type_hint, ..self }
+    }
+
+    /// What an error about a value of a wrong type adds; may be empty.
+    #[must_use]
+    pub fn type_hint(&self) -> &'static str {
+        self.type_hint
+    }
+
+    /// Whether the parameter is also accepted under this name.
+    #[must_use]
+    pub fn is_also(&self, name: &str) -> bool {
+        self.other_names.contains(&name)
+    }
+
+    /// Whether the parameter is suggested to a call that uses this name.
+    #[must_use]
+    pub fn is_suggested_for(&self, name: &str) -> bool {
+        self.near_names.contains(&name)
     }
 
     /// Offers the parameter only if the program has descriptors.
@@ -276,7 +333,7 @@ pub fn names(
 ) -> impl Iterator<Item = &'static str> {
     parameters
         .iter()
-        .filter(move |parameter| parameter.is_offered(offered) && !parameter.is_alias)
+        .filter(move |parameter| parameter.is_offered(offered) && !parameter.is_hidden)
         .map(|parameter| parameter.name)
 }
 
@@ -284,7 +341,7 @@ pub fn names(
 pub(super) fn schema(parameters: &[Parameter], offered: OfferedParameters) -> Value {
     let offered_parameters = parameters
         .iter()
-        .filter(|parameter| parameter.is_offered(offered) && !parameter.is_alias);
+        .filter(|parameter| parameter.is_offered(offered) && !parameter.is_hidden);
     let properties: Map<_, _> = offered_parameters
         .clone()
         .map(|parameter| (parameter.name.into(), parameter.schema()))
@@ -312,7 +369,7 @@ mod tests {
             Parameter::integer("page", "A page").at_least(1).at_most(9),
             Parameter::text("mode", "How").one_of(&["page", "line"]),
             Parameter::text("name", "A name").at_least(1).at_most(64),
-            Parameter::alias("fd_id"),
+            Parameter::text("fd_id", "").hidden(),
             Parameter::list(ItemType::Integers, "pids", "Which"),
             Parameter::flag("all", "Everything").with_temp_files(),
         ];

@@ -8,6 +8,7 @@ use super::super::name::normalise;
 use super::super::{Outlined, Unit, checked_count};
 use super::language::{Language, Patterns};
 use super::leading::{LeadingNodes, lines};
+use super::neighbours::Neighbours;
 use super::parse::{parse, walk};
 use super::{Definitions, definition_name};
 
@@ -119,6 +120,7 @@ fn outline_definitions(
     leading: &LeadingNodes,
 ) -> Vec<(Unit, Outlined)> {
     let mut enclosing: Vec<Enclosing> = Vec::new();
+    let neighbours = Neighbours::new(text, definitions.iter().map(|found| found.node));
     // The line of the last definition, and the first line of the comments above it.
     let mut leading_at = (0, 0);
     let units = definitions.into_iter().map(|definition| {
@@ -140,13 +142,17 @@ fn outline_definitions(
             end: definition.node.end_byte(),
             name: parts.last().cloned().unwrap_or_default(),
         });
+        let within_lines = neighbours.range_within_lines(definition.node);
+        // What is above the first line belongs to the whole line.
+        let first_line = within_lines.as_ref().map_or(leading_at.1, |_| lines.0);
         (
             definition.unit,
             Outlined {
                 name,
                 implemented,
-                first_line: leading_at.1,
+                first_line,
                 last_line: lines.1,
+                within_lines,
             },
         )
     });

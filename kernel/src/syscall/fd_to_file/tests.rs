@@ -168,6 +168,32 @@ fn the_answer_states_the_written_bytes_and_lines() {
 }
 
 #[test]
+fn decoded_text_is_written_in_its_own_encoding_also_a_part_of_it() {
+    let broken = b"one\ntwo \xff\nthree, four and five\n";
+    let latin = b"Stra\xdfe\nCaf\xe9 und Bar\nende\n";
+    let utf16: Vec<u8> = "\u{feff}one\nt\u{f6}\nthree"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let cases: [(&[u8], &str, &[u8], u64); 7] = [
+        (broken, "", broken, 3),
+        (broken, ",'start_line':2,'end_line':2", b"two \xff\n", 1),
+        (latin, "", latin, 3),
+        (latin, ",'start_line':1,'end_line':2", &latin[..20], 2),
+        (latin, ",'select':'char','start':7,'count':4", b"Caf\xe9", 1),
+        (&utf16, ",'start_line':1,'end_line':2", &utf16[..16], 2),
+        (&utf16, ",'start_line':3", b"t\0h\0r\0e\0e\0", 1),
+    ];
+    for (content, args, bytes, lines) in cases {
+        let Outcome::Write(pending) = call(content, args) else {
+            panic!("{args} must write")
+        };
+        assert_eq!(pending.write.bytes, bytes, "{args}");
+        assert_eq!(pending.lines, lines, "{args}");
+    }
+}
+
+#[test]
 fn a_failed_write_is_an_error_of_its_kind() {
     let kinds = [
         (FileErrorKind::FileExists, "file_exists"),

@@ -212,17 +212,12 @@ fn invalid_selections_are_refused_with_the_valid_values() {
             "'page' and 'start'",
         ),
         (
-            "{'fd':'fd:1','page':1,'count':2}",
-            InvalidParameter,
-            "'page' and 'count'",
-        ),
-        (
             "{'fd':'fd:1','page':1,'mode':'line'}",
             InvalidParameter,
             "'page' and 'mode'",
         ),
         (
-            "{'fd':'fd:1','end_line':1,'mode':'line'}",
+            "{'fd':'fd:1','end_line':1,'mode':'page'}",
             InvalidParameter,
             "'end_line' and 'mode'",
         ),
@@ -502,7 +497,7 @@ fn a_unit_is_shown_by_name_and_units_are_listed_without_one() {
         "{xml}"
     );
     let bounded = DescriptorSettings {
-        max_read_chars: 100,
+        max_read_chars: 550,
         ..DescriptorSettings::default()
     };
     let xml = answer(read_fd(&Call::unlimited(
@@ -512,10 +507,27 @@ fn a_unit_is_shown_by_name_and_units_are_listed_without_one() {
         0,
     )));
     assert!(
-        xml.contains("total=\"4\"") && xml.contains("The first 2 of 4 sections are listed."),
+        xml.contains("total=\"4\" shown=\"1-2\"") && xml.contains("next_start=\"3\""),
         "{xml}"
     );
     assert_eq!(xml.matches("<unit ").count(), 2, "{xml}");
+    let xml = answer(call(
+        &table,
+        "{'fd':'fd:1','unit':'section','start':3,'count':1}",
+    ));
+    assert!(
+        xml.contains("shown=\"3-3\"") && xml.contains("next_start=\"4\""),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("<unit index=\"3\" name=\"Use\" lines=\"8-11\"/>"),
+        "{xml}"
+    );
+    let xml = answer(call(&table, "{'fd':'fd:1','unit':'section','start':5}"));
+    assert!(
+        xml.contains("Invalid section index 5. Valid range: 1-4"),
+        "{xml}"
+    );
 }
 
 #[test]
@@ -619,6 +631,101 @@ fn a_unit_is_extracted_whole_and_a_limited_one_continues_by_lines() {
     );
 }
 
+#[test]
+fn a_list_of_units_obeys_max_read_chars_and_is_paged_to_the_end() {
+    let heading = |n: usize| format!("# {n} {}\n\n", "<& \"long\" ".repeat(n % 40));
+    let table = table(&(1..=300).map(heading).collect::<String>(), 100);
+    let settings = DescriptorSettings {
+        max_read_chars: 4000,
+        ..DescriptorSettings::default()
+    };
+    let (mut start, mut listed) = (Some(1), 0);
+    while let Some(first) = start {
+        let args = format!(r#"{{"fd": "fd:1", "unit": "section", "start": {first}}}"#);
+        let xml = answer(read_fd(&Call::unlimited(&table, &args, &settings, 0)));
+        assert!(xml.len() <= 4000, "{} characters", xml.len());
+        let document = Document::parse(&xml).unwrap();
+        let units = document
+            .descendants()
+            .filter(|node| node.has_tag_name("unit"));
+        for unit in units {
+            listed += 1;
+            assert_eq!(unit.attribute("index"), Some(&*listed.to_string()));
+        }
+        let next = document.root_element().attribute("next_start");
+        start = next.map(|next| next.parse::<usize>().unwrap());
+    }
+    assert_eq!(listed, 300);
+}
+
+#[cfg(feature = "grammars")]
+#[test]
+fn functions_that_share_a_line_are_shown_without_each_other() {
+    let licence = "/*! Licence of a library. */\n";
+    let filler = format!("var a=\"{}\";", "x".repeat(300));
+    let text = format!(
+        "{licence}!function(){{{filler}function G(a){{return a+1}}function H(a){{return G(a)}}}}();\n\
+         function one() {{ return 1; }} function two() {{ return 2; }}\n\
+         // Of three.\nexport function three() {{ return 3; }}\n"
+    );
+    let table = table(&text, 1000);
+    for (name, expected) in [
+        ("G", "function G(a){return a+1}"),
+        ("H", "function H(a){return G(a)}"),
+        ("one", "function one() { return 1; }"),
+        ("two", "function two() { return 2; }"),
+        (
+            "three",
+            "// Of three.\nexport function three() { return 3; }\n",
+        ),
+    ] {
+        let args =
+            format!("{{'fd':'fd:1','unit':'function','name':'{name}','language':'javascript'}}");
+        let xml = answer(call(&table, &args));
+        let document = Document::parse(&xml).unwrap();
+        let root = document.root_element();
+        let shown: String = root.children().filter_map(|node| node.text()).collect();
+        assert_eq!(shown, expected, "{xml}");
+        if name == "three" {
+            continue;
+        }
+        let [start, count] = ["start", "count"].map(|key| root.attribute(key).unwrap());
+        let again = format!("{{'fd':'fd:1','mode':'char','start':{start},'count':{count}}}");
+        assert!(
+            answer(call(&table, &again)).contains(expected),
+            "the place is stated"
+        );
+    }
+    let list = answer(call(
+        &table,
+        "{'fd':'fd:1','unit':'function','language':'javascript'}",
+    ));
+    let start = text.find("function G").unwrap();
+    let chars = format!("name=\"G\" lines=\"2-2\" chars=\"{start}-{}\"", start + 24);
+    assert!(list.contains(&chars), "{list}");
+}
+
+#[cfg(feature = "grammars")]
+#[test]
+fn the_language_of_a_content_can_be_said() {
+    let table = table("x\n", 100);
+    let xml = answer(call(&table, "{'fd':'fd:1','unit':'function'}"));
+    assert!(xml.contains("Say which with language"), "{xml}");
+    let xml = answer(call(
+        &table,
+        "{'fd':'fd:1','unit':'function','language':'go'}",
+    ));
+    assert!(xml.contains("has no functions"), "{xml}");
+    let xml = answer(call(
+        &table,
+        "{'fd':'fd:1','unit':'function','language':'cobol'}",
+    ));
+    assert!(
+        xml.contains("invalid_parameter") && xml.contains("python"),
+        "{xml}"
+    );
+}
+
 #[cfg(feature = "grammars")]
 #[test]
 fn a_method_is_shown_by_its_qualified_name() {
@@ -639,4 +746,74 @@ fn a_method_is_shown_by_its_qualified_name() {
         xml.contains("'A.new' (index 1, lines 4-5); 'B.new' (index 2, lines 9-9)."),
         "{xml}"
     );
+}
+
+#[test]
+fn line_numbers_are_shown_by_a_parameter_or_the_setting() {
+    let settings = |line_numbers, max_read_chars| DescriptorSettings {
+        line_numbers,
+        max_read_chars,
+        ..DescriptorSettings::default()
+    };
+    let shown = |text: &str, args: &str, settings: &DescriptorSettings| {
+        let args = format!(r#"{{"fd": "fd:1"{}}}"#, args.replace('\'', "\""));
+        answer(read_fd(&Call::unlimited(
+            &table(text, 18),
+            &args,
+            settings,
+            0,
+        )))
+    };
+    let rows: String = (1..=12).map(|n| format!("row{n:02}\n")).collect();
+    let (off, on) = (settings(false, 1000), settings(true, 1000));
+    let numbered = "line_numbers=\"true\">4\trow04\n5\trow05\n6\trow06\n</fd_content>";
+    assert!(shown(&rows, ",'page':2,'line_numbers':true", &off).ends_with(numbered));
+    assert!(shown(&rows, ",'page':2", &on).ends_with(numbered));
+    for (args, settings) in [(",'page':2", &off), (",'page':2,'line_numbers':false", &on)] {
+        let xml = shown(&rows, args, settings);
+        assert!(
+            xml.ends_with(">row04\nrow05\nrow06\n</fd_content>"),
+            "{xml}"
+        );
+    }
+    let within = shown(&rows, ",'mode':'char','start':8,'count':6", &on);
+    assert!(within.ends_with(">2\tw02\n3\tro</fd_content>"), "{within}");
+    let crlf = shown("a\r\nb\r\n", "", &on);
+    assert!(
+        crlf.ends_with("line_ending=\"crlf\">1\ta\n2\tb\n</fd_content>"),
+        "{crlf}"
+    );
+    let empty = shown("", "", &on);
+    assert!(empty.contains("lines=\"1-1\""), "{empty}");
+}
+
+#[test]
+fn the_numbers_of_lines_fit_into_max_read_chars() {
+    let rows: String = (1..=2000).map(|n| "x".repeat(n % 7) + "\n").collect();
+    for max_read_chars in [1, 2, 3, 10, 100, 777, 5000] {
+        let settings = DescriptorSettings {
+            line_numbers: true,
+            max_read_chars,
+            ..DescriptorSettings::default()
+        };
+        let args = r#"{"fd": "fd:1", "read_all": true}"#;
+        let xml = answer(read_fd(&Call::unlimited(
+            &table(&rows, 100),
+            args,
+            &settings,
+            0,
+        )));
+        let document = Document::parse(&xml).unwrap();
+        let text = document.root_element().text().unwrap_or_default();
+        let chars = text.chars().count() as u64;
+        // At least a character is shown, with the number of its line.
+        assert!(
+            chars <= max_read_chars.max(3),
+            "{chars} of {max_read_chars}"
+        );
+        assert!(
+            max_read_chars < 100 || chars * 2 > max_read_chars,
+            "{chars} of {max_read_chars}"
+        );
+    }
 }

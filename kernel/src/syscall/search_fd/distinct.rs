@@ -13,7 +13,7 @@ use dormouse_proto::descriptor::view::{self, DistinctMatch, DistinctMatches, Sho
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 
 use super::excerpt::ELEMENT_CHARS;
-use super::matcher::{Groups, Matcher, Scan};
+use super::matcher::{Groups, LineEnds, Matcher, Scan};
 use super::{ALL, Search, SearchError, all};
 use crate::syscall::args::Args;
 use crate::syscall::{Call, Outcome, form};
@@ -41,7 +41,7 @@ pub(super) fn run(call: &Call<'_>, args: &Args, search: &Search<'_>) -> Result<O
     if fd == ALL {
         return run_in_all(call, args, search, counts);
     }
-    let (id, entry) = call.table.resolve(fd)?;
+    let (id, entry) = call.table.resolve_argument(fd)?;
     let view = form::view(args, entry, form::requested(args), call)?;
     let matches = counts.add_all(&mut search.matcher.scan(call.quota), &view.content);
     let matches = matches.map_err(|error| error.into_fd_error(args))?;
@@ -65,20 +65,27 @@ fn run_in_all(
     let mut matches = 0;
     let mut descriptors = 0;
     let mut found_in = 0;
+    let mut binary = Vec::new();
     let mut unreadable = Vec::new();
     let mut scan = search.matcher.scan(call.quota);
     for (fd, entry) in all::descriptors_to_search(call.table) {
         descriptors += 1;
         let view = all::view(entry, form::requested(args), call).map_err(SearchError::Unreadable);
-        match view.and_then(|view| counts.add_all(&mut scan, &view.content)) {
-            Ok(found) => {
+        let searched = view.and_then(|view| {
+            let found = counts.add_all(&mut scan, &view.content)?;
+            let is_binary = view.content.is_binary().map_err(SearchError::Unreadable)?;
+            Ok((found, is_binary))
+        });
+        match searched {
+            Ok((found, is_binary)) => {
+                binary.extend(is_binary.then_some(fd));
                 matches += found;
                 found_in += u64::from(found > 0);
             }
             Err(SearchError::Unreadable(error)) => {
                 let has_room =
                     (unreadable.len() as u64) < call.settings.max_read_chars / ELEMENT_CHARS;
-                unreadable.extend(has_room.then(|| all::unreadable_error(fd, &error)));
+                unreadable.extend(has_room.then(|| all::unreadable_error(&fd, &error)));
             }
             Err(error) => return Err(error.into_fd_error(args)),
         }
@@ -90,13 +97,16 @@ fn run_in_all(
         descriptors,
         found_in,
         &found,
+        &binary,
         &unreadable,
     )))
 }
 
 /// Counts of the matched texts.
 struct Counts<'m> {
-    groups: Option<Groups<'m>>,
+    matcher: &'m Matcher<'m>,
+    /// The groups of the pattern for the line ends of the texts that were searched.
+    groups: BTreeMap<LineEnds, Option<Groups<'m>>>,
     counts: BTreeMap<Box<str>, Count>,
     bytes_left: usize,
 }
@@ -108,9 +118,10 @@ struct Count {
 }
 
 impl<'m> Counts<'m> {
-    fn new(matcher: &'m Matcher<'_>) -> Self {
+    fn new(matcher: &'m Matcher<'m>) -> Self {
         Self {
-            groups: matcher.groups(),
+            matcher,
+            groups: BTreeMap::new(),
             counts: BTreeMap::new(),
             bytes_left: TEXT_BYTES,
         }
@@ -124,7 +135,15 @@ impl<'m> Counts<'m> {
     fn add_all(&mut self, scan: &mut Scan<'_>, content: &Reader<'_>) -> Result<u64, SearchError> {
         let content = content.loaded().map_err(SearchError::Unreadable)?;
         let text = content.text().map_err(SearchError::Unreadable)?;
-        if let Some(groups) = &mut self.groups {
+        let line_ends = LineEnds::of(&text);
+        let mut groups = match self.groups.remove(&line_ends) {
+            Some(groups) => groups,
+            None => self
+                .matcher
+                .groups(line_ends)
+                .map_err(SearchError::TooSlow)?,
+        };
+        if let Some(groups) = &mut groups {
             groups.extend_for_text(text.len());
         }
         let mut matches = 0;
@@ -132,15 +151,21 @@ impl<'m> Counts<'m> {
         let scanned = scan.find_each(&text, |bytes| {
             matches += 1;
             if add_result.is_ok() {
-                add_result = self.add(&text, bytes);
+                add_result = self.add(&text, bytes, groups.as_mut());
             }
         });
+        self.groups.insert(line_ends, groups);
         scanned.map_err(SearchError::TooSlow)?;
         add_result.map(|()| matches)
     }
 
-    fn add(&mut self, text: &str, found: Range<usize>) -> Result<(), SearchError> {
-        let key = match &mut self.groups {
+    fn add(
+        &mut self,
+        text: &str,
+        found: Range<usize>,
+        groups: Option<&mut Groups<'m>>,
+    ) -> Result<(), SearchError> {
+        let key = match groups {
             Some(groups) => groups
                 .captured_text(text, found)
                 .map_err(SearchError::TooSlow)?,

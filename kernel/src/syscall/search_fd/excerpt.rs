@@ -26,7 +26,7 @@ pub(super) struct Excerpts {
     is_full: bool,
     excerpts: Vec<MatchExcerpt>,
     /// Byte range of the last excerpt if it is a whole line, which further matches may share.
-    last_line: Range<usize>,
+    last_line: Option<Range<usize>>,
 }
 
 /// An excerpt with the position of its first match.
@@ -67,7 +67,7 @@ impl Excerpts {
             shown: 0,
             is_full: false,
             excerpts: Vec::new(),
-            last_line: 0..0,
+            last_line: None,
         }
     }
 
@@ -82,8 +82,9 @@ impl Excerpts {
         page_chars: u32,
         found: Range<usize>,
     ) -> Result<(), Unreadable> {
+        let last_line = self.last_line.as_ref();
         let is_on_last_line =
-            self.last_line.contains(&found.start) && found.end <= self.last_line.end;
+            last_line.is_some_and(|line| line.start <= found.start && found.end <= line.end);
         match self.excerpts.last_mut() {
             _ if self.is_full => return Ok(()),
             Some(last) if is_on_last_line => last.count += 1,
@@ -105,6 +106,7 @@ impl Excerpts {
 
     /// Removes and returns the excerpts.
     pub(super) fn take_excerpts(&mut self) -> Vec<MatchExcerpt> {
+        self.last_line = None;
         std::mem::take(&mut self.excerpts)
     }
 
@@ -130,11 +132,19 @@ impl Excerpts {
         }
         self.chars_left = self.chars_left.saturating_sub(chars);
         let mut slice = content.slice(bytes)?;
-        // A line is shown without its LF; that does not count as truncation.
-        slice.truncated &= !is_line_feed(content, slice.bytes().end)?;
+        // A line is shown without its line end; that does not count as truncation.
+        let is_before_line_feed = is_line_feed(content, slice.bytes().end)?;
+        slice.truncated &= !is_before_line_feed;
         let is_single_line =
             slice.first_line == slice.last_line && !slice.continued && !slice.truncated;
-        self.last_line = if is_single_line { slice.bytes() } else { 0..0 };
+        self.last_line = is_single_line.then(|| slice.bytes());
+        let without_cr = slice
+            .text
+            .strip_suffix('\r')
+            .filter(|_| is_before_line_feed && found.end < slice.bytes().end);
+        if let Some(line) = without_cr.map(|line| slice.text.slice_ref(line)) {
+            slice.text = line;
+        }
         Ok(Some(MatchExcerpt {
             slice,
             line: content.line_at(found.start)?,
@@ -160,7 +170,7 @@ impl Excerpts {
             .saturating_sub(self.context_lines)
             .max(1);
         let last = content
-            .line_at(found.end - 1)?
+            .line_at(found.end.saturating_sub(1).max(found.start))?
             .saturating_add(self.context_lines);
         let start = content.line_start(first)?;
         let mut end = content.line_start(last.saturating_add(1))?;

@@ -5,15 +5,18 @@ mod budget;
 mod cost;
 mod groups;
 mod lazy;
+mod line_ends;
 mod pattern;
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use memchr::memmem::Finder;
 
 use dormouse_content::ReadQuota;
 
 pub(super) use self::groups::Groups;
+pub(super) use self::line_ends::LineEnds;
 use self::pattern::{Pattern, PatternScan};
 pub(super) use self::pattern::{PatternError, TooSlow};
 
@@ -36,19 +39,57 @@ pub(super) enum Case {
 #[derive(Debug)]
 pub(super) enum Matcher<'a> {
     Literal(Box<Finder<'a>>),
-    Pattern(Box<Pattern>),
+    Pattern(Box<PatternByLineEnds>),
+}
+
+/// A pattern, and its form for texts with CR LF, which is compiled when such a text is searched.
+#[derive(Debug)]
+pub(super) struct PatternByLineEnds {
+    query: String,
+    case: Case,
+    lf: Pattern,
+    /// `None` if that form is too large.
+    crlf: OnceLock<Option<Pattern>>,
+}
+
+impl PatternByLineEnds {
+    fn new(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
+        Ok(Self {
+            lf: Pattern::new(query, case, LineEnds::Lf, quota)?,
+            query: query.to_owned(),
+            case,
+            crlf: OnceLock::new(),
+        })
+    }
+
+    fn get(&self, line_ends: LineEnds) -> Result<&Pattern, TooSlow> {
+        let crlf = || {
+            let unlimited = ReadQuota::unlimited();
+            Pattern::new(&self.query, self.case, LineEnds::CrLf, unlimited).ok()
+        };
+        match line_ends {
+            LineEnds::Lf => Ok(&self.lf),
+            LineEnds::CrLf => self
+                .crlf
+                .get_or_init(crlf)
+                .as_ref()
+                .ok_or(TooSlow::Branches),
+        }
+    }
 }
 
 impl<'a> Matcher<'a> {
-    /// A matcher for a literal text.
+    /// A matcher for a literal text. An LF in it also finds CR LF, which is shown as LF.
     pub(super) fn literal(
         query: &'a str,
         case: Case,
         quota: &ReadQuota,
     ) -> Result<Self, PatternError> {
         match case {
-            Case::Sensitive => Ok(Self::Literal(Box::new(Finder::new(query)))),
-            Case::Insensitive => Self::pattern(&regex::escape(query), case, quota),
+            Case::Sensitive if !query.contains('\n') => {
+                Ok(Self::Literal(Box::new(Finder::new(query))))
+            }
+            _ => Self::pattern(&regex::escape(query), case, quota),
         }
     }
 
@@ -58,16 +99,20 @@ impl<'a> Matcher<'a> {
         case: Case,
         quota: &ReadQuota,
     ) -> Result<Self, PatternError> {
-        Pattern::new(query, case, quota)
+        PatternByLineEnds::new(query, case, quota)
             .map(Box::new)
             .map(Self::Pattern)
     }
 
-    /// Creates an extractor for the groups of the pattern. `None` if it has no groups.
-    pub(super) fn groups(&self) -> Option<Groups<'_>> {
+    /// Creates an extractor for the groups of the pattern in texts with these line ends. `None` if
+    /// it has no groups.
+    ///
+    /// # Errors
+    /// [`TooSlow`] if the pattern for these line ends is too large.
+    pub(super) fn groups(&self, line_ends: LineEnds) -> Result<Option<Groups<'_>>, TooSlow> {
         match self {
-            Self::Literal(_) => None,
-            Self::Pattern(pattern) => pattern.groups(),
+            Self::Literal(_) => Ok(None),
+            Self::Pattern(pattern) => Ok(pattern.get(line_ends)?.groups()),
         }
     }
 
@@ -76,7 +121,11 @@ impl<'a> Matcher<'a> {
     pub(super) fn scan<'m>(&'m self, quota: &'m ReadQuota) -> Scan<'m> {
         let engine = match self {
             Self::Literal(finder) => Engine::Literal(finder),
-            Self::Pattern(pattern) => Engine::Pattern(Box::new(PatternScan::new(pattern))),
+            Self::Pattern(pattern) => Engine::Pattern {
+                pattern,
+                lf: None,
+                crlf: None,
+            },
         };
         Scan { engine, quota }
     }
@@ -92,12 +141,17 @@ pub(super) struct Scan<'m> {
 #[derive(Debug)]
 enum Engine<'m> {
     Literal(&'m Finder<'m>),
-    Pattern(Box<PatternScan<'m>>),
+    /// The scans of texts by their line ends, each begun with its first text.
+    Pattern {
+        pattern: &'m PatternByLineEnds,
+        lf: Option<Box<PatternScan<'m>>>,
+        crlf: Option<Box<PatternScan<'m>>>,
+    },
 }
 
 impl Scan<'_> {
     /// Calls `found` with the byte range of each occurrence in `text`, from left to right and
-    /// without overlaps. Empty matches are skipped. O(n).
+    /// without overlaps. An empty match counts if the pattern has anchors, such as `^$`. O(n).
     ///
     /// # Errors
     /// [`TooSlow`] if the search exceeds its budget or is cancelled. Some occurrences may have been
@@ -109,7 +163,17 @@ impl Scan<'_> {
     ) -> Result<(), TooSlow> {
         match &mut self.engine {
             Engine::Literal(finder) => find_literal(finder, text.as_bytes(), self.quota, found),
-            Engine::Pattern(scan) => scan.find_each(text, self.quota, found),
+            Engine::Pattern { pattern, lf, crlf } => {
+                let line_ends = LineEnds::of(text);
+                let scan = if line_ends == LineEnds::CrLf {
+                    crlf
+                } else {
+                    lf
+                };
+                let pattern = pattern.get(line_ends)?;
+                scan.get_or_insert_with(|| Box::new(PatternScan::new(pattern)))
+                    .find_each(text, self.quota, found)
+            }
         }
     }
 }

@@ -152,9 +152,9 @@ fn a_query_that_cannot_be_searched_for_is_an_error() {
             "it must be 0 or more",
         ),
         (
-            "'query':'a','limit':1",
+            "'query':'a','offset':1",
             "invalid_parameter",
-            "Unknown parameter 'limit'",
+            "Unknown parameter 'offset'. Did you mean 'start'?",
         ),
     ];
     for (args, kind, message) in cases {
@@ -256,7 +256,7 @@ fn many_matches_are_shown_in_bounded_parts() {
     assert_eq!(seen_matches, 1000);
 }
 
-/// A table with these contents, a message without notes, and a message with a note.
+/// A table with these contents.
 fn table_of(texts: &[&str]) -> Table {
     let mut table = Table::new();
     for text in texts {
@@ -265,6 +265,12 @@ fn table_of(texts: &[&str]) -> Table {
             Entry::new(Content::new((*text).to_owned()), 10, "tool:t", 0),
         );
     }
+    table
+}
+
+/// A table with these contents, a message without notes, and a message with a note.
+fn table_with_messages(texts: &[&str]) -> Table {
+    let mut table = table_of(texts);
     let messages = ["beta said", "beta noted"].map(|text| Arc::new(Message::user(text)));
     table.set_conversation(messages.into_iter().collect(), 10);
     table.annotate(
@@ -321,7 +327,7 @@ fn seen_in_all(xml: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn a_search_of_all_numbers_matches_across_descriptors_without_messages() {
+fn a_search_of_all_numbers_matches_across_descriptors() {
     let table = table_of(&["beta\nbeta", "nothing", "a beta", "beta"]);
     let cases: [(&str, &str, &[&str]); 7] = [
         (
@@ -377,6 +383,23 @@ fn a_search_of_all_numbers_matches_across_descriptors_without_messages() {
     ] {
         assert!(call_all(&table, args, 100).contains(message), "{args}");
     }
+}
+
+#[test]
+fn a_search_of_all_covers_each_message_once_where_messages_are_descriptors() {
+    let table = table_with_messages(&["beta", "nothing"]);
+    let (totals, groups) = seen_in_all(&call_all(&table, "'query':'beta'", 100_000));
+    assert_eq!(totals, "3 1-3 4 3 -");
+    assert_eq!(
+        groups,
+        [
+            "fd:1 1 0:beta",
+            "msg:1 1 0:beta said",
+            "msg:2 1 0:beta noted"
+        ]
+    );
+    let xml = call_all(&table, "'query':'beta','distinct':true", 100_000);
+    assert!(xml.contains("matches=\"3\""), "{xml}");
 }
 
 #[test]
@@ -526,5 +549,168 @@ fn a_search_of_all_reads_json_in_the_requested_form() {
             [expected, place("1", None)],
             "{args} {pretty_json}"
         );
+    }
+}
+
+fn call_on(contents: &[&[u8]], args: &str) -> String {
+    let mut table = Table::new();
+    for bytes in contents {
+        let content = Content::new(bytes.to_vec());
+        table.insert(table.next_id(), Entry::new(content, 100, "tool:t", 0));
+    }
+    let settings = DescriptorSettings::default();
+    let outcome = search_fd(&Call::unlimited(
+        &table,
+        &args.replace('\'', "\""),
+        &settings,
+        0,
+    ));
+    let answer = outcome.answer().expect("a search only answers");
+    answer.text.to_string()
+}
+
+#[test]
+fn text_with_a_broken_byte_or_in_another_encoding_is_searched() {
+    let utf16: Vec<u8> = "\u{feff}one\nERROR tö\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let cases: [(&[u8], &str, &str); 3] = [
+        (
+            b"12:00 started \xff up\n12:01 ERROR t\n",
+            "utf-8",
+            "ERROR t",
+        ),
+        (b"Stra\xdfe\nERROR t\xf6\n", "windows-1252", "ERROR tö"),
+        (&utf16, "utf-16le", "ERROR tö"),
+    ];
+    for (bytes, encoding, line) in cases {
+        let xml = call_on(&[bytes], "{'fd':'fd:1','query':'ERROR t'}");
+        assert!(xml.contains("matches=\"1\"") && xml.contains(line), "{xml}");
+        assert!(xml.contains(&format!("encoding=\"{encoding}\"")), "{xml}");
+        let replaced = xml.contains("replaced_bytes=\"1\"");
+        assert_eq!(replaced, encoding == "utf-8", "{xml}");
+        assert!(!xml.contains("note="), "{xml}");
+    }
+}
+
+#[test]
+fn a_search_in_binary_content_says_that_it_is_binary() {
+    let binary = [0, 0xff, 1, 0x80].repeat(20);
+    let text = b"ERROR\n".as_slice();
+    for distinct in ["", ",'distinct':true"] {
+        let one = call_on(
+            &[&binary],
+            &format!("{{'fd':'fd:1','query':'ERROR'{distinct}}}"),
+        );
+        assert!(one.contains("note=\"fd:1 is binary: "), "{one}");
+        let args = format!("{{'fd':'*','query':'ERROR'{distinct}}}");
+        let all = call_on(&[text, &binary, &binary], &args);
+        assert!(all.contains("note=\"fd:2, fd:3 are binary: "), "{all}");
+        let many = call_on(&[&binary[..]; 11], &args);
+        assert!(
+            many.contains("note=\"11 descriptors are binary, among them fd:1, "),
+            "{many}"
+        );
+        assert!(!call_on(&[text], &args).contains("note="));
+    }
+}
+
+#[test]
+fn an_anchored_pattern_finds_empty_text_once_for_each_line() {
+    let text = "\none\n\n\ntwo\n";
+    let cases: [(&str, &str, &[&str]); 6] = [
+        ("^$", "3 1-3", &["1.1.0.1 ", "3.1.5.1 ", "4.1.6.1 "]),
+        ("^ *$", "3 1-3", &["1.1.0.1 ", "3.1.5.1 ", "4.1.6.1 "]),
+        (
+            "^",
+            "5 1-5",
+            &[
+                "1.1.0.1 ",
+                "2.1.1.1 one",
+                "3.1.5.1 ",
+                "4.1.6.1 ",
+                "5.2.7.1 two",
+            ],
+        ),
+        ("e$", "1 1-1", &["2.1.3.1 one"]),
+        ("\\\\b", "4 1-4", &["2.1.1.2 one", "5.2.7.2 two"]),
+        ("x*", "0 0", &[]),
+    ];
+    for (query, counts, matches) in cases {
+        for (text, line_ends) in [(text.to_owned(), 1), (text.replace('\n', "\r\n"), 2)] {
+            let xml = call(&text, &format!("'query':'{query}','regex':true"));
+            let (found, shown) = seen(&xml);
+            assert_eq!(found, counts, "{query} {line_ends}: {xml}");
+            assert!(!xml.contains("&#13;"), "{xml}");
+            if line_ends == 1 {
+                assert_eq!(shown, matches, "{query}: {xml}");
+            } else {
+                let lines = |shown: &[String]| -> Vec<_> {
+                    shown
+                        .iter()
+                        .map(|text| text.split(' ').nth(1).unwrap().to_owned())
+                        .collect()
+                };
+                let expected: Vec<_> = matches.iter().map(|text| (*text).to_owned()).collect();
+                assert_eq!(lines(&shown), lines(&expected), "{query}: {xml}");
+            }
+        }
+    }
+    let long = "x\n\n".repeat(1 << 20);
+    let found = seen(&call(&long, "'query':'^$','regex':true,'max_matches':1")).0;
+    assert_eq!(found, format!("{} 1-1", 1 << 20), "once, across chunks");
+}
+
+#[test]
+fn text_with_crlf_is_searched_as_it_is_shown() {
+    let text = "<a>\r\n<b>\r\n\r\nend\r\n";
+    let cases = [
+        ("'query':'>$','regex':true", "2 1-2", "<a>|<b>"),
+        ("'query':'^.*$','regex':true", "4 1-4", "<a>|<b>||end"),
+        ("'query':'<a>\\n<b>'", "1 1-1", "<a>\n<b>"),
+        (
+            "'query':'<A>\\n<b>','case_sensitive':false",
+            "1 1-1",
+            "<a>\n<b>",
+        ),
+        ("'query':'>\\\\n\\\\n','regex':true", "1 1-1", "<b>\n\n"),
+        ("'query':'>\\\\r\\\\n','regex':true", "2 1-2", "<a>\n|<b>\n"),
+        ("'query':'b>','context':1", "1 1-1", "<a>\n<b>\n"),
+    ];
+    for (query, counts, texts) in cases {
+        let xml = call(text, query);
+        let (found, shown) = seen(&xml);
+        assert_eq!(found, counts, "{query}: {xml}");
+        let shown: Vec<_> = shown
+            .iter()
+            .map(|text| text.split_once(' ').unwrap().1)
+            .collect();
+        assert_eq!(shown.join("|"), texts, "{query}: {xml}");
+        assert!(!xml.contains("&#13;"), "{xml}");
+    }
+    let groups = call(text, "'query':'^(.*)>$','regex':true,'distinct':true");
+    assert!(
+        groups.contains("<![CDATA[<a]]>") && groups.contains("<![CDATA[<b]]>"),
+        "{groups}"
+    );
+    let mixed = call("one\ntwo\r\n\r\n", "'query':'^(?:|one|two)$','regex':true");
+    assert_eq!(seen(&mixed).0, "3 1-3", "{mixed}");
+}
+
+#[test]
+fn a_literal_query_that_looks_like_a_pattern_and_finds_nothing_is_explained() {
+    let message = "With regex=true it is a regular expression.";
+    for (args, is_explained) in [
+        ("'query':'a|b'", true),
+        ("'query':'a|b','regex':true", false),
+        ("'pattern':'x|y'", false),
+        ("'query':'zzz'", false),
+        ("'query':'(1)'", false),
+    ] {
+        let xml = call("a (1)\n", args);
+        assert_eq!(xml.contains(message), is_explained, "{args}: {xml}");
+        let xml = call_all(&table_of(&["a (1)\n"]), args, 1_000);
+        assert_eq!(xml.contains(message), is_explained, "{args}: {xml}");
     }
 }

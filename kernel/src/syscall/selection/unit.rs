@@ -1,16 +1,35 @@
 //! Selects a unit of a content, such as a paragraph or a function, by `index` or `name`, or lists
 //! all units of a kind.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dormouse_proto::descriptor::view::{Listed, ShownPart, Units};
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 
+use super::super::Parameter;
 use super::super::args::Args;
 use super::check_range;
 use crate::table::View;
 use dormouse_content::Unreadable;
-use dormouse_content::units::{Outlined, Unit, UnitError, name};
+use dormouse_content::units::{LANGUAGES, Outlined, Unit, UnitError, name, source_of_language};
+
+/// The parameter that names the language of a content, if its source does not.
+pub(in crate::syscall) const LANGUAGE: Parameter = Parameter::text(
+    "language",
+    "With unit function or class: the language of the code, if it is not recognised",
+)
+.one_of(&[
+    "rust",
+    "python",
+    "go",
+    "java",
+    "c",
+    "cpp",
+    "javascript",
+    "typescript",
+    "tsx",
+]);
 
 /// Maximum number of names that an error lists.
 const MAX_NAMES: usize = 20;
@@ -18,8 +37,11 @@ const MAX_NAMES: usize = 20;
 /// Characters of a paragraph that a list shows.
 const PARAGRAPH_CHARS: usize = 60;
 
-/// Estimated characters of a list item, without its name.
-const LISTED_CHARS: u64 = 40;
+/// Characters of a name that a list shows.
+const NAME_CHARS: usize = 200;
+
+/// Upper bound for the characters of a list without its items.
+const LIST_CHARS: u64 = 400;
 
 /// How a call names one of the units: by index, by name, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +71,7 @@ pub(super) fn parse(args: &Args) -> Result<(Unit, UnitKey), FdError> {
         )),
         (Some(index), false) => Ok((unit, UnitKey::Index(index))),
         (None, true) if unit == Unit::Paragraph => Err(args.invalid_error(
-            "Paragraphs have no names. Use 'index', or find a place with search_fd.",
+            "Paragraphs have no names. Use 'index', or 'start_line' and 'end_line'.",
         )),
         (None, true) => Ok((unit, UnitKey::Name)),
         (None, false) => Ok((unit, UnitKey::Unspecified)),
@@ -91,19 +113,39 @@ pub(super) fn resolve(
         }
     };
     let chosen = &units[at];
-    Ok(ShownPart::Unit {
-        unit: unit.word(),
-        index: at as u64 + 1,
-        name: (*chosen.name).into(),
-        start: chosen.first_line,
-        count: chosen.lines(),
+    let (unit, index, name) = (unit.word(), at as u64 + 1, (*chosen.name).into());
+    let chars = char_range(view, chosen).map_err(|error| args.unreadable_error(error))?;
+    Ok(match chars {
+        Some(chars) => ShownPart::UnitChars {
+            unit,
+            index,
+            name,
+            start: chars.start,
+            count: chars.end - chars.start,
+        },
+        None => ShownPart::Unit {
+            unit,
+            index,
+            name,
+            start: chosen.first_line,
+            count: chosen.lines(),
+        },
     })
 }
 
-/// Lists the units of a kind, as many as fit into `max_chars`.
+/// The characters of a unit that does not consist of whole lines.
+fn char_range(view: &View<'_>, unit: &Outlined) -> Result<Option<Range<u64>>, Unreadable> {
+    let char_at = |byte| view.content.char_at(byte);
+    let bytes = unit.within_lines.as_ref();
+    bytes
+        .map(|bytes| Ok(char_at(bytes.start)?..char_at(bytes.end)?))
+        .transpose()
+}
+
+/// Lists the units of a kind from `start` on, as many as fit into `max_chars` and at most `count`.
 ///
 /// # Errors
-/// `invalid_parameter`: there are no such units.
+/// `invalid_parameter`: there are no such units. `invalid_range`.
 pub(in crate::syscall) fn list(
     args: &Args,
     view: &View<'_>,
@@ -111,31 +153,56 @@ pub(in crate::syscall) fn list(
     max_chars: u64,
 ) -> Result<Units, FdError> {
     let units = read_outline(args, view, unit)?;
-    let mut chars = 0;
+    let unreadable = |error| args.unreadable_error(error);
+    let total = units.len() as u64;
+    let what = format!("{} index", unit.word());
+    let start = args.integer("start").unwrap_or(1);
+    let start = check_range(args, FdErrorKind::InvalidRange, &what, start, (1, total))?;
+    let count = args.integer_at_least("count", 1, total)?;
+    let mut chars = LIST_CHARS;
     let mut listed = Vec::new();
-    for unit in &*units {
-        let name = unit_label(view, unit).map_err(|error| args.unreadable_error(error))?;
-        chars += LISTED_CHARS + name.chars().count() as u64;
+    for unit in units.iter().skip(start as usize - 1).take(count as usize) {
+        let item = Listed {
+            name: unit_label(view, unit).map_err(unreadable)?,
+            lines: (unit.first_line, unit.last_line),
+            chars: char_range(view, unit)
+                .map_err(unreadable)?
+                .map(|chars| (chars.start, chars.end.saturating_sub(1))),
+        };
+        chars += item_chars(&item);
         if chars > max_chars && !listed.is_empty() {
             break;
         }
-        listed.push(Listed {
-            name,
-            lines: (unit.first_line, unit.last_line),
-        });
+        listed.push(item);
     }
     Ok(Units {
         unit: unit.word(),
         plural: unit.plural(),
-        total: units.len() as u64,
+        total,
+        start,
         listed,
     })
+}
+
+/// Upper bound for the characters of a list item. An escaped character has up to six.
+fn item_chars(item: &Listed) -> u64 {
+    let digits = |(first, last): (u64, u64)| (first.to_string() + &last.to_string()).len();
+    let numbers = digits(item.lines) + item.chars.map_or(0, |chars| 10 + digits(chars));
+    let escaped = |c: char| {
+        if c.is_alphanumeric() || "_. ".contains(c) {
+            1
+        } else {
+            6
+        }
+    };
+    let name: usize = item.name.chars().map(escaped).sum();
+    (50 + numbers + name) as u64
 }
 
 /// The name of a unit, or its first words if it has none.
 fn unit_label(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
     if !unit.name.is_empty() {
-        return Ok(unit.name.to_string());
+        return Ok(name::words(&unit.name, NAME_CHARS));
     }
     let slice = view.content.lines(unit.first_line, unit.lines())?;
     Ok(slice.map_or_else(String::new, |slice| {
@@ -144,8 +211,16 @@ fn unit_label(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
 }
 
 fn read_outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
+    let language = args.text("language").map(|name| {
+        source_of_language(name).ok_or_else(|| {
+            let known = LANGUAGES.map(|(name, _)| name).join(", ");
+            args.invalid_error(format!("Unknown language '{name}'. Accepted: {known}."))
+        })
+    });
+    let language = language.transpose()?;
+    let source = language.as_deref().unwrap_or(&view.entry.source);
     view.content
-        .units(unit, &view.entry.source)
+        .units(unit, source)
         .map_err(|error| match error {
             UnitError::Unreadable(error) => args.unreadable_error(error),
             error => args.invalid_error(error.to_string()),
@@ -225,5 +300,17 @@ fn format_more(of: usize) -> String {
         format!(", and {} more", of - MAX_NAMES)
     } else {
         String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LANGUAGES;
+    use crate::syscall::read_fd;
+
+    #[test]
+    fn each_known_language_can_be_named() {
+        let accepted = read_fd::TOOL.schema()["properties"]["language"]["enum"].clone();
+        assert_eq!(accepted, serde_json::json!(LANGUAGES.map(|(name, _)| name)));
     }
 }

@@ -1,5 +1,6 @@
 //! Selects the descriptors of the parent that a child gets, under the same ids.
 
+use dormouse_proto::descriptor::HintableTools;
 use dormouse_proto::id::FdId;
 use dormouse_proto::record::Entry;
 
@@ -27,18 +28,22 @@ pub(super) fn preloads(
         mut entry,
     } in transferred_descriptors(args, FDS, call)?
     {
-        check_message_id(&id, child)?;
+        check_message_id(&id, child, call.settings.hintable_tools)?;
         if preloads.iter().any(|(known, ..)| *known == id) {
+            let hint = call.settings.hintable_tools.hint("read_fd", EXTRACT_HINT);
             return Err(format!(
-                "'{FDS}' names {id} twice, and the child would have one id for two contents. Make \
-                 a part a descriptor of its own (read_fd with extract_to_new_fd), then name that."
+                "'{FDS}' names {id} twice, and the child would have one id for two contents.{hint}"
             )
             .into());
         }
-        if let Some(part) = part {
+        if let Some(part) = &part {
             entry.source = format!("{id} {part} of the parent").into();
         }
-        let shown = ShownPreload::descriptor(&id, &entry, call.quota);
+        // A part was chosen to be shown. Without descriptors, the child could not read the rest.
+        let shown = match child.descriptors().filter(|_| part.is_none()) {
+            Some(settings) => ShownPreload::readable_descriptor(&id, &entry, settings, call.quota),
+            None => ShownPreload::descriptor(&id, &entry, call.quota),
+        };
         let shown = shown
             .map_err(|error| format!("Nothing was started: a preload cannot be read. {error}"))?;
         preloads.push((id, entry, shown));
@@ -46,17 +51,23 @@ pub(super) fn preloads(
     Ok(preloads)
 }
 
+const EXTRACT_HINT: &str = "Make a part a descriptor of its own (read_fd with \
+                            extract_to_new_fd), then name that.";
+
 /// Refuses `msg:N` if the child has message descriptors of its own, since the id would be
 /// ambiguous.
-fn check_message_id(id: &FdId, child: &Program) -> Result<(), Refusal> {
+fn check_message_id(id: &FdId, child: &Program, tools: HintableTools) -> Result<(), Refusal> {
     if !matches!(id, FdId::Message { .. }) || !child.message_references() {
         return Ok(());
     }
+    let extract = format!(
+        "Make it a descriptor first: read_fd with fd=\"{id}\", read_all=true and \
+         extract_to_new_fd=true."
+    );
     Err(format!(
-        "{id} cannot be preloaded, since program '{}' has messages of its own under such names. \
-         Make it a descriptor first: read_fd with fd=\"{id}\", read_all=true and \
-         extract_to_new_fd=true.",
-        child.name()
+        "{id} cannot be preloaded, since program '{}' has messages of its own under such names.{}",
+        child.name(),
+        tools.hint("read_fd", &extract)
     )
     .into())
 }

@@ -32,7 +32,7 @@ pub(super) fn texts(args: &Args, key: &str, what: &str) -> Result<Vec<String>, R
 
 /// Parses a list of distinct temporary files.
 pub(super) fn temp_files(args: &Args, key: &str) -> Result<Vec<TempId>, Refusal> {
-    const WHAT: &str = "the temp_file_id that create_temp_file gave";
+    const WHAT: &str = "the id of a temporary file";
     let mut files = Vec::new();
     for name in texts(args, key, WHAT)? {
         let file = name

@@ -276,7 +276,10 @@ fn invalid_arguments_are_refused_with_the_valid_values() {
             json!({ "program_name": "helpr" }),
             "no linked program 'helpr'. Did you mean 'helper'? The programs are: helper, numbering",
         ),
-        (json!({ "program": "helper" }), "give one"),
+        (
+            json!({ "program": "numbering" }),
+            "'program_name' is given twice",
+        ),
         (json!({ "query": "" }), "'query' is missing"),
         (json!({ "wait": "no" }), "must be true or false"),
         (
@@ -387,16 +390,51 @@ fn the_schema_lists_exactly_the_parameters_that_the_program_offers() {
 }
 
 #[test]
+fn a_large_descriptor_is_previewed_unless_a_part_is_named() {
+    let mut table = table();
+    let lines: String = (1..=100_000).map(|line| format!("line {line}\n")).collect();
+    let entry = Entry::new(Content::new(lines.clone()), 4000, "tool:t", 0);
+    table.insert(FdId::Fd(3), entry);
+    let shown = |program_name: &str, fd: &str| {
+        let args = json!({ "program": program_name, "query": "x", FDS: [fd] }).to_string();
+        let pending = checked(&args, &program(ALL), &table).unwrap();
+        let (_, entry, shown) = pending.descriptors.into_iter().next().unwrap();
+        (entry.content, shown.xml().to_owned())
+    };
+    let (content, xml) = shown("numbering", "fd:3");
+    assert_eq!(
+        content.unlimited_reader().text().unwrap(),
+        lines,
+        "the table has all of it"
+    );
+    assert!(
+        xml.len() < 5_000 && xml.contains("total_lines=\"100000\""),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("<preview>line 1\n") && xml.contains("Use read_fd"),
+        "{xml}"
+    );
+    let (_, part) = shown("numbering", "fd:3 lines 1-20000");
+    assert!(part.len() > 200_000 && part.contains("line 20000\n</preload_fd>"));
+    let (_, all) = shown("helper", "fd:3");
+    assert!(
+        all.len() > lines.len(),
+        "a program without descriptors is shown all of it"
+    );
+}
+
+#[test]
 fn the_total_size_of_preloads_is_limited() {
     let mut table = table();
     let half = usize::try_from(MAX_PRELOAD_BYTES / 2).unwrap();
     table.insert(
         FdId::Fd(3),
-        Entry::new(Content::new("x".repeat(half)), 8000, "tool:t", 0),
+        Entry::new(Content::new("x".repeat(half)), u32::MAX, "tool:t", 0),
     );
     table.insert(
         FdId::Fd(4),
-        Entry::new(Content::new("y".repeat(half + 1)), 8000, "tool:t", 0),
+        Entry::new(Content::new("y".repeat(half + 1)), u32::MAX, "tool:t", 0),
     );
     let spawn_with = |fds: Value| {
         checked(
@@ -406,11 +444,11 @@ fn the_total_size_of_preloads_is_limited() {
         )
     };
     assert!(
-        spawn_with(json!(["fd:3", "fd:4"]))
+        spawn_with(json!(["fd:3 page 1", "fd:4 page 1"]))
             .unwrap_err()
             .contains("Name parts")
     );
-    let pending = spawn_with(json!(["fd:3"])).unwrap();
+    let pending = spawn_with(json!(["fd:3 page 1"])).unwrap();
     let file = |bytes: usize| Fetched {
         files: vec![ShownPreload::bytes("f", "z".repeat(bytes).into())],
         temp_files: vec![],

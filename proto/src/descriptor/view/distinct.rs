@@ -1,6 +1,6 @@
 //! `fd_search` with `distinct`: each different match once.
 
-use super::{ContentSummary, Shown, with_next_start};
+use super::{ContentSummary, Shown, with_binary_note, with_next_start};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -38,7 +38,9 @@ pub fn distinct(fd: &FdId, extent: ContentSummary, found: &DistinctMatches<'_>) 
         .attribute("pages", extent.pages)
         .attribute("total_lines", extent.total_lines)
         .attribute_if("encoding", extent.encoding.word())
+        .attribute_if("replaced_bytes", extent.encoding.replaced_bytes())
         .attribute_if("pretty", extent.pretty);
+    let element = with_binary_note(element, extent.encoding.is_base64().then_some(fd));
     Answer::shown(found.add_matches(element))
 }
 
@@ -48,12 +50,14 @@ pub fn distinct_in_all(
     descriptors: u64,
     found_in: u64,
     found: &DistinctMatches<'_>,
+    binary: &[FdId],
     unreadable: &[FdError],
 ) -> Answer {
     let element = found
         .add_attributes(Element::new("fd_search").attribute("fd", "*"))
         .attribute("descriptors", descriptors)
         .attribute("found_in", found_in);
+    let element = with_binary_note(element, binary.iter());
     let errors = unreadable.iter().map(FdError::element);
     Answer::shown(errors.fold(found.add_matches(element), Element::child))
 }

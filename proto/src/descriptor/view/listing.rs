@@ -88,6 +88,7 @@ impl ListedFd<'_> {
                 .attribute("total_lines", extent.total_lines)
                 .attribute("total_chars", extent.total_chars)
                 .attribute_if("encoding", extent.encoding.word())
+                .attribute_if("replaced_bytes", extent.encoding.replaced_bytes())
                 .attribute_if("pretty", extent.pretty),
             Err(why) => element
                 .attribute("error", FdErrorKind::ContentUnreadable.word())

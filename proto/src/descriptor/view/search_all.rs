@@ -1,6 +1,8 @@
 //! `fd_search` across all descriptors of a table.
 
-use super::{ContentSummary, Excerpt, Shown, with_next_start};
+use super::{
+    ContentSummary, Excerpt, QueryKind, Shown, with_binary_note, with_literal_note, with_next_start,
+};
 use crate::descriptor::FdError;
 use crate::id::FdId;
 use crate::tool::Answer;
@@ -12,6 +14,8 @@ use crate::xml::Element;
 pub struct FoundInAll<'a> {
     /// The query as it was requested.
     pub query: &'a str,
+    /// How the query was taken.
+    pub query_kind: QueryKind,
     /// Number of searched descriptors.
     pub descriptors: u64,
     /// Number of descriptors with matches.
@@ -20,6 +24,8 @@ pub struct FoundInAll<'a> {
     pub shown: Shown,
     /// The shown descriptors, in the order of their ids.
     pub groups: Vec<Group<'a>>,
+    /// The searched descriptors that are binary.
+    pub binary: Vec<&'a FdId>,
     /// Errors of descriptors that could not be searched.
     pub unreadable: Vec<FdError>,
 }
@@ -49,6 +55,8 @@ pub fn search_all(found: &FoundInAll<'_>) -> Answer {
         .attribute("descriptors", found.descriptors)
         .attribute("found_in", found.found_in);
     let element = with_next_start(element, found.shown, "matches", "search_fd");
+    let element = with_literal_note(element, found.query, found.query_kind, found.shown);
+    let element = with_binary_note(element, found.binary.iter().copied());
     let errors = found.unreadable.iter().map(FdError::element);
     Answer::shown(
         found
@@ -70,6 +78,7 @@ impl Group<'_> {
                 .attribute("pages", extent.pages)
                 .attribute("total_lines", extent.total_lines)
                 .attribute_if("encoding", extent.encoding.word())
+                .attribute_if("replaced_bytes", extent.encoding.replaced_bytes())
                 .attribute_if("pretty", extent.pretty),
             None => element,
         };

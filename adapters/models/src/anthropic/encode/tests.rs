@@ -3,6 +3,7 @@ use std::sync::Arc;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::message::{Message, Raw};
 use dormouse_proto::model::ModelErrorKind;
+use dormouse_proto::program::CacheTtl;
 use serde_json::{Value, json};
 
 use super::super::Messages;
@@ -11,9 +12,9 @@ use super::*;
 fn encode_request(
     request: &Request,
     delivery: Delivery,
-    caching: Caching,
+    cache_ttl: Option<CacheTtl>,
 ) -> Result<String, ModelError> {
-    crate::wire::encode(&Messages, request, Purpose::Reply(delivery), caching)
+    crate::wire::encode(&Messages, request, Purpose::Reply(delivery), cache_ttl)
 }
 
 fn request(messages: Vec<Message>) -> Request {
@@ -37,7 +38,7 @@ fn request(messages: Vec<Message>) -> Request {
 }
 
 fn encode(request: &Request) -> String {
-    encode_request(request, Delivery::Stream, Caching::Automatic).unwrap()
+    encode_request(request, Delivery::Stream, Some(CacheTtl::FiveMinutes)).unwrap()
 }
 
 fn messages_of(messages: Vec<Message>) -> Value {
@@ -88,12 +89,7 @@ fn breakpoints_never_move() {
         (body.get("system"), body["tools"][0].get("cache_control")),
         (None, None)
     );
-    let off = encode_request(
-        &request(vec![Message::user("hi")]),
-        Delivery::Whole,
-        Caching::Off,
-    )
-    .unwrap();
+    let off = encode_request(&request(vec![Message::user("hi")]), Delivery::Whole, None).unwrap();
     assert!(
         !off.contains("cache_control") && off.contains("\"stream\":false"),
         "{off}"
@@ -133,17 +129,17 @@ fn every_breakpoint_of_a_request_is_kept_equally_long() {
         forked_at: vec![2, 4],
         ..request(messages)
     };
-    for (caching, expected) in [
+    for (cache_ttl, expected) in [
         (
-            Caching::Automatic,
+            Some(CacheTtl::FiveMinutes),
             r#""cache_control":{"type":"ephemeral"}"#,
         ),
         (
-            Caching::OneHour,
+            Some(CacheTtl::OneHour),
             r#""cache_control":{"type":"ephemeral","ttl":"1h"}"#,
         ),
     ] {
-        let body = encode_request(&forked, Delivery::Stream, caching).unwrap();
+        let body = encode_request(&forked, Delivery::Stream, cache_ttl).unwrap();
         let count = body.matches("\"cache_control\"").count();
         assert_eq!((count, body.matches(expected).count()), (4, 4), "{body}");
     }
@@ -345,7 +341,7 @@ fn the_first_own_block_of_a_fork_is_a_breakpoint_and_stays_one() {
         ..request(conversation)
     };
     assert!(
-        !encode_request(&off, Delivery::Stream, Caching::Off)
+        !encode_request(&off, Delivery::Stream, None)
             .unwrap()
             .contains("cache_control")
     );
@@ -401,8 +397,13 @@ fn a_count_request_has_only_the_fields_that_affect_it() {
         parameters: Arc::new(parameters.as_object().unwrap().clone()),
         ..request(vec![Message::user("hi")])
     };
-    let body =
-        crate::wire::encode(&Messages, &request, Purpose::Count, Caching::Automatic).unwrap();
+    let body = crate::wire::encode(
+        &Messages,
+        &request,
+        Purpose::Count,
+        Some(CacheTtl::FiveMinutes),
+    )
+    .unwrap();
     let body: Value = serde_json::from_str(&body).unwrap();
     let keys: Vec<_> = body
         .as_object()
@@ -440,7 +441,8 @@ fn an_invalid_request_is_refused_with_the_name_of_the_cause() {
         (request(vec![bad_block]), "kept block"),
     ];
     for (request, part) in cases {
-        let error = encode_request(&request, Delivery::Stream, Caching::Automatic).unwrap_err();
+        let error =
+            encode_request(&request, Delivery::Stream, Some(CacheTtl::FiveMinutes)).unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::InvalidRequest);
         assert!(error.message.contains(part), "{error}");
     }

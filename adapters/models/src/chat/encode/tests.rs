@@ -1,10 +1,11 @@
 use dormouse_proto::message::Message;
+use dormouse_proto::program::CacheTtl;
 use serde_json::{Value, json};
 
 use super::super::{Completions, Dialect};
 use super::*;
 use crate::testing::{self, answered, failed, kept, media, message, streamed, used};
-use crate::wire::{Caching, Codec, encode};
+use crate::wire::{Codec, encode};
 
 const COMPATIBLE: Completions = Completions {
     dialect: Dialect::Compatible,
@@ -53,13 +54,36 @@ fn the_body_matches_the_documentation() {
         &COMPATIBLE,
         &request,
         Purpose::Reply(Delivery::Whole),
-        Caching::Automatic,
+        Some(CacheTtl::FiveMinutes),
     )
     .unwrap();
     assert!(
         whole.contains(r#""stream":false"#) && !whole.contains("stream_options"),
         "{whole}"
     );
+}
+
+#[test]
+fn a_limit_by_the_name_of_the_format_is_sent_as_written_and_alone() {
+    let own = r#"],"max_completion_tokens":7}"#;
+    let cases = [
+        (json!({"max_completion_tokens": 7}), "example", own),
+        (json!({"max_completion_tokens": 7}), "api.openai.com", own),
+        (
+            json!({"max_completion_tokens": 7, "max_tokens": 9}),
+            "example",
+            own,
+        ),
+        (json!({"max_tokens": 7}), "example", r#"],"max_tokens":7}"#),
+        (json!({"max_tokens": 7}), "n.openai.azure.com", own),
+        (json!({}), "api.openai.com", "}]}"),
+    ];
+    for (parameters, host, end) in cases {
+        let request = testing::request(vec![Message::user("hi")], parameters.clone());
+        let body = streamed(&Completions::default().for_host(host), &request);
+        assert!(body.ends_with(end), "{parameters} at {host}: {body}");
+        assert!(body.matches("_tokens\":").count() <= 1, "{body}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use dormouse_proto::model::{Delta, ModelError};
 use serde_json::value::RawValue;
 
 use super::partial_object::PartialObject;
-use crate::wire::excerpt::{malformed, malformed_in};
+use crate::wire::excerpt::{check_count, malformed_in};
 use crate::wire::json_fields::{Fields, as_string, to_raw};
 
 /// The most calls of a reply. No real reply has so many.
@@ -92,11 +92,7 @@ impl Calls {
     }
 
     fn begin_call(&mut self, part: &Part) -> Result<usize, ModelError> {
-        if self.calls.len() == MAX_CALLS {
-            return Err(malformed(format!(
-                "the reply has more than {MAX_CALLS} calls"
-            )));
-        }
+        check_count(self.calls.len() + 1, MAX_CALLS, "calls")?;
         let end = self
             .calls
             .iter()
@@ -115,6 +111,11 @@ impl Calls {
             ..Call::default()
         });
         Ok(self.calls.len() - 1)
+    }
+
+    /// Whether there is no call yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
     }
 
     /// The calls in the form of a complete reply.
@@ -242,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// The parts of each event, and the calls that they are: id, name and arguments.
+    /// Joins the parts of `events` and compares the calls: id, name and arguments.
     fn check(events: &[&str], expected: &[(&str, &str, &str)]) {
         let reported = RefCell::new(Vec::new());
         let mut calls = Calls::default();

@@ -67,6 +67,14 @@ impl PartialObject {
         })
     }
 
+    /// Whether a field is absent, or an empty text.
+    pub(super) fn is_empty(&self, name: &str) -> bool {
+        let is_filled =
+            |current: &FieldValue| !matches!(current, FieldValue::Text(text) if text.is_empty());
+        let mut fields = self.0.iter();
+        !fields.any(|(field, current)| field == name && is_filled(current))
+    }
+
     /// Sets a field, or replaces its value.
     pub(super) fn replace(&mut self, name: &str, value: &RawValue) -> Result<(), ModelError> {
         match self.0.iter_mut().find(|(field, _)| field == name) {

@@ -3,7 +3,8 @@ use serde_json::json;
 use super::super::GenerateContent;
 use super::*;
 use crate::testing::{self, answered, failed, kept, media, message, streamed, used};
-use crate::wire::{Caching, encode};
+use crate::wire::encode;
+use dormouse_proto::program::CacheTtl;
 
 fn contents(said: Vec<Message>) -> Value {
     let body = streamed(&GenerateContent, &testing::request(said, json!({})));
@@ -41,7 +42,7 @@ fn the_body_matches_the_documentation() {
         &GenerateContent,
         &request,
         Purpose::Count,
-        Caching::Automatic,
+        Some(CacheTtl::FiveMinutes),
     )
     .unwrap();
     let count: Value = serde_json::from_str(&count).unwrap();

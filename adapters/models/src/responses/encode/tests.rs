@@ -1,11 +1,12 @@
 use dormouse_proto::message::Message;
 use dormouse_proto::model::ModelErrorKind;
+use dormouse_proto::program::CacheTtl;
 use serde_json::{Value, json};
 
 use super::super::Responses;
 use super::*;
 use crate::testing::{self, answered, failed, kept, media, message, streamed, used};
-use crate::wire::{Caching, encode};
+use crate::wire::encode;
 
 fn input(said: Vec<Message>) -> Value {
     let body = streamed(&Responses, &testing::request(said, json!({})));
@@ -36,7 +37,13 @@ fn the_body_matches_the_documentation() {
         ..request.clone()
     };
     assert!(!streamed(&Responses, &without).contains("include"));
-    let count = encode(&Responses, &request, Purpose::Count, Caching::Automatic).unwrap();
+    let count = encode(
+        &Responses,
+        &request,
+        Purpose::Count,
+        Some(CacheTtl::FiveMinutes),
+    )
+    .unwrap();
     let count: Value = serde_json::from_str(&count).unwrap();
     let keys: Vec<_> = count
         .as_object()
@@ -120,7 +127,7 @@ fn a_program_cannot_request_that_the_provider_stores_the_conversation() {
         "background",
     ] {
         let request = testing::request(vec![Message::user("hi")], json!({name: true}));
-        let error = encode(&Responses, &request, Purpose::Count, Caching::Off).unwrap_err();
+        let error = encode(&Responses, &request, Purpose::Count, None).unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::InvalidRequest);
         assert!(error.message.contains(name), "{error}");
     }

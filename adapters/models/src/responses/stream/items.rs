@@ -11,8 +11,8 @@ use dormouse_proto::model::ModelError;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::super::decode::Response;
-use crate::wire::excerpt::malformed;
+use super::super::decode::{MessageKind, Response};
+use crate::wire::excerpt::check_count;
 use crate::wire::failure;
 use crate::wire::json_fields::{Fields, to_raw};
 
@@ -31,8 +31,8 @@ pub(super) struct Items {
 struct PartialItem {
     fields: Fields,
     arguments: String,
-    /// The parts of a message: the type of each, and its text.
-    parts: BTreeMap<u64, (&'static str, String)>,
+    /// The parts of a message.
+    parts: BTreeMap<u64, (MessageKind, String)>,
 }
 
 /// The text of an event about an item: the next part of it, or all of it.
@@ -60,7 +60,7 @@ impl Items {
     pub(super) fn begin(&mut self, index: Option<u64>, fields: Fields) -> Result<(), ModelError> {
         let index = index.unwrap_or(self.partial.len() as u64);
         self.partial.entry(index).or_default().fields = fields;
-        check_count("items", self.partial.len())
+        check_count(self.partial.len(), MAX_ITEMS, "items")
     }
 
     /// Adds text to the arguments of a call.
@@ -75,15 +75,15 @@ impl Items {
         &mut self,
         index: Option<u64>,
         part: u64,
-        part_type: &'static str,
+        kind: MessageKind,
         text: ItemText,
     ) -> Result<(), ModelError> {
         let Some(item) = self.partial_at(index) else {
             return Ok(());
         };
-        let (_, part) = item.parts.entry(part).or_insert((part_type, String::new()));
+        let (_, part) = item.parts.entry(part).or_insert((kind, String::new()));
         text.add_to(part);
-        check_count("parts of a message", item.parts.len())
+        check_count(item.parts.len(), MAX_ITEMS, "parts of a message")
     }
 
     fn partial_at(&mut self, index: Option<u64>) -> Option<&mut PartialItem> {
@@ -100,7 +100,7 @@ impl Items {
     ) -> Result<(), ModelError> {
         let index = index.unwrap_or(self.complete.len() as u64);
         self.complete.insert(index, item.get().to_owned());
-        check_count("items", self.complete.len())
+        check_count(self.complete.len(), MAX_ITEMS, "items")
     }
 
     /// All items in order: those that an event completed, those that only the response at the end
@@ -152,19 +152,18 @@ impl PartialItem {
                 let arguments = Some(self.arguments).filter(has_arguments).or(initial);
                 let arguments = arguments.ok_or_else(|| {
                     failure::cut_stream(format!(
-                        "the arguments of the call of '{name}' did not come"
+                        "the stream has no arguments for the call of '{name}'"
                     ))
                 })?;
                 self.fields.set("arguments", to_raw(&arguments));
             }
             Some("message") if !self.parts.is_empty() => {
-                let parts = self
-                    .parts
-                    .into_values()
-                    .map(|(part_type, text)| match part_type {
-                        "refusal" => json!({"type": part_type, "refusal": text}),
-                        _ => json!({"type": part_type, "text": text, "annotations": []}),
-                    });
+                let parts = self.parts.into_values().map(|(kind, text)| match kind {
+                    MessageKind::Refusal => json!({"type": "refusal", "refusal": text}),
+                    MessageKind::Answer => {
+                        json!({"type": "output_text", "text": text, "annotations": []})
+                    }
+                });
                 self.fields
                     .set("content", to_raw(&parts.collect::<Vec<_>>()));
             }
@@ -185,13 +184,4 @@ fn ids_of(json: &str) -> BTreeSet<String> {
         .flatten()
         .filter(|id| !id.is_empty())
         .collect()
-}
-
-fn check_count(what: &str, count: usize) -> Result<(), ModelError> {
-    match count {
-        0..=MAX_ITEMS => Ok(()),
-        _ => Err(malformed(format!(
-            "the reply has more than {MAX_ITEMS} {what}"
-        ))),
-    }
 }

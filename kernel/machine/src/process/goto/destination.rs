@@ -116,6 +116,11 @@ pub(super) fn find_destination(
         .trim()
         .trim_start_matches('[')
         .trim_end_matches(']');
+    // A number alone can only be that of a message.
+    let position = match position.parse::<u32>() {
+        Ok(number) => format!("msg:{number}"),
+        Err(_) => position.replacen('_', ":", 1),
+    };
     let Ok(FdId::Message { number, part: None }) = position.parse() else {
         return Err(GotoError::Unknown {
             requested: requested.to_owned(),
@@ -232,7 +237,10 @@ mod tests {
             ("msg:4294967296", 6, Err("unknown_position")),
             ("msg:3.1", 6, Err("unknown_position")),
             ("fd:1", 6, Err("unknown_position")),
-            ("3", 6, Err("unknown_position")),
+            ("3", 6, Ok(3)),
+            ("msg_3", 6, Ok(3)),
+            ("0", 6, Err("unknown_position")),
+            ("three", 6, Err("unknown_position")),
             ("", 6, Err("unknown_position")),
         ];
         for (requested, current, expected) in cases {

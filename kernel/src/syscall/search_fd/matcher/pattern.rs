@@ -21,6 +21,7 @@ use super::budget::StepBudget;
 use super::cost::{CostBounds, ReadAhead};
 use super::groups::Groups;
 use super::lazy::LazyDfa;
+use super::line_ends::{LineEnds, with_optional_cr};
 use super::{CHUNK_BYTES, Case, PATTERN_BYTES, check_cancelled};
 use dormouse_content::ReadQuota;
 
@@ -66,16 +67,30 @@ pub(in super::super) struct Pattern {
     hir: Hir,
     bounds: CostBounds,
     regex: meta::Regex,
+    counts_empty: bool,
 }
 
 impl Pattern {
     /// Compiles a regular expression in multi-line mode: `^` and `$` match at line ends.
-    pub(super) fn new(query: &str, case: Case, quota: &ReadQuota) -> Result<Self, PatternError> {
+    pub(super) fn new(
+        query: &str,
+        case: Case,
+        line_ends: LineEnds,
+        quota: &ReadQuota,
+    ) -> Result<Self, PatternError> {
         let syntax = syntax::Config::new()
             .case_insensitive(case == Case::Insensitive)
+            .crlf(line_ends == LineEnds::CrLf)
             .multi_line(true);
         let hir = syntax::parse_with(query, &syntax).map_err(Box::new)?;
+        let hir = match line_ends {
+            LineEnds::Lf => hir,
+            LineEnds::CrLf => with_optional_cr(hir),
+        };
         let bounds = CostBounds::from_hir(&hir);
+        // Where a pattern without an anchor matches the empty text, such as x*, says nothing.
+        let counts_empty = hir.properties().maximum_len() == Some(0)
+            || hir.properties().look_set().contains_anchor();
         quota.require_pool().map_err(|_| PatternError::Cancelled)?;
         let config = meta::Config::new()
             .nfa_size_limit(Some(PATTERN_BYTES))
@@ -86,7 +101,12 @@ impl Pattern {
             .configure(config)
             .build_from_hir(&hir)
             .map_err(Box::new)?;
-        Ok(Self { bounds, hir, regex })
+        Ok(Self {
+            hir,
+            bounds,
+            regex,
+            counts_empty,
+        })
     }
 
     /// The end of the chunk that starts at `at`. If no match can contain a line feed, the text is
@@ -97,6 +117,13 @@ impl Pattern {
             return text.len();
         }
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
+    }
+
+    /// Whether a match counts. An empty one does if the pattern has anchors, such as `^$`, once: not
+    /// at the end of a chunk that another follows, and not after the last LF, where no line begins.
+    fn counts(&self, found: &Range<usize>, chunk_end: usize, text: &str) -> bool {
+        let is_at_end = found.end == chunk_end && (chunk_end < text.len() || text.ends_with('\n'));
+        !found.is_empty() || self.counts_empty && !is_at_end
     }
 
     /// Creates an extractor for the groups of the pattern. `None` if it has no groups.
@@ -129,7 +156,7 @@ impl<'p> PatternScan<'p> {
         }
     }
 
-    /// Calls `found` for every non-empty match, from left to right and without overlaps.
+    /// Calls `found` for every match that counts, from left to right and without overlaps.
     pub(super) fn find_each(
         &mut self,
         text: &str,
@@ -155,10 +182,16 @@ impl<'p> PatternScan<'p> {
         chunk: Range<usize>,
         found: &mut impl FnMut(Range<usize>),
     ) -> Result<(), TooSlow> {
+        let pattern = self.pattern;
         let mut matches = Searcher::new(Input::new(text).range(chunk.clone()));
-        match self.find_bounded(text, chunk.len(), &mut matches, found) {
+        let mut found = |range: Range<usize>| {
+            if pattern.counts(&range, chunk.end, text) {
+                found(range);
+            }
+        };
+        match self.find_bounded(text, chunk.len(), &mut matches, &mut found) {
             Progress::Done => Ok(()),
-            Progress::Stopped => self.find_counted(text, &mut matches, found),
+            Progress::Stopped => self.find_counted(text, &mut matches, &mut found),
         }
     }
 
@@ -187,7 +220,6 @@ impl<'p> PatternScan<'p> {
                 Ok(next)
             });
             match next {
-                Some(next) if next.is_empty() => {}
                 Some(next) => found(next.range()),
                 None => return Progress::Done,
             }
@@ -216,9 +248,7 @@ impl<'p> PatternScan<'p> {
                 None
             }))
         }) {
-            if !next.is_empty() {
-                found(next.range());
-            }
+            found(next.range());
         }
         end
     }

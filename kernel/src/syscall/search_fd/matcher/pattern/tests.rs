@@ -8,7 +8,7 @@ use super::super::budget::STEPS;
 use super::*;
 
 fn pattern(query: &str) -> Pattern {
-    Pattern::new(query, Case::Sensitive, ReadQuota::unlimited()).unwrap()
+    Pattern::new(query, Case::Sensitive, LineEnds::Lf, ReadQuota::unlimited()).unwrap()
 }
 
 fn budget(steps: u64) -> StepBudget {
@@ -32,6 +32,15 @@ fn find(
         .map(|()| ranges)
 }
 
+/// An empty match of a pattern with anchors counts, unless it is after the last LF.
+fn counts_empty(query: &str, range: &Range<usize>, text: &str) -> bool {
+    let is_after_last_feed = range.end == text.len() && text.ends_with('\n');
+    let hir = regex_syntax::parse(query).unwrap();
+    let properties = hir.properties();
+    let has_anchor = properties.look_set().contains_anchor();
+    (has_anchor || properties.maximum_len() == Some(0)) && !is_after_last_feed
+}
+
 fn expected(query: &str, case: Case, text: &str) -> Vec<Range<usize>> {
     let regex = RegexBuilder::new(query)
         .multi_line(true)
@@ -41,7 +50,7 @@ fn expected(query: &str, case: Case, text: &str) -> Vec<Range<usize>> {
     regex
         .find_iter(text)
         .map(|found| found.range())
-        .filter(|range| !range.is_empty())
+        .filter(|range| !range.is_empty() || counts_empty(query, range, text))
         .collect()
 }
 
@@ -204,7 +213,7 @@ proptest! {
         bounded in prop_oneof![Just(0), 0..3000_u64, Just(STEPS)],
     ) {
         let case = if ignored { Case::Insensitive } else { Case::Sensitive };
-        let found = find(&Pattern::new(&query, case, ReadQuota::unlimited()).unwrap(), &text, bounded, STEPS);
+        let found = find(&Pattern::new(&query, case, LineEnds::Lf, ReadQuota::unlimited()).unwrap(), &text, bounded, STEPS);
         if found == Err(TooSlow::WordBoundary) {
             prop_assert!(bounded < STEPS && !text.is_ascii() && query.to_lowercase().contains(r"\b"), "{query:?}");
         } else {

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 /// Collects chunks up to a cap. Copies each kept byte once; never allocates more than the cap.
 #[derive(Debug)]
-pub struct Builder {
+pub struct CappedBuffer {
     collected: BytesMut,
     cap_bytes: usize,
     cut_bytes: u64,
@@ -22,7 +22,7 @@ pub struct CappedBytes {
     pub cut_bytes: u64,
 }
 
-impl Builder {
+impl CappedBuffer {
     /// A builder that keeps at most `cap_bytes`.
     #[must_use]
     pub fn with_cap(cap_bytes: u64) -> Self {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn collect<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, cap_bytes: u64) -> CappedBytes {
-        let mut builder = Builder::with_cap(cap_bytes);
+        let mut builder = CappedBuffer::with_cap(cap_bytes);
         chunks.into_iter().for_each(|chunk| builder.push(chunk));
         builder.finish()
     }

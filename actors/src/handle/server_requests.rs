@@ -1,0 +1,86 @@
+//! Requests of the host to the tool servers of a process, beyond calls of their tools: prompts,
+//! resources, completions. They are no part of the journal.
+
+use std::sync::Arc;
+
+use dormouse_kernel::process::{HostRequest, Input, tools_of_new_process};
+use dormouse_proto::server::Server;
+use serde_json::Value;
+
+use super::process::Process;
+use crate::environment::StartContextError;
+use crate::error::{KernelError, StartError};
+use crate::ports::{OffersTo, ServerAnswer, ServerRequestError, ToolError, ToolServers};
+use crate::servers;
+
+impl Process {
+    /// What a server of the process's program says of itself: the result of its handshake, with
+    /// `capabilities`, `serverInfo` and `instructions`. Connects if necessary.
+    ///
+    /// # Errors
+    /// The kernel has no such server, or cannot reach it.
+    pub async fn server_introduction(&self, server: &Arc<Server>) -> Result<Value, ToolError> {
+        let context = &self.kernel.context;
+        let servers = self.tool_servers()?;
+        servers
+            .introduction(&context.host, server, self.pid())
+            .await
+    }
+
+    /// Sends a request of the servers' protocol to a server of the process's program, and returns
+    /// the result. Dropping the future abandons the request.
+    ///
+    /// # Errors
+    /// [`ServerRequestError`].
+    pub async fn request_server(
+        &self,
+        server: &Arc<Server>,
+        method: &str,
+        params: Value,
+    ) -> ServerAnswer {
+        let context = &self.kernel.context;
+        let servers = self.tool_servers().map_err(ServerRequestError::Failed)?;
+        servers
+            .request(&context.host, server, self.pid(), method, params)
+            .await
+    }
+
+    /// Sends a notification to all servers that are connected for this process.
+    pub async fn notify_servers(&self, method: &str, params: Value) {
+        if let Ok(servers) = self.tool_servers() {
+            servers.notify(self.pid(), method, params).await;
+        }
+    }
+
+    /// Lists anew what the servers of the process offer, and gives the process the tools that a new
+    /// one would get. The conversation of the process must not have begun: a model keeps the tools
+    /// that it knows.
+    ///
+    /// # Errors
+    /// A server cannot be reached, or the process cannot get the tools.
+    pub async fn update_server_tools(&self) -> Result<(), KernelError> {
+        let context = &self.kernel.context;
+        let program = self.wait_for(|_| true).await?.program;
+        let offers = servers::list_offers(context, &program, &OffersTo::Tree(self.pid())).await;
+        let offers = offers.map_err(StartError::from)?;
+        let tools = tools_of_new_process(&program, &context.host_context, &offers);
+        let (tools, outside) =
+            tools.map_err(|error| StartError::from(StartContextError::from(error)))?;
+        let answer = self
+            .request_answer(|request_id| Input::Host {
+                request_id,
+                request: HostRequest::ReplaceTools { tools, outside },
+            })
+            .await?;
+        if answer.is_error {
+            return Err(StartError::UnmetRequirement(answer.text.to_string()).into());
+        }
+        Ok(())
+    }
+
+    fn tool_servers(&self) -> Result<&Arc<dyn ToolServers>, ToolError> {
+        self.kernel.context.servers.as_ref().ok_or_else(|| {
+            "this kernel reaches no tool servers: build it with `.tool_servers(…)`".into()
+        })
+    }
+}

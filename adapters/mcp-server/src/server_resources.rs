@@ -1,0 +1,79 @@
+//! The resources of the tool servers, next to the descriptors of the process
+//! ([`crate::resources`]). They keep their addresses. If several servers have one address, the first
+//! of them that answers a request is asked.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use rmcp::model::{
+    ErrorData, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate,
+};
+use serde_json::{Value, json};
+
+use crate::upstream::{Upstream, parse_result};
+
+/// Resources that a client shows to its user, and to no model: the pages of applications. They pass
+/// whole.
+const APPLICATION_SCHEME: &str = "ui://";
+
+/// The resources of all servers.
+pub(crate) async fn list(upstream: &Upstream) -> Vec<Resource> {
+    let servers = upstream.servers_with_resources().await;
+    let lists = servers
+        .iter()
+        .map(|enabled| upstream.list::<Resource>(&enabled.server, "resources/list", "resources"));
+    let mut uris = BTreeSet::new();
+    let resources = join_all(lists).await.into_iter().flatten();
+    resources
+        .filter(|resource| uris.insert(resource.uri.clone()))
+        .collect()
+}
+
+/// The templates of the addresses of resources of all servers.
+pub(crate) async fn list_templates(upstream: &Upstream) -> Vec<ResourceTemplate> {
+    let servers = upstream.servers_with_resources().await;
+    let lists = servers.iter().map(|enabled| {
+        upstream.list::<ResourceTemplate>(
+            &enabled.server,
+            "resources/templates/list",
+            "resourceTemplates",
+        )
+    });
+    join_all(lists).await.into_iter().flatten().collect()
+}
+
+/// Reads a resource. Its texts are admitted as those of tools.
+pub(crate) async fn read(
+    upstream: &Upstream,
+    request: ReadResourceRequestParams,
+) -> Result<ReadResourceResponse, ErrorData> {
+    let params = json!(request);
+    let result = request_resource(upstream, "resources/read", &params, &request.uri).await?;
+    let mut result: ReadResourceResult = parse_result(result)?;
+    for part in &mut result.contents {
+        if let ResourceContents::TextResourceContents { uri, text, .. } = part
+            && !uri.starts_with(APPLICATION_SCHEME)
+        {
+            let source = format!("resource:{uri}");
+            *text = upstream.admit_text(&source, std::mem::take(text)).await?;
+        }
+    }
+    Ok(result.into())
+}
+
+/// Sends a request that names the resource `uri` to the server that has it.
+pub(crate) async fn request_resource(
+    upstream: &Upstream,
+    method: &str,
+    params: &Value,
+    uri: &str,
+) -> Result<Value, ErrorData> {
+    let servers = upstream.servers_with_resources().await;
+    let why = format!("there is no resource {uri}. resources/list shows those there are");
+    let unknown = ErrorData::resource_not_found(why, None);
+    let (_, result) = upstream
+        .request_first(&servers, (method, params), unknown)
+        .await?;
+    Ok(result)
+}

@@ -1,0 +1,39 @@
+"""A tool server that keeps what it is told: `remember` adds a text, `recall` returns all of them, and `large` returns many lines."""
+
+import json
+import os
+import sys
+
+TEXTS = []
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
+NAMES = os.environ.get("TOOL_NAMES", "remember recall large").split()
+
+
+def call(name, text):
+    if name == "remember":
+        TEXTS.append(text)
+        return f"{len(TEXTS)} kept by {os.getpid()}"
+    if name == "large":
+        return "".join(f"{text} {number}\n" for number in range(5_000))
+    return json.dumps(TEXTS)
+
+
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    if method == "tools/list":
+        return {"tools": [{"name": name, "description": f"The tool {name}.", "inputSchema": TEXT} for name in NAMES]}
+    if method == "tools/call":
+        return {"content": [{"type": "text", "text": call(params["name"], params["arguments"].get("text", ""))}]}
+    return {}
+
+
+starts = os.environ.get("STARTS_FILE")
+if starts:
+    with open(starts, "a", encoding="utf-8") as file:
+        file.write("s")
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message and "method" in message:
+        result = answer(message["method"], message.get("params", {}))
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
