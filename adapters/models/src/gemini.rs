@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod metadata;
 mod names;
 mod stream;
 

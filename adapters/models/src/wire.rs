@@ -25,7 +25,9 @@ pub(crate) mod parameters;
 mod request_body;
 mod retry_after;
 pub(crate) mod schema;
+pub(crate) mod sources;
 mod surrogates;
+pub(crate) mod tools;
 pub(crate) mod usage;
 
 pub use self::builder::Builder;

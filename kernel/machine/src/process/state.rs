@@ -275,6 +275,7 @@ impl State {
             model: self.model().name.as_str().into(),
             system: self.system.clone(),
             tools: self.toolbox.specs(),
+            provider_tools: self.program.provider_tools(self.model()),
             messages: self.messages.iter().cloned().collect(),
             forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
             parameters: self.with_reply_limit(self.program.parameters()),
@@ -372,6 +373,7 @@ impl State {
             model: summarizer.name.as_str().into(),
             system: summary.system.into(),
             tools: Arc::new([]),
+            provider_tools: Arc::default(),
             messages: vec![Arc::new(Message::user(summary.prompt.clone()))],
             forked_at: Vec::new(),
             parameters: Arc::new(
