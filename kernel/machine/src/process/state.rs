@@ -84,6 +84,9 @@ pub struct State {
     pub(super) output_totals: OutputTotals,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
+    /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
+    /// not stored.
+    pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
     pub(super) pending_reads: PendingReads,
 }
 
@@ -179,8 +182,10 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             output_totals: image.output_totals,
             restores: image.restores,
+            server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
+        state.recount_server_tool_calls();
         state.update_message_descriptors();
         Ok(state)
     }
