@@ -9,6 +9,7 @@ use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
+use crate::wire::call_ids;
 use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
@@ -44,6 +45,7 @@ impl Codec for Messages {
         token_variable: Some("ANTHROPIC_AUTH_TOKEN"),
         url_variable: "ANTHROPIC_BASE_URL",
     };
+    const MAX_CALL_ID_CHARS: usize = encode::MAX_ID_CHARS;
     type Decoder = StreamDecoder;
 
     fn path(&self, _request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {
@@ -72,6 +74,10 @@ impl Codec for Messages {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_message(json)
+    }
+
+    fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {
+        call_ids::with_field(raw, "id", id)
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {

@@ -32,7 +32,7 @@ const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
 /// others.
 const COUNT_PARAMETERS: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
 /// The longest id of a tool use that the provider accepts.
-const MAX_ID_CHARS: usize = 64;
+pub(super) const MAX_ID_CHARS: usize = 64;
 /// Types of blocks that must not be the last block of an assistant message. Such a block is last if
 /// the reply was truncated while the model was thinking.
 const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];

@@ -33,7 +33,7 @@ const RESERVED: [&str; 6] = [
 /// under the name that the server knows; the other name is the format's own, and is sent as written.
 const LIMIT_NAMES: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 /// The longest id of a call that the provider accepts.
-const MAX_ID_CHARS: usize = 40;
+pub(super) const MAX_ID_CHARS: usize = 40;
 
 pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let is_streamed = purpose == Purpose::Reply(Delivery::Stream);

@@ -44,7 +44,7 @@ const COUNT_PARAMETERS: [&str; 4] = ["reasoning", "text", "tool_choice", "trunca
 /// Models without reasoning. They refuse a request for their reasoning.
 const WITHOUT_REASONING: [&str; 5] = ["gpt-3", "gpt-4", "gpt-5-chat", "chatgpt-4o", "computer-use"];
 /// The longest id of a call that the provider accepts.
-const MAX_ID_CHARS: usize = 64;
+pub(super) const MAX_ID_CHARS: usize = 64;
 
 pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let mut head = Fields::default().with("model", &*request.model);

@@ -17,6 +17,7 @@ use sse_stream::SseByteStream;
 use super::address::Address;
 use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
+use super::call_ids;
 use super::codec::{Codec, Completeness, Decoder, Delivery, Purpose};
 use super::excerpt::{beginning, invalid, malformed, redact_secret};
 use super::failure;
@@ -218,8 +219,9 @@ impl<C: Codec> Model for Client<C> {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            self.request_reply(&request, deltas)
-                .await
+            let reply = self.request_reply(&request, deltas).await;
+            reply
+                .map(|reply| call_ids::with_unique_ids(&self.codec, &request, reply))
                 .map_err(|error| self.without_secrets(error))
         }
         .boxed()
