@@ -11,6 +11,7 @@ mod index_faults;
 mod mcp;
 mod mcp_features;
 mod mcp_install;
+mod mcp_lazy_servers;
 mod mcp_sessions;
 mod recordings;
 mod refusals;

@@ -228,6 +228,16 @@ impl Session {
             .is_some_and(|info| info.capabilities.tools.is_some())
     }
 
+    /// Whether neither side has closed the connection.
+    pub(super) fn is_open(&self) -> bool {
+        !self.peer.is_transport_closed()
+    }
+
+    /// Whether the tools of the server have changed since it started.
+    pub(super) fn has_changed_tools(&self) -> bool {
+        *self.tool_changes.borrow() > 0
+    }
+
     /// Whether the server can be expected to answer. If that is in doubt, pings the server, unless
     /// calls wait that were sent before the doubt arose: ending the session would end them, and
     /// each of them has a deadline.
