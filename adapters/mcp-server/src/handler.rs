@@ -10,12 +10,13 @@ use rmcp::model::{
     ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams,
     InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
     ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
-    SetLevelRequestMethod, SubscribeRequestParams, UnsubscribeRequestParams,
+    ReadResourceResponse, ReadResourceResult, ServerConfig, SetLevelRequestMethod,
+    SubscribeRequestParams, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, RoleServer};
 use serde_json::json;
 
+use crate::capabilities::{capabilities, own_capabilities};
 use crate::notifications::forward_notifications;
 use crate::prompts;
 use crate::resources::{self, ResourceError};
@@ -368,38 +369,6 @@ fn list_page<T>(
     };
     let end = all.len().min(first + LIST_PAGE_ENTRIES);
     Ok((&all[first..end], (end < all.len()).then(|| end.to_string())))
-}
-
-/// What this server can do without any tool server.
-fn own_capabilities() -> ServerCapabilities {
-    ServerCapabilities::builder()
-        .enable_tools()
-        .enable_tool_list_changed()
-        .enable_resources()
-        .build()
-}
-
-/// What this server and the tool servers behind it can do. Lists can change even if no server says
-/// so: one that is shown may be from the last start of a server, and a server that is not ready may
-/// have any.
-fn capabilities(introductions: &Introductions) -> ServerCapabilities {
-    let mut all = own_capabilities();
-    for Introduced { capabilities, .. } in &introductions.introduced {
-        all.logging = all.logging.or_else(|| capabilities.logging.clone());
-        all.completions = all.completions.or_else(|| capabilities.completions.clone());
-        if capabilities.prompts.is_some() {
-            all.prompts.get_or_insert_default().list_changed = Some(true);
-        }
-        if let (Some(all), Some(resources)) = (&mut all.resources, &capabilities.resources) {
-            all.list_changed = Some(true);
-            all.subscribe = all.subscribe.max(resources.subscribe);
-        }
-    }
-    if introductions.is_incomplete() {
-        all.prompts.get_or_insert_default().list_changed = Some(true);
-        all.resources.get_or_insert_default().list_changed = Some(true);
-    }
-    all
 }
 
 #[cfg(test)]
