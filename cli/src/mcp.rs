@@ -25,6 +25,7 @@ use self::kept::{
 use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
 use crate::mcp_install::{Install, install};
+use crate::mcp_login::{Login, Logout, login, logout};
 use crate::permissions::Permissions;
 use crate::proxied_servers::{ProxiedServers, ServerDefaults};
 use crate::stop_signals::{StopSignals, exit_at_once};
@@ -127,6 +128,8 @@ pub(crate) struct Mcp {
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
     Install(Install),
+    Login(Login),
+    Logout(Logout),
 }
 
 /// The tools for descriptors that a proxy adds.
@@ -153,8 +156,11 @@ const RESIDENT_BYTES: u64 = 64 << 20;
 /// Serves until the input ends, or until a signal stops the program. The commands of the tools end
 /// with it.
 pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
-    if let Some(McpCommand::Install(args)) = &args.command {
-        return install(args);
+    match &args.command {
+        Some(McpCommand::Install(args)) => return install(args),
+        Some(McpCommand::Login(args)) => return login(args).await,
+        Some(McpCommand::Logout(args)) => return logout(args).await,
+        None => {}
     }
     // The flags are checked before anything is opened.
     let http = match args.http {

@@ -40,7 +40,8 @@ use self::client_requests::BackingClient;
 use self::connection::Connection;
 use self::list_source::{ListSource, ShownLists};
 use self::server_connections::{Clients, ServerConnections, Sharing};
-use self::session::Session;
+use self::session::{Session, SessionSettings};
+use crate::login::Logins;
 
 /// The longest message that a server may send, in bytes. It bounds the memory that one message
 /// takes.
@@ -73,6 +74,7 @@ pub struct McpClient {
     known_lists: Option<Arc<KnownLists>>,
     /// How long a client waits for the lists of an optional server that has never run.
     patience: Duration,
+    logins: Option<Logins>,
 }
 
 impl Default for McpClient {
@@ -84,6 +86,7 @@ impl Default for McpClient {
             default_sharing: Sharing::Kernel,
             known_lists: None,
             patience: Duration::ZERO,
+            logins: None,
         }
     }
 }
@@ -121,6 +124,14 @@ impl McpClient {
         self
     }
 
+    /// Uses these logins: a server over HTTP whose declaration has no header `Authorization` gets the
+    /// token of the login for its URL, if there is one.
+    #[must_use]
+    pub fn logins(mut self, logins: Logins) -> Self {
+        self.logins = Some(logins);
+        self
+    }
+
     fn sharing(&self, server: &Server) -> Sharing {
         match server.shared {
             Some(true) => Sharing::Kernel,
@@ -134,12 +145,12 @@ impl McpClient {
             let capabilities = serde_json::json!(client_requests::capabilities(&client));
             ShownLists::new(known.clone(), server, &capabilities)
         });
-        Connection::new(
-            server.clone(),
-            (client, self.clients.clone()),
-            self.max_message_bytes,
-            shown_lists,
-        )
+        let settings = SessionSettings {
+            client,
+            max_message_bytes: self.max_message_bytes,
+            logins: self.logins.clone(),
+        };
+        Connection::new(server.clone(), settings, self.clients.clone(), shown_lists)
     }
 
     /// How long to wait for the lists of a server that has never run. Without a client that is

@@ -20,7 +20,8 @@ pub(crate) fn piped(folder: &Path, args: &[&str]) -> Client {
     command
         .arg("mcp")
         .args(args)
-        .env("XDG_CACHE_HOME", folder.join("cache"));
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env("XDG_STATE_HOME", folder.join("state"));
     Client::of(&mut command)
 }
 

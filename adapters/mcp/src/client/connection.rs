@@ -15,10 +15,9 @@ use dormouse_proto::server::Server;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use serde_json::json;
 
-use super::client_requests::BackingClient;
 use super::list_source::ShownLists;
 use super::server_connections::Clients;
-use super::session::Session;
+use super::session::{Session, SessionSettings};
 
 /// The delay before the second attempt. Each further delay is twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
@@ -32,10 +31,9 @@ type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 /// The connection to one server, with at most one session at a time.
 pub(super) struct Connection {
     server: Arc<Server>,
-    client: BackingClient,
+    settings: SessionSettings,
     /// All clients of the kernel: those of a connection that serves none of its own.
     clients: Clients,
-    max_bytes: usize,
     /// What is shown of a server that is started only when it is called.
     shown_lists: Option<Arc<ShownLists>>,
     state: Mutex<ConnectionState>,
@@ -52,8 +50,8 @@ struct ConnectionState {
 impl Connection {
     pub(super) fn new(
         server: Arc<Server>,
-        (client, clients): (BackingClient, Clients),
-        max_bytes: usize,
+        settings: SessionSettings,
+        clients: Clients,
         shown_lists: Option<ShownLists>,
     ) -> Self {
         let state = Mutex::new(ConnectionState {
@@ -63,9 +61,8 @@ impl Connection {
         });
         Self {
             server,
-            client,
+            settings,
             clients,
-            max_bytes,
             shown_lists: shown_lists.map(Arc::new),
             state,
         }
@@ -86,7 +83,7 @@ impl Connection {
     /// Sends a notification without parameters to the client of this connection. If all trees share
     /// the connection, sends it to each of their clients.
     pub(super) fn notify_clients(&self, method: &str) {
-        let clients = match &self.client {
+        let clients = match &self.settings.client {
             Some(client) => vec![client.clone()],
             None => self.clients.all(),
         };
@@ -170,13 +167,12 @@ impl Connection {
         let pause = retry_delay(state.failures);
         let server = self.server.clone();
         let host = host.clone();
-        let client = self.client.clone();
-        let max_bytes = self.max_bytes;
+        let settings = self.settings.clone();
         let connection = Arc::downgrade(self);
         // In a task of its own, so that the attempt continues if its caller is cancelled.
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let result = Session::begin(&*host, &server, &client, max_bytes)
+            let result = Session::begin(&*host, &server, &settings)
                 .await
                 .map(Arc::new);
             let connection = connection
