@@ -9,6 +9,7 @@ use dormouse_kernel::program::{
 use dormouse_proto::budget::NANOS_PER_UNIT;
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, HintableTools, Preview};
+use dormouse_proto::server::Transport;
 use dormouse_proto::tool::{Access, ToolPolicy};
 use serde_json::json;
 
@@ -743,6 +744,63 @@ fn a_model_has_headers_and_times_of_its_own() {
     assert_eq!(names, ["anthropic-beta", "x-key"]);
     let needed = format!("{:?}", model.requirements());
     assert!(needed.contains("GATEWAY_KEY"), "{needed}");
+}
+
+#[test]
+fn the_certificates_of_an_authority_are_files_of_the_program() {
+    let pem = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+    let entry = |model: &str, server: &str| {
+        format!(
+            "[model]\nname = \"m\"\nprovider = \"anthropic\"\nca_file = \"{model}\"\n\
+             [tools.mcp]\nfar = \"all\"\n[mcp.servers.far]\nurl = \"https://h/mcp\"\n\
+             ca_file = \"{server}\"\n[mcp.servers.unused]\nurl = \"https://h\"\n\
+             ca_file = \"absent.pem\"\n"
+        )
+    };
+    let compiled = |model: &str, server: &str| {
+        let text = entry(model, server);
+        let other = [
+            "[model]\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\"]\n\
+                      [linked_programs]\nmain = \"sub/main.toml\"\n",
+        ];
+        let key = "-----BEGIN EC PRIVATE KEY-----\n";
+        compile_files(&[
+            ("entry.toml", other[0]),
+            ("sub/main.toml", &text),
+            ("sub/ca.pem", pem),
+            ("corp/ca.pem", pem),
+            ("sub/ca.der", "0\u{82}"),
+            ("sub/key.pem", key),
+        ])
+    };
+    let program = compiled("ca.pem", "../corp/ca.pem").unwrap().program;
+    let main = program.linked_program("main").unwrap();
+    let of_model = main.model().ca_file.clone().unwrap();
+    assert_eq!((of_model.path.as_str(), &*of_model.pem), ("ca.pem", pem));
+    let Transport::Http { ca_file, .. } = &main.servers()[0].server.transport else {
+        panic!("it has a url")
+    };
+    assert_eq!(ca_file.as_ref().map(|file| &*file.pem), Some(pem));
+    let names: Vec<_> = program.bundle().names().map(str::to_owned).collect();
+    let expected = ["corp/ca.pem", "entry.toml", "sub/ca.pem", "sub/main.toml"];
+    assert_eq!(names, expected);
+    let needed = format!("{:?}", program.requirements());
+    assert!(
+        needed.contains("Authorities(\"../corp/ca.pem\")"),
+        "{needed}"
+    );
+
+    let cases = [
+        ("absent.pem", "sub/absent.pem is not there"),
+        ("ca.der", "sub/ca.der holds no certificate"),
+        ("key.pem", "sub/key.pem holds a private key"),
+    ];
+    for (file, expected) in cases {
+        for (model, server) in [(file, "ca.pem"), ("ca.pem", file)] {
+            let errors = compiled(model, server).unwrap_err().to_string();
+            assert!(errors.contains(expected), "{errors}");
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use dormouse_actors::ports::{Host, HostError, Model, Provider, ProviderRequest};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::program::CacheTtl;
-use dormouse_proto::server::ServerValue;
+use dormouse_proto::server::{CaFile, ServerValue};
 
 use crate::wire::address::host_and_port;
 use crate::wire::{Builder, Client, Codec, Credential, Header};
@@ -35,6 +35,7 @@ struct ClientKey {
     /// for no key if the program names the server.
     key: Option<Credential>,
     headers: Vec<Header>,
+    ca_file: Option<CaFile>,
     idle_timeout: Option<Duration>,
     cache_ttl: Option<CacheTtl>,
 }
@@ -73,6 +74,7 @@ impl<C: Codec> ServerProvider<C> {
             server,
             key,
             headers,
+            ca_file: model.ca_file.clone(),
             idle_timeout: model.idle_timeout_ms.map(Duration::from_millis),
             cache_ttl: model.cache_ttl,
         })
@@ -93,6 +95,7 @@ impl<C: Codec> ServerProvider<C> {
         };
         builder
             .headers(client_key.headers.clone())
+            .ca_file(client_key.ca_file.clone())
             .cache_ttl(client_key.cache_ttl)
             .build()
     }

@@ -13,7 +13,7 @@ use dormouse_proto::server::ServerValue;
 use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
-use super::{command, descriptors, prices, servers, tools};
+use super::{ca_file, command, descriptors, prices, servers, tools};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
@@ -108,6 +108,9 @@ fn choose_models(section: ModelSection, compilation: &mut Compilation<'_>) -> Ve
             .into_iter()
             .map(|header| (header.name.value, ServerValue::new(header.value)))
             .collect(),
+        ca_file: model
+            .ca_file
+            .and_then(|path| ca_file::read(&path, compilation)),
         timeout_ms: model.timeout_ms,
         idle_timeout_ms: model.idle_timeout_ms,
         cache_ttl: (!model.disable_automatic_caching).then_some(model.cache_ttl),

@@ -14,7 +14,7 @@ use dormouse_proto::program::{
     BudgetSection, CacheTtl, Demo, DescriptorSection, EnvironmentChoice, Expansion, Limits,
     Provider, Span,
 };
-use dormouse_proto::server::ServerValue;
+use dormouse_proto::server::{CaFile, ServerValue};
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
@@ -78,6 +78,9 @@ pub struct ModelChoice {
     pub api_key_env: Option<String>,
     /// Headers that every request to the server carries.
     pub headers: Vec<(String, ServerValue)>,
+    /// The authorities that may have issued the server's certificate, in addition to those that every
+    /// client trusts.
+    pub ca_file: Option<CaFile>,
     /// The longest time for one reply, in milliseconds; `None` for the kernel's default.
     pub timeout_ms: Option<u64>,
     /// The longest time in which the server sends nothing, in milliseconds.

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::command::CommandLimits;
 use crate::server::{
-    DEFAULT_CONNECT_MS, DEFAULT_MAX_DURATION_MS, Server, ServerCommand, ServerValue, Transport,
+    CaFile, DEFAULT_CONNECT_MS, DEFAULT_MAX_DURATION_MS, Server, ServerCommand, ServerValue,
+    Transport,
 };
 use crate::tool::ToolPolicy;
 
@@ -57,6 +58,10 @@ pub(super) struct ServerSection {
     /// Headers that every request carries. Variables of the host stand in them as in `env`.
     #[key(max_items = MAX_VALUES)]
     pub(super) headers: Vec<Named<String>>,
+    /// The file with the certificates (PEM) of the authorities that may have issued the certificate of
+    /// a `url`, in addition to those that every client trusts. A relative path starts in the folder of
+    /// the program file.
+    pub(super) ca_file: Option<String>,
     /// A file with further variables of the program's environment, a `NAME=value` in each line. The
     /// user has to permit reading it. `env` takes precedence.
     pub(super) env_file: Option<String>,
@@ -107,6 +112,9 @@ impl ServerSection {
     }
 
     fn build_transport(self) -> Result<Transport, &'static str> {
+        if self.ca_file.is_some() && self.url.is_none() {
+            return Err("has a ca_file, which is for a url");
+        }
         match (self.kind, self.command, self.url) {
             (_, Some(_), Some(_)) => Err("has both a command and a url"),
             (Some(TransportKind::Stdio) | None, Some(program), None)
@@ -123,9 +131,13 @@ impl ServerSection {
             }
             (Some(TransportKind::Http) | None, None, Some(url)) => {
                 let is_http = url.starts_with("http://") || url.starts_with("https://");
-                let headers = to_server_values(self.headers);
+                let transport = Transport::Http {
+                    url,
+                    headers: to_server_values(self.headers),
+                    ca_file: self.ca_file.map(CaFile::unread),
+                };
                 is_http
-                    .then_some(Transport::Http { url, headers })
+                    .then_some(transport)
                     .ok_or("has a url that is neither http nor https")
             }
             (Some(TransportKind::Stdio), None, _) => Err("is of type stdio and has no command"),

@@ -17,10 +17,11 @@ const PROVIDERS: [(&str, Provider); 5] = [
     ("scripted", Provider::Scripted),
 ];
 /// The keys that are valid only for a model that is called over the network.
-const SERVER_KEYS: [&str; 6] = [
+const SERVER_KEYS: [&str; 7] = [
     "base_url",
     "api_key_env",
     "headers",
+    "ca_file",
     "idle_timeout",
     "cache_ttl",
     "disable_automatic_caching",
@@ -136,6 +137,10 @@ pub struct ModelEntry {
     /// `other` where it is not set.
     #[key(max_items = MAX_HEADERS)]
     pub headers: Vec<Named<String>>,
+    /// The file with the certificates (PEM) of the authorities that may have issued the server's
+    /// certificate, in addition to those that every client trusts. A relative path starts in the
+    /// folder of the program file.
+    pub ca_file: Option<WithSpan<String>>,
     /// The longest time for one reply, however steadily it is streamed, instead of the host's (ten
     /// minutes, unless the host sets another).
     #[key(name = "timeout", with = Duration)]

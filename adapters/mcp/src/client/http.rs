@@ -5,7 +5,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use dormouse_actors::ports::{Host, HostError, ToolError};
-use dormouse_proto::server::{ServerValue, client_header};
+use dormouse_http::{CaCertificates, CertificateError};
+use dormouse_proto::server::{CaFile, ServerValue, client_header};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -16,14 +17,15 @@ use super::client_requests::BackingClient;
 /// The most requests to one server at once. Further requests wait.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
 
-/// Creates a transport to the server at `url`.
+/// Creates a transport to the server at `url`, whose certificate may be issued by an authority of
+/// `ca_file`.
 ///
 /// # Errors
 /// A text that says what is wrong with the declaration, or what is not permitted. It shows no value
 /// of the declaration.
 pub(super) fn transport(
     host: &dyn Host,
-    url: &str,
+    (url, ca_file): (&str, Option<&CaFile>),
     headers: &[(String, ServerValue)],
     client: &BackingClient,
     (connect_timeout, max_bytes): (Duration, usize),
@@ -39,7 +41,13 @@ pub(super) fn transport(
     if !headers.is_empty() && dormouse_http::is_unencrypted(&parsed) {
         return Err("its headers would travel in clear text: name an https:// address.".into());
     }
-    let client = dormouse_http::client(&parsed)
+    let unusable = |error: CertificateError| format!("{error}.");
+    let certificates = ca_file
+        .map(|file| CaCertificates::parse(file.pem.as_bytes(), &file.path))
+        .transpose()
+        .map_err(unusable)?;
+    let client = dormouse_http::client(&parsed, certificates.as_ref())
+        .map_err(unusable)?
         .default_headers(fill_headers(host, headers, client)?)
         .connect_timeout(connect_timeout);
     let client = client.build().map_err(|_| "no HTTP client can be made.")?;

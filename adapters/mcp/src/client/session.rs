@@ -154,9 +154,15 @@ impl Session {
                     (service, Some(process_guard))
                 }
             }
-            Transport::Http { url, headers } => {
+            Transport::Http {
+                url,
+                headers,
+                ca_file,
+            } => {
                 let connect = Duration::from_millis(server.connect_ms);
-                let transport = http::transport(host, url, headers, client, (connect, max_bytes))
+                let address = (url.as_str(), ca_file.as_ref());
+                let limits = (connect, max_bytes);
+                let transport = http::transport(host, address, headers, client, limits)
                     .map_err(|error| HandshakeError::Failed(error.into()))?;
                 let inbound = AnswersOnly::new(
                     transport,

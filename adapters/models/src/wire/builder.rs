@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_http::{CaCertificates, CertificateError};
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::program::CacheTtl;
+use dormouse_proto::server::CaFile;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::address::{Address, is_azure_openai};
@@ -33,6 +35,7 @@ pub struct Builder<C> {
     idle_timeout: Option<Duration>,
     reply_cap_bytes: u64,
     headers: Vec<Header>,
+    ca_file: Option<CaFile>,
 }
 
 /// A header that every request carries. It may hold a secret, so it has no debug output.
@@ -93,6 +96,7 @@ impl<C: Codec> Default for Builder<C> {
             idle_timeout: None,
             reply_cap_bytes: REPLY_CAP_BYTES,
             headers: Vec::new(),
+            ca_file: None,
         }
     }
 }
@@ -234,11 +238,19 @@ impl<C: Codec> Builder<C> {
         self
     }
 
+    /// Sets the authorities that may have issued the server's certificate, in addition to those that
+    /// every client trusts.
+    #[must_use]
+    pub fn ca_file(self, ca_file: Option<CaFile>) -> Self {
+        Self { ca_file, ..self }
+    }
+
     /// Builds the client. It does not connect yet.
     ///
     /// # Errors
     /// [`ModelErrorKind::Authentication`] if a required key is missing or a key cannot be sent,
-    /// [`ModelErrorKind::InvalidRequest`] if the address is not valid.
+    /// [`ModelErrorKind::InvalidRequest`] if the address is not valid, or if a file of certificates
+    /// cannot be used.
     pub fn build(self) -> Result<Client<C>, ModelError> {
         let base_url = self.base_url.as_deref().unwrap_or(C::SERVICE.base_url);
         let address = Address::parse(base_url, C::SERVICE.version)?;
@@ -264,7 +276,14 @@ impl<C: Codec> Builder<C> {
             Delivery::Stream => STREAM_IDLE_TIMEOUT,
             Delivery::Whole => WHOLE_IDLE_TIMEOUT,
         });
-        let http = dormouse_http::client(url)
+        let unusable = |error: CertificateError| invalid(error.to_string());
+        let certificates = self
+            .ca_file
+            .map(|file| CaCertificates::parse(file.pem.as_bytes(), &file.path))
+            .transpose()
+            .map_err(unusable)?;
+        let http = dormouse_http::client(url, certificates.as_ref())
+            .map_err(unusable)?
             .default_headers(headers::<C>(&address, key, &self.headers)?)
             .connect_timeout(self.connect_timeout)
             .read_timeout(idle_timeout);

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use dormouse_http::advice_on_certificate;
 use dormouse_proto::model::{ModelError, ModelErrorKind as Kind};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
@@ -293,10 +294,15 @@ pub(crate) fn from_transport(error: reqwest::Error) -> ModelError {
         () if error.is_timeout() => "nothing came for too long",
         () => "the connection failed",
     };
+    // A certificate that is not valid now is not valid a second later.
+    let (kind, advice) = match advice_on_certificate(&error) {
+        None => (Kind::Transport, String::new()),
+        Some(advice) => (Kind::Unavailable, format!(". {advice}")),
+    };
     // The address is left out, since it may hold credentials.
     ModelError::new(
-        Kind::Transport,
-        format!("{what}: {}", error_chain(&error.without_url())),
+        kind,
+        format!("{what}: {}{advice}", error_chain(&error.without_url())),
     )
 }
 
