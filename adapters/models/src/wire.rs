@@ -17,6 +17,7 @@ pub(crate) mod call_ids;
 mod client;
 mod codec;
 pub(crate) mod excerpt;
+mod exchange;
 pub(crate) mod failure;
 pub(crate) mod json_fields;
 pub(crate) mod media;

@@ -18,7 +18,8 @@ use super::address::Address;
 use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
 use super::codec::{Codec, Completeness, Decoder, Delivery, Purpose};
-use super::excerpt::{beginning, invalid, malformed, redact_secret};
+use super::excerpt::{invalid, malformed, redact_secret};
+use super::exchange::Exchange;
 use super::failure;
 use super::message_cache::MessageCache;
 use super::request_body::{self, Body};
@@ -82,12 +83,24 @@ impl<C: Codec> Client<C> {
         let purpose = Purpose::Reply(self.delivery);
         let path = self.codec.path(request, purpose)?;
         let path = path.ok_or_else(|| invalid("this format has no replies"))?;
-        let response = self.send(&path, request, purpose).await?;
+        let (exchange, response) = self.send(&path, request, purpose).await?;
+        self.read_reply(&exchange, response, deltas)
+            .await
+            .map_err(|error| exchange.explain(error))
+    }
+
+    async fn read_reply(
+        &self,
+        exchange: &Exchange,
+        response: Response,
+        deltas: &(dyn Fn(Delta) + Send + Sync),
+    ) -> Result<Reply, ModelError> {
         if !response.status().is_success() {
             return Err(self.read_failure(response).await);
         }
         let is_event_stream = is_event_stream(response.headers());
         let body_stream = limit_size(response, self.reply_cap_bytes);
+        let body_stream = exchange.record_beginning(body_stream);
         if is_event_stream {
             return self.read_events(body_stream, deltas).await;
         }
@@ -100,14 +113,26 @@ impl<C: Codec> Client<C> {
             (BodyKind::Events, body_stream) => self.read_events(body_stream, deltas).await,
             (BodyKind::Json, body_stream) => {
                 let reply = body::read_to_end(body_stream).await?;
-                self.codec.decode(&Surrogates::default().join(&reply))
+                let reply = Surrogates::default().join(&reply);
+                self.codec.decode(&reply).map_err(|error| {
+                    if is_cut_json(&reply) {
+                        failure::cut_stream(error.message)
+                    } else {
+                        error
+                    }
+                })
             }
-            (BodyKind::Page, body_stream) => Err(page_in_place_of_a_reply(
-                &body::read_to_end(body_stream).await?,
+            // A gateway that is busy or has failed answers with a page, and so does a web server
+            // that serves no models: the messages name both causes.
+            (BodyKind::Page, _) => Err(ModelError::new(
+                ModelErrorKind::Transport,
+                "the server answered with a page in place of a reply: it is busy or, if it always \
+                 does so, the base URL names another server",
             )),
             (BodyKind::Empty, _) => Err(ModelError::new(
                 ModelErrorKind::Transport,
-                "the server answered with status 200 and nothing else",
+                "the server answered without a reply: it or a gateway has failed or, if it always \
+                 does so, the base URL names another server",
             )),
         }
     }
@@ -117,19 +142,29 @@ impl<C: Codec> Client<C> {
         let Some(path) = self.codec.path(request, Purpose::Count)? else {
             return Ok(estimated);
         };
-        let response = self.send(&path, request, Purpose::Count).await?;
+        let (exchange, response) = self.send(&path, request, Purpose::Count).await?;
         match response.status() {
-            status if status.is_success() => {
-                let json = body::read_to_end(limit_size(response, self.reply_cap_bytes)).await?;
-                let count = self.codec.decode_count(&json).map(TokenCount::Counted);
-                count.ok_or_else(|| malformed(format!("no count of tokens: {}", beginning(&json))))
-            }
+            status if status.is_success() => self
+                .read_count(&exchange, response)
+                .await
+                .map_err(|error| exchange.explain(error)),
             // Compatible servers cannot count tokens.
             StatusCode::NOT_FOUND
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_IMPLEMENTED => Ok(estimated),
-            _ => Err(self.read_failure(response).await),
+            _ => Err(exchange.explain(self.read_failure(response).await)),
         }
+    }
+
+    async fn read_count(
+        &self,
+        exchange: &Exchange,
+        response: Response,
+    ) -> Result<TokenCount, ModelError> {
+        let body_stream = limit_size(response, self.reply_cap_bytes);
+        let json = body::read_to_end(exchange.record_beginning(body_stream)).await?;
+        let count = self.codec.decode_count(&json).map(TokenCount::Counted);
+        count.ok_or_else(|| malformed("the reply has no count of tokens"))
     }
 
     async fn send(
@@ -137,20 +172,28 @@ impl<C: Codec> Client<C> {
         path: &str,
         request: &Request,
         purpose: Purpose,
-    ) -> Result<Response, ModelError> {
+    ) -> Result<(Exchange, Response), ModelError> {
         let url = self.address.join(path)?;
+        let mut exchange = Exchange::new(&url);
         let body = reqwest::Body::wrap(self.encode(request, purpose)?);
         let request = self
             .http
             .post(url)
             .header(CONTENT_TYPE, "application/json")
             .body(body);
-        request.send().await.map_err(failure::from_transport)
+        let response = request.send().await;
+        let response =
+            response.map_err(|error| exchange.explain(failure::from_transport(error)))?;
+        exchange.record_head(&response);
+        Ok((exchange, response))
     }
 
     /// The failure that an error response reports.
     async fn read_failure(&self, response: Response) -> ModelError {
         let (status, headers) = (response.status(), response.headers().clone());
+        if status.is_redirection() {
+            return failure::from_redirect(status, response.url(), &headers);
+        }
         let mut body = Vec::new();
         let mut body_stream = limit_size(response, FAILURE_CAP_BYTES);
         let reading = async {
@@ -280,17 +323,9 @@ fn is_valid_json(data: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok()
 }
 
-/// The error for a page in place of a reply. A gateway that is busy or has failed answers with a
-/// page, and so does a web server that serves no models: the message names both causes.
-fn page_in_place_of_a_reply(page: &str) -> ModelError {
-    ModelError::new(
-        ModelErrorKind::Transport,
-        format!(
-            "the server answered with status 200 and a page in place of a reply: {}. If it always \
-             does, the base URL names another server",
-            beginning(page.trim())
-        ),
-    )
+/// Whether JSON ends before it is complete.
+fn is_cut_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {

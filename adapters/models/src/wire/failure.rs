@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use dormouse_http::advice_on_certificate;
 use dormouse_proto::model::{ModelError, ModelErrorKind as Kind};
-use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, LOCATION};
+use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
 use super::excerpt::{beginning, excerpt};
+use super::exchange::without_secrets;
 use super::retry_after;
 
 /// The error that a provider reports.
@@ -207,6 +208,22 @@ pub(crate) fn from_response(status: StatusCode, headers: &HeaderMap, body: &str)
     failure
 }
 
+/// The failure of a request to `url` that the server sends elsewhere.
+pub(crate) fn from_redirect(status: StatusCode, url: &Url, headers: &HeaderMap) -> ModelError {
+    let location = headers.get(LOCATION).and_then(|to| to.to_str().ok());
+    let target = location.and_then(|to| url.join(to).ok());
+    let target = target.map_or_else(
+        || "no address".to_owned(),
+        |target| excerpt(&without_secrets(target), 200),
+    );
+    let message = format!(
+        "status {}: the server redirects to {target}. Redirects are not followed, since they would \
+         take the key to another server: if that is the right one, name it in `base_url`",
+        status.as_u16()
+    );
+    ModelError::new(Kind::InvalidRequest, message)
+}
+
 /// The failure that an `error` object in place of a reply reports.
 pub(crate) fn from_error_object(error: &Value) -> ModelError {
     let provider_error = ProviderError::parse(error);
@@ -291,7 +308,9 @@ fn apply_retry_header(headers: &HeaderMap, kind: Kind) -> Kind {
 pub(crate) fn from_transport(error: reqwest::Error) -> ModelError {
     let what = match () {
         () if error.is_connect() => "no connection",
-        () if error.is_timeout() => "nothing came for too long",
+        () if error.is_timeout() => {
+            "nothing came for too long: `idle_timeout` in `[model]` allows a longer silence"
+        }
         () => "the connection failed",
     };
     // A certificate that is not valid now is not valid a second later.
