@@ -1,10 +1,13 @@
 //! Programs that compile, and what they compile to.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::program_support::compile_files;
+use bytes::Bytes;
 use dormouse_kernel::program::{
-    CacheTtl, EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, ServedTools, Variable,
+    CacheTtl, EnvCommand, EnvVar, ForkRelease, KnownProviders, Limits, Program, Provider,
+    Registered, ServedTools, Variable, compile, compile_bundle,
 };
 use dormouse_proto::budget::NANOS_PER_UNIT;
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
@@ -744,6 +747,27 @@ fn a_model_has_headers_and_times_of_its_own() {
     assert_eq!(names, ["anthropic-beta", "x-key"]);
     let needed = format!("{:?}", model.requirements());
     assert!(needed.contains("GATEWAY_KEY"), "{needed}");
+}
+
+#[test]
+fn a_model_of_a_cloud_has_a_project_and_a_region() {
+    let text = "[model]\nname = \"claude\"\nprovider = \"anthropic_vertex\"\nproject_id = \
+                \"p\"\nregion = \"global\"\ncache_ttl = \"1h\"\n";
+    let mut read = |_: &Path| Ok(Bytes::from(text));
+    let registered = Registered {
+        tools: &[],
+        providers: KnownProviders::Only(&["anthropic_vertex"]),
+    };
+    let compiled = compile(Path::new("main.toml"), &mut read, registered).unwrap();
+    assert!(compiled.warnings.is_empty(), "{:?}", compiled.warnings);
+    let model = compiled.program.model();
+    assert_eq!(model.provider, Provider::AnthropicVertex);
+    assert_eq!(model.provider.wire_format(), Some("anthropic"));
+    let location = (model.project_id.as_deref(), model.region.as_deref());
+    assert_eq!(location, (Some("p"), Some("global")));
+    // A program that was compiled elsewhere can be looked at, though not run.
+    let bundle = compiled.program.bundle();
+    assert!(compile_bundle(&bundle, &[]).is_ok());
 }
 
 #[test]

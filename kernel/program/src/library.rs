@@ -74,6 +74,10 @@ pub struct ModelChoice {
     pub script: Option<String>,
     /// The server that is called instead of the provider's own.
     pub base_url: Option<String>,
+    /// The project of a cloud, instead of the one that the environment names.
+    pub project_id: Option<String>,
+    /// The region of a cloud, instead of the one that the environment names.
+    pub region: Option<String>,
     /// The environment variable that holds the key, instead of the provider's own.
     pub api_key_env: Option<String>,
     /// Headers that every request to the server carries.

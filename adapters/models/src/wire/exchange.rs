@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use futures_util::StreamExt;
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode, Url};
 
 use super::body::BodyStream;
-use super::excerpt::excerpt;
+use super::excerpt::{excerpt, redact_secret};
 
 /// How much of a body an error shows.
 const SHOWN_CHARS: usize = 120;
@@ -20,6 +20,8 @@ pub(super) struct Exchange {
     /// The address without user, password and query, which may be secret.
     address: String,
     response: Option<ResponseHead>,
+    /// The secrets of this request, which its error may not show.
+    secrets: Vec<String>,
     /// The first bytes of the body.
     beginning: Arc<Mutex<Vec<u8>>>,
 }
@@ -35,8 +37,19 @@ impl Exchange {
         Self {
             address: without_secrets(url.clone()),
             response: None,
+            secrets: Vec::new(),
             beginning: Arc::default(),
         }
+    }
+
+    /// Notes the values of sensitive headers.
+    pub(super) fn record_secrets(&mut self, headers: &HeaderMap) {
+        let sensitive = headers.values().filter(|value| value.is_sensitive());
+        self.secrets.extend(sensitive.flat_map(|value| {
+            let value = value.to_str().unwrap_or_default();
+            // A server may quote the token without the word before it.
+            [value, value.trim_start_matches("Bearer ")].map(str::to_owned)
+        }));
     }
 
     /// Notes the head of the response.
@@ -93,6 +106,9 @@ impl Exchange {
             self.address,
             came.unwrap_or_default()
         );
+        for secret in &self.secrets {
+            error.message = redact_secret(&error.message, secret);
+        }
         error
     }
 

@@ -116,7 +116,8 @@ fn parse_status(code: &Value) -> Option<StatusCode> {
 }
 
 /// The phrases of providers for a conversation that is too long.
-const TOO_LONG_PHRASES: [&str; 8] = [
+const TOO_LONG_PHRASES: [&str; 9] = [
+    "input is too long",
     "prompt is too long",
     "exceed context limit",
     "exceeds the available context",
@@ -138,7 +139,7 @@ const REFUSED_PHRASES: [&str; 6] = [
 ];
 
 /// The words of providers, the most specific first, since one body may contain several.
-const WORDS: [(&str, Kind); 37] = [
+const WORDS: [(&str, Kind); 40] = [
     ("exceed_context_size_error", Kind::ContextOverflow),
     ("context_length_exceeded", Kind::ContextOverflow),
     ("request_too_large", Kind::ContextOverflow),
@@ -166,6 +167,9 @@ const WORDS: [(&str, Kind); 37] = [
     ("permission_error", Kind::Authentication),
     ("UNAUTHENTICATED", Kind::Authentication),
     ("PERMISSION_DENIED", Kind::Authentication),
+    ("throttlingException", Kind::Overloaded),
+    ("serviceUnavailableException", Kind::Overloaded),
+    ("validationException", Kind::InvalidRequest),
     ("server_error", Kind::Transport),
     ("api_error", Kind::Transport),
     ("timeout_error", Kind::Transport),
@@ -278,7 +282,8 @@ fn kind_of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
             .unwrap_or(Kind::Overloaded),
         529 | 503 => Kind::Overloaded,
         413 => Kind::ContextOverflow,
-        408 | 409 | 500.. => match reported_kind {
+        // 424: the model failed, at Bedrock.
+        408 | 409 | 424 | 500.. => match reported_kind {
             Some(kind @ (Kind::ContextOverflow | Kind::Overloaded | Kind::ContentRefused)) => kind,
             _ => Kind::Transport,
         },
