@@ -102,7 +102,7 @@ impl Exchange {
         };
         error.message = format!(
             "{} (POST {}{}){advice}",
-            error.message.trim_end_matches('.'),
+            error.message,
             self.address,
             came.unwrap_or_default()
         );
