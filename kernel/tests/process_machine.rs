@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, Fetched, HostContext,
-    HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, ReadResult, Report, ShownPreload,
+    Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, FetchedFile,
+    HostContext, HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, ReadResult, Report,
     Signal, State, Work, decide, evolve, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
@@ -642,22 +642,21 @@ impl World {
     fn started(&mut self, which: u8) -> Option<Input> {
         if let Some((call, pending)) = take(&mut self.fetches, which) {
             self.past.push(call);
-            let file = ShownPreload::bytes("f", "of a file".into());
-            let content = Content::new("of a temporary file").unlimited_reader();
-            let temp_file =
-                ShownPreload::temp_file(TempId(1), 2, &content).expect("it is in memory");
-            let fetched = Fetched {
-                files: pending.files.iter().map(|_| file.clone()).collect(),
-                temp_files: pending
-                    .temp_files
-                    .iter()
-                    .map(|_| temp_file.clone())
-                    .collect(),
+            let file = |path: &String| FetchedFile::File {
+                path: path.clone(),
+                content: Content::new("of a file"),
             };
+            let temp_file = |&id: &TempId| FetchedFile::TempFile {
+                id,
+                version: 2,
+                content: Content::new("of a temporary file"),
+            };
+            let files = pending.files.iter().map(file);
+            let files = files.chain(pending.temp_files.iter().map(temp_file));
             let result = if which.is_multiple_of(5) {
                 Err(FetchError::Internal("no".to_owned()))
             } else {
-                Ok(fetched)
+                pending.place(files.collect(), 7)
             };
             return Some(Input::Completed {
                 call,
@@ -735,8 +734,8 @@ impl World {
             Input::Completed {
                 call,
                 result: Completion::Fetched {
+                    result: spawn.place(Vec::new(), 0),
                     pending: spawn,
-                    result: Ok(Fetched::default()),
                 },
             },
             Input::Child {
