@@ -1,6 +1,7 @@
 //! Anthropic's Messages API, and compatible servers.
 
 mod decode;
+mod dialect;
 mod encode;
 mod stream;
 
@@ -8,6 +9,9 @@ use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
 
+pub(crate) use self::dialect::Dialect;
+#[cfg(any(feature = "bedrock", feature = "vertex"))]
+pub(crate) use self::encode::encode_head;
 pub use self::stream::StreamDecoder;
 use crate::wire::call_ids;
 use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
@@ -61,7 +65,7 @@ impl Codec for Messages {
         purpose: Purpose,
         cache_ttl: Option<CacheTtl>,
     ) -> Result<String, ModelError> {
-        encode::encode_head(request, purpose, cache_ttl)
+        encode::encode_head(request, purpose, cache_ttl, Dialect::Anthropic)
     }
 
     fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError> {

@@ -1,5 +1,11 @@
 //! Requests, and replies as events, for the tests of this crate.
 
+#[cfg(any(feature = "bedrock", feature = "vertex"))]
+pub(crate) mod played_cloud;
+#[cfg(feature = "vertex")]
+#[path = "../../../tests/skip.rs"]
+pub(crate) mod skip;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use dormouse_proto::program::{
     Provider, Span,
 };
 use dormouse_proto::provider_tools::ProviderTools;
-use dormouse_proto::server::ServerValue;
+use dormouse_proto::server::{CaFile, ServerValue};
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
@@ -79,10 +79,17 @@ pub struct ModelChoice {
     pub script: Option<String>,
     /// The server that is called instead of the provider's own.
     pub base_url: Option<String>,
+    /// The project of a cloud, instead of the one that the environment names.
+    pub project_id: Option<String>,
+    /// The region of a cloud, instead of the one that the environment names.
+    pub region: Option<String>,
     /// The environment variable that holds the key, instead of the provider's own.
     pub api_key_env: Option<String>,
     /// Headers that every request to the server carries.
     pub headers: Vec<(String, ServerValue)>,
+    /// The authorities that may have issued the server's certificate, in addition to those that every
+    /// client trusts.
+    pub ca_file: Option<CaFile>,
     /// The longest time for one reply, in milliseconds; `None` for the kernel's default.
     pub timeout_ms: Option<u64>,
     /// The longest time in which the server sends nothing, in milliseconds.

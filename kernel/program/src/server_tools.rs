@@ -63,9 +63,11 @@ pub(super) fn check(
     diagnostics: &mut Diagnostics,
 ) -> ProviderTools {
     let provider = provider_of(model);
+    // A cloud takes tools in the words of the models' maker.
+    let maker = provider.maker();
     for table in &section.server {
         let name = table.value.0.get("name").and_then(Value::as_str);
-        let wrong = outline_error(&provider, table).or_else(|| {
+        let wrong = outline_error(maker, table).or_else(|| {
             let taken = own.tools.iter().find(|tool| Some(tool.called()) == name)?;
             let message = format!("`{}` is also the name of another tool", taken.called());
             let help = "a model cannot call two tools by one name: give the other an `alias`";
@@ -82,7 +84,7 @@ pub(super) fn check(
         named
     });
     for entry in section.enabled.iter().chain(served) {
-        check_form(entry, &provider, own.commands, diagnostics);
+        check_form(entry, maker, own.commands, diagnostics);
     }
     ProviderTools {
         server: section
@@ -111,6 +113,7 @@ pub(super) fn for_other_providers(tools: &ProviderTools) -> Arc<ProviderTools> {
     })
 }
 
+/// The provider of the first model.
 fn provider_of(model: &ModelSection) -> Provider {
     let provider = model.model.provider.as_ref();
     provider
@@ -136,7 +139,7 @@ fn outline_error(provider: &Provider, written: &WithSpan<ServerTool>) -> Option<
              `web_search_options = {}`, belongs into [parameters]"
         }
         Provider::Gemini => "google_search = {}",
-        Provider::Scripted | Provider::Custom(_) => "type = \"web_search\"",
+        _ => "type = \"web_search\"",
     };
     let help = format!(
         "write the tool as {} expects it: {example}",
@@ -176,7 +179,7 @@ fn outline_error(provider: &Provider, written: &WithSpan<ServerTool>) -> Option<
                 }
             }
         }
-        Provider::Scripted | Provider::Custom(_) => None,
+        _ => None,
     }
 }
 

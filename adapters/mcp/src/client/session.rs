@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::call_deadline::answer_within;
 use super::client_info::ClientInfo;
 use super::client_requests::{self, BackingClient, ClientRequests};
-use super::http::{self, HttpTransport};
+use super::http::{self, HttpAddress, HttpTransport};
 use super::liveness::{CallEnd, CallNumber, Liveness, SessionHealth};
 use super::request_error::{self, RequestError};
 use super::stdio::StdioTransport;
@@ -181,8 +181,17 @@ impl Session {
                     (service, Some(process_guard))
                 }
             }
-            Transport::Http { url, headers } => {
-                let transport = http::transport(host, server, (url, headers), settings)
+            Transport::Http {
+                url,
+                headers,
+                ca_file,
+            } => {
+                let address = HttpAddress {
+                    url,
+                    headers,
+                    ca_file: ca_file.as_ref(),
+                };
+                let transport = http::transport(host, server, address, settings)
                     .await
                     .map_err(|error| HandshakeError::Failed(error.into()))?;
                 let service = match transport {

@@ -18,7 +18,7 @@ use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
-use super::FORMAT;
+use super::{Dialect, FORMAT};
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
@@ -27,7 +27,14 @@ use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
 /// The default limit of output tokens.
 const MAX_TOKENS: u64 = 4096;
 /// Fields that the request itself sets, so `[parameters]` must not.
-const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
+const RESERVED: [&str; 6] = [
+    "model",
+    "messages",
+    "system",
+    "tools",
+    "stream",
+    "anthropic_version",
+];
 /// The parameters that influence the number of input tokens. A request that counts tokens has no
 /// others.
 const COUNT_PARAMETERS: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
@@ -37,17 +44,23 @@ pub(super) const MAX_ID_CHARS: usize = 64;
 /// the reply was truncated while the model was thinking.
 const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
 
-pub(super) fn encode_head(
+pub(crate) fn encode_head(
     request: &Request,
     purpose: Purpose,
     cache_ttl: Option<CacheTtl>,
+    dialect: Dialect,
 ) -> Result<String, ModelError> {
     let parameters = parameters::sorted(request, &RESERVED)?;
     let cache_ttl = cache_ttl.filter(|_| purpose != Purpose::Count);
     let cache_control = cache_ttl.map(cache_control);
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
-    let mut head = Fields::default().with("model", &*request.model);
-    if let Purpose::Reply(delivery) = purpose {
+    let mut head = Fields::default().with_some("anthropic_version", dialect.version_in_body());
+    if dialect == Dialect::Anthropic || purpose == Purpose::Count {
+        head = head.with("model", &*request.model);
+    }
+    if let Purpose::Reply(delivery) = purpose
+        && dialect.has_stream_field()
+    {
         head = head.with("stream", &(delivery == Delivery::Stream));
     }
     for (name, value) in parameters {
@@ -55,7 +68,7 @@ pub(super) fn encode_head(
             head = head.with(name, value);
         }
     }
-    if !request.parameters.contains_key("cache_control") {
+    if dialect == Dialect::Anthropic && !request.parameters.contains_key("cache_control") {
         head = head.with_some("cache_control", cache_control.as_ref());
     }
     let mut tools = tools::all(request, tool)?;

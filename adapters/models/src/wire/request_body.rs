@@ -58,6 +58,11 @@ impl Body {
         Some(sent)
     }
 
+    /// The remaining pieces, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+
     /// The remaining bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
