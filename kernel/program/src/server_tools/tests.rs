@@ -1,0 +1,162 @@
+use std::path::Path;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::{KernelTool, ProgramErrors, compile};
+
+fn compiled(program: &str) -> Result<crate::Compiled, ProgramErrors> {
+    let text = program.to_owned();
+    let mut read = |_: &Path| Ok(Bytes::from(text.clone()));
+    let read_fd = KernelTool {
+        name: "read_fd",
+        is_for_descriptors: true,
+        parameters: vec!["fd"],
+    };
+    compile(Path::new("p.toml"), &mut read, &[read_fd], &[])
+}
+
+fn program(provider: &str, tools: &str) -> String {
+    let model = format!("[model]\nprovider = \"{provider}\"\nname = \"m\"\n");
+    format!("{model}{tools}\n")
+}
+
+#[test]
+fn each_format_says_what_a_tool_of_the_provider_needs() {
+    let cases = [
+        (
+            "anthropic",
+            "type = \"web_search_20250305\"\nname = \"web_search\"",
+            "",
+        ),
+        (
+            "anthropic",
+            "type = \"mcp_toolset\"\nmcp_server_name = \"s\"",
+            "",
+        ),
+        ("anthropic", "type = \"web_search_20250305\"", "no `name`"),
+        ("anthropic", "name = \"web_search\"", "no `type`"),
+        ("anthropic", "", "names nothing"),
+        (
+            "anthropic",
+            "type = \"custom\"\nname = \"x\"",
+            "not the provider's",
+        ),
+        (
+            "anthropic",
+            "type = \"t\"\nname = \"read_fd\"",
+            "name of another tool",
+        ),
+        ("openai", "type = \"web_search\"", ""),
+        (
+            "openai",
+            "type = \"function\"\nname = \"x\"",
+            "not the provider's",
+        ),
+        ("openai", "google_search = {}", "no `type`"),
+        ("openai-chat", "type = \"browser_search\"", ""),
+        ("openai-chat", "web_search_options = {}", "[parameters]"),
+        ("gemini", "google_search = {}", ""),
+        ("gemini", "type = \"google_search\"", "google_search = {}"),
+        ("gemini", "google_search = true", "not a table"),
+        ("gemini", "functionDeclarations = []", "by the kernel"),
+        ("scripted", "type = \"anything\"", ""),
+    ];
+    for (provider, table, expected) in cases {
+        let tools = format!("[tools]\nenabled = [\"read_fd\"]\n[[tools.server]]\n{table}");
+        let found = compiled(&program(provider, &tools));
+        match (expected, found) {
+            ("", found) => {
+                let sent = found.unwrap().program;
+                let sent = sent.provider_tools(sent.model());
+                assert_eq!(sent.server.len(), 1, "{provider} {table}");
+            }
+            (expected, found) => {
+                let error = found.map(|_| ()).unwrap_err();
+                let error = format!("{error:?}");
+                assert!(error.contains(expected), "{provider} {table}: {error}");
+            }
+        }
+    }
+    for wrong in [
+        "[tools]\nserver = { type = \"x\" }",
+        "[tools]\nserver = [1]",
+    ] {
+        let error = compiled(&program("openai", wrong)).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("[[tools.server]]"), "{error}");
+    }
+}
+
+#[test]
+fn a_table_is_sent_as_it_is_and_only_to_the_provider_whose_words_it_has() {
+    let tools = "[[model.fallback]]\nprovider = \"gemini\"\nname = \"g\"\n[[tools.server]]\ntype = \
+                 \"mcp\"\nserver_url = \"https://x\"\nallowed_tools = [\"a\"]\nheaders = { k = \
+                 1.5 }";
+    let compiled = compiled(&program("openai", tools)).unwrap();
+    let warnings: Vec<_> = compiled.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings.concat().contains("without the provider's tools"));
+    let program = compiled.program;
+    let sent = program.provider_tools(&program.models()[0]);
+    let expected = json!([{"type": "mcp", "server_url": "https://x", "allowed_tools": ["a"], "headers": {"k": 1.5}}]);
+    assert_eq!(json!(sent.server), expected);
+    assert!(
+        program
+            .provider_tools(&program.models()[1])
+            .server
+            .is_empty()
+    );
+}
+
+#[test]
+fn the_form_of_a_tool_of_a_server_goes_by_the_name_that_the_model_calls_it_by() {
+    let tools = "[mcp.servers.s]\ncommand = \"s\"\n[tools.mcp]\ns = [{ name = \"go\", strict = \
+                 true }, { name = \"look\", alias = \"see\", strict = true }]";
+    let program = compiled(&program("anthropic", tools)).unwrap().program;
+    let sent = program.provider_tools(program.model());
+    let names: Vec<_> = sent.forms.keys().map(String::as_str).collect();
+    assert_eq!(names, ["s__go", "see"]);
+}
+
+#[test]
+fn strictness_and_grammars_are_checked_against_the_format() {
+    let own = |provider: &str, options: &str| {
+        let command = "[[tools.command]]\nname = \"sum\"\ndescription = \"d\"\nargv = [\"sum\", \"{input}\"]\nparameters.input = { type = \"string\", description = \"i\" }\n";
+        let tools = format!("[tools]\nenabled = [{{ name = \"sum\", {options} }}]\n{command}");
+        compiled(&program(provider, &tools))
+    };
+    let grammar =
+        "input_format = { type = \"grammar\", syntax = \"lark\", definition = \"start: /a/\" }";
+    let cases = [
+        ("anthropic", "strict = true", ""),
+        (
+            "openai",
+            "strict = true, provider_fields = { defer_loading = true }",
+            "",
+        ),
+        ("gemini", "strict = true", "VALIDATED"),
+        ("openai", grammar, ""),
+        ("openai-chat", grammar, ""),
+        ("anthropic", grammar, "has no `input_format`"),
+        ("openai", "input_format = {}", "no `type`"),
+    ];
+    for (provider, options, expected) in cases {
+        match (expected, own(provider, options)) {
+            ("", found) => {
+                let program = found.unwrap().program;
+                let sent = program.provider_tools(program.model());
+                let form = sent.form("sum").unwrap();
+                assert_eq!(form.strict, options.contains("strict"));
+                assert_eq!(form.input_format.is_some(), options.contains("grammar"));
+                assert_eq!(
+                    form.fields.contains_key("defer_loading"),
+                    options.contains("defer")
+                );
+            }
+            (expected, found) => {
+                let error = found.map(|_| ()).unwrap_err();
+                let error = format!("{error:?}");
+                assert!(error.contains(expected), "{provider} {options}: {error}");
+            }
+        }
+    }
+}
