@@ -66,6 +66,13 @@ pub(crate) struct KernelContext {
     pub(crate) program_cache: Mutex<ProgramCache>,
 }
 
+/// The process that calls a tool.
+pub(crate) struct ToolCaller<'a> {
+    pub(crate) program: &'a Program,
+    /// The root of its tree.
+    pub(crate) root: Pid,
+}
+
 /// Limits of a kernel that programs cannot set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -246,20 +253,21 @@ impl KernelContext {
         )
     }
 
-    /// Prepares a call of a tool of a process that runs `program`, in the tree with the root `root`.
+    /// Prepares a call of a tool of the process `caller`.
     ///
     /// # Errors
     /// The tool is no longer registered, or its server cannot be reached from this kernel.
     pub(crate) fn tool_run(
         &self,
-        (program, root): (&Program, Pid),
+        caller: &ToolCaller<'_>,
         tool: &ExternalTool,
         args: String,
     ) -> Result<ToolRun, ToolError> {
         if let Some(server) = &tool.server {
-            return self.server_tool_run((program, root), server, tool, args);
+            return self.server_tool_run(caller, server, tool, args);
         }
-        let command = program
+        let command = caller
+            .program
             .commands()
             .iter()
             .find(|command| *command.name == *tool.name);
@@ -278,12 +286,13 @@ impl KernelContext {
 
     fn server_tool_run(
         &self,
-        (program, root): (&Program, Pid),
+        caller: &ToolCaller<'_>,
         server: &str,
         tool: &ExternalTool,
         args: String,
     ) -> Result<ToolRun, ToolError> {
-        let enabled_server = program
+        let enabled_server = caller
+            .program
             .servers()
             .iter()
             .find(|enabled_server| *enabled_server.server.name == *server);
@@ -298,6 +307,7 @@ impl KernelContext {
         let host = self.host.clone();
         let server = enabled_server.server.clone();
         let name = tool.name.clone();
+        let root = caller.root;
         Ok(Box::new(move |out| {
             servers.call(&host, &server, root, &name, args, out)
         }))

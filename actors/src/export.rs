@@ -10,7 +10,8 @@ use std::io::{self, Write};
 
 use dormouse_content::Content;
 use dormouse_kernel::export::{
-    ContentHasher, Framer, MaskError, Masker, Redact, mask_text, masked_bundle, referenced_contents,
+    ContentHasher, ExportEncoder, MaskError, Masker, Redact, mask_text, masked_bundle,
+    referenced_contents,
 };
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
@@ -103,7 +104,7 @@ impl ExportedContents {
 
 /// The output, framed and counted.
 struct ExportWriter<W> {
-    framer: Framer,
+    encoder: ExportEncoder,
     output: W,
     bytes: u64,
 }
@@ -159,9 +160,9 @@ pub(crate) fn write_export<W: Write>(
     let mask = mask
         .as_ref()
         .map(|mask| mask as &dyn Fn(&str) -> Option<String>);
-    let (framer, magic) = Framer::begin();
+    let (encoder, magic) = ExportEncoder::begin();
     let mut out = ExportWriter {
-        framer,
+        encoder,
         output,
         bytes: 0,
     };
@@ -172,7 +173,7 @@ pub(crate) fn write_export<W: Write>(
         .ok_or(StoreError::UnknownProcess(request.root))?;
     let write_record = |out: &mut ExportWriter<W>, record: Record, pid: Pid| {
         let encoded = out
-            .framer
+            .encoder
             .record(&record, mask)
             .map_err(|source| LoadError::Record { pid, source })?;
         out.write(&encoded)
@@ -209,11 +210,11 @@ pub(crate) fn write_export<W: Write>(
     }
     let contents = contents.write(store, redact, &mut out)?;
     let ExportWriter {
-        framer,
+        encoder,
         mut output,
         bytes,
     } = out;
-    let (id, end) = framer.end();
+    let (id, end) = encoder.end();
     output
         .write_all(&end)
         .and_then(|()| output.flush())
@@ -314,13 +315,13 @@ impl ExportedContents {
             .map(|(hash, content)| (content.exported_hash, (hash, content)))
             .collect();
         for (hash, content) in by_exported_hash.values() {
-            let header = out.framer.content(content.len);
+            let header = out.encoder.content(content.len);
             out.write(&header)?;
             read_content(store, **hash, content, redact, &mut |part| {
-                out.framer.part(part);
+                out.encoder.part(part);
                 out.write(part)
             })?;
-            let (name, footer) = out.framer.close();
+            let (name, footer) = out.encoder.close();
             if name != content.exported_hash {
                 let what = format!(
                     "content {hash} has another hash when it is read ({name}), or the mask is not \
@@ -392,11 +393,11 @@ fn for_each_chunk(
     Ok(())
 }
 
-/// The retained facts of a process up to and including `upto`, one call per commit.
+/// The retained facts of a process up to and including `up_to`, one call per commit.
 fn for_each_commit(
     store: &dyn Store,
     pid: Pid,
-    upto: FactNumber,
+    up_to: FactNumber,
     on_commit: &mut dyn FnMut(Facts) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let history = store.history(pid)?.commits;
@@ -406,10 +407,10 @@ fn for_each_commit(
     else {
         return Ok(());
     };
-    if first > upto {
+    if first > up_to {
         return Ok(());
     }
-    let mut facts = store.facts(pid, first, upto)?.into_iter();
+    let mut facts = store.facts(pid, first, up_to)?.into_iter();
     for committed in history {
         let CommittedFacts {
             commit,
@@ -418,7 +419,7 @@ fn for_each_commit(
             ..
         } = committed;
         let first = FactNumber(first.0.max(1));
-        let count = (committed.last().0.min(upto.0) + 1).saturating_sub(first.0);
+        let count = (committed.last().0.min(up_to.0) + 1).saturating_sub(first.0);
         let facts: Vec<_> = facts
             .by_ref()
             .take(usize::try_from(count).unwrap_or(usize::MAX))

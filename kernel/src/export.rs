@@ -1,6 +1,6 @@
 //! The export format: a process or a tree of processes as one file that another store can import.
 //!
-//! * [`frame`](Framer) writes the records, chained by hash, so that any removed, changed, moved or
+//! * [`frame`](ExportEncoder) writes the records, chained by hash, so that any removed, changed, moved or
 //!   added byte is detected by [`scan`](Scanner), which reads them.
 //! * [`manifest`](Manifest) checks the whole file before any of it is used.
 //! * [`birth`](Manifest::births) turns its processes into new processes of another store.
@@ -16,7 +16,7 @@ mod mask;
 mod scan;
 
 pub use birth::Birth;
-pub use frame::{ContentHasher, Framer};
+pub use frame::{ContentHasher, ExportEncoder};
 pub use manifest::{Checker, ExportVisitor, Manifest, referenced_contents};
 pub use mask::{MaskError, MaskTarget, Masker, Redact, mask_text, masked_bundle};
 pub use scan::{Keep, ScannedPart, Scanner};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, CheckpointInfo, CheckpointReply, ChildEvent, Completion, Effect, Fetched,
+    Birth, CheckpointInfo, CheckpointReply, ChildEvent, Completion, Effect, FetchedFile,
     GatheredEnvironment, HostContext, HostRequest, HostTool, Input, Preloads, ShownPreload, State,
     Work, add_environment, add_server_tools, initial_image,
 };
@@ -170,6 +170,7 @@ impl Replay {
         let preloads = Preloads {
             descriptors: vec![(FdId::Fd(1), entry)],
             shown: vec![shown],
+            new_bytes: 0,
         };
         let program = program();
         run_of(
@@ -373,16 +374,14 @@ fn preloads_of_a_spawn(text: &str) -> String {
             _ => None,
         })
         .expect("a file is fetched");
-    let files = vec![ShownPreload::bytes(text, text.to_owned().into())];
+    let file = FetchedFile::File {
+        path: text.to_owned(),
+        content: Content::new(text.to_owned()),
+    };
+    let result = pending.place(vec![file], 0);
     run.feed(Input::Completed {
         call,
-        result: Completion::Fetched {
-            pending,
-            result: Ok(Fetched {
-                files,
-                temp_files: Vec::new(),
-            }),
-        },
+        result: Completion::Fetched { pending, result },
     });
     let child = run.effects.iter().find_map(|effect| match effect {
         Effect::StartChildren { children, .. } => Some(children[0].clone()),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, Fetched, HostContext,
-    HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, ReadResult, Report, ShownPreload,
+    Birth, Child, ChildEvent, Completion, Decision, Effect, Fact, FetchError, FetchedFile,
+    HostContext, HostRequest, HostTool, Input, PendingSpawn, Preloads, Read, ReadResult, Report,
     Signal, State, Work, decide, evolve, initial_image,
 };
 use dormouse_kernel::program::{Program, compile};
@@ -277,7 +277,7 @@ impl World {
             !matches!(
                 effect,
                 Effect::Abandon { .. }
-                    | Effect::KeepChildren { .. }
+                    | Effect::KillChildrenExcept { .. }
                     | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
                     | Effect::Report(
@@ -365,7 +365,7 @@ impl World {
                 );
                 self.past.extend(calls);
             }
-            Effect::KeepChildren { calls } => {
+            Effect::KillChildrenExcept { calls } => {
                 assert!(
                     self.state
                         .background()
@@ -642,22 +642,21 @@ impl World {
     fn started(&mut self, which: u8) -> Option<Input> {
         if let Some((call, pending)) = take(&mut self.fetches, which) {
             self.past.push(call);
-            let file = ShownPreload::bytes("f", "of a file".into());
-            let content = Content::new("of a temporary file").unlimited_reader();
-            let temp_file =
-                ShownPreload::temp_file(TempId(1), 2, &content).expect("it is in memory");
-            let fetched = Fetched {
-                files: pending.files.iter().map(|_| file.clone()).collect(),
-                temp_files: pending
-                    .temp_files
-                    .iter()
-                    .map(|_| temp_file.clone())
-                    .collect(),
+            let file = |path: &String| FetchedFile::File {
+                path: path.clone(),
+                content: Content::new("of a file"),
             };
+            let temp_file = |&id: &TempId| FetchedFile::TempFile {
+                id,
+                version: 2,
+                content: Content::new("of a temporary file"),
+            };
+            let files = pending.files.iter().map(file);
+            let files = files.chain(pending.temp_files.iter().map(temp_file));
             let result = if which.is_multiple_of(5) {
                 Err(FetchError::Internal("no".to_owned()))
             } else {
-                Ok(fetched)
+                pending.place(files.collect(), 7)
             };
             return Some(Input::Completed {
                 call,
@@ -735,8 +734,8 @@ impl World {
             Input::Completed {
                 call,
                 result: Completion::Fetched {
+                    result: spawn.place(Vec::new(), 0),
                     pending: spawn,
-                    result: Ok(Fetched::default()),
                 },
             },
             Input::Child {
@@ -1014,7 +1013,7 @@ fn a_call_in_flight_when_the_kernel_stopped_is_repeated_only_where_that_is_harml
                 Effect::StartWork {
                     work: Work::Model { .. },
                     ..
-                } | Effect::KeepChildren { .. }
+                } | Effect::KillChildrenExcept { .. }
             )
         });
         assert_eq!(again, repeated, "{block:?}");
@@ -1518,7 +1517,7 @@ fn an_interrupt_lets_a_child_in_the_background_live_and_a_restart_looks_for_it()
     );
     let (resumed, effects) = after(&interrupted, Input::Signal(Signal::Resume));
     assert!(
-        matches!(&effects[..], [Effect::KeepChildren { calls }, Effect::FindChild { call: sought, index: 0 }]
+        matches!(&effects[..], [Effect::KillChildrenExcept { calls }, Effect::FindChild { call: sought, index: 0 }]
             if calls == &[call] && *sought == call),
         "{effects:?}"
     );
@@ -1548,7 +1547,7 @@ fn a_spawn_that_was_begun_looks_for_its_child_before_it_reads_or_makes_anything(
         let (acting, first) = after(&state, replied(call, tool_use(1, tool)));
         let (resumed, effects) = after(&acting, Input::Signal(Signal::Resume));
         let [
-            Effect::KeepChildren { .. },
+            Effect::KillChildrenExcept { .. },
             Effect::FindChild { call, index: 0 },
         ] = effects[..]
         else {

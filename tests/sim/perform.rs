@@ -5,7 +5,7 @@
 
 use dormouse_content::{Content, ReadQuota};
 use dormouse_kernel::process::{
-    Completion, Effect, FetchError, Fetched, Input, PendingSpawn, Read, Report, ShownPreload, Work,
+    Completion, Effect, FetchError, FetchedFile, Input, PendingSpawn, Read, Report, Work,
 };
 use dormouse_proto::file::{FileError, FileErrorKind};
 use dormouse_proto::id::CallId;
@@ -26,7 +26,7 @@ use crate::world::World;
 /// What a child's files are gathered in until all are there.
 pub(crate) struct Gathering {
     pub(crate) pending: PendingSpawn,
-    pub(crate) files: Result<Vec<ShownPreload>, FetchError>,
+    pub(crate) files: Result<Vec<FetchedFile>, FetchError>,
     pub(crate) temp_files: Vec<Option<Result<TempFileReply<Content>, TempFileError>>>,
 }
 
@@ -92,10 +92,10 @@ impl World {
                     },
                 );
             }
-            Effect::KeepChildren { calls } => {
+            Effect::KillChildrenExcept { calls } => {
                 self.tell_supervisor(
                     pid.0,
-                    SupervisorMessage::KeepChildren { parent: pid, calls },
+                    SupervisorMessage::KillChildrenExcept { parent: pid, calls },
                 );
             }
             Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),
@@ -370,7 +370,10 @@ impl World {
                 .files
                 .iter()
                 .zip(texts)
-                .map(|(path, text)| ShownPreload::bytes(path, text.into()))
+                .map(|(path, text)| FetchedFile::File {
+                    path: path.clone(),
+                    content: Content::new(text),
+                })
                 .collect())
         };
         let asked = pending.temp_files.clone();
@@ -422,18 +425,20 @@ impl World {
                     id,
                     version,
                     content,
-                } => ShownPreload::temp_file(id, version, &content.unlimited_reader())
-                    .map_err(FetchError::Unreadable),
+                } => Ok(FetchedFile::TempFile {
+                    id,
+                    version,
+                    content,
+                }),
                 TempFileReply::Changed { id, .. } => {
                     Err(FetchError::Internal(format!("{id} was not read")))
                 }
             })
             .collect();
-        let result = files.and_then(|files| {
-            Ok(Fetched {
-                files,
-                temp_files: temp_files?,
-            })
+        let now_ms = self.schedule.now;
+        let result = files.and_then(|mut files| {
+            files.extend(temp_files?);
+            pending.place(files, now_ms)
         });
         let delay = self.random.below(40);
         self.finish(

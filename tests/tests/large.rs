@@ -199,9 +199,40 @@ async fn check_pages(process: &Process, pages: u64, expected: &str, name: &str) 
         assert!(!answer.contains("&#13;"), "{name}, page {page}");
         read.push_str(&shown(&answer));
     }
-    assert!(
-        read == expected,
-        "{name}: the pages, joined, are not the text"
+    assert_joined(&read, &with_visible_controls(expected), name);
+}
+
+/// The text with its control characters and marks of direction as answers show them: pictures, and
+/// numbers such as `[U+200F]`.
+fn with_visible_controls(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\t' | '\n' | '\r' => shown.push(c),
+            '\0'..' ' => shown.extend(char::from_u32(0x2400 + u32::from(c))),
+            '\u{7f}' => shown.push('\u{2421}'),
+            '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => {
+                shown.push_str(&format!("[U+{:04X}]", u32::from(c)));
+            }
+            _ => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// The joined pages are the text. A failure shows where they first differ.
+fn assert_joined(read: &str, expected: &str, name: &str) {
+    if read == expected {
+        return;
+    }
+    let same = read.chars().zip(expected.chars());
+    let at = same.take_while(|(read, expected)| read == expected).count();
+    let around =
+        |text: &str| -> String { text.chars().skip(at.saturating_sub(40)).take(80).collect() };
+    panic!(
+        "{name}: the pages, joined, differ from the text at character {at}:\n{:?}\n{:?}",
+        around(read),
+        around(expected)
     );
 }
 
@@ -255,7 +286,7 @@ async fn check(path: &Path, needle: &str) {
     let opening = start.elapsed();
     let pages = attribute(&opened.text, "pages");
 
-    // What is shown of binary content is its base64; control characters would be shown as pictures.
+    // What is shown of binary content is its base64.
     let text = Content::new(bytes.clone())
         .unlimited_reader()
         .text()
@@ -273,7 +304,7 @@ async fn check(path: &Path, needle: &str) {
         ));
     }
     let reading = start.elapsed();
-    assert!(read == text, "{name}: the pages, joined, are not the text");
+    assert_joined(&read, &with_visible_controls(&text), name);
 
     let found = call(
         &process,
@@ -305,30 +336,28 @@ async fn check(path: &Path, needle: &str) {
     );
 }
 
-#[tokio::test]
-#[ignore = "needs the files of .ci/large"]
-async fn json_of_20_mb_on_one_line() {
-    check(&folder().join("data.json"), "chrome_android").await;
-    check_variants(&folder().join("data.json"), "chrome_android", "}").await;
+/// A test of each file: its name, a text to search for, and a character that ends lines of it.
+macro_rules! checks {
+    ($($test:ident: $file:literal, $needle:literal, $last:literal;)*) => {$(
+        #[tokio::test]
+        #[ignore = "needs the files of .ci/large"]
+        async fn $test() {
+            let path = folder().join($file);
+            check(&path, $needle).await;
+            check_variants(&path, $needle, $last).await;
+        }
+    )*};
 }
 
-#[tokio::test]
-#[ignore = "needs the files of .ci/large"]
-async fn source_code_of_9_mb() {
-    check(&folder().join("typescript.js"), "function createScanner(").await;
-    check_variants(
-        &folder().join("typescript.js"),
-        "function createScanner(",
-        ";",
-    )
-    .await;
-}
-
-#[tokio::test]
-#[ignore = "needs the files of .ci/large"]
-async fn lines_of_8_mb() {
-    check(&folder().join("BidiTest.txt"), "L R AL").await;
-    check_variants(&folder().join("BidiTest.txt"), "L R AL", "7").await;
+checks! {
+    json_of_20_mb_on_one_line: "data.json", "chrome_android", "}";
+    source_code_of_9_mb: "typescript.js", "function createScanner(", ";";
+    lines_of_8_mb: "BidiTest.txt", "L R AL", "7";
+    minified_code: "plotly.min.js", "prototype", ";";
+    records: "UnicodeData.txt", "LATIN SMALL", ";";
+    indented_json: "iso_639-3.json", "alpha_3", ",";
+    xml_in_many_languages: "freedesktop.org.xml", "mime-type", ">";
+    an_indented_list: "pci.ids", "Ethernet", "r";
 }
 
 #[tokio::test]

@@ -65,6 +65,46 @@ fn spawning(args: serde_json::Value) -> impl Model {
 }
 
 #[tokio::test]
+async fn a_large_file_is_preloaded_as_a_descriptor_of_the_child() {
+    let text: String = (1..=20_000).map(|line| format!("line {line}\n")).collect();
+    for (program, fd) in [("helper", Some("fd:1")), ("plain", None)] {
+        let (folder, requests) = (folder(), Requests::default());
+        std::fs::write(folder.path().join("large.txt"), &text).unwrap();
+        let args = json!({
+            "program_name": program, "query": "x", "additional_preload_files": ["large.txt"],
+        });
+        let builder = Kernel::builder().model("m", requests.record(spawning(args)));
+        let permissions = Permissions::none().allow_read(".");
+        let builder = builder
+            .host(host(folder.path(), permissions))
+            .store(LogStore::open(folder.path().join("store")).unwrap());
+        let (kernel, process) = start(builder, folder.path()).await;
+        assert_eq!(&*within(process.wait()).await.unwrap().message, "done");
+        let system = requests.of(2)[0].system.to_string();
+        let child = kernel.inspect(Pid(2)).await.unwrap();
+        let Some(fd) = fd else {
+            assert!(system.contains("line 20000"), "it cannot read on");
+            assert!(child.list_descriptors().is_empty());
+            continue;
+        };
+        assert!(system.len() < 5_000, "{} bytes", system.len());
+        let element = format!("<preload_file path=\"large.txt\" fd=\"{fd}\"");
+        assert!(system.contains(&element), "{system}");
+        assert!(system.contains("<preview>line 1\n"), "{system}");
+        assert!(system.contains("Use read_fd to read more pages."));
+        let [descriptor] = &child.list_descriptors()[..] else {
+            panic!("the child has one descriptor")
+        };
+        assert_eq!(
+            (descriptor.id.to_string(), &*descriptor.source),
+            (fd.to_owned(), "file:large.txt")
+        );
+        assert_eq!(descriptor.bytes, text.len() as u64);
+        kernel.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_file_is_preloaded_where_the_user_permits_it_and_else_the_missing_permission_is_named() {
     let files = json!(["notes.txt"]);
     let args = json!({

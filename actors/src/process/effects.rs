@@ -24,6 +24,7 @@ use super::alarm::Alarm;
 use super::model_call::{DeltaSink, ModelRequest};
 use super::tool_observer::ToolObserver;
 use super::{Delivery, ProcessMessage, RunningProcess, model_call, tool_call};
+use crate::context::ToolCaller;
 use crate::environment::{self, StartContextError};
 use crate::event::Event;
 use crate::ports::OutputSink;
@@ -56,8 +57,8 @@ impl RunningProcess {
                     index,
                 });
             }
-            Effect::KeepChildren { calls } => {
-                self.cast_to_supervisor(TreeMessage::KeepChildren { parent: pid, calls });
+            Effect::KillChildrenExcept { calls } => {
+                self.cast_to_supervisor(TreeMessage::KillChildrenExcept { parent: pid, calls });
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { request_id, answer } => {
@@ -239,19 +240,22 @@ impl RunningProcess {
     }
 
     fn call_tool(&mut self, call: CallId, tool: &ExternalTool, args: &str) {
-        let work: BoxFuture<'static, ToolOutput> =
-            match self
-                .context
-                .tool_run((self.state.program(), self.root), tool, args.to_owned())
-            {
-                Ok(run) => Box::pin(tool_call::run(
-                    tool.given.clone(),
-                    tool.policy,
-                    run,
-                    self.output_sink(call, tool),
-                )),
-                Err(error) => Box::pin(std::future::ready(ToolOutput::error(String::from(error)))),
-            };
+        let work: BoxFuture<'static, ToolOutput> = match self.context.tool_run(
+            &ToolCaller {
+                program: self.state.program(),
+                root: self.root,
+            },
+            tool,
+            args.to_owned(),
+        ) {
+            Ok(run) => Box::pin(tool_call::run(
+                tool.given.clone(),
+                tool.policy,
+                run,
+                self.output_sink(call, tool),
+            )),
+            Err(error) => Box::pin(std::future::ready(ToolOutput::error(String::from(error)))),
+        };
         let work = in_tool_span(self.tool_span(call), work, |output| output.is_error);
         let on_panic = |why| ToolOutput::error(format!("The tool failed internally: {why}"));
         self.spawn_work(work, call, Completion::Tool, on_panic);

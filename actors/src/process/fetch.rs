@@ -5,14 +5,15 @@ use std::path::Path;
 
 use dormouse_content::{CappedBytes, Content};
 use dormouse_kernel::process::{
-    Completion, FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, ShownPreload,
+    Completion, FetchError, FetchedFile, MAX_PRELOAD_BYTES, PendingSpawn,
 };
 use dormouse_proto::id::CallId;
-use dormouse_proto::temp_file::{TempFileOp, TempFileReply, TempId};
+use dormouse_proto::temp_file::{TempFileOp, TempFileReply};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 
 use super::RunningProcess;
 use super::effects::TempFileResult;
+use crate::clock::now_ms;
 use crate::ports::Host;
 
 impl RunningProcess {
@@ -22,25 +23,21 @@ impl RunningProcess {
         });
         let temp_files: Vec<_> = requests.collect();
         let host = self.context.host.clone();
-        let paths = pending.files.clone();
-        let ids = pending.temp_files.clone();
+        let requested = pending.clone();
         let work = async move {
             let temp_files = await_contents(temp_files).await?;
             let read = tokio::task::spawn_blocking(move || {
-                let files = paths
-                    .iter()
-                    .map(|path| read_file(&*host, path))
-                    .collect::<Result<_, _>>()?;
-                let to_preload = |(id, (version, content)): (TempId, (u64, Content))| {
-                    ShownPreload::temp_file(id, version, &content.unlimited_reader())
-                        .map_err(FetchError::Unreadable)
-                };
-                let temp_files = ids
-                    .into_iter()
-                    .zip(temp_files)
-                    .map(to_preload)
-                    .collect::<Result<_, _>>()?;
-                Ok(Fetched { files, temp_files })
+                let files = requested.files.iter().map(|path| read_file(&*host, path));
+                let temp_files = requested.temp_files.iter().zip(temp_files);
+                let temp_files = temp_files.map(|(&id, (version, content))| {
+                    Ok(FetchedFile::TempFile {
+                        id,
+                        version,
+                        content,
+                    })
+                });
+                let files = files.chain(temp_files).collect::<Result<_, _>>()?;
+                requested.place(files, now_ms())
             });
             read.await
                 .unwrap_or_else(|error| Err(FetchError::Internal(error.to_string())))
@@ -53,7 +50,7 @@ impl RunningProcess {
 }
 
 /// Reads a file. A file that is larger than a child may start with is an error.
-fn read_file(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
+fn read_file(host: &dyn Host, path: &str) -> Result<FetchedFile, FetchError> {
     match host
         .collect(Path::new(path), MAX_PRELOAD_BYTES)
         .map_err(FetchError::File)?
@@ -61,7 +58,10 @@ fn read_file(host: &dyn Host, path: &str) -> Result<ShownPreload, FetchError> {
         CappedBytes {
             bytes,
             cut_bytes: 0,
-        } => Ok(ShownPreload::bytes(path, bytes)),
+        } => Ok(FetchedFile::File {
+            path: path.to_owned(),
+            content: Content::new(bytes),
+        }),
         CappedBytes { .. } => Err(FetchError::TooLarge {
             path: path.to_owned(),
         }),

@@ -14,15 +14,15 @@ use rustls::{ClientConfig, RootCertStore};
 /// The builder of a client for the server at `url`. Use the client for no other server, because
 /// `url` decides whether a proxy is used. Costs a copy of the root certificates, some microseconds.
 pub fn client(url: &Url) -> ClientBuilder {
-    let client = Client::builder()
+    let builder = Client::builder()
         .tls_backend_preconfigured(tls_config())
         .user_agent(concat!("dormouse/", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none());
-    // The proxy of the environment is for other machines.
+    // The proxy variables of the environment apply to other machines only.
     if is_local(url) {
-        client.no_proxy()
+        builder.no_proxy()
     } else {
-        client
+        builder
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 pub use dormouse_outlines::{
-    LANGUAGES, MAX_PARSED_BYTES, MAX_UNITS, OutlineError, Outlined, Unit, name, names_source_code,
-    source_of_language,
+    LANGUAGES, MAX_PARSED_BYTES, MAX_UNITS, OutlineEntry, OutlineError, Unit, name,
+    names_source_code, source_of_language,
 };
 
 use super::{Reader, Unreadable};
@@ -31,7 +31,7 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// [`UnitError`] if there are none, or they cannot be recognised.
-    pub fn units(&self, unit: Unit, source: &str) -> Result<Arc<[Outlined]>, UnitError> {
+    pub fn units(&self, unit: Unit, source: &str) -> Result<Arc<[OutlineEntry]>, UnitError> {
         if self.is_binary()? {
             return Err(OutlineError::Binary(unit).into());
         }

@@ -79,7 +79,7 @@ pub use goto::{GotoArguments, GotoError, check_goto_message};
 pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use pending_spawn::{
-    FetchError, Fetched, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
+    FetchError, Fetched, FetchedFile, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
     check_preload_size,
 };
 pub use process_list::MAX_SHOWN_PROCESSES;

@@ -87,7 +87,7 @@ impl Unit {
 
 /// A unit of a content: whole lines with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outlined {
+pub struct OutlineEntry {
     /// Text of a heading, name of a type, `impl Shape for Circle`, or the qualified name of a
     /// function, such as `Circle.area`. Empty for paragraphs.
     pub name: Box<str>,
@@ -101,7 +101,7 @@ pub struct Outlined {
     pub within_lines: Option<Range<usize>>,
 }
 
-impl Outlined {
+impl OutlineEntry {
     /// Number of lines.
     #[must_use]
     pub fn lines(&self) -> u64 {
@@ -192,7 +192,7 @@ pub fn names_source_code(file: &str) -> bool {
 }
 
 /// The units of a kind, or why there are none.
-pub type Outline = Result<Arc<[Outlined]>, OutlineError>;
+pub type Outline = Result<Arc<[OutlineEntry]>, OutlineError>;
 
 /// A cache of the outlines of one text.
 #[derive(Debug, Default)]
@@ -261,7 +261,7 @@ impl Outlines {
 }
 
 /// The units, or [`OutlineError::None`] if the list is empty.
-fn non_empty(unit: Unit, units: Arc<[Outlined]>) -> Outline {
+fn non_empty(unit: Unit, units: Arc<[OutlineEntry]>) -> Outline {
     if units.is_empty() {
         Err(OutlineError::None(unit))
     } else {
@@ -282,12 +282,12 @@ fn cached_bytes(outline: &OnceLock<Outline>) -> u64 {
 fn estimated_bytes(outline: &Outline) -> u64 {
     const NAME_BYTES: usize = 32;
     outline.as_ref().map_or(0, |units| {
-        (units.len() * (size_of::<Outlined>() + NAME_BYTES)) as u64
+        (units.len() * (size_of::<OutlineEntry>() + NAME_BYTES)) as u64
     })
 }
 
 /// The units, unless there are too many.
-fn checked_count(unit: Unit, units: Vec<Outlined>) -> Outline {
+fn checked_count(unit: Unit, units: Vec<OutlineEntry>) -> Outline {
     if units.len() > MAX_UNITS {
         Err(OutlineError::TooMany(unit))
     } else {

@@ -1,6 +1,6 @@
 //! Names of units: normalisation and lookup.
 
-use super::Outlined;
+use super::OutlineEntry;
 
 /// Maximum length of a name in characters; longer names are truncated.
 const NAME_CHARS: usize = 200;
@@ -30,10 +30,10 @@ pub fn words(text: &str, max_chars: usize) -> String {
 /// the end of a qualified name, with `.` or `::` (`area`, `Circle::area`), or the type of an `impl`
 /// block. O(n).
 #[must_use]
-pub fn find(units: &[Outlined], query: &str) -> Vec<usize> {
+pub fn find(units: &[OutlineEntry], query: &str) -> Vec<usize> {
     let qualified = query.replace("::", ".");
     let heading = normalise(query.trim_start_matches('#'));
-    let tiers: [&dyn Fn(&Outlined) -> bool; 3] = [
+    let tiers: [&dyn Fn(&OutlineEntry) -> bool; 3] = [
         &|unit| *unit.name == *query,
         &|unit| *unit.name == *heading,
         &|unit| {
@@ -59,12 +59,12 @@ fn ends_with_name(name: &str, query: &str) -> bool {
 /// Positions of at most three units with the most similar names, best first, ignoring case; empty
 /// if the requested name is longer than names can be. O(n).
 #[must_use]
-pub fn nearest(units: &[Outlined], query: &str) -> Vec<usize> {
+pub fn nearest(units: &[OutlineEntry], query: &str) -> Vec<usize> {
     if query.chars().count() > NAME_CHARS {
         return Vec::new();
     }
     let query = query.replace("::", ".").to_lowercase();
-    let similarity = |unit: &Outlined| {
+    let similarity = |unit: &OutlineEntry| {
         let name = unit.name.to_lowercase();
         let last = name.rsplit('.').next().unwrap_or(&name);
         strsim::jaro_winkler(&name, &query).max(strsim::jaro_winkler(last, &query))

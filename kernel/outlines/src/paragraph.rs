@@ -1,10 +1,10 @@
 //! Paragraphs: runs of lines between blank ones.
 
-use super::{MAX_UNITS, Outline, Outlined, Unit, checked_count};
+use super::{MAX_UNITS, Outline, OutlineEntry, Unit, checked_count};
 
 /// The paragraphs of a text. A line is blank if it contains only white space. One pass.
 pub(super) fn outline(text: &str) -> Outline {
-    let mut paragraphs: Vec<Outlined> = Vec::new();
+    let mut paragraphs: Vec<OutlineEntry> = Vec::new();
     let mut is_open = false;
     for (line, text) in (1..).zip(text.split_inclusive('\n')) {
         let is_blank = text.trim_start().is_empty();
@@ -21,8 +21,8 @@ pub(super) fn outline(text: &str) -> Outline {
     checked_count(Unit::Paragraph, paragraphs)
 }
 
-fn paragraph_at(line: u64) -> Outlined {
-    Outlined {
+fn paragraph_at(line: u64) -> OutlineEntry {
+    OutlineEntry {
         name: Box::default(),
         implemented: Box::default(),
         first_line: line,

@@ -8,14 +8,14 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag};
 
-use super::{MAX_UNITS, Outline, Outlined, Unit, checked_count, name};
+use super::{MAX_UNITS, Outline, OutlineEntry, Unit, checked_count, name};
 
 /// The sections of a text. One parser pass, and one pass over the lines.
 pub(super) fn outline(text: &str) -> Outline {
     let count_feeds =
         |bytes: Range<usize>| memchr::memchr_iter(b'\n', &text.as_bytes()[bytes]).count() as u64;
     let total_lines = count_feeds(0..text.len()) + u64::from(!text.ends_with('\n'));
-    let mut sections: Vec<Outlined> = Vec::new();
+    let mut sections: Vec<OutlineEntry> = Vec::new();
     let mut open: Vec<(HeadingLevel, usize)> = Vec::new();
     let mut line = 1;
     let mut at = 0;
@@ -26,7 +26,7 @@ pub(super) fn outline(text: &str) -> Outline {
             sections[section].last_line = line - 1;
         }
         open.push((level, sections.len()));
-        sections.push(Outlined {
+        sections.push(OutlineEntry {
             name: name.into(),
             implemented: Box::default(),
             first_line: line,

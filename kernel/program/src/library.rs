@@ -262,7 +262,7 @@ impl Program {
     /// Whether messages carry a number (`[msg:3]`): if messages are descriptors, or if `goto` is
     /// enabled.
     #[must_use]
-    pub fn marks_messages(&self) -> bool {
+    pub fn numbers_messages(&self) -> bool {
         self.message_references() || self.tools().iter().any(|tool| tool.name == "goto")
     }
 

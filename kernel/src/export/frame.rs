@@ -57,7 +57,7 @@ pub(super) fn file_header() -> [u8; FILE_HEADER_BYTES] {
     bytes
 }
 
-/// Extends the hash `before` of all earlier bytes by the next bytes.
+/// Chains hashes: the hash of `before`, the hash of all earlier bytes, followed by `next`.
 pub(super) fn chain_hash(before: &Hash, next: &[u8]) -> Hash {
     Hasher::new()
         .update(before.as_bytes())
@@ -66,7 +66,7 @@ pub(super) fn chain_hash(before: &Hash, next: &[u8]) -> Hash {
 }
 
 /// Encodes an export record by record.
-pub struct Framer {
+pub struct ExportEncoder {
     /// Hash of all bytes so far.
     chain: Hash,
     pub(super) records: u64,
@@ -74,18 +74,18 @@ pub struct Framer {
     content_hasher: Hasher,
 }
 
-impl Framer {
+impl ExportEncoder {
     /// Starts an export. Returns its first bytes.
     #[must_use]
     pub fn begin() -> (Self, Vec<u8>) {
         let bytes = file_header();
-        let framer = Self {
+        let encoder = Self {
             chain: blake3::hash(&bytes),
             records: 0,
             bytes: bytes.len() as u64,
             content_hasher: Hasher::new(),
         };
-        (framer, bytes.to_vec())
+        (encoder, bytes.to_vec())
     }
 
     /// Encodes a record, with its texts masked if a mask is given. O(n).
@@ -100,7 +100,7 @@ impl Framer {
         let (kind, payload) = match record {
             Record::Head(head) => (RecordKind::Head, encode(head, None)?),
             Record::Member(member) => (RecordKind::Member, encode(&**member, mask)?),
-            // The caller has already encoded and masked the facts.
+            // The facts are bytes that the caller masked: the mask does not change them.
             Record::Facts(facts) => (RecordKind::Facts, encode(facts, mask)?),
             Record::TempFile(change) => (RecordKind::TempFile, encode(change, mask)?),
         };

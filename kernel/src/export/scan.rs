@@ -344,7 +344,7 @@ fn check_file_header(bytes: &[u8]) -> Result<(), ExportError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::Framer;
+    use super::super::frame::ExportEncoder;
     use super::*;
 
     fn scan_file(file: &[u8]) -> Result<ExportId, ExportError> {
@@ -354,9 +354,9 @@ mod tests {
     }
 
     fn file(kind: RecordKind, payload: &[u8]) -> Vec<u8> {
-        let (mut framer, mut file) = Framer::begin();
-        file.extend(framer.record_bytes(kind, payload));
-        file.extend(framer.end().1);
+        let (mut encoder, mut file) = ExportEncoder::begin();
+        file.extend(encoder.record_bytes(kind, payload));
+        file.extend(encoder.end().1);
         file
     }
 
@@ -399,8 +399,8 @@ mod tests {
 
     #[test]
     fn a_record_of_an_unknown_kind_is_reported_as_newer() {
-        let (mut framer, mut bytes) = Framer::begin();
-        let mut header = framer.header(RecordKind::Head, 0);
+        let (mut encoder, mut bytes) = ExportEncoder::begin();
+        let mut header = encoder.header(RecordKind::Head, 0);
         header[0] = 9;
         let chain = chain_hash(&blake3::hash(&file_header()), &header[..16]);
         header[16..].copy_from_slice(chain.as_bytes());
@@ -415,9 +415,9 @@ mod tests {
 
     #[test]
     fn an_end_record_with_wrong_totals_is_refused() {
-        let (mut framer, mut bytes) = Framer::begin();
-        framer.records = 3;
-        bytes.extend(framer.end().1);
+        let (mut encoder, mut bytes) = ExportEncoder::begin();
+        encoder.records = 3;
+        bytes.extend(encoder.end().1);
         assert!(matches!(
             scan_file(&bytes),
             Err(ExportError::Invalid { .. })

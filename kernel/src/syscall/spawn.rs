@@ -53,7 +53,8 @@ const PARAMETERS: [Parameter; 6] = [
     Parameter::list(
         ItemType::Texts,
         FILES,
-        "Files whose content stands in its system prompt.",
+        "Files whose content stands in its system prompt; of a long one a preview, and the file is a \
+         descriptor in its table.",
     ),
     Parameter::list(
         ItemType::Descriptors,

@@ -178,8 +178,9 @@ fn of_completion(result: &Completion, mut found: ReadResult<'_>) -> Giver {
             result: Ok(fetched),
             ..
         } => {
-            let shown = fetched.files.iter().chain(&fetched.temp_files);
+            let (shown, descriptors) = (fetched.shown(), fetched.descriptors());
             shown.for_each(|shown| tokens_in(shown.xml(), &mut found));
+            descriptors.for_each(|(_, entry)| of_content(&entry.content, found));
             return Giver::Tree;
         }
         Completion::Model(Err(_))

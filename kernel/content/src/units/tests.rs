@@ -142,8 +142,8 @@ fn binary_and_too_large_contents_are_refused() {
     );
 }
 
-fn unit(name: &str, implemented: &str) -> Outlined {
-    Outlined {
+fn unit(name: &str, implemented: &str) -> OutlineEntry {
+    OutlineEntry {
         name: name.into(),
         implemented: implemented.into(),
         first_line: 1,
@@ -221,7 +221,7 @@ proptest! {
         for (unit, source) in Unit::ALL.into_iter().flat_map(|unit| ["a.rs", "a.py", "a.cpp", "a.tsx", "a.java"].map(|source| (unit, source))) {
             let mut before = 1;
             for found in &*content.unlimited_reader().units(unit, source).unwrap_or_default() {
-                let Outlined { first_line, last_line, .. } = *found;
+                let OutlineEntry { first_line, last_line, .. } = *found;
                 prop_assert!(first_line >= before && last_line >= first_line && last_line <= content.unlimited_reader().total_lines().unwrap(), "{found:?}");
                 let slice = content.unlimited_reader().lines(first_line, found.lines()).unwrap().expect("the lines exist");
                 prop_assert!(!slice.continued && !slice.truncated && !slice.text.is_empty(), "{found:?}");

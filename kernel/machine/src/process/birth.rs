@@ -73,7 +73,7 @@ pub fn initial_image(
     {
         table.insert(id.clone(), entry.clone());
     }
-    let mut held_bytes = 0;
+    let mut held_bytes = birth.preloads.new_bytes;
     let input = birth
         .input
         .filter(|user_input| !user_input.parts.is_empty());

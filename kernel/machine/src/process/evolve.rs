@@ -304,7 +304,7 @@ fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
 /// Appends the marker `msg:N` to a message that the model did not write, if the program shows
 /// message numbers. `preceding` is the number of messages before it.
 pub(super) fn append_marker(program: &Program, preceding: usize, mut message: Message) -> Message {
-    if program.marks_messages() && message.role == Role::User {
+    if program.numbers_messages() && message.role == Role::User {
         message.blocks.push(Block::text(marker(preceding + 1)));
     }
     message

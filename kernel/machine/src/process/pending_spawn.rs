@@ -9,11 +9,11 @@ use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::descriptor::view::with_preview;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::FdId;
-use dormouse_proto::record::Entry;
+use dormouse_proto::record::{Annotations, Entry};
 use dormouse_proto::temp_file::{TempFileError, TempId};
 use dormouse_proto::xml::Element;
 
-use crate::table::{build_preview, in_default_form};
+use crate::table::{Table, build_preview, in_default_form};
 use crate::tool::Refusal;
 use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
 use dormouse_program::Program;
@@ -30,30 +30,6 @@ pub struct ShownPreload {
 }
 
 impl ShownPreload {
-    /// A file, under the path by which it was requested. O(n).
-    ///
-    /// # Errors
-    /// [`Unreadable`] if the content cannot be read.
-    pub fn file(path: &str, content: &Reader<'_>) -> Result<Self, Unreadable> {
-        Self::from_reader(
-            Element::new("preload_file").attribute("path", path),
-            content,
-        )
-    }
-
-    /// A version of a temporary file. O(n).
-    ///
-    /// # Errors
-    /// [`Unreadable`] if the content cannot be read.
-    pub fn temp_file(id: TempId, version: u64, content: &Reader<'_>) -> Result<Self, Unreadable> {
-        Self::from_reader(
-            Element::new("preload_temp_file")
-                .attribute("temp_file_id", id)
-                .attribute("version", version),
-            content,
-        )
-    }
-
     /// A descriptor, in full. O(n).
     ///
     /// # Errors
@@ -79,17 +55,28 @@ impl ShownPreload {
         settings: &DescriptorSettings,
         quota: &ReadQuota,
     ) -> Result<Self, Unreadable> {
-        let content = entry.content.reader(quota);
-        let shown_bytes = content.shown_bytes()? as u64;
-        let limit = settings.exceeded_output_limit(content.total_chars()?, shown_bytes);
-        let Some(limit) = limit else {
-            return Self::descriptor(id, entry, quota);
-        };
+        match exceeded_limit(&entry.content.reader(quota), settings)? {
+            Some(limit) => {
+                let element = descriptor_element(id, entry);
+                Self::preview(element, entry, settings, &limit, quota)
+            }
+            None => Self::descriptor(id, entry, quota),
+        }
+    }
+
+    /// Fills `element` with a preview of a descriptor that exceeds `limit`.
+    fn preview(
+        element: Element,
+        entry: &Entry<Content>,
+        settings: &DescriptorSettings,
+        limit: &str,
+        quota: &ReadQuota,
+    ) -> Result<Self, Unreadable> {
         let view = in_default_form(Cow::Borrowed(entry), settings, quota)?;
-        let message = format!("Content exceeds {limit}. Use read_fd to read more pages.");
+        let hint = settings.hintable_tools.hint_to_read();
+        let message = format!("Content exceeds {limit}.{hint}");
         let preview = build_preview(&view, settings.preview)?;
         let previewed = preview.to_previewed(entry.notes.summary.as_deref());
-        let element = descriptor_element(id, entry);
         let xml = with_preview(element, view.extent()?, &message, previewed).to_xml();
         Ok(Self {
             bytes: xml.len() as u64,
@@ -121,7 +108,8 @@ impl ShownPreload {
     #[must_use]
     pub fn bytes(path: &str, bytes: Bytes) -> Self {
         let content = Content::new(bytes);
-        Self::file(path, &content.unlimited_reader()).expect("a content in memory can be read")
+        Self::from_reader(file_element(path), &content.unlimited_reader())
+            .expect("a content in memory can be read")
     }
 
     /// The element as XML.
@@ -129,6 +117,19 @@ impl ShownPreload {
     pub fn xml(&self) -> &str {
         &self.xml
     }
+}
+
+/// In words, the limit for direct output that a content exceeds.
+fn exceeded_limit(
+    content: &Reader<'_>,
+    settings: &DescriptorSettings,
+) -> Result<Option<String>, Unreadable> {
+    let shown_bytes = content.shown_bytes()? as u64;
+    Ok(settings.exceeded_output_limit(content.total_chars()?, shown_bytes))
+}
+
+fn file_element(path: &str) -> Element {
+    Element::new("preload_file").attribute("path", path)
 }
 
 fn descriptor_element(id: &FdId, entry: &Entry<Content>) -> Element {
@@ -154,13 +155,71 @@ pub struct PendingSpawn {
     pub temp_files: Vec<TempId>,
 }
 
-/// The fetched files, in the order in which they were requested.
+/// A file that was fetched for a spawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchedFile {
+    /// A file of the user.
+    File {
+        /// Path as the model wrote it.
+        path: String,
+        /// Its bytes.
+        content: Content,
+    },
+    /// A temporary file of the tree.
+    TempFile {
+        /// Its id.
+        id: TempId,
+        /// Number of the version.
+        version: u64,
+        /// The bytes of this version.
+        content: Content,
+    },
+}
+
+impl FetchedFile {
+    fn content(&self) -> &Content {
+        match self {
+            Self::File { content, .. } | Self::TempFile { content, .. } => content,
+        }
+    }
+
+    fn element(&self) -> Element {
+        match self {
+            Self::File { path, .. } => file_element(path),
+            Self::TempFile { id, version, .. } => Element::new("preload_temp_file")
+                .attribute("temp_file_id", id)
+                .attribute("version", version),
+        }
+    }
+
+    /// Source of a descriptor that holds the file.
+    fn source(&self) -> String {
+        match self {
+            Self::File { path, .. } => format!("file:{path}"),
+            Self::TempFile { id, .. } => id.to_string(),
+        }
+    }
+}
+
+/// The fetched files, as the child gets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// The fetched files.
-    pub files: Vec<ShownPreload>,
-    /// The fetched temporary files.
-    pub temp_files: Vec<ShownPreload>,
+    /// Their elements, in the order in which the files were requested.
+    shown: Vec<ShownPreload>,
+    /// Descriptors of the child that hold the files of which only a preview is shown.
+    descriptors: Vec<(FdId, Entry<Content>)>,
+}
+
+impl Fetched {
+    /// The elements of the files in the system prompt.
+    pub fn shown(&self) -> impl Iterator<Item = &ShownPreload> {
+        self.shown.iter()
+    }
+
+    /// The descriptors of the child that hold files of which only a preview is shown.
+    pub fn descriptors(&self) -> impl Iterator<Item = &(FdId, Entry<Content>)> {
+        self.descriptors.iter()
+    }
 }
 
 /// Why a fetch failed. No child is created.
@@ -196,6 +255,8 @@ pub struct Preloads {
     pub descriptors: Vec<(FdId, Entry<Content>)>,
     /// Elements for the system prompt, in order.
     pub shown: Vec<ShownPreload>,
+    /// Bytes of those descriptors that the parent does not hold.
+    pub new_bytes: u64,
 }
 
 impl PendingSpawn {
@@ -205,26 +266,82 @@ impl PendingSpawn {
         self.files.is_empty() && self.temp_files.is_empty()
     }
 
+    /// Places the fetched files for the child, in order: in its system prompt up to the limits for
+    /// direct output of its program, otherwise as a descriptor of its own with a preview. In a child
+    /// without descriptors, which could not read the rest, they are shown in full. O(n); reads
+    /// contents, so it runs beside the actors.
+    ///
+    /// # Errors
+    /// [`FetchError::Unreadable`] if a content cannot be read.
+    pub fn place(&self, files: Vec<FetchedFile>, now_ms: u64) -> Result<Fetched, FetchError> {
+        let mut table = Table::default();
+        for (id, entry, _) in &self.descriptors {
+            table.insert(id.clone(), entry.clone());
+        }
+        let mut fetched = Fetched::default();
+        for file in files {
+            let shown = self
+                .place_file(&file, &mut table, &mut fetched.descriptors, now_ms)
+                .map_err(FetchError::Unreadable)?;
+            fetched.shown.push(shown);
+        }
+        Ok(fetched)
+    }
+
+    fn place_file(
+        &self,
+        file: &FetchedFile,
+        table: &mut Table,
+        descriptors: &mut Vec<(FdId, Entry<Content>)>,
+        now_ms: u64,
+    ) -> Result<ShownPreload, Unreadable> {
+        let content = file.content();
+        let reader = content.unlimited_reader();
+        let limited = match self.program.descriptors() {
+            Some(settings) => exceeded_limit(&reader, settings)?.map(|limit| (settings, limit)),
+            None => None,
+        };
+        let Some((settings, limit)) = limited else {
+            return ShownPreload::from_reader(file.element(), &reader);
+        };
+        let entry = Entry {
+            content: content.clone(),
+            page_chars: settings.page_chars,
+            source: file.source().into(),
+            opened_ms: now_ms,
+            cut_bytes: 0,
+            notes: Annotations::default(),
+        };
+        let id = table.next_id();
+        let element = file.element().attribute("fd", &id);
+        let quota = ReadQuota::unlimited();
+        let preview = ShownPreload::preview(element, &entry, settings, &limit, quota)?;
+        table.insert(id.clone(), entry.clone());
+        descriptors.push((id, entry));
+        Ok(ShownPreload {
+            // A child holds no more than it could be shown.
+            bytes: content.len_bytes(),
+            ..preview
+        })
+    }
+
     /// Combines the fetched files and the descriptors into the preloads of the child.
     ///
     /// # Errors
     /// A file was not fetched, or the preloads exceed the limit.
     pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, Refusal> {
-        let Fetched { files, temp_files } =
-            fetched.map_err(|error| format!("Nothing was started: {error}"))?;
+        let fetched = fetched.map_err(|error| format!("Nothing was started: {error}"))?;
         let descriptors = self.descriptors.iter().map(|(.., shown)| shown.clone());
-        let shown: Vec<_> = files
-            .into_iter()
-            .chain(temp_files)
-            .chain(descriptors)
-            .collect();
+        let shown: Vec<_> = fetched.shown.into_iter().chain(descriptors).collect();
         check_preload_size(&shown)?;
         let descriptors = self
             .descriptors
             .iter()
             .map(|(id, entry, _)| (id.clone(), entry.clone()));
+        let new_contents = fetched.descriptors.iter().map(|(_, entry)| &entry.content);
         Ok(Preloads {
-            descriptors: descriptors.collect(),
+            new_bytes: new_contents.map(Content::len_bytes).sum(),
+            descriptors: descriptors.chain(fetched.descriptors).collect(),
             shown,
         })
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tree_sitter::{Node, QueryCursor, StreamingIterator, Tree};
 
 use super::super::name::normalise;
-use super::super::{Outlined, Unit, checked_count};
+use super::super::{OutlineEntry, Unit, checked_count};
 use super::language::{Language, Patterns};
 use super::leading::{LeadingNodes, lines};
 use super::neighbours::Neighbours;
@@ -118,7 +118,7 @@ fn outline_definitions(
     text: &str,
     definitions: Vec<Definition<'_>>,
     leading: &LeadingNodes,
-) -> Vec<(Unit, Outlined)> {
+) -> Vec<(Unit, OutlineEntry)> {
     let mut enclosing: Vec<Enclosing> = Vec::new();
     let neighbours = Neighbours::new(text, definitions.iter().map(|found| found.node));
     // The line of the last definition, and the first line of the comments above it.
@@ -147,7 +147,7 @@ fn outline_definitions(
         let first_line = within_lines.as_ref().map_or(leading_at.1, |_| lines.0);
         (
             definition.unit,
-            Outlined {
+            OutlineEntry {
                 name,
                 implemented,
                 first_line,

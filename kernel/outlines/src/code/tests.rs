@@ -12,7 +12,7 @@ fn list_units(text: &str, source: &str) -> String {
             .get_or_build(unit, text, source)
             .unwrap_or_default()
         {
-            let super::super::Outlined {
+            let super::super::OutlineEntry {
                 name,
                 first_line,
                 last_line,

@@ -12,7 +12,7 @@ use super::super::args::Args;
 use super::check_range;
 use crate::table::View;
 use dormouse_content::Unreadable;
-use dormouse_content::units::{LANGUAGES, Outlined, Unit, UnitError, name, source_of_language};
+use dormouse_content::units::{LANGUAGES, OutlineEntry, Unit, UnitError, name, source_of_language};
 
 /// The parameter that names the language of a content, if its source does not.
 pub(in crate::syscall) const LANGUAGE: Parameter = Parameter::text(
@@ -134,7 +134,7 @@ pub(super) fn resolve(
 }
 
 /// The characters of a unit that does not consist of whole lines.
-fn char_range(view: &View<'_>, unit: &Outlined) -> Result<Option<Range<u64>>, Unreadable> {
+fn char_range(view: &View<'_>, unit: &OutlineEntry) -> Result<Option<Range<u64>>, Unreadable> {
     let char_at = |byte| view.content.char_at(byte);
     let bytes = unit.within_lines.as_ref();
     bytes
@@ -200,7 +200,7 @@ fn item_chars(item: &Listed) -> u64 {
 }
 
 /// The name of a unit, or its first words if it has none.
-fn unit_label(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
+fn unit_label(view: &View<'_>, unit: &OutlineEntry) -> Result<String, Unreadable> {
     if !unit.name.is_empty() {
         return Ok(name::words(&unit.name, NAME_CHARS));
     }
@@ -210,7 +210,7 @@ fn unit_label(view: &View<'_>, unit: &Outlined) -> Result<String, Unreadable> {
     }))
 }
 
-fn read_outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outlined]>, FdError> {
+fn read_outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[OutlineEntry]>, FdError> {
     let language = args.text("language").map(|name| {
         source_of_language(name).ok_or_else(|| {
             let known = LANGUAGES.map(|(name, _)| name).join(", ");
@@ -227,7 +227,7 @@ fn read_outline(args: &Args, view: &View<'_>, unit: Unit) -> Result<Arc<[Outline
         })
 }
 
-fn find_by_name(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, FdError> {
+fn find_by_name(args: &Args, units: &[OutlineEntry], unit: Unit) -> Result<usize, FdError> {
     let requested = args.text("name").unwrap_or_default();
     match name::find(units, requested)[..] {
         [at] => Ok(at),
@@ -255,7 +255,7 @@ fn find_by_name(args: &Args, units: &[Outlined], unit: Unit) -> Result<usize, Fd
     }
 }
 
-fn format_suggestion(units: &[Outlined], requested: &str) -> String {
+fn format_suggestion(units: &[OutlineEntry], requested: &str) -> String {
     let nearest: Vec<_> = name::nearest(units, requested)
         .into_iter()
         .map(|at| describe_unit(units, at))
@@ -267,8 +267,8 @@ fn format_suggestion(units: &[Outlined], requested: &str) -> String {
     }
 }
 
-fn describe_unit(units: &[Outlined], at: usize) -> String {
-    let Outlined {
+fn describe_unit(units: &[OutlineEntry], at: usize) -> String {
+    let OutlineEntry {
         name,
         first_line,
         last_line,
@@ -280,7 +280,7 @@ fn describe_unit(units: &[Outlined], at: usize) -> String {
     )
 }
 
-fn list_names(unit: Unit, units: &[Outlined]) -> String {
+fn list_names(unit: Unit, units: &[OutlineEntry]) -> String {
     let names: Vec<_> = units
         .iter()
         .take(MAX_NAMES)

@@ -7,7 +7,7 @@ use dormouse_proto::record::{Annotation, Entry, Section};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::process::{FetchError, Fetched, MAX_PRELOAD_BYTES, ShownPreload};
+use crate::process::{FetchError, FetchedFile, MAX_PRELOAD_BYTES, ShownPreload};
 use crate::program::compile;
 use crate::syscall::TOOL_SET;
 use crate::table::Table;
@@ -449,18 +449,19 @@ fn the_total_size_of_preloads_is_limited() {
             .contains("Name parts")
     );
     let pending = spawn_with(json!(["fd:3 page 1"])).unwrap();
-    let file = |bytes: usize| Fetched {
-        files: vec![ShownPreload::bytes("f", "z".repeat(bytes).into())],
-        temp_files: vec![],
-    };
     let pending = PendingSpawn {
         files: vec!["f".into()],
         ..pending
     };
-    assert!(pending.preloads(Ok(file(half))).is_ok());
+    let file = |bytes: usize| {
+        let content = Content::new("z".repeat(bytes));
+        let path = "f".to_owned();
+        pending.place(vec![FetchedFile::File { path, content }], 0)
+    };
+    assert!(pending.preloads(file(half)).is_ok());
     assert!(
         pending
-            .preloads(Ok(file(half + 1)))
+            .preloads(file(half + 1))
             .unwrap_err()
             .to_string()
             .contains("Nothing was started")
