@@ -57,7 +57,7 @@
 //!
 //! # Features
 //!
-//! All features except `grammars` are enabled by default; `store` enables `compression`. Each
+//! All features except `grammars`, `bedrock` and `vertex` are enabled by default; `store` enables `compression`. Each
 //! feature only adds items. With `default-features = false`, this crate contains only the kernel,
 //! and an embedder supplies models, tools and a store.
 //!
@@ -65,13 +65,15 @@
 //! |---|---|---|
 //! | `scripted` | the scripted model, recordings of runs, the table of prices: [`models`], without HTTP | about 165 |
 //! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 205 |
+//! | `bedrock` | `models`, and Anthropic's models at Amazon Bedrock | about 230 |
+//! | `vertex` | `models`, and Anthropic's and Google's models at Google Vertex AI | about 215 |
 //! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP, TLS and OAuth | about 230 |
 //! | `host` | commands and files of this machine under permissions, [`host`] | about 175 |
 //! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 180 |
 //! | `compression` | compression for a store of your own, [`records`]: C code of zstd; `store` enables it | about 165 |
 //! | `grammars` | functions and classes as units of source code: C parsers | about 170 |
 //!
-//! Without any of them about 160 crates are compiled, with all of them about 270.
+//! Without any of them about 160 crates are compiled, with all of them about 290.
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{
@@ -121,8 +123,8 @@ pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 #[doc(inline)]
 pub use dormouse_proto::{
-    checkpoint, command, descriptor, file, id, mail, message, model, process, record, server,
-    shown, tool, user_input,
+    checkpoint, command, descriptor, file, id, mail, message, model, process, provider_tools,
+    record, server, server_tool, shown, tool, user_input,
 };
 /// Your own store, on top of any log of records.
 #[doc(inline)]

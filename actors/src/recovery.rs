@@ -256,7 +256,7 @@ pub(crate) fn compile_from_bundle(
     }
 }
 
-/// A custom provider that the program names and this kernel lacks, for a model that is not
+/// A provider that is not part of every build, which the program names and this kernel lacks, for a model that is not
 /// registered by name.
 fn missing_provider<'a>(context: &KernelContext, program: &'a Program) -> Option<&'a str> {
     let models = program.models().iter();
@@ -264,7 +264,7 @@ fn missing_provider<'a>(context: &KernelContext, program: &'a Program) -> Option
         .filter(|model| !context.models.contains_key(&model.name))
         .filter_map(|model| match &model.provider {
             Provider::Custom(word) => Some(&**word),
-            _ => None,
+            known => known.feature().map(|_| known.word()),
         })
         .find(|word| !context.providers.contains_key(*word))
 }

@@ -56,7 +56,7 @@ impl Models {
     /// The providers that programs can name. With `--record`, each real provider is wrapped by a
     /// recorder; with `--replay`, a replayer replaces every provider.
     pub(crate) fn providers(&self) -> Result<Vec<NamedProvider>, Failure> {
-        let real: [NamedProvider; 5] = [
+        let real: Vec<NamedProvider> = vec![
             ("scripted", Arc::new(ScriptedProvider)),
             ("anthropic", Arc::new(ServerProvider::<Messages>::default())),
             ("openai", Arc::new(ServerProvider::<Responses>::default())),
@@ -67,6 +67,23 @@ impl Models {
             (
                 "gemini",
                 Arc::new(ServerProvider::<GenerateContent>::default()),
+            ),
+            #[cfg(feature = "bedrock")]
+            (
+                "anthropic_bedrock",
+                Arc::new(ServerProvider::<dormouse::models::bedrock::BedrockMessages>::default()),
+            ),
+            #[cfg(feature = "vertex")]
+            (
+                "anthropic_vertex",
+                Arc::new(ServerProvider::<dormouse::models::vertex::VertexMessages>::default()),
+            ),
+            #[cfg(feature = "vertex")]
+            (
+                "gemini_vertex",
+                Arc::new(ServerProvider::<
+                    dormouse::models::vertex::VertexGenerateContent,
+                >::default()),
             ),
         ];
         let redact = RedactPatterns(self.redact.clone());
@@ -90,7 +107,7 @@ impl Models {
                     .map(|(name, _)| (name, replayer.clone()))
                     .collect())
             }
-            (None, None) => Ok(real.into()),
+            (None, None) => Ok(real),
         }
     }
 

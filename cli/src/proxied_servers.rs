@@ -8,12 +8,12 @@ use std::path::Path;
 
 use dormouse::Kernel;
 use dormouse::host::{Permissions, ServerEnvironment, parse_env_file};
-use dormouse::program::{Program, parse_servers};
+use dormouse::program::{Program, bundle_name, parse_servers};
 use dormouse::server::{Server, ServerCommand, ServerValue, Transport};
 use dormouse_mcp_server::{FileExport, ProxySettings, Upstream, proxy_program};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, file_failure};
 use crate::mcp::Mcp;
 use crate::terminal;
 
@@ -98,7 +98,7 @@ impl ProxiedServers {
                     }
                     env
                 }
-                Transport::Http { url, headers } => {
+                Transport::Http { url, headers, .. } => {
                     if let Some(machine) = machine_of(url) {
                         permissions = permissions.allow_net(machine);
                     }
@@ -112,6 +112,16 @@ impl ProxiedServers {
             }
         }
         permissions
+    }
+
+    /// The files of certificates that the servers name. Relative paths start in the working directory.
+    fn ca_files(&self) -> impl Iterator<Item = &str> {
+        self.servers
+            .iter()
+            .filter_map(|server| match &server.transport {
+                Transport::Http { ca_file, .. } => Some(ca_file.as_ref()?.path.as_str()),
+                Transport::Stdio(_) => None,
+            })
     }
 
     /// The program whose tools are those of the servers.
@@ -137,10 +147,15 @@ impl ProxiedServers {
             servers: Some((SERVERS_FILE.to_owned(), names)),
         };
         let program = proxy_program(settings, &upstream);
-        let sources = BTreeMap::from([
+        let mut sources = BTreeMap::from([
             (PROGRAM_FILE.to_owned(), program.into()),
             (SERVERS_FILE.to_owned(), self.declaration.clone().into()),
         ]);
+        for path in self.ca_files() {
+            let pem = std::fs::read(path).map_err(|error| file_failure(Path::new(path), &error))?;
+            let name = bundle_name(PROGRAM_FILE, path).unwrap_or_else(|| path.to_owned());
+            sources.insert(name, pem.into());
+        }
         let compiled = kernel
             .compile(PROGRAM_FILE, &sources)
             .map_err(|errors| Failure::Program(errors.errors().to_vec()))?;

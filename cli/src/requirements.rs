@@ -93,6 +93,9 @@ pub(crate) fn format_table_line(requirement: &Requirement) -> String {
         }
         Resource::Address { url, .. } => format!("connects to {}", quoted(url)),
         Resource::Variable(name) => format!("reads the variable {}", quoted(name)),
+        Resource::Authorities(file) => {
+            format!("trusts the authorities in {} there", quoted(file))
+        }
         Resource::Files(FileUse::Read) => "reads files".to_owned(),
         Resource::Files(FileUse::Write) => "writes files".to_owned(),
         Resource::SetVariable {
@@ -140,6 +143,7 @@ pub(crate) fn as_json(requirement: &Requirement) -> Value {
         Resource::Command(argv) => json!({ "runs": argv }),
         Resource::Address { url, .. } => json!({ "connects_to": url }),
         Resource::Variable(name) => json!({ "reads_variable": name }),
+        Resource::Authorities(file) => json!({ "trusts_authorities": file }),
         Resource::Files(FileUse::Read) => json!({ "files": "read" }),
         Resource::Files(FileUse::Write) => json!({ "files": "write" }),
         Resource::SetVariable { name, value } => json!({ "sets_variable": name, "value": value }),

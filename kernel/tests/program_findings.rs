@@ -232,7 +232,7 @@ const CASES: [(&str, &str); 52] = [
 ];
 
 /// Cases that are about `[model]`, or about several files.
-const FILES: [(&str, &[File<'_>]); 11] = [
+const FILES: [(&str, &[File<'_>]); 13] = [
     ("empty", &[("main.toml", "")]),
     ("model_empty", &[("main.toml", "[model]\n")]),
     (
@@ -281,6 +281,23 @@ const FILES: [(&str, &[File<'_>]); 11] = [
         &[(
             "main.toml",
             "[model]\nname = \"m\"\nprovider = \"anthropic\"\nregion = \"x\"\n",
+        )],
+    ),
+    (
+        "model_unused_keys",
+        &[(
+            "main.toml",
+            "[model]\nname = \"m\"\nprovider = \"openai\"\ncache_ttl = \"1h\"\nproject_id = \
+             \"p\"\ntimeout = \"5m\"\nidle_timeout = \"5m\"\n",
+        )],
+    ),
+    (
+        "model_of_a_feature",
+        &[(
+            "main.toml",
+            "[model]\nname = \"m\"\nprovider = \"anthropic_vertex\"\nregion = \
+             \"global\"\n[[model.fallback]]\nname = \"m\"\nprovider = \
+             \"anthropic_bedrock\"\nheaders = { Anthropic-Beta = \"x\" }\n",
         )],
     ),
     (

@@ -1,14 +1,18 @@
 //! Programs that compile, and what they compile to.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::program_support::compile_files;
+use bytes::Bytes;
 use dormouse_kernel::program::{
-    CacheTtl, EnvCommand, EnvVar, ForkRelease, Limits, Program, Provider, ServedTools, Variable,
+    CacheTtl, EnvCommand, EnvVar, ForkRelease, KnownProviders, Limits, Program, Provider,
+    Registered, ServedTools, Variable, compile, compile_bundle,
 };
 use dormouse_proto::budget::NANOS_PER_UNIT;
 use dormouse_proto::command::{Command, CommandLimits, Parameter, ParameterKind};
 use dormouse_proto::descriptor::{DescriptorSettings, HintableTools, Preview};
+use dormouse_proto::server::Transport;
 use dormouse_proto::tool::{Access, ToolPolicy};
 use serde_json::json;
 
@@ -743,6 +747,84 @@ fn a_model_has_headers_and_times_of_its_own() {
     assert_eq!(names, ["anthropic-beta", "x-key"]);
     let needed = format!("{:?}", model.requirements());
     assert!(needed.contains("GATEWAY_KEY"), "{needed}");
+}
+
+#[test]
+fn a_model_of_a_cloud_has_a_project_and_a_region() {
+    let text = "[model]\nname = \"claude\"\nprovider = \"anthropic_vertex\"\nproject_id = \
+                \"p\"\nregion = \"global\"\ncache_ttl = \"1h\"\n";
+    let mut read = |_: &Path| Ok(Bytes::from(text));
+    let registered = Registered {
+        tools: &[],
+        providers: KnownProviders::Only(&["anthropic_vertex"]),
+    };
+    let compiled = compile(Path::new("main.toml"), &mut read, registered).unwrap();
+    assert!(compiled.warnings.is_empty(), "{:?}", compiled.warnings);
+    let model = compiled.program.model();
+    assert_eq!(model.provider, Provider::AnthropicVertex);
+    assert_eq!(model.provider.wire_format(), Some("anthropic"));
+    let location = (model.project_id.as_deref(), model.region.as_deref());
+    assert_eq!(location, (Some("p"), Some("global")));
+    // A program that was compiled elsewhere can be looked at, though not run.
+    let bundle = compiled.program.bundle();
+    assert!(compile_bundle(&bundle, &[]).is_ok());
+}
+
+#[test]
+fn the_certificates_of_an_authority_are_files_of_the_program() {
+    let pem = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+    let entry = |model: &str, server: &str| {
+        format!(
+            "[model]\nname = \"m\"\nprovider = \"anthropic\"\nca_file = \"{model}\"\n\
+             [tools.mcp]\nfar = \"all\"\n[mcp.servers.far]\nurl = \"https://h/mcp\"\n\
+             ca_file = \"{server}\"\n[mcp.servers.unused]\nurl = \"https://h\"\n\
+             ca_file = \"absent.pem\"\n"
+        )
+    };
+    let compiled = |model: &str, server: &str| {
+        let text = entry(model, server);
+        let other = [
+            "[model]\nprovider = \"scripted\"\n[tools]\nenabled = [\"spawn\"]\n\
+                      [linked_programs]\nmain = \"sub/main.toml\"\n",
+        ];
+        let key = "-----BEGIN EC PRIVATE KEY-----\n";
+        compile_files(&[
+            ("entry.toml", other[0]),
+            ("sub/main.toml", &text),
+            ("sub/ca.pem", pem),
+            ("corp/ca.pem", pem),
+            ("sub/ca.der", "0\u{82}"),
+            ("sub/key.pem", key),
+        ])
+    };
+    let program = compiled("ca.pem", "../corp/ca.pem").unwrap().program;
+    let main = program.linked_program("main").unwrap();
+    let of_model = main.model().ca_file.clone().unwrap();
+    assert_eq!((of_model.path.as_str(), &*of_model.pem), ("ca.pem", pem));
+    let Transport::Http { ca_file, .. } = &main.servers()[0].server.transport else {
+        panic!("it has a url")
+    };
+    assert_eq!(ca_file.as_ref().map(|file| &*file.pem), Some(pem));
+    let names: Vec<_> = program.bundle().names().map(str::to_owned).collect();
+    let expected = ["corp/ca.pem", "entry.toml", "sub/ca.pem", "sub/main.toml"];
+    assert_eq!(names, expected);
+    let needed = format!("{:?}", program.requirements());
+    assert!(
+        needed.contains("Authorities(\"../corp/ca.pem\")"),
+        "{needed}"
+    );
+
+    let cases = [
+        ("absent.pem", "sub/absent.pem is not there"),
+        ("ca.der", "sub/ca.der holds no certificate"),
+        ("key.pem", "sub/key.pem holds a private key"),
+    ];
+    for (file, expected) in cases {
+        for (model, server) in [(file, "ca.pem"), ("ca.pem", file)] {
+            let errors = compiled(model, server).unwrap_err().to_string();
+            assert!(errors.contains(expected), "{errors}");
+        }
+    }
 }
 
 #[test]

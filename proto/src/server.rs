@@ -49,7 +49,29 @@ pub enum Transport {
         url: String,
         /// Headers of every request, in the order written.
         headers: Vec<(String, ServerValue)>,
+        /// The authorities that may have issued the server's certificate, in addition to those that
+        /// every client trusts.
+        ca_file: Option<CaFile>,
     },
+}
+
+/// A file with certificates of authorities, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CaFile {
+    /// The path as written.
+    pub path: String,
+    /// The text of the file. Empty until the program is compiled, since only a compilation reads
+    /// files.
+    pub pem: Arc<str>,
+}
+
+impl CaFile {
+    /// A file that has not been read.
+    #[must_use]
+    pub fn unread(path: String) -> Self {
+        let pem = Arc::default();
+        Self { path, pem }
+    }
 }
 
 /// The command that starts a server.

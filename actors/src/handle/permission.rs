@@ -64,7 +64,10 @@ impl Kernel {
             Resource::Variable(name) => host.variable(name).map(drop),
             Resource::Files(file_use) => host.permits_files(*file_use),
             // The host permits these resources without a permission of their own.
-            Resource::SetVariable { .. } | Resource::Folder(_) | Resource::Limits(_) => Ok(()),
+            Resource::SetVariable { .. }
+            | Resource::Folder(_)
+            | Resource::Limits(_)
+            | Resource::Authorities(_) => Ok(()),
         }
     }
 }

@@ -14,6 +14,7 @@ use dormouse_kernel::permits::Requester;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
+use dormouse_proto::server_tool::{ServerBlock, server_blocks};
 
 use super::StartedSignal;
 use crate::context::KernelContext;
@@ -85,8 +86,43 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
                 back_off(&context, request.pid, delays.next(), &error).await;
                 attempt += 1;
             }
-            result => return result,
+            Err(error) => return Err(explain_long_wait(error)),
+            Ok(reply) => {
+                if let DeltaSink::Publish(_) = &delta_sink {
+                    publish_server_calls(&context, request.pid, &reply);
+                }
+                return Ok(reply);
+            }
         }
+    }
+}
+
+/// The error with a sentence about a delay that is too long to wait.
+fn explain_long_wait(mut error: ModelError) -> ModelError {
+    if let Some(delay) = error.retry_after.filter(|delay| *delay > MAX_RETRY_AFTER) {
+        let asked = Duration::from_secs(delay.as_secs());
+        error.message = format!(
+            "{}. The provider asks to wait {asked:?}, and a call waits at most \
+             {MAX_RETRY_AFTER:?}: continue later, or name another model in `[[model.fallback]]`",
+            error.message.trim_end_matches('.')
+        );
+    }
+    error
+}
+
+/// Publishes the calls of tools that the provider ran.
+fn publish_server_calls(context: &KernelContext, pid: Pid, reply: &Reply) {
+    let found = reply.blocks.iter().flat_map(server_blocks);
+    for ServerBlock {
+        tool, calls, input, ..
+    } in found.filter(|found| found.calls > 0)
+    {
+        context.publish(Event::ServerToolCalled {
+            pid,
+            tool: tool.into(),
+            calls,
+            args: input.into(),
+        });
     }
 }
 
@@ -202,6 +238,22 @@ mod tests {
                 delay(none)
             );
         }
+    }
+
+    #[test]
+    fn a_delay_that_is_too_long_to_wait_is_named() {
+        let explained = |seconds| {
+            let error = ModelError {
+                retry_after: Some(Duration::from_secs(seconds)),
+                ..ModelError::new(ModelErrorKind::Overloaded, "status 429: slow down.")
+            };
+            (may_repeat(&error), explain_long_wait(error).message)
+        };
+        assert_eq!(explained(900), (true, "status 429: slow down.".to_owned()));
+        let (may_repeat, message) = explained(7_200);
+        assert!(!may_repeat);
+        let expected = "slow down. The provider asks to wait 7200s, and a call waits at most 900s";
+        assert!(message.contains(expected), "{message}");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The configuration of every HTTP client in Dormouse.
 //!
-//! TLS is rustls on ring, with compiled-in root certificates. Redirects are not followed: they
-//! would send the key in the headers to a server that was not permitted. Servers on this machine
-//! are never reached through a proxy.
+//! TLS is rustls on ring, with compiled-in root certificates, those of the user and those of a
+//! program ([`CaCertificates`]). Redirects are not followed: they would send the key in the headers
+//! to a server that was not permitted. Servers on this machine are never reached through a proxy.
+
+mod trust;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,19 +13,30 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 use rustls::{ClientConfig, RootCertStore};
 
-/// The builder of a client for the server at `url`. Use the client for no other server, because
-/// `url` decides whether a proxy is used. Costs a copy of the root certificates, some microseconds.
-pub fn client(url: &Url) -> ClientBuilder {
+pub use self::trust::{
+    CERTIFICATES_VARIABLE, CaCertificates, CertificateError, advice_on_certificate,
+};
+
+/// The builder of a client for the server at `url`, whose certificate may also be issued by an
+/// authority of `further`. Use the client for no other server, because `url` decides whether a proxy
+/// is used. Costs a copy of the root certificates, some microseconds.
+///
+/// # Errors
+/// [`CertificateError`] if the environment names a file of certificates that cannot be used.
+pub fn client(
+    url: &Url,
+    further: Option<&CaCertificates>,
+) -> Result<ClientBuilder, CertificateError> {
     let builder = Client::builder()
-        .tls_backend_preconfigured(tls_config())
+        .tls_backend_preconfigured(tls_config(trust::roots(further)?))
         .user_agent(concat!("dormouse/", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none());
     // The proxy variables of the environment apply to other machines only.
-    if is_local(url) {
+    Ok(if is_local(url) {
         builder.no_proxy()
     } else {
         builder
-    }
+    })
 }
 
 /// Whether the server at `url` is on this machine.
@@ -46,10 +59,7 @@ pub fn is_unencrypted(url: &Url) -> bool {
 
 /// The TLS configuration. It is passed to the client as a value, since the default provider of the
 /// whole program is the choice of the embedder.
-fn tls_config() -> ClientConfig {
-    let roots = RootCertStore {
-        roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-    };
+fn tls_config(roots: RootCertStore) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

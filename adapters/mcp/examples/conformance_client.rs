@@ -24,6 +24,7 @@ async fn main() -> anyhow::Result<()> {
     let transport = Transport::Http {
         url,
         headers: Vec::new(),
+        ca_file: None,
     };
     let name = "conformance".into();
     let server = Arc::new(Server {

@@ -274,6 +274,7 @@ async fn server_everything_over_http() {
         Transport::Http {
             url,
             headers: Vec::new(),
+            ca_file: None,
         },
     );
     call_every_tool(&fixture).await;

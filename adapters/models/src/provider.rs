@@ -12,10 +12,10 @@ use dormouse_actors::ports::{Host, HostError, Model, Provider, ProviderRequest};
 use dormouse_kernel::program::ModelChoice;
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::program::CacheTtl;
-use dormouse_proto::server::ServerValue;
+use dormouse_proto::server::{CaFile, ServerValue};
 
 use crate::wire::address::host_and_port;
-use crate::wire::{Builder, Client, Codec, Credential, Header};
+use crate::wire::{Builder, Client, CloudLocation, Codec, Credential, Header};
 
 /// The provider for a wire format. It has one client for each combination of server, key, headers,
 /// timeout and cache lifetime. A client is created when it is first needed, so a kernel that never uses
@@ -35,6 +35,8 @@ struct ClientKey {
     /// for no key if the program names the server.
     key: Option<Credential>,
     headers: Vec<Header>,
+    ca_file: Option<CaFile>,
+    location: CloudLocation,
     idle_timeout: Option<Duration>,
     cache_ttl: Option<CacheTtl>,
 }
@@ -73,6 +75,11 @@ impl<C: Codec> ServerProvider<C> {
             server,
             key,
             headers,
+            ca_file: model.ca_file.clone(),
+            location: CloudLocation {
+                project: model.project_id.clone(),
+                region: model.region.clone(),
+            },
             idle_timeout: model.idle_timeout_ms.map(Duration::from_millis),
             cache_ttl: model.cache_ttl,
         })
@@ -81,7 +88,10 @@ impl<C: Codec> ServerProvider<C> {
     fn build_client(client_key: &ClientKey) -> Result<Client<C>, ModelError> {
         let builder = match &client_key.server {
             Server::Default => Builder::from_env(),
-            Server::Named(url) => Builder::default().base_url(url).without_api_key(),
+            Server::Named(url) => Builder::default()
+                .location_from(&|name| std::env::var(name).ok())
+                .base_url(url)
+                .without_api_key(),
         };
         let builder = match &client_key.key {
             Some(key) => builder.credential(key.clone()),
@@ -93,6 +103,8 @@ impl<C: Codec> ServerProvider<C> {
         };
         builder
             .headers(client_key.headers.clone())
+            .ca_file(client_key.ca_file.clone())
+            .location(client_key.location.clone())
             .cache_ttl(client_key.cache_ttl)
             .build()
     }

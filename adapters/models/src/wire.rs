@@ -11,12 +11,16 @@
 //! size of a reply. The kernel decides how long a whole call may take.
 
 pub(crate) mod address;
-mod body;
+pub(crate) mod body;
 mod builder;
 pub(crate) mod call_ids;
 mod client;
+#[cfg(any(feature = "bedrock", feature = "vertex"))]
+pub(crate) mod cloud_name;
 mod codec;
+mod events;
 pub(crate) mod excerpt;
+mod exchange;
 pub(crate) mod failure;
 pub(crate) mod json_fields;
 pub(crate) mod media;
@@ -25,7 +29,10 @@ pub(crate) mod parameters;
 mod request_body;
 mod retry_after;
 pub(crate) mod schema;
+mod signing;
+pub(crate) mod sources;
 mod surrogates;
+pub(crate) mod tools;
 pub(crate) mod usage;
 
 pub use self::builder::Builder;
@@ -35,6 +42,7 @@ pub use self::codec::{
     Codec, Completeness, Decoder, Delivery, MessageContext, Purpose, Service, Version,
 };
 pub use self::request_body::{Body, encode};
+pub use self::signing::{CloudLocation, Signer, UnsignedRequest};
 
 #[cfg(test)]
 mod tests;

@@ -13,11 +13,12 @@ use dormouse_proto::server::ServerValue;
 use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
-use super::{command, descriptors, prices, servers, tools};
+use super::server_tools::OwnTools;
+use super::{ca_file, command, descriptors, prices, server_tools, servers, tools};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
-pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> CheckedProgram {
+pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) -> CheckedProgram {
     let limits = file.limits;
     let known = KnownTools {
         kernel: compilation.kernel,
@@ -25,10 +26,10 @@ pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Che
     };
     let name = program_name(&compilation.key, &file.demo, &file.model);
     check_providers(&file.model, compilation);
-    let models = choose_models(file.model, compilation);
     let system = read_system_prompt(&file.prompt, compilation);
     let diagnostics = &mut compilation.diagnostics;
-    let commands = command::check(file.tools.commands, limits.commands, known, diagnostics);
+    let declared = std::mem::take(&mut file.tools.commands);
+    let commands = command::check(declared, limits.commands, known, diagnostics);
     let enabled = &file.tools.enabled;
     let tools = tools::check(enabled, &commands, known, diagnostics);
     let servers = servers::check(
@@ -38,6 +39,14 @@ pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Che
         &tools,
         compilation,
     );
+    let own = OwnTools {
+        tools: &tools,
+        commands: &commands,
+        servers: &servers,
+    };
+    let diagnostics = &mut compilation.diagnostics;
+    let provider_tools = server_tools::check(&file.tools, &file.model, own, diagnostics);
+    let models = choose_models(file.model, compilation);
     let preloads = read_preloads(&file.preload, compilation);
     warn_of_spawn_without_programs(enabled, &file.linked, &mut compilation.diagnostics);
     let links = check_links(file.linked, compilation);
@@ -59,6 +68,8 @@ pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Che
         parameters: Arc::new(file.parameters),
         descriptors,
         tools,
+        provider_tools_elsewhere: server_tools::for_other_providers(&provider_tools),
+        provider_tools: Arc::new(provider_tools),
         commands,
         servers,
         preloads,
@@ -102,12 +113,17 @@ fn choose_models(section: ModelSection, compilation: &mut Compilation<'_>) -> Ve
             .script
             .and_then(|path| Some(compilation.read_named_text(&path)?.0)),
         base_url: model.base_url.map(|url| url.value),
+        project_id: model.project_id,
+        region: model.region,
         api_key_env: model.api_key_env.map(|name| name.value),
         headers: model
             .headers
             .into_iter()
             .map(|header| (header.name.value, ServerValue::new(header.value)))
             .collect(),
+        ca_file: model
+            .ca_file
+            .and_then(|path| ca_file::read(&path, compilation)),
         timeout_ms: model.timeout_ms,
         idle_timeout_ms: model.idle_timeout_ms,
         cache_ttl: (!model.disable_automatic_caching).then_some(model.cache_ttl),
@@ -160,7 +176,8 @@ fn check_links(links: Vec<Named<Link>>, compilation: &mut Compilation<'_>) -> Ve
     resolved
 }
 
-/// Reports every provider that is neither built in nor registered by the embedder.
+/// Reports every provider that is neither built in nor registered by the embedder, and those that
+/// a feature would add.
 fn check_providers(section: &ModelSection, compilation: &mut Compilation<'_>) {
     let KnownProviders::Only(registered) = compilation.registered.providers else {
         return;
@@ -171,6 +188,19 @@ fn check_providers(section: &ModelSection, compilation: &mut Compilation<'_>) {
     valid.extend(others.copied().collect::<Vec<_>>());
     let fallbacks = section.fallbacks.iter().map(|fallback| &fallback.model);
     for model in std::iter::once(&section.model).chain(fallbacks) {
+        if let Some(written) = &model.provider
+            && let Some(feature) = written.value.feature()
+            && !registered.contains(&written.value.word())
+        {
+            let word = written.value.word();
+            let message = format!("`model.provider` {word:?} is not part of this build");
+            let missing = written.error(message, "compiled without it");
+            let help = format!(
+                "build it with the feature `{feature}`: `cargo install dormouse-cli --features \
+                 {feature}`; a program of your own also registers the provider"
+            );
+            compilation.diagnostics.push(missing.help(help));
+        }
         if let Some(written) = &model.provider
             && let Provider::Custom(word) = &written.value
             && !registered.contains(&&**word)

@@ -195,8 +195,8 @@ enum AddFileError {
     /// Programs of the reference implementation are also written in YAML, with the same keys.
     #[error(
         "{0} is YAML, and programs are TOML: write its sections as tables (`model:` becomes \
-         `[model]`) with the same keys; other values are valid for `model.provider` (no vertex), \
-         `env_info.variables` (no file_map) and `tools` (commands in place of other builtins)"
+         `[model]`) with the same keys; other values are valid for `env_info.variables` (no \
+         file_map) and `tools` (commands in place of other builtins)"
     )]
     Yaml(String),
     /// A program file is too large to be parsed. The text states the maximum size.

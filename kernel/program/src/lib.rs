@@ -37,6 +37,7 @@
 //! ```
 
 mod bundle;
+mod ca_file;
 mod check;
 mod command;
 mod compile;
@@ -48,6 +49,7 @@ mod parameters;
 mod path;
 mod prices;
 mod requirement;
+mod server_tools;
 mod servers;
 mod tools;
 
@@ -63,6 +65,7 @@ pub use self::compile::{Compiled, KnownProviders, Registered, compile};
 pub use self::finding::{Finding, ProgramErrors};
 pub use self::kernel_tool::KernelTool;
 pub use self::library::{ModelChoice, Program, Script};
+pub use self::path::relative_to_file as bundle_name;
 pub use self::prices::{MissingPrice, read_prices};
 pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
 pub use self::servers::{EnabledServer, ServedTools};

@@ -14,7 +14,8 @@ use dormouse_proto::program::{
     BudgetSection, CacheTtl, Demo, DescriptorSection, EnvironmentChoice, Expansion, Limits,
     Provider, Span,
 };
-use dormouse_proto::server::ServerValue;
+use dormouse_proto::provider_tools::ProviderTools;
+use dormouse_proto::server::{CaFile, ServerValue};
 use serde_json::{Map, Value};
 
 use super::bundle::Bundle;
@@ -38,6 +39,10 @@ pub(super) struct CheckedProgram {
     pub(super) user: Option<String>,
     pub(super) parameters: Arc<Map<String, Value>>,
     pub(super) tools: Vec<EnabledTool>,
+    /// What requests to the provider of the first model say about tools.
+    pub(super) provider_tools: Arc<ProviderTools>,
+    /// What requests to other providers say.
+    pub(super) provider_tools_elsewhere: Arc<ProviderTools>,
     pub(super) commands: Vec<Command>,
     pub(super) servers: Vec<EnabledServer>,
     /// `None` if the descriptor system is disabled.
@@ -74,10 +79,17 @@ pub struct ModelChoice {
     pub script: Option<String>,
     /// The server that is called instead of the provider's own.
     pub base_url: Option<String>,
+    /// The project of a cloud, instead of the one that the environment names.
+    pub project_id: Option<String>,
+    /// The region of a cloud, instead of the one that the environment names.
+    pub region: Option<String>,
     /// The environment variable that holds the key, instead of the provider's own.
     pub api_key_env: Option<String>,
     /// Headers that every request to the server carries.
     pub headers: Vec<(String, ServerValue)>,
+    /// The authorities that may have issued the server's certificate, in addition to those that every
+    /// client trusts.
+    pub ca_file: Option<CaFile>,
     /// The longest time for one reply, in milliseconds; `None` for the kernel's default.
     pub timeout_ms: Option<u64>,
     /// The longest time in which the server sends nothing, in milliseconds.
@@ -225,6 +237,16 @@ impl Program {
     #[must_use]
     pub fn tools(&self) -> &[EnabledTool] {
         &self.checked_program().tools
+    }
+
+    /// What requests to this model say about tools in the words of its provider.
+    #[must_use]
+    pub fn provider_tools(&self, model: &ModelChoice) -> Arc<ProviderTools> {
+        let program = self.checked_program();
+        Arc::clone(match model.provider == self.model().provider {
+            true => &program.provider_tools,
+            false => &program.provider_tools_elsewhere,
+        })
     }
 
     /// The declared commands, in the order written.

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 const WORKING_DIRECTORY: &str = "./";
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The name of the file at the path `written` in the program file `from`; `None` if the path cannot
-/// name a file.
-pub(super) fn relative_to_file(from: &str, written: &str) -> Option<String> {
+/// The name in a bundle of the file at the path `written` in the program file `from`; `None` if the
+/// path cannot name a file.
+#[must_use]
+pub fn relative_to_file(from: &str, written: &str) -> Option<String> {
     if Path::new(written).has_root() {
         return normalise(written);
     }

@@ -6,7 +6,7 @@
 
 use dormouse_proto::command::{Command, CommandLimits};
 use dormouse_proto::program::EnvironmentChoice;
-use dormouse_proto::server::{Server, ServerCommand, ServerValue, Transport};
+use dormouse_proto::server::{CaFile, Server, ServerCommand, ServerValue, Transport};
 use dormouse_proto::tool::Access;
 use url::Url;
 
@@ -62,6 +62,8 @@ pub enum Resource {
     },
     /// An environment variable to read, by name.
     Variable(String),
+    /// The certificates of authorities that a connection trusts, by their file in the bundle.
+    Authorities(String),
     /// Files, in the permitted folders.
     Files(FileUse),
     /// A variable that is set for a server.
@@ -186,6 +188,7 @@ fn environment_requirements(
 fn model_requirements(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Resource)> {
     let address = model.base_url.as_deref().map(parse_address);
     let key = model.api_key_env.clone().map(Resource::Variable);
+    let authorities = model.ca_file.iter().map(authorities);
     let needed_by = NeededBy::Model(model.name.clone());
     let header_variables = model
         .headers
@@ -196,6 +199,7 @@ fn model_requirements(model: &ModelChoice) -> impl Iterator<Item = (NeededBy, Re
         .into_iter()
         .chain(key)
         .chain(header_variables)
+        .chain(authorities)
         .map(move |resource| (needed_by.clone(), resource))
 }
 
@@ -213,7 +217,15 @@ fn server_requirements(server: &Server) -> impl Iterator<Item = (NeededBy, Resou
                 server_settings(command),
             )
         }
-        Transport::Http { url, headers } => (parse_address(url), headers, Vec::new()),
+        Transport::Http {
+            url,
+            headers,
+            ca_file,
+        } => (
+            parse_address(url),
+            headers,
+            ca_file.iter().map(authorities).collect(),
+        ),
     };
     let variables: Vec<_> = values
         .iter()
@@ -226,6 +238,10 @@ fn server_requirements(server: &Server) -> impl Iterator<Item = (NeededBy, Resou
         .chain(variables.into_iter().map(Resource::Variable))
         .chain(settings);
     resources.map(move |resource| (needed_by.clone(), resource))
+}
+
+fn authorities(file: &CaFile) -> Resource {
+    Resource::Authorities(file.path.clone())
 }
 
 /// The arguments of a server that is started as a command.

@@ -11,8 +11,9 @@ use dormouse_proto::program::{
     DeclaredServers, Diagnostic, Diagnostics, McpSection, Named, ServerSelection, ServerTools,
     ToolEntry, UnsupportedServer, WithSpan, listed, parse_servers, shorten, suggestion,
 };
-use dormouse_proto::server::{Server, Transport};
+use dormouse_proto::server::{CaFile, Server, Transport};
 
+use super::ca_file;
 use super::compile::Compilation;
 use super::kernel_tool::{self, KernelTool};
 use super::tools::{EnabledTool, VALID_NAME, is_tool_name};
@@ -63,10 +64,10 @@ pub(super) fn check(
 ) -> Vec<EnabledServer> {
     let (declared, unsupported) = declared_servers(section, used, limits, compilation);
     let kernel = compilation.kernel;
-    let diagnostics = &mut compilation.diagnostics;
     let mut aliases: Vec<&str> = tools.iter().map(EnabledTool::called).collect();
     let mut enabled = Vec::new();
     for Named { name, value: tools } in used {
+        let diagnostics = &mut compilation.diagnostics;
         let prefix = match &tools.prefix {
             Some(prefix) => check_prefix(prefix, diagnostics),
             None => format!("{}__", name.value),
@@ -79,17 +80,41 @@ pub(super) fn check(
         };
         match declared.iter().find(|server| *server.name == *name.value) {
             Some(server) => enabled.push(EnabledServer {
-                server: server.clone(),
+                server: with_ca_file(server, name, compilation),
                 served,
                 prefix,
             }),
-            None => diagnostics.push(
+            None => compilation.diagnostics.push(
                 unsupported_error(name, &unsupported)
                     .unwrap_or_else(|| undeclared_error(name, &declared)),
             ),
         }
     }
     enabled
+}
+
+/// The server with the text of its `ca_file`, if it names one. `name` is where the program uses it.
+fn with_ca_file(
+    server: &Arc<Server>,
+    name: &WithSpan<String>,
+    compilation: &mut Compilation<'_>,
+) -> Arc<Server> {
+    let mut server = Arc::clone(server);
+    if let Transport::Http {
+        ca_file: Some(CaFile { path, .. }),
+        ..
+    } = &server.transport
+    {
+        let path = WithSpan {
+            value: path.clone(),
+            span: name.span.clone(),
+        };
+        let read = ca_file::read(&path, compilation);
+        if let Transport::Http { ca_file, .. } = &mut Arc::make_mut(&mut server).transport {
+            *ca_file = read;
+        }
+    }
+    server
 }
 
 /// Returns the prefix. An invalid prefix is also reported.

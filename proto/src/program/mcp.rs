@@ -14,7 +14,8 @@ use super::{
 };
 use crate::command::CommandLimits;
 use crate::server::{
-    DEFAULT_CONNECT_MS, DEFAULT_MAX_DURATION_MS, Server, ServerCommand, ServerValue, Transport,
+    CaFile, DEFAULT_CONNECT_MS, DEFAULT_MAX_DURATION_MS, Server, ServerCommand, ServerValue,
+    Transport,
 };
 use crate::tool::ToolPolicy;
 
@@ -57,6 +58,10 @@ pub(super) struct ServerSection {
     /// Headers that every request carries. Variables of the host stand in them as in `env`.
     #[key(max_items = MAX_VALUES)]
     pub(super) headers: Vec<Named<String>>,
+    /// The file with the certificates (PEM) of the authorities that may have issued the certificate of
+    /// a `url`, in addition to those that every client trusts. A relative path starts in the folder of
+    /// the program file.
+    pub(super) ca_file: Option<String>,
     /// A file with further variables of the program's environment, a `NAME=value` in each line. The
     /// user has to permit reading it. `env` takes precedence.
     pub(super) env_file: Option<String>,
@@ -107,6 +112,9 @@ impl ServerSection {
     }
 
     fn build_transport(self) -> Result<Transport, &'static str> {
+        if self.ca_file.is_some() && self.url.is_none() {
+            return Err("has a ca_file, which is for a url");
+        }
         match (self.kind, self.command, self.url) {
             (_, Some(_), Some(_)) => Err("has both a command and a url"),
             (Some(TransportKind::Stdio) | None, Some(program), None)
@@ -127,7 +135,11 @@ impl ServerSection {
                 }
                 let headers = to_server_values(self.headers);
                 headers.iter().try_for_each(check_header)?;
-                Ok(Transport::Http { url, headers })
+                Ok(Transport::Http {
+                    url,
+                    headers,
+                    ca_file: self.ca_file.map(CaFile::unread),
+                })
             }
             (Some(TransportKind::Stdio), None, _) => Err("is of type stdio and has no command"),
             (Some(TransportKind::Http), _, None) => Err("is of type http and has no url"),

@@ -109,6 +109,7 @@ fn parse_server(name: &str, declared: &Value) -> Result<Server, ServersFileError
         env: read_values(declared, "env")?,
         env_file: read_env_file(declared)?,
         headers: read_values(declared, "headers")?,
+        ca_file: read_text(declared, "ca_file")?,
         cwd: read_text(declared, "cwd")?,
         optional: declared.get("optional").and_then(Value::as_bool) == Some(true),
         shared: read_key(
@@ -233,7 +234,7 @@ mod tests {
             ("uvx", "mcp-server-git", 1)
         );
         assert!(
-            matches!(&servers[1].transport, Transport::Http { url, headers } if url == "http://h/mcp" && headers.len() == 1)
+            matches!(&servers[1].transport, Transport::Http { url, headers, .. } if url == "http://h/mcp" && headers.len() == 1)
         );
         assert!(servers[2].optional && servers[2].deadline_ms == 300_000);
         assert_eq!((servers[0].shared, servers[2].shared), (None, Some(true)));

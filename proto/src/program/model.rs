@@ -9,18 +9,22 @@ use super::{
     Diagnostic, Duration, Keyword, Named, Node, Reader, Rules, Section, Value, WithSpan, shorten,
 };
 
-const PROVIDERS: [(&str, Provider); 5] = [
+const PROVIDERS: [(&str, Provider); 8] = [
     ("anthropic", Provider::Anthropic),
     ("openai", Provider::OpenAi),
     ("openai-chat", Provider::OpenAiChat),
     ("gemini", Provider::Gemini),
+    ("anthropic_bedrock", Provider::AnthropicBedrock),
+    ("anthropic_vertex", Provider::AnthropicVertex),
+    ("gemini_vertex", Provider::GeminiVertex),
     ("scripted", Provider::Scripted),
 ];
 /// The keys that are valid only for a model that is called over the network.
-const SERVER_KEYS: [&str; 6] = [
+const SERVER_KEYS: [&str; 7] = [
     "base_url",
     "api_key_env",
     "headers",
+    "ca_file",
     "idle_timeout",
     "cache_ttl",
     "disable_automatic_caching",
@@ -50,6 +54,12 @@ pub enum Provider {
     OpenAiChat,
     /// The Gemini API.
     Gemini,
+    /// The Anthropic Messages API at Amazon Bedrock.
+    AnthropicBedrock,
+    /// The Anthropic Messages API at Google Vertex AI.
+    AnthropicVertex,
+    /// The Gemini API at Google Vertex AI.
+    GeminiVertex,
     /// A script that is part of the program: offline and deterministic.
     #[default]
     Scripted,
@@ -62,11 +72,42 @@ impl Provider {
     /// script, which reads any format.
     #[must_use]
     pub fn wire_format(&self) -> Option<&str> {
-        match self {
+        match self.maker() {
             Self::OpenAi => Some("openai-responses"),
             Self::Scripted => None,
             other => Some(other.word()),
         }
+    }
+
+    /// The provider that made the models. A cloud serves them in their maker's format.
+    #[must_use]
+    pub fn maker(&self) -> &Self {
+        match self {
+            Self::AnthropicBedrock | Self::AnthropicVertex => &Self::Anthropic,
+            Self::GeminiVertex => &Self::Gemini,
+            other => other,
+        }
+    }
+
+    /// The feature of the crate `dormouse` that contains the provider; `None` if it needs none of
+    /// its own.
+    #[must_use]
+    pub fn feature(&self) -> Option<&'static str> {
+        match self {
+            Self::AnthropicBedrock => Some("bedrock"),
+            Self::AnthropicVertex | Self::GeminiVertex => Some("vertex"),
+            Self::Anthropic
+            | Self::OpenAi
+            | Self::OpenAiChat
+            | Self::Gemini
+            | Self::Scripted
+            | Self::Custom(_) => None,
+        }
+    }
+
+    /// Whether the provider is a cloud, with regions.
+    fn is_cloud(&self) -> bool {
+        self.feature().is_some()
     }
 
     /// The names of the built-in providers.
@@ -112,7 +153,7 @@ impl Value for Provider {
 
 /// The keys of a model and of its provider, as they are written.
 #[derive(Clone, Debug, PartialEq, Eq, Section)]
-#[section(check = ModelEntry::check_keys, ignored = ["project_id", "region"])]
+#[section(check = ModelEntry::check_keys)]
 pub struct ModelEntry {
     /// The provider that serves the model: one of the words, or the name of a provider that the
     /// host registered. `scripted` answers from `script`, offline and deterministically.
@@ -128,6 +169,12 @@ pub struct ModelEntry {
     /// `http://host:port`, with a path where the server has one, up to the path of a request
     /// (`/chat/completions`), and `?api-version=…` for a deployment of Azure.
     pub base_url: Option<WithSpan<String>>,
+    /// The project that pays for a model at Vertex AI, instead of the one that the environment names
+    /// (`GOOGLE_CLOUD_PROJECT`).
+    pub project_id: Option<String>,
+    /// The region of a model at Bedrock or Vertex AI, such as `eu-central-1` or `global`, instead of
+    /// the one that the environment names (`AWS_REGION`, `CLOUD_ML_REGION`).
+    pub region: Option<String>,
     /// The environment variable that holds the key, instead of the provider's own. The user has to
     /// permit it.
     pub api_key_env: Option<WithSpan<String>>,
@@ -136,6 +183,10 @@ pub struct ModelEntry {
     /// `other` where it is not set.
     #[key(max_items = MAX_HEADERS)]
     pub headers: Vec<Named<String>>,
+    /// The file with the certificates (PEM) of the authorities that may have issued the server's
+    /// certificate, in addition to those that every client trusts. A relative path starts in the
+    /// folder of the program file.
+    pub ca_file: Option<WithSpan<String>>,
     /// The longest time for one reply, however steadily it is streamed, instead of the host's (ten
     /// minutes, unless the host sets another).
     #[key(name = "timeout", with = Duration)]
@@ -241,7 +292,60 @@ impl ModelEntry {
         self.headers
             .iter()
             .for_each(|header| check_header(header, table));
+        if let Some(provider) = provider {
+            self.check_cloud_keys(provider, table);
+            self.check_unused_keys(provider, table);
+        }
         Some(self)
+    }
+
+    /// Checks the keys that say where a cloud serves the model.
+    fn check_cloud_keys(&self, provider: &Provider, table: &mut Reader<'_>) {
+        for key in ["project_id", "region"] {
+            let has_use = match key {
+                "region" => provider.is_cloud(),
+                _ => provider.feature() == Some("vertex"),
+            };
+            if let Some(span) = table.span_of(key).filter(|_| !has_use) {
+                let message = format!("`model.{key}` is for models of a cloud");
+                let label = format!("has no effect for {:?}", provider.word());
+                table.report(Diagnostic::warning(span, message, label));
+            }
+        }
+        let is_beta =
+            |header: &&Named<String>| header.name.value.eq_ignore_ascii_case("anthropic-beta");
+        if *provider == Provider::AnthropicBedrock
+            && let Some(header) = self.headers.iter().find(is_beta)
+        {
+            let message = "Bedrock reads `anthropic-beta` from the body, not from a header";
+            let error = Diagnostic::error(header.name.span.clone(), message, "not read there");
+            let help = "write [parameters] anthropic_beta = [\"…\"]";
+            table.report(error.help(help));
+        }
+    }
+
+    /// Warns of keys that change nothing.
+    fn check_unused_keys(&self, provider: &Provider, table: &mut Reader<'_>) {
+        let has_cache_ttl = match provider {
+            Provider::Custom(_) => true,
+            known => known.wire_format() == Provider::Anthropic.wire_format(),
+        };
+        if let Some(span) = table.span_of("cache_ttl").filter(|_| !has_cache_ttl)
+            && *provider != Provider::Scripted
+        {
+            let message = "`model.cache_ttl` is for models of Anthropic";
+            let label = format!("has no effect for {:?}", provider.word());
+            let help = "the formats of other providers do not let requests say how long";
+            table.report(Diagnostic::warning(span, message, label).help(help));
+        }
+        if let (Some(idle), Some(whole)) = (self.idle_timeout_ms, self.timeout_ms)
+            && idle >= whole
+            && let Some(span) = table.span_of("idle_timeout")
+        {
+            let message = "`model.idle_timeout` is not shorter than `model.timeout`";
+            let label = "has no effect: the whole reply may not take longer";
+            table.report(Diagnostic::warning(span, message, label));
+        }
     }
 
     fn check_name(&self, table: &mut Reader<'_>) {

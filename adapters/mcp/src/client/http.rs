@@ -5,7 +5,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use dormouse_actors::ports::{Host, HostError, ToolError};
-use dormouse_proto::server::{Server, ServerValue, client_header};
+use dormouse_http::{CaCertificates, CertificateError};
+use dormouse_proto::server::{CaFile, Server, ServerValue, client_header};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -26,8 +27,16 @@ pub(super) enum HttpTransport {
     LoggedIn(StreamableHttpClientTransport<AuthClient<Client>>),
 }
 
-/// Creates a transport to the server at this URL, with these headers. If there is a login for the
-/// URL and no header `Authorization`, its token is sent.
+/// Where a server is reached over HTTP, as its declaration says.
+pub(super) struct HttpAddress<'a> {
+    pub(super) url: &'a str,
+    pub(super) headers: &'a [(String, ServerValue)],
+    /// Authorities that may have issued the server's certificate, next to those of the system.
+    pub(super) ca_file: Option<&'a CaFile>,
+}
+
+/// Creates a transport to a server. If there is a login for its URL and no header `Authorization`,
+/// the token of the login is sent.
 ///
 /// # Errors
 /// A text that says what is wrong with the declaration, or what is not permitted. It shows no value
@@ -35,7 +44,11 @@ pub(super) enum HttpTransport {
 pub(super) async fn transport(
     host: &dyn Host,
     server: &Server,
-    (url, headers): (&str, &[(String, ServerValue)]),
+    HttpAddress {
+        url,
+        headers,
+        ca_file,
+    }: HttpAddress<'_>,
     settings: &SessionSettings,
 ) -> Result<HttpTransport, ToolError> {
     let parsed = Url::parse(url)
@@ -49,7 +62,13 @@ pub(super) async fn transport(
     if !headers.is_empty() && dormouse_http::is_unencrypted(&parsed) {
         return Err("its headers would travel in clear text: name an https:// address.".into());
     }
-    let client = dormouse_http::client(&parsed)
+    let unusable = |error: CertificateError| format!("{error}.");
+    let certificates = ca_file
+        .map(|file| CaCertificates::parse(file.pem.as_bytes(), &file.path))
+        .transpose()
+        .map_err(unusable)?;
+    let client = dormouse_http::client(&parsed, certificates.as_ref())
+        .map_err(unusable)?
         .default_headers(fill_headers(host, headers, &settings.client)?)
         .connect_timeout(Duration::from_millis(server.connect_ms));
     let client = client.build().map_err(|_| "no HTTP client can be made.")?;

@@ -57,7 +57,7 @@ impl ListsName {
                 let env = names(&command.env);
                 json!([command.program, args, env, command.env_file, command.cwd])
             }
-            Transport::Http { url, headers } => {
+            Transport::Http { url, headers, .. } => {
                 let is_of_client =
                     |(_, value): &(String, ServerValue)| value.written().contains("${client:");
                 if headers.iter().any(is_of_client) {

@@ -199,7 +199,10 @@ fn error_chain(error: &(dyn Error + 'static)) -> String {
 /// Describes a failure of HTTP without the address.
 fn describe_http(error: &reqwest::Error) -> String {
     match error {
-        error if error.is_connect() => "no connection could be made".to_owned(),
+        error if error.is_connect() => match dormouse_http::advice_on_certificate(error) {
+            None => "no connection could be made".to_owned(),
+            Some(advice) => format!("no connection could be made: {advice}"),
+        },
         error if error.is_timeout() => "it took too long".to_owned(),
         error => error.status().map_or_else(
             || "HTTP failed".to_owned(),

@@ -24,7 +24,7 @@ use self::pending_request::{PendingRequest, call_end};
 use super::call_deadline::answer_within;
 use super::client_info::ClientInfo;
 use super::client_requests::{self, BackingClient, ClientRequests};
-use super::http::{self, HttpTransport};
+use super::http::{self, HttpAddress, HttpTransport};
 use super::liveness::{CallEnd, Liveness, SessionHealth};
 use super::request_error::{self, RequestError};
 use super::stdio::StdioTransport;
@@ -184,8 +184,17 @@ impl Session {
                     (service, Some(process_guard))
                 }
             }
-            Transport::Http { url, headers } => {
-                let transport = http::transport(host, server, (url, headers), settings)
+            Transport::Http {
+                url,
+                headers,
+                ca_file,
+            } => {
+                let address = HttpAddress {
+                    url,
+                    headers,
+                    ca_file: ca_file.as_ref(),
+                };
+                let transport = http::transport(host, server, address, settings)
                     .await
                     .map_err(|error| HandshakeError::Failed(error.into()))?;
                 let service = match transport {

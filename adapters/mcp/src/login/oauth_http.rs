@@ -30,7 +30,9 @@ async fn execute(
         return Err("the authorization server has no https:// address".into());
     }
     let timeout = request.timeout.unwrap_or(DEFAULT_TIMEOUT);
-    let client = dormouse_http::client(&url).timeout(timeout).build()?;
+    let client = dormouse_http::client(&url, None)?
+        .timeout(timeout)
+        .build()?;
     // An address may hold a code or a token.
     let request =
         reqwest::Request::try_from(request.request).map_err(reqwest::Error::without_url)?;

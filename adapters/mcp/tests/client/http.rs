@@ -11,12 +11,13 @@ use dormouse_actors::ports::{
 use dormouse_host::{LocalHost, Permissions};
 use dormouse_mcp::McpClient;
 use dormouse_proto::id::Pid;
-use dormouse_proto::server::{Server, ServerValue, Transport};
+use dormouse_proto::server::{CaFile, Server, ServerValue, Transport};
 use dormouse_tests::within;
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 
 use crate::support::{Fixture, host, script_path, server};
+use crate::tls::Authority;
 
 /// `server.py` as an HTTP server. Dropping this kills it.
 struct HttpServer {
@@ -44,6 +45,10 @@ impl HttpServer {
 
     fn fixture(&self, path: &str, token: &str) -> Fixture {
         let url = format!("http://127.0.0.1:{}/{path}", self.port);
+        self.fixture_at(url, None, token)
+    }
+
+    fn fixture_at(&self, url: String, ca_file: Option<CaFile>, token: &str) -> Fixture {
         let headers = vec![(
             "Authorization".to_owned(),
             ServerValue::new(format!("Bearer {token}")),
@@ -51,7 +56,11 @@ impl HttpServer {
         let server = Server {
             connect_ms: 5_000,
             shared: None,
-            ..server(Transport::Http { url, headers })
+            ..server(Transport::Http {
+                url,
+                headers,
+                ca_file,
+            })
         };
         let folder = tempfile::tempdir().unwrap();
         Fixture {
@@ -84,6 +93,33 @@ async fn tools_of_an_http_server_are_offered_and_called() {
         fixture.call("huge", "2000000").await.unwrap().len(),
         2_000_000
     );
+}
+
+#[tokio::test]
+async fn a_server_behind_tls_is_used_if_its_authority_is_named() {
+    let http_server = HttpServer::start();
+    let target = ([127, 0, 0, 1], http_server.port).into();
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let url = format!("https://{}/mcp", ours.serve("127.0.0.1", target).await);
+    let fixture = |pem: Option<&str>| {
+        let ca_file = pem.map(|pem| CaFile {
+            path: "ca.pem".to_owned(),
+            pem: pem.into(),
+        });
+        http_server.fixture_at(url.clone(), ca_file, "s3cret")
+    };
+    let right = fixture(Some(&ours.pem));
+    assert_eq!(right.call("echo", "far").await.unwrap(), "echo: far");
+    let cases = [
+        (None, "No authority that is trusted"),
+        (Some(theirs.pem.as_str()), "No authority that is trusted"),
+        (Some("nothing"), "ca.pem holds no certificate"),
+    ];
+    for (pem, expected) in cases {
+        let error = fixture(pem).offers().await.unwrap_err();
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -8,4 +8,6 @@ mod http;
 mod kernel;
 mod stdio;
 mod support;
+#[path = "../../../../tests/tls.rs"]
+mod tls;
 mod trees;

@@ -14,39 +14,53 @@ use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
 use dormouse_proto::model::{ModelError, Request};
 use dormouse_proto::program::CacheTtl;
+use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
-use super::FORMAT;
+use super::{Dialect, FORMAT};
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
 
 /// The default limit of output tokens.
 const MAX_TOKENS: u64 = 4096;
 /// Fields that the request itself sets, so `[parameters]` must not.
-const RESERVED: [&str; 5] = ["model", "messages", "system", "tools", "stream"];
+const RESERVED: [&str; 6] = [
+    "model",
+    "messages",
+    "system",
+    "tools",
+    "stream",
+    "anthropic_version",
+];
 /// The parameters that influence the number of input tokens. A request that counts tokens has no
 /// others.
 const COUNT_PARAMETERS: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
 /// The longest id of a tool use that the provider accepts.
-const MAX_ID_CHARS: usize = 64;
+pub(super) const MAX_ID_CHARS: usize = 64;
 /// Types of blocks that must not be the last block of an assistant message. Such a block is last if
 /// the reply was truncated while the model was thinking.
 const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
 
-pub(super) fn encode_head(
+pub(crate) fn encode_head(
     request: &Request,
     purpose: Purpose,
     cache_ttl: Option<CacheTtl>,
+    dialect: Dialect,
 ) -> Result<String, ModelError> {
     let parameters = parameters::sorted(request, &RESERVED)?;
     let cache_ttl = cache_ttl.filter(|_| purpose != Purpose::Count);
     let cache_control = cache_ttl.map(cache_control);
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
-    let mut head = Fields::default().with("model", &*request.model);
-    if let Purpose::Reply(delivery) = purpose {
+    let mut head = Fields::default().with_some("anthropic_version", dialect.version_in_body());
+    if dialect == Dialect::Anthropic || purpose == Purpose::Count {
+        head = head.with("model", &*request.model);
+    }
+    if let Purpose::Reply(delivery) = purpose
+        && dialect.has_stream_field()
+    {
         head = head.with("stream", &(delivery == Delivery::Stream));
     }
     for (name, value) in parameters {
@@ -54,19 +68,14 @@ pub(super) fn encode_head(
             head = head.with(name, value);
         }
     }
-    if !request.parameters.contains_key("cache_control") {
+    if dialect == Dialect::Anthropic && !request.parameters.contains_key("cache_control") {
         head = head.with_some("cache_control", cache_control.as_ref());
     }
-    let mut tools = request
-        .tools
-        .iter()
-        .map(tool)
-        .collect::<Result<Vec<_>, _>>()?;
-    if let Some(last) = tools.pop() {
-        tools.push(last.with_some(
-            "cache_control",
-            cache_control.as_ref().filter(|_| system.is_none()),
-        ));
+    let mut tools = tools::all(request, tool)?;
+    if let Some(last) = tools.last_mut() {
+        if let Some(cache_control) = cache_control.as_ref().filter(|_| system.is_none()) {
+            last.set("cache_control", to_raw(cache_control));
+        }
         head = head.with("tools", &tools);
     }
     if let Some(system) = system {
@@ -102,12 +111,18 @@ pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> String {
     )
 }
 
-fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = schema::for_request(spec)?;
+fn tool(spec: &ToolSpec, form: Option<&ToolForm>) -> Result<Fields, ModelError> {
+    let is_strict = form.is_some_and(|form| form.strict);
+    let schema = match is_strict {
+        true => schema::without_other_properties(spec)?,
+        false => schema::for_request(spec)?,
+    };
     let fields = Fields::default()
         .with("name", &*spec.name)
         .with("description", &*spec.description);
-    Ok(fields.with("input_schema", &schema))
+    Ok(fields
+        .with("input_schema", &schema)
+        .with_some("strict", is_strict.then_some(&true)))
 }
 
 /// Encodes a message. Tool results come before texts.

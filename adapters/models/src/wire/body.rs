@@ -22,7 +22,7 @@ const MAX_FIELD_BYTES: usize = 6;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The body of a response, in chunks.
-pub(super) type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
+pub(crate) type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>;
 
 /// What a body contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) enum BodyKind {
 
 /// Why a body could not be read to its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BodyError {
+pub(crate) enum BodyError {
     #[error(transparent)]
     Cut(#[from] reqwest::Error),
     #[error("the reply is longer than {0} bytes")]
@@ -48,7 +48,7 @@ pub(super) enum BodyError {
 
 impl BodyError {
     /// The failure of the call whose body could not be read.
-    pub(super) fn into_model_error(self) -> ModelError {
+    pub(crate) fn into_model_error(self) -> ModelError {
         match self {
             Self::Cut(error) => ModelError {
                 kind: ModelErrorKind::CutStream,

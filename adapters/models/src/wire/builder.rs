@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse_http::{CaCertificates, CertificateError};
 use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::program::CacheTtl;
+use dormouse_proto::server::CaFile;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::address::{Address, is_azure_openai};
@@ -12,6 +14,7 @@ use super::client::Client;
 use super::codec::{Codec, Delivery, Service};
 use super::excerpt::invalid;
 use super::failure::error_chain;
+use super::signing::{CloudLocation, Signer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_CAP_BYTES: u64 = 64 << 20;
@@ -33,6 +36,8 @@ pub struct Builder<C> {
     idle_timeout: Option<Duration>,
     reply_cap_bytes: u64,
     headers: Vec<Header>,
+    ca_file: Option<CaFile>,
+    location: CloudLocation,
 }
 
 /// A header that every request carries. It may hold a secret, so it has no debug output.
@@ -51,6 +56,8 @@ enum Key {
     /// The server needs no key.
     NotNeeded,
     Set(Credential),
+    /// Each request is signed.
+    Signer(Arc<dyn Signer>),
 }
 
 /// What authenticates a request. It has no debug output.
@@ -93,6 +100,8 @@ impl<C: Codec> Default for Builder<C> {
             idle_timeout: None,
             reply_cap_bytes: REPLY_CAP_BYTES,
             headers: Vec::new(),
+            ca_file: None,
+            location: CloudLocation::default(),
         }
     }
 }
@@ -122,10 +131,48 @@ impl<C: Codec> Builder<C> {
             let value = non_empty(name)?;
             Some(Credential::of_variable(&service, name, value))
         });
+        let signer = || C::signer(&non_empty).map(Key::Signer);
         Self {
             base_url: non_empty(service.url_variable),
-            key: credential.map_or(Key::Missing, Key::Set),
-            ..Self::default()
+            key: credential
+                .map(Key::Set)
+                .or_else(signer)
+                .unwrap_or(Key::Missing),
+            ..Self::default().location_from(&variable)
+        }
+    }
+
+    /// Sets the project and the region that the environment names.
+    pub(crate) fn location_from(self, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let first = |names: &[&str]| {
+            let mut values = names.iter().filter_map(|name| variable(name));
+            values
+                .find(|value| !value.trim().is_empty())
+                .map(|value| value.trim().to_owned())
+        };
+        let location = CloudLocation {
+            project: first(C::PROJECT_VARIABLES),
+            region: first(C::REGION_VARIABLES),
+        };
+        Self { location, ..self }
+    }
+
+    /// Sets the project and the region of a cloud. What `location` leaves open stays as it is.
+    #[must_use]
+    pub fn location(self, location: CloudLocation) -> Self {
+        let location = CloudLocation {
+            project: location.project.or(self.location.project),
+            region: location.region.or(self.location.region),
+        };
+        Self { location, ..self }
+    }
+
+    /// Sets what signs each request, in place of a key.
+    #[must_use]
+    pub fn signer(self, signer: impl Signer + 'static) -> Self {
+        Self {
+            key: Key::Signer(Arc::new(signer)),
+            ..self
         }
     }
 
@@ -234,17 +281,36 @@ impl<C: Codec> Builder<C> {
         self
     }
 
+    /// Sets the authorities that may have issued the server's certificate, in addition to those that
+    /// every client trusts.
+    #[must_use]
+    pub fn ca_file(self, ca_file: Option<CaFile>) -> Self {
+        Self { ca_file, ..self }
+    }
+
     /// Builds the client. It does not connect yet.
     ///
     /// # Errors
     /// [`ModelErrorKind::Authentication`] if a required key is missing or a key cannot be sent,
-    /// [`ModelErrorKind::InvalidRequest`] if the address is not valid.
+    /// [`ModelErrorKind::InvalidRequest`] if the address is not valid, or if a file of certificates
+    /// cannot be used.
     pub fn build(self) -> Result<Client<C>, ModelError> {
-        let base_url = self.base_url.as_deref().unwrap_or(C::SERVICE.base_url);
-        let address = Address::parse(base_url, C::SERVICE.version)?;
+        let codec = self.codec.in_location(&self.location);
+        let base_url = match self.base_url {
+            Some(url) => url.into(),
+            None => codec.base_url()?,
+        };
+        let address = Address::parse(&base_url, C::SERVICE.version)?;
         let url = address.url();
+        let mut signer = None;
         let key = match &self.key {
             Key::Set(key) => Some(key),
+            Key::Signer(with) => {
+                if with.signs_for_this_machine() || !dormouse_http::is_local(url) {
+                    signer = Some(with.clone());
+                }
+                None
+            }
             Key::Missing if !dormouse_http::is_local(url) => return Err(missing_key::<C>()),
             Key::Missing | Key::NotNeeded => None,
         };
@@ -253,9 +319,10 @@ impl<C: Codec> Builder<C> {
             .map(|key| key.secret().to_owned())
             .into_iter()
             .chain(secret_headers.map(|header| header.value.clone()))
+            .chain(signer.iter().flat_map(|signer| signer.secrets()))
             .filter(|secret| !secret.is_empty())
             .collect();
-        if !secrets.is_empty() && dormouse_http::is_unencrypted(url) {
+        if (signer.is_some() || !secrets.is_empty()) && dormouse_http::is_unencrypted(url) {
             return Err(invalid(
                 "the key, or a secret header, would travel in clear text: name an https:// address",
             ));
@@ -264,24 +331,34 @@ impl<C: Codec> Builder<C> {
             Delivery::Stream => STREAM_IDLE_TIMEOUT,
             Delivery::Whole => WHOLE_IDLE_TIMEOUT,
         });
-        let http = dormouse_http::client(url)
+        let unusable = |error: CertificateError| invalid(error.to_string());
+        let certificates = self
+            .ca_file
+            .map(|file| CaCertificates::parse(file.pem.as_bytes(), &file.path))
+            .transpose()
+            .map_err(unusable)?;
+        let http = dormouse_http::client(url, certificates.as_ref())
+            .map_err(unusable)?
             .default_headers(headers::<C>(&address, key, &self.headers)?)
             .connect_timeout(self.connect_timeout)
             .read_timeout(idle_timeout);
         let http = http
             .build()
             .map_err(|error| invalid(format!("no HTTP client: {}", error_chain(&error))))?;
-        let codec = self.codec.for_host(address.host());
+        let codec = codec.for_host(address.host());
         let Self {
             delivery,
             cache_ttl,
             reply_cap_bytes,
+            location,
             ..
         } = self;
         Ok(Client {
             http,
             address,
             secrets,
+            signer,
+            location,
             codec,
             delivery,
             cache_ttl,
@@ -293,7 +370,10 @@ impl<C: Codec> Builder<C> {
 
 fn missing_key<C: Codec>() -> ModelError {
     let names = C::SERVICE.key_variables.iter().copied();
-    let names: Vec<_> = names.chain(C::SERVICE.token_variable).collect();
+    let names: Vec<_> = names
+        .chain(C::SERVICE.token_variable)
+        .chain(C::FURTHER_CREDENTIALS)
+        .collect();
     let names = names.join(" or ");
     let message = format!(
         "no API key: set {names}, or name a server on this machine in {}",

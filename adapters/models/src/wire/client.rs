@@ -1,27 +1,28 @@
 //! The HTTP client of a model: a codec and a server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use dormouse_actors::ports::Model;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request, TokenCount};
 use dormouse_proto::program::CacheTtl;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{FutureExt, StreamExt};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode};
-use sse_stream::SseByteStream;
 
 use super::address::Address;
 use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
+use super::call_ids;
 use super::codec::{Codec, Completeness, Decoder, Delivery, Purpose};
-use super::excerpt::{beginning, invalid, malformed, redact_secret};
+use super::events::{Events, Framing};
+use super::excerpt::{invalid, malformed, redact_secret};
+use super::exchange::Exchange;
 use super::failure;
 use super::message_cache::MessageCache;
 use super::request_body::{self, Body};
+use super::signing::{CloudLocation, Signer, UnsignedRequest};
 use super::surrogates::Surrogates;
 
 /// How much of the body of an error response is read: far more than any explanation needs.
@@ -37,6 +38,9 @@ pub struct Client<C> {
     pub(super) address: Address,
     /// The key and the secret headers, which no error may show.
     pub(super) secrets: Arc<[String]>,
+    /// What authenticates requests, where no key in a header does.
+    pub(super) signer: Option<Arc<dyn Signer>>,
+    pub(super) location: CloudLocation,
     pub(super) codec: C,
     pub(super) delivery: Delivery,
     pub(super) cache_ttl: Option<CacheTtl>,
@@ -70,7 +74,7 @@ impl<C: Codec> Client<C> {
 
     #[cfg(test)]
     pub(crate) fn has_key(&self) -> bool {
-        !self.secrets.is_empty()
+        !self.secrets.is_empty() || self.signer.is_some()
     }
 
     /// Makes one call: sends the request and reads the reply.
@@ -82,14 +86,26 @@ impl<C: Codec> Client<C> {
         let purpose = Purpose::Reply(self.delivery);
         let path = self.codec.path(request, purpose)?;
         let path = path.ok_or_else(|| invalid("this format has no replies"))?;
-        let response = self.send(&path, request, purpose).await?;
+        let (exchange, response) = self.send(&path, request, purpose).await?;
+        self.read_reply(&exchange, response, deltas)
+            .await
+            .map_err(|error| exchange.explain(error))
+    }
+
+    async fn read_reply(
+        &self,
+        exchange: &Exchange,
+        response: Response,
+        deltas: &(dyn Fn(Delta) + Send + Sync),
+    ) -> Result<Reply, ModelError> {
         if !response.status().is_success() {
             return Err(self.read_failure(response).await);
         }
-        let is_event_stream = is_event_stream(response.headers());
+        let framing = Framing::of_headers(response.headers());
         let body_stream = limit_size(response, self.reply_cap_bytes);
-        if is_event_stream {
-            return self.read_events(body_stream, deltas).await;
+        let body_stream = exchange.record_beginning(body_stream);
+        if let Some(framing) = framing {
+            return self.read_events((body_stream, framing), deltas).await;
         }
         // The response decides, not the request: some servers never stream, and some stream without
         // the content type of a stream.
@@ -97,17 +113,32 @@ impl<C: Codec> Client<C> {
             .await
             .map_err(BodyError::into_model_error)?
         {
-            (BodyKind::Events, body_stream) => self.read_events(body_stream, deltas).await,
+            (BodyKind::Events, body_stream) => {
+                let events = (body_stream, Framing::ServerSent);
+                self.read_events(events, deltas).await
+            }
             (BodyKind::Json, body_stream) => {
                 let reply = body::read_to_end(body_stream).await?;
-                self.codec.decode(&Surrogates::default().join(&reply))
+                let reply = Surrogates::default().join(&reply);
+                self.codec.decode(&reply).map_err(|error| {
+                    if is_cut_json(&reply) {
+                        failure::cut_stream(error.message)
+                    } else {
+                        error
+                    }
+                })
             }
-            (BodyKind::Page, body_stream) => Err(page_in_place_of_a_reply(
-                &body::read_to_end(body_stream).await?,
+            // A gateway that is busy or has failed answers with a page, and so does a web server
+            // that serves no models: the messages name both causes.
+            (BodyKind::Page, _) => Err(ModelError::new(
+                ModelErrorKind::Transport,
+                "the server answered with a page in place of a reply: it is busy or, if it always \
+                 does so, the base URL names another server",
             )),
             (BodyKind::Empty, _) => Err(ModelError::new(
                 ModelErrorKind::Transport,
-                "the server answered with status 200 and nothing else",
+                "the server answered without a reply: it or a gateway has failed or, if it always \
+                 does so, the base URL names another server",
             )),
         }
     }
@@ -117,19 +148,29 @@ impl<C: Codec> Client<C> {
         let Some(path) = self.codec.path(request, Purpose::Count)? else {
             return Ok(estimated);
         };
-        let response = self.send(&path, request, Purpose::Count).await?;
+        let (exchange, response) = self.send(&path, request, Purpose::Count).await?;
         match response.status() {
-            status if status.is_success() => {
-                let json = body::read_to_end(limit_size(response, self.reply_cap_bytes)).await?;
-                let count = self.codec.decode_count(&json).map(TokenCount::Counted);
-                count.ok_or_else(|| malformed(format!("no count of tokens: {}", beginning(&json))))
-            }
+            status if status.is_success() => self
+                .read_count(&exchange, response)
+                .await
+                .map_err(|error| exchange.explain(error)),
             // Compatible servers cannot count tokens.
             StatusCode::NOT_FOUND
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_IMPLEMENTED => Ok(estimated),
-            _ => Err(self.read_failure(response).await),
+            _ => Err(exchange.explain(self.read_failure(response).await)),
         }
+    }
+
+    async fn read_count(
+        &self,
+        exchange: &Exchange,
+        response: Response,
+    ) -> Result<TokenCount, ModelError> {
+        let body_stream = limit_size(response, self.reply_cap_bytes);
+        let json = body::read_to_end(exchange.record_beginning(body_stream)).await?;
+        let count = self.codec.decode_count(&json).map(TokenCount::Counted);
+        count.ok_or_else(|| malformed("the reply has no count of tokens"))
     }
 
     async fn send(
@@ -137,20 +178,40 @@ impl<C: Codec> Client<C> {
         path: &str,
         request: &Request,
         purpose: Purpose,
-    ) -> Result<Response, ModelError> {
+    ) -> Result<(Exchange, Response), ModelError> {
         let url = self.address.join(path)?;
-        let body = reqwest::Body::wrap(self.encode(request, purpose)?);
+        let mut exchange = Exchange::new(&url);
+        let body = self.encode(request, purpose)?;
+        let mut headers = HeaderMap::new();
+        if let Some(signer) = &self.signer {
+            let unsigned = UnsignedRequest {
+                url: &url,
+                region: self.location.region.as_deref(),
+                body: &body,
+                now: SystemTime::now(),
+            };
+            headers = signer.sign(unsigned).await?;
+            exchange.record_secrets(&headers);
+        }
         let request = self
             .http
             .post(url)
             .header(CONTENT_TYPE, "application/json")
-            .body(body);
-        request.send().await.map_err(failure::from_transport)
+            .headers(headers)
+            .body(reqwest::Body::wrap(body));
+        let response = request.send().await;
+        let response =
+            response.map_err(|error| exchange.explain(failure::from_transport(error)))?;
+        exchange.record_head(&response);
+        Ok((exchange, response))
     }
 
     /// The failure that an error response reports.
     async fn read_failure(&self, response: Response) -> ModelError {
         let (status, headers) = (response.status(), response.headers().clone());
+        if status.is_redirection() {
+            return failure::from_redirect(status, response.url(), &headers);
+        }
         let mut body = Vec::new();
         let mut body_stream = limit_size(response, FAILURE_CAP_BYTES);
         let reading = async {
@@ -165,34 +226,24 @@ impl<C: Codec> Client<C> {
 
     async fn read_events(
         &self,
-        body_stream: BodyStream,
+        (body_stream, framing): (BodyStream, Framing),
         deltas: &(dyn Fn(Delta) + Send + Sync),
     ) -> Result<Reply, ModelError> {
-        let has_ended = AtomicBool::new(false);
-        // Some servers end without the blank line that completes their last event.
-        let last_line = stream::once(async {
-            has_ended.store(true, Ordering::Relaxed);
-            Ok(Bytes::from_static(b"\n\n"))
-        });
-        let mut events = SseByteStream::new(Box::pin(body_stream.chain(last_line)));
+        let mut events = Events::new(body_stream, framing);
         let mut surrogates = Surrogates::default();
         let mut decoder = C::Decoder::default();
         while let Some(event) = events.next().await {
-            let event = match event.map_err(stream_error) {
+            let data = match event {
                 // The usage may be missing, but the reply is complete.
                 Err(_) if decoder.completeness() == Completeness::Ended && C::USAGE_FOLLOWS => {
                     break;
                 }
                 event => event?,
             };
-            // The standard says that an event without data is ignored. Some servers send such
-            // events to keep a connection alive.
-            if let Some(data) = event.data.filter(|data| !data.is_empty()) {
-                match decoder.feed(&surrogates.join(&data), deltas) {
-                    // The stream was cut within this event.
-                    Err(_) if has_ended.load(Ordering::Relaxed) && !is_valid_json(&data) => break,
-                    result => result?,
-                }
+            match decoder.feed(&surrogates.join(&data), deltas) {
+                // The stream was cut within this event.
+                Err(_) if events.has_ended() && !is_valid_json(&data) => break,
+                result => result?,
             }
             if decoder.completeness() == Completeness::Complete {
                 break;
@@ -218,8 +269,9 @@ impl<C: Codec> Model for Client<C> {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            self.request_reply(&request, deltas)
-                .await
+            let reply = self.request_reply(&request, deltas).await;
+            reply
+                .map(|reply| call_ids::with_unique_ids(&self.codec, &request, reply))
                 .map_err(|error| self.without_secrets(error))
         }
         .boxed()
@@ -245,6 +297,8 @@ impl<C: Clone> Clone for Client<C> {
             http,
             address,
             secrets,
+            signer,
+            location,
             codec,
             delivery,
             cache_ttl,
@@ -255,6 +309,8 @@ impl<C: Clone> Clone for Client<C> {
             http: http.clone(),
             address: address.clone(),
             secrets: secrets.clone(),
+            signer: signer.clone(),
+            location: location.clone(),
             codec: codec.clone(),
             delivery: *delivery,
             cache_ttl: *cache_ttl,
@@ -280,39 +336,7 @@ fn is_valid_json(data: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok()
 }
 
-/// The error for a page in place of a reply. A gateway that is busy or has failed answers with a
-/// page, and so does a web server that serves no models: the message names both causes.
-fn page_in_place_of_a_reply(page: &str) -> ModelError {
-    ModelError::new(
-        ModelErrorKind::Transport,
-        format!(
-            "the server answered with status 200 and a page in place of a reply: {}. If it always \
-             does, the base URL names another server",
-            beginning(page.trim())
-        ),
-    )
-}
-
-fn is_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers
-        .get(CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| {
-        kind.trim_start()
-            .to_ascii_lowercase()
-            .starts_with("text/event-stream")
-    })
-}
-
-fn stream_error(error: sse_stream::Error) -> ModelError {
-    match error {
-        sse_stream::Error::Body(body) => match body.downcast::<BodyError>() {
-            Ok(error) => error.into_model_error(),
-            Err(error) => failure::cut_stream(failure::error_chain(&*error)),
-        },
-        other => malformed(format!(
-            "the stream cannot be read: {}",
-            failure::error_chain(&other)
-        )),
-    }
+/// Whether JSON ends before it is complete.
+fn is_cut_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }

@@ -1,12 +1,16 @@
 //! The trait [`Codec`], which each wire format implements.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
+
+use super::signing::{CloudLocation, Signer};
 
 /// How a reply is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +93,14 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// Whether the usage is sent after the end of a streamed reply. A stream that is cut between
     /// the two then still contains a complete reply.
     const USAGE_FOLLOWS: bool = false;
+    /// The environment variables that may name the project of a cloud.
+    const PROJECT_VARIABLES: &'static [&'static str] = &[];
+    /// The environment variables that may name the region of a cloud.
+    const REGION_VARIABLES: &'static [&'static str] = &[];
+    /// What else authenticates requests, for the error about missing keys.
+    const FURTHER_CREDENTIALS: Option<&'static str> = None;
+    /// The longest id of a call that the provider accepts.
+    const MAX_CALL_ID_CHARS: usize;
     /// The decoder of streamed replies.
     type Decoder: Decoder;
 
@@ -96,6 +108,25 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     #[must_use]
     fn for_host(self, _host: &str) -> Self {
         self
+    }
+
+    /// Adapts the codec to the project and the region of a cloud.
+    #[must_use]
+    fn in_location(self, _location: &CloudLocation) -> Self {
+        self
+    }
+
+    /// The URL of the provider's own server.
+    ///
+    /// # Errors
+    /// It depends on the region of a cloud, which is not known or not valid.
+    fn base_url(&self) -> Result<Cow<'static, str>, ModelError> {
+        Ok(Self::SERVICE.base_url.into())
+    }
+
+    /// What authenticates requests where no key in a header does. `variable` reads the environment.
+    fn signer(_variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
+        None
     }
 
     /// The path of the request after the base URL. None if the format cannot count tokens.
@@ -134,6 +165,10 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// # Errors
     /// The text is not a reply, or it reports an error of the provider.
     fn decode(&self, json: &str) -> Result<Reply, ModelError>;
+
+    /// The original JSON `raw` with another id for its call number `index`, counted from 0 among the
+    /// calls of `raw`; none if the call has no id there.
+    fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String>;
 
     /// Decodes the response to a request that counts tokens. None if the response has no count.
     fn decode_count(&self, json: &str) -> Option<u64>;

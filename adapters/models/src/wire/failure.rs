@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use dormouse_http::advice_on_certificate;
 use dormouse_proto::model::{ModelError, ModelErrorKind as Kind};
-use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, LOCATION};
+use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
 use super::excerpt::{beginning, excerpt};
+use super::exchange::without_secrets;
 use super::retry_after;
 
 /// The error that a provider reports.
@@ -114,7 +116,8 @@ fn parse_status(code: &Value) -> Option<StatusCode> {
 }
 
 /// The phrases of providers for a conversation that is too long.
-const TOO_LONG_PHRASES: [&str; 8] = [
+const TOO_LONG_PHRASES: [&str; 9] = [
+    "input is too long",
     "prompt is too long",
     "exceed context limit",
     "exceeds the available context",
@@ -136,7 +139,7 @@ const REFUSED_PHRASES: [&str; 6] = [
 ];
 
 /// The words of providers, the most specific first, since one body may contain several.
-const WORDS: [(&str, Kind); 37] = [
+const WORDS: [(&str, Kind); 40] = [
     ("exceed_context_size_error", Kind::ContextOverflow),
     ("context_length_exceeded", Kind::ContextOverflow),
     ("request_too_large", Kind::ContextOverflow),
@@ -164,6 +167,9 @@ const WORDS: [(&str, Kind); 37] = [
     ("permission_error", Kind::Authentication),
     ("UNAUTHENTICATED", Kind::Authentication),
     ("PERMISSION_DENIED", Kind::Authentication),
+    ("throttlingException", Kind::Overloaded),
+    ("serviceUnavailableException", Kind::Overloaded),
+    ("validationException", Kind::InvalidRequest),
     ("server_error", Kind::Transport),
     ("api_error", Kind::Transport),
     ("timeout_error", Kind::Transport),
@@ -204,6 +210,22 @@ pub(crate) fn from_response(status: StatusCode, headers: &HeaderMap, body: &str)
         .flatten()
         .or_else(|| provider_error.delay_in_message(kind));
     failure
+}
+
+/// The failure of a request to `url` that the server sends elsewhere.
+pub(crate) fn from_redirect(status: StatusCode, url: &Url, headers: &HeaderMap) -> ModelError {
+    let location = headers.get(LOCATION).and_then(|to| to.to_str().ok());
+    let target = location.and_then(|to| url.join(to).ok());
+    let target = target.map_or_else(
+        || "no address".to_owned(),
+        |target| excerpt(&without_secrets(target), 200),
+    );
+    let message = format!(
+        "status {}: the server redirects to {target}. Redirects are not followed, since they would \
+         take the key to another server: if that is the right one, name it in `base_url`",
+        status.as_u16()
+    );
+    ModelError::new(Kind::InvalidRequest, message)
 }
 
 /// The failure that an `error` object in place of a reply reports.
@@ -260,7 +282,8 @@ fn kind_of_status(status: StatusCode, provider_error: &ProviderError) -> Kind {
             .unwrap_or(Kind::Overloaded),
         529 | 503 => Kind::Overloaded,
         413 => Kind::ContextOverflow,
-        408 | 409 | 500.. => match reported_kind {
+        // 424: the model failed, at Bedrock.
+        408 | 409 | 424 | 500.. => match reported_kind {
             Some(kind @ (Kind::ContextOverflow | Kind::Overloaded | Kind::ContentRefused)) => kind,
             _ => Kind::Transport,
         },
@@ -290,13 +313,20 @@ fn apply_retry_header(headers: &HeaderMap, kind: Kind) -> Kind {
 pub(crate) fn from_transport(error: reqwest::Error) -> ModelError {
     let what = match () {
         () if error.is_connect() => "no connection",
-        () if error.is_timeout() => "nothing came for too long",
+        () if error.is_timeout() => {
+            "nothing came for too long: `idle_timeout` in `[model]` allows a longer silence"
+        }
         () => "the connection failed",
+    };
+    // A certificate that is not valid now is not valid a second later.
+    let (kind, advice) = match advice_on_certificate(&error) {
+        None => (Kind::Transport, String::new()),
+        Some(advice) => (Kind::Unavailable, format!(". {advice}")),
     };
     // The address is left out, since it may hold credentials.
     ModelError::new(
-        Kind::Transport,
-        format!("{what}: {}", error_chain(&error.without_url())),
+        kind,
+        format!("{what}: {}{advice}", error_chain(&error.without_url())),
     )
 }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use dormouse_models::anthropic::Messages;
 use serde_json::{Value, json};
 
+use crate::asks::{self, Taken};
 use crate::check::{Recorded, check};
+use crate::compare::each_object;
 use crate::reader::Interaction;
 
 struct Anthropic;
@@ -110,6 +112,50 @@ impl Recorded for Anthropic {
             .unwrap()
             .retain(|message| message["role"] != "assistant");
         request
+    }
+
+    fn take(body: &Value, _model: &str) -> Taken {
+        asks::of_anthropic::<Messages>(body)
+    }
+
+    fn prefix(path: &str) -> String {
+        path.split("/messages")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// The recorded client asks for a namespace of its own, which changes nothing.
+    fn query(recorded: &str) -> &str {
+        recorded.trim_start_matches("?beta=true")
+    }
+
+    fn canonical(mut body: Value) -> Value {
+        let texts = |text: &str| json!([{"type": "text", "text": text}]);
+        if let Some(system) = body["system"].as_str() {
+            body["system"] = texts(system);
+        }
+        each_object(&mut body, &|fields| {
+            fields.remove("cache_control");
+            if fields.get("is_error") == Some(&json!(false)) {
+                fields.remove("is_error");
+            }
+            if let Some(Value::String(text)) = fields.get("content") {
+                let blocks = texts(text);
+                fields.insert("content".to_owned(), blocks);
+            }
+        });
+        let fields = body.as_object_mut().unwrap();
+        fields.retain(|name, value| match name.as_str() {
+            "stream" => *value == true,
+            "system" => value[0]["text"] != "",
+            _ => !value.is_null(),
+        });
+        body
+    }
+
+    fn is_cloud(interaction: &Interaction) -> bool {
+        interaction.path.ends_with("/invoke")
     }
 
     const BEYOND: &'static [(&'static str, &'static str)] = &[];

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use dormouse_models::chat::Completions;
 use serde_json::{Value, json};
 
+use crate::asks::{self, Taken};
 use crate::check::{Recorded, check};
+use crate::compare::each_object;
 use crate::reader::Interaction;
 
 struct Chat;
@@ -95,6 +97,87 @@ impl Recorded for Chat {
             .unwrap()
             .retain(|message| message["role"] != "assistant");
         request
+    }
+
+    fn take(body: &Value, _model: &str) -> Taken {
+        asks::of_chat::<Completions>(body)
+    }
+
+    fn prefix(path: &str) -> String {
+        path.split("/chat/completions")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    fn canonical(mut body: Value) -> Value {
+        each_object(&mut body, &|fields| {
+            fields.retain(|_, value| !value.is_null());
+            let single = match fields.get("content").and_then(Value::as_array) {
+                Some(parts) if parts.len() == 1 => parts[0]["text"].as_str().map(str::to_owned),
+                _ => None,
+            };
+            if let Some(text) = single {
+                fields.insert("content".to_owned(), json!(text));
+            }
+        });
+        let fields = body.as_object_mut().unwrap();
+        fields.retain(|name, value| match name.as_str() {
+            "stream" => *value == true,
+            "stream_options" | "n" => false,
+            _ => true,
+        });
+        body
+    }
+
+    /// As OpenAI streams: the role, texts in pieces, calls by their index, the reason of the end,
+    /// and the usage after it.
+    fn events_of(whole: &Value) -> Option<String> {
+        let message = whole["choices"][0]["message"].as_object()?;
+        let mut deltas = vec![json!({"role": "assistant"})];
+        let pieces = |text: &str| -> Vec<String> {
+            let chars: Vec<char> = text.chars().collect();
+            chars.chunks(40).map(String::from_iter).collect()
+        };
+        for (name, value) in message.iter().filter(|(name, _)| *name != "role") {
+            match value {
+                Value::Null => {}
+                Value::String(text) => {
+                    deltas.extend(pieces(text).iter().map(|piece| json!({ name: piece })));
+                }
+                Value::Array(calls) if name == "tool_calls" => {
+                    for (call, index) in calls.iter().zip(0..) {
+                        let arguments = call["function"]["arguments"].as_str()?;
+                        let mut first = call.clone();
+                        first["index"] = json!(index);
+                        first["function"]["arguments"] = json!("");
+                        deltas.push(json!({ "tool_calls": [first] }));
+                        deltas.extend(pieces(arguments).iter().map(|piece| {
+                            let function = json!({ "arguments": piece });
+                            json!({ "tool_calls": [{ "index": index, "function": function }] })
+                        }));
+                    }
+                }
+                other => deltas.push(json!({ name: other })),
+            }
+        }
+        let chunk = |choices: Value, usage: &Value| {
+            let mut chunk = json!({"object": "chat.completion.chunk", "choices": choices});
+            for name in ["id", "created", "model"] {
+                chunk[name] = whole[name].clone();
+            }
+            chunk["usage"] = usage.clone();
+            format!("data: {chunk}\n\n")
+        };
+        let reason = &whole["choices"][0]["finish_reason"];
+        let choice = |delta: &Value, reason: &Value| json!([{"index": 0, "delta": delta, "finish_reason": reason}]);
+        let mut events: String = deltas
+            .iter()
+            .map(|delta| chunk(choice(delta, &Value::Null), &Value::Null))
+            .collect();
+        events += &chunk(choice(&json!({}), reason), &Value::Null);
+        events += &chunk(json!([]), &whole["usage"]);
+        Some(events + "data: [DONE]\n\n")
     }
 
     const BEYOND: &'static [(&'static str, &'static str)] = &[(

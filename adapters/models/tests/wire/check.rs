@@ -1,7 +1,8 @@
 //! What holds for every format.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use dormouse_actors::ports::Model;
@@ -10,10 +11,13 @@ use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message, Role, text_of};
 use dormouse_proto::model::{Delta, ModelErrorKind, Reply, Request};
 use dormouse_proto::tool::ToolSpec;
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use crate::asks::Taken;
+use crate::compare::compare;
 use crate::reader::{self, Answer, Interaction};
 use crate::shape::shapes;
 use crate::skip::skip;
@@ -37,6 +41,29 @@ pub(crate) trait Recorded {
     fn rebuilt(events: &[Value]) -> Value;
     /// A request without what came from the model and goes back.
     fn ours(request: Value) -> Value;
+    /// The model that a request names.
+    fn model(interaction: &Interaction) -> String {
+        let model = interaction.asked["model"].as_str();
+        model.unwrap_or_default().to_owned()
+    }
+    /// A request of ours that says what a recorded one says.
+    fn take(body: &Value, model: &str) -> Taken;
+    /// The part of a path that belongs to the server, not to the format.
+    fn prefix(path: &str) -> String;
+    /// The query that we send where this one was recorded.
+    fn query(recorded: &str) -> &str {
+        recorded
+    }
+    /// A body without what may be written in several ways that mean the same.
+    fn canonical(body: Value) -> Value;
+    /// Whether a cloud serves the model, in a form of its own.
+    fn is_cloud(_interaction: &Interaction) -> bool {
+        false
+    }
+    /// The events in which a server would stream this reply, where too few streams are recorded.
+    fn events_of(_whole: &Value) -> Option<String> {
+        None
+    }
     /// Shapes that we send and that nothing recorded has, and why they are right.
     const BEYOND: &'static [(&'static str, &'static str)];
 }
@@ -45,24 +72,36 @@ pub(crate) trait Recorded {
 struct Counts {
     whole: usize,
     streamed: usize,
+    made: usize,
     cuts: usize,
     blocks: usize,
     failures: usize,
     counted: usize,
     shapes: usize,
+    addresses: usize,
+    bodies: usize,
     out_of_scope: Vec<String>,
+    without_body: BTreeMap<String, usize>,
 }
 
-/// Looks at every interaction of a format.
+/// Looks at every interaction of a format, and goes on after a failure: all of them are reported at
+/// the end.
 pub(crate) async fn check<R: Recorded>() {
-    let Some(interactions) = reader::interactions() else {
-        return skip(
-            "recordings",
-            "there are no recordings; DORMOUSE_SHARED names their folder",
-        );
+    let name = R::Codec::FORMAT;
+    let Some(corpus) = reader::corpus() else {
+        let why = format!("{name}: there are no recordings; DORMOUSE_SHARED names their folder");
+        return skip("recordings", &why);
     };
-    let interactions: Vec<_> = interactions.into_iter().filter(R::is_of).collect();
-    let mut counts = Counts::default();
+    for file in &corpus.foreign {
+        eprintln!("{name}: no recording: {file}");
+    }
+    let all = corpus.interactions.len();
+    let interactions: Vec<_> = corpus.interactions.into_iter().filter(R::is_of).collect();
+    if interactions.is_empty() {
+        let why = format!("{name}: none of {all} recorded interactions is of this format");
+        return skip("recordings", &why);
+    }
+    let (mut counts, mut wrong) = (Counts::default(), Vec::new());
     let mut accepted = BTreeSet::new();
     for interaction in interactions
         .iter()
@@ -73,36 +112,99 @@ pub(crate) async fn check<R: Recorded>() {
     accepted.extend(R::BEYOND.iter().map(|(shape, _)| (*shape).to_owned()));
     let mut beyond = BTreeSet::new();
     for interaction in &interactions {
-        match look::<R>(interaction, &mut counts).await {
-            Some(reply) => beyond.extend(shapes_of::<R>(&reply, &accepted, &mut counts)),
-            None => continue,
+        let looked = AssertUnwindSafe(async {
+            let reply = look::<R>(interaction, &mut counts).await;
+            let differences = compare_request::<R>(interaction, &mut counts).await;
+            let shapes = reply.map(|reply| shapes_of::<R>(&reply, &accepted, &mut counts));
+            (differences, shapes.unwrap_or_default())
+        });
+        match looked.catch_unwind().await {
+            Ok((differences, shapes)) => {
+                let name = &interaction.name;
+                wrong.extend(
+                    differences
+                        .into_iter()
+                        .map(|what| format!("{name}: {what}")),
+                );
+                beyond.extend(shapes);
+            }
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                wrong.push(text.unwrap_or_else(|| format!("{}: it panicked", interaction.name)));
+            }
         }
     }
+    wrong.extend(
+        beyond
+            .iter()
+            .map(|field| format!("nothing recorded has our field {field}")),
+    );
+    counts.print(name, interactions.len(), wrong.len());
+    assert!(wrong.is_empty(), "{name}: {wrong:#?}");
     assert!(
-        beyond.is_empty(),
-        "nothing recorded has these fields of ours: {beyond:#?}"
+        counts.whole > 0,
+        "{name}: no reply in one piece is recorded"
     );
-    assert!(counts.whole > 0, "replies are recorded");
-    let Counts {
-        whole,
-        streamed,
-        cuts,
-        blocks,
-        failures,
-        counted,
-        shapes,
-        out_of_scope,
-    } = counts;
-    let name = R::Codec::FORMAT;
-    eprintln!(
-        "{name}: {whole} whole replies, {streamed} streams (cut at {cuts} places), {blocks} \
-         blocks, {failures} failures, {counted} counts of tokens"
-    );
-    eprintln!(
-        "{name}: {shapes} fields of ours are of a recorded shape; {} out of scope:",
-        out_of_scope.len()
-    );
-    out_of_scope.iter().for_each(|why| eprintln!("  {why}"));
+    assert!(counts.bodies > 0, "{name}: no body was compared");
+}
+
+impl Counts {
+    fn print(&self, name: &str, interactions: usize, wrong: usize) {
+        let Self {
+            whole,
+            streamed,
+            made,
+            cuts,
+            blocks,
+            failures,
+            counted,
+            shapes,
+            addresses,
+            bodies,
+            out_of_scope,
+            without_body,
+        } = self;
+        eprintln!(
+            "{name:<18} {interactions:>4} interactions: {whole} whole replies, {streamed} streams \
+             and {made} made of whole ones (cut at {cuts} events), {blocks} blocks, {failures} \
+             failures, {counted} counts of tokens, {} out of scope; requests compared: \
+             {addresses} by address and headers, {bodies} by body; {shapes} fields of recorded \
+             shapes; {wrong} wrong",
+            out_of_scope.len(),
+        );
+        out_of_scope.iter().for_each(|why| eprintln!("  {why}"));
+        for (why, times) in without_body {
+            eprintln!("  {times:>3} bodies not compared: {why}");
+        }
+    }
+}
+
+/// Compares our request with a recorded one that was accepted.
+async fn compare_request<R: Recorded>(
+    interaction: &Interaction,
+    counts: &mut Counts,
+) -> Vec<String> {
+    if R::out_of_scope(interaction).is_some() {
+        return Vec::new();
+    }
+    if R::is_cloud(interaction) {
+        let why = "a cloud: its codec is behind a feature".to_owned();
+        *counts.without_body.entry(why).or_default() += 1;
+        return Vec::new();
+    }
+    if !interaction.asked.is_object() {
+        let why = "no body is recorded".to_owned();
+        *counts.without_body.entry(why).or_default() += 1;
+        return Vec::new();
+    }
+    let taken = R::take(&interaction.asked, &R::model(interaction));
+    let compared = compare::<R>(interaction, taken, R::canonical).await;
+    counts.addresses += 1;
+    match compared.body {
+        Ok(()) => counts.bodies += 1,
+        Err(why) => *counts.without_body.entry(why).or_default() += 1,
+    }
+    compared.differences
 }
 
 /// The reply of an interaction, if it holds one.
@@ -130,6 +232,16 @@ async fn look<R: Recorded>(interaction: &Interaction, counts: &mut Counts) -> Op
                 .decode(&body.to_string())
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             goes_back::<R>(name, &reply, &R::parts(body));
+            if let Some(events) = R::events_of(body) {
+                let streamed = streamed::<R>(name, &events).await;
+                assert_eq!(
+                    understood(&streamed),
+                    understood(&reply),
+                    "{name} as a stream"
+                );
+                counts.cuts += cut::<R>(name, &events, &streamed).await;
+                counts.made += 1;
+            }
             counts.whole += 1;
             counts.blocks += reply.blocks.len();
             Some(reply)
@@ -306,6 +418,7 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
         messages: messages.into_iter().map(Arc::new).collect(),
         parameters: Arc::default(),
         forked_at: Vec::new(),
+        provider_tools: Default::default(),
         media: Default::default(),
     }
 }

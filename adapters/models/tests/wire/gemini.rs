@@ -3,7 +3,9 @@
 use dormouse_models::gemini::GenerateContent;
 use serde_json::{Value, json};
 
+use crate::asks::{self, Taken};
 use crate::check::{Recorded, check};
+use crate::compare::{camel_case, each_object};
 use crate::reader::Interaction;
 
 struct Gemini;
@@ -94,6 +96,45 @@ impl Recorded for Gemini {
             .unwrap()
             .retain(|content| content["role"] != "model");
         request
+    }
+
+    fn model(interaction: &Interaction) -> String {
+        let model = interaction.path.rsplit("/models/").next();
+        let model = model.and_then(|model| model.split(':').next());
+        model.unwrap_or_default().to_owned()
+    }
+
+    fn take(body: &Value, model: &str) -> Taken {
+        asks::of_gemini::<GenerateContent>(body, model)
+    }
+
+    fn prefix(path: &str) -> String {
+        path.split("/models/").next().unwrap_or_default().to_owned()
+    }
+
+    /// How a program's result is wrapped in an object is its own.
+    fn canonical(body: Value) -> Value {
+        let mut body = camel_case(body);
+        if let Some(counted) = body.get("generateContentRequest") {
+            body = counted.clone();
+        }
+        each_object(&mut body, &|fields| {
+            fields.retain(|_, value| !value.is_null());
+            if fields.contains_key("response") {
+                fields.insert("response".to_owned(), json!("a result"));
+            }
+        });
+        let fields = body.as_object_mut().unwrap();
+        if let Some(system) = fields.get_mut("systemInstruction") {
+            system.as_object_mut().unwrap().remove("role");
+        }
+        fields.remove("model");
+        fields.retain(|_, value| *value != json!({}));
+        body
+    }
+
+    fn is_cloud(interaction: &Interaction) -> bool {
+        interaction.host.contains("aiplatform.")
     }
 
     const BEYOND: &'static [(&'static str, &'static str)] = &[];

@@ -1,6 +1,7 @@
 //! Recorded traffic of the providers: every reply decodes, its blocks go back as they came, a
-//! stream gives what the whole form of the same reply would give, and what we send has the shape of
-//! what was accepted.
+//! stream gives what the whole form of the same reply would give, wherever it is cut the result is
+//! that reply or an error, and what we send is what was accepted: address, headers and body, with
+//! their ids and their order. `--nocapture` shows a table.
 //!
 //! The recordings are no part of the project. They are looked for in `$DORMOUSE_SHARED/data/wire`,
 //! or in `../shared` beside the workspace; where there are none the tests say that they are
@@ -13,8 +14,10 @@
 )]
 
 mod anthropic;
+mod asks;
 mod chat;
 mod check;
+mod compare;
 mod gemini;
 mod reader;
 mod responses;

@@ -1,5 +1,6 @@
 //! The recordings, whatever provider they are of.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use futures_util::{StreamExt, stream};
@@ -21,6 +22,8 @@ struct Written {
 struct Asked {
     method: String,
     uri: String,
+    #[serde(default)]
+    headers: BTreeMap<String, Vec<String>>,
     parsed_body: Option<Value>,
 }
 
@@ -49,6 +52,10 @@ pub(crate) struct Interaction {
     pub(crate) host: String,
     /// Without a query.
     pub(crate) path: String,
+    /// The query with its `?`; may be empty.
+    pub(crate) query: String,
+    /// By names in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
     pub(crate) asked: Value,
     pub(crate) status: u16,
     pub(crate) answer: Answer,
@@ -60,8 +67,15 @@ pub(crate) enum Answer {
     Nothing,
 }
 
-/// Every interaction of every recording; none where there are no recordings.
-pub(crate) fn interactions() -> Option<Vec<Interaction>> {
+/// What the folder of recordings holds.
+pub(crate) struct Corpus {
+    pub(crate) interactions: Vec<Interaction>,
+    /// Files that are no recordings, and why.
+    pub(crate) foreign: Vec<String>,
+}
+
+/// Every interaction of every recording; none where there is no folder, or an empty one.
+pub(crate) fn corpus() -> Option<Corpus> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
     let shared = std::env::var("DORMOUSE_SHARED").unwrap_or_else(|_| beside.to_owned());
     let folders = std::fs::read_dir(PathBuf::from(shared).join("data/wire")).ok()?;
@@ -72,21 +86,27 @@ pub(crate) fn interactions() -> Option<Vec<Interaction>> {
         .filter(|path| path.extension().is_some_and(|ext| ext == "yaml"))
         .collect();
     files.sort();
-    let interactions: Vec<_> = files.iter().flat_map(in_file).collect();
-    Some(interactions).filter(|interactions| !interactions.is_empty())
+    let mut corpus = Corpus {
+        interactions: Vec::new(),
+        foreign: Vec::new(),
+    };
+    for file in &files {
+        match in_file(file) {
+            Ok(interactions) => corpus.interactions.extend(interactions),
+            Err(why) => corpus.foreign.push(format!("{}: {why}", file.display())),
+        }
+    }
+    Some(corpus).filter(|_| !files.is_empty())
 }
 
-fn in_file(file: &PathBuf) -> Vec<Interaction> {
-    let text = std::fs::read_to_string(file).unwrap();
-    let recording: Recording =
-        serde_yaml_ng::from_str(&text).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+fn in_file(file: &PathBuf) -> Result<Vec<Interaction>, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let recording: Recording = serde_yaml_ng::from_str(&text).map_err(|error| error.to_string())?;
     let stem = file.file_stem().unwrap().to_string_lossy().into_owned();
-    recording
-        .interactions
-        .into_iter()
-        .enumerate()
+    let interactions = recording.interactions.into_iter().enumerate();
+    Ok(interactions
         .map(|(n, written)| read(format!("{stem}[{n}]"), written))
-        .collect()
+        .collect())
 }
 
 fn read(name: String, Written { request, response }: Written) -> Interaction {
@@ -107,6 +127,12 @@ fn read(name: String, Written { request, response }: Written) -> Interaction {
         method: request.method.to_uppercase(),
         host: host.to_owned(),
         path: format!("/{path}"),
+        query: request.uri[address.len()..].to_owned(),
+        headers: request
+            .headers
+            .into_iter()
+            .map(|(name, values)| (name.to_lowercase(), values.join(", ")))
+            .collect(),
         asked: request.parsed_body.unwrap_or_default(),
         status: response.status.code,
         answer,

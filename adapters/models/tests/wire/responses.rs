@@ -3,7 +3,9 @@
 use dormouse_models::responses::Responses;
 use serde_json::{Value, json};
 
+use crate::asks::{self, Taken};
 use crate::check::{Recorded, check};
+use crate::compare::each_object;
 use crate::reader::Interaction;
 
 struct OpenAi;
@@ -73,6 +75,53 @@ impl Recorded for OpenAi {
             |item: &Value| item["role"] == "user" || item["type"] == "function_call_output";
         request["input"].as_array_mut().unwrap().retain(is_ours);
         request
+    }
+
+    fn take(body: &Value, _model: &str) -> Taken {
+        asks::of_responses::<Responses>(body)
+    }
+
+    fn prefix(path: &str) -> String {
+        path.split("/responses")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// Nothing is kept at the provider, so reasoning is asked for in a form that can go back; texts
+    /// may be written as texts or as parts.
+    fn canonical(mut body: Value) -> Value {
+        if let Some(text) = body["input"].as_str() {
+            body["input"] = json!([{"role": "user", "content": text}]);
+        }
+        each_object(&mut body, &|fields| {
+            fields.retain(|_, value| !value.is_null());
+            if fields.get("description") == Some(&json!("")) {
+                fields.remove("description");
+            }
+            let parts = fields.get("content").and_then(Value::as_array);
+            let texts = parts.and_then(|parts| {
+                let texts = parts.iter().map(|part| part["text"].as_str());
+                texts.collect::<Option<Vec<_>>>()
+            });
+            let is_message = fields.contains_key("role");
+            if let Some(texts) = texts.filter(|_| is_message) {
+                let text = texts.join("\n");
+                fields.insert("content".to_owned(), json!(text));
+                fields.remove("type");
+                fields.remove("id");
+                fields.remove("status");
+                fields.remove("phase");
+            }
+        });
+        let fields = body.as_object_mut().unwrap();
+        fields.retain(|name, value| match name.as_str() {
+            "stream" => *value == true,
+            "store" | "include" => false,
+            "instructions" => value != "",
+            _ => true,
+        });
+        body
     }
 
     const BEYOND: &'static [(&'static str, &'static str)] = &[(
