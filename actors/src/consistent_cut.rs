@@ -81,7 +81,7 @@ impl ConsistentCut {
                 return Err(StoreError::DeletedFact {
                     pid: row.pid,
                     requested,
-                    since: retained.first,
+                    first_kept: retained.first,
                 });
             }
             members.extend(history.last_fact_by(commit)?.map(|last| (row.pid, last)));
@@ -161,9 +161,9 @@ pub(crate) fn state_at_checkpoint(
 /// The process of the lineage whose journal holds the checkpoint, and the checkpoint with its
 /// position in that journal.
 fn locate_checkpoint(checkpoint: &Checkpoint, lineage: &Lineage) -> Option<(Pid, CheckpointInfo)> {
-    let (pid, at) = lineage.iter().find_map(|(pid, upto)| {
+    let (pid, at) = lineage.iter().find_map(|(pid, up_to)| {
         let at = checkpoint.position_of(*pid)?;
-        upto.is_none_or(|upto| at <= upto).then_some((*pid, at))
+        up_to.is_none_or(|up_to| at <= up_to).then_some((*pid, at))
     })?;
     let Checkpoint {
         id, label, scope, ..

@@ -393,11 +393,11 @@ fn for_each_chunk(
     Ok(())
 }
 
-/// The retained facts of a process up to and including `upto`, one call per commit.
+/// The retained facts of a process up to and including `up_to`, one call per commit.
 fn for_each_commit(
     store: &dyn Store,
     pid: Pid,
-    upto: FactNumber,
+    up_to: FactNumber,
     on_commit: &mut dyn FnMut(Facts) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let history = store.history(pid)?.commits;
@@ -407,10 +407,10 @@ fn for_each_commit(
     else {
         return Ok(());
     };
-    if first > upto {
+    if first > up_to {
         return Ok(());
     }
-    let mut facts = store.facts(pid, first, upto)?.into_iter();
+    let mut facts = store.facts(pid, first, up_to)?.into_iter();
     for committed in history {
         let CommittedFacts {
             commit,
@@ -419,7 +419,7 @@ fn for_each_commit(
             ..
         } = committed;
         let first = FactNumber(first.0.max(1));
-        let count = (committed.last().0.min(upto.0) + 1).saturating_sub(first.0);
+        let count = (committed.last().0.min(up_to.0) + 1).saturating_sub(first.0);
         let facts: Vec<_> = facts
             .by_ref()
             .take(usize::try_from(count).unwrap_or(usize::MAX))

@@ -64,9 +64,9 @@ use turn_end::{EndedTurns, TurnWaiters};
 pub(crate) enum ProcessMessage {
     /// An input for the machine.
     Input(Box<Delivery>),
-    /// The facts up to `upto` are durable, or could not be made durable.
+    /// The facts up to `up_to` are durable, or could not be made durable.
     Committed {
-        upto: FactNumber,
+        up_to: FactNumber,
         result: Result<AppendSize, CommitError>,
     },
     /// The start context of the children of a call was collected, or one of them cannot be created.
@@ -204,7 +204,7 @@ pub(crate) struct RunningProcess {
 
 /// The effects and replies that wait until a commit is durable.
 struct PendingCommit {
-    upto: FactNumber,
+    up_to: FactNumber,
     facts: Arc<[Fact]>,
     effects: Vec<Effect>,
     view: ProcessView,
@@ -270,9 +270,9 @@ impl Actor for ProcessActor {
         match message {
             ProcessMessage::Input(delivery) => running.handle_input(*delivery),
             ProcessMessage::Committed {
-                upto,
+                up_to,
                 result: Ok(size),
-            } => running.on_committed(upto, size),
+            } => running.on_committed(up_to, size),
             ProcessMessage::Committed {
                 result: Err(error), ..
             } => running.stop_after_failed_commit(&error),
@@ -453,11 +453,11 @@ impl RunningProcess {
         self.cancel_abandoned_calls(&effects);
         let facts: Arc<[Fact]> = facts.into();
         let first = self.last_fact.plus(1);
-        let upto = self.last_fact.plus(facts.len());
-        let view = ProcessView::of(&self.state, upto);
-        self.last_fact = upto;
+        let up_to = self.last_fact.plus(facts.len());
+        let view = ProcessView::of(&self.state, up_to);
+        self.last_fact = up_to;
         let pending = PendingCommit {
-            upto,
+            up_to,
             facts: facts.clone(),
             effects,
             view,
@@ -491,7 +491,7 @@ impl RunningProcess {
 
     fn append_facts(&mut self, first: FactNumber, facts: Arc<[Fact]>) {
         let pid = self.pid();
-        let upto = self.last_fact;
+        let up_to = self.last_fact;
         self.journal_tail = self.journal_tail.with_facts(facts.len() as u64, 0);
         let mut records = vec![LogRecord::Facts { pid, first, facts }];
         if let Some(exit) = self.state.exit() {
@@ -511,16 +511,16 @@ impl RunningProcess {
         let myself = self.myself.clone();
         let acknowledge = Box::new(move |result| {
             // If the actor has stopped, its successor reads the journal instead.
-            let _ = myself.cast(ProcessMessage::Committed { upto, result });
+            let _ = myself.cast(ProcessMessage::Committed { up_to, result });
         });
         self.context.append_records(records, acknowledge);
     }
 
-    /// Finishes every pending commit up to fact `upto`.
-    fn on_committed(&mut self, upto: FactNumber, size: AppendSize) {
+    /// Finishes every pending commit up to fact `up_to`.
+    fn on_committed(&mut self, up_to: FactNumber, size: AppendSize) {
         while let Some(pending) = self
             .pending_commits
-            .pop_front_if(|pending| pending.upto <= upto)
+            .pop_front_if(|pending| pending.up_to <= up_to)
         {
             self.finish_commit(pending);
         }
@@ -537,7 +537,7 @@ impl RunningProcess {
     /// Publishes the new state, answers the senders, and executes the effects of a durable commit.
     fn finish_commit(&mut self, pending: PendingCommit) {
         self.view.send_replace(Some(pending.view));
-        self.publish_facts(pending.upto, &pending.facts);
+        self.publish_facts(pending.up_to, &pending.facts);
         if let Some(durable_reply) = pending.durable_reply {
             // The requester has dropped its receiver if it no longer waits.
             let _ = durable_reply.send(Ok(()));
@@ -566,12 +566,12 @@ impl RunningProcess {
         self.myself.kill();
     }
 
-    fn publish_facts(&self, upto: FactNumber, facts: &[Fact]) {
+    fn publish_facts(&self, up_to: FactNumber, facts: &[Fact]) {
         let pid = self.pid();
         if !self.context.has_subscribers() {
             return;
         }
-        let first = upto.0 + 1 - facts.len() as u64;
+        let first = up_to.0 + 1 - facts.len() as u64;
         for (number, fact) in (first..).zip(facts.iter()) {
             let Ok(fact) = fact
                 .clone()

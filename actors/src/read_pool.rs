@@ -1,5 +1,5 @@
-//! A pool with a bounded number of threads for reads of contents, so that large searches do not
-//! block other work.
+//! Bounds how many reads of contents run at once on tokio's blocking threads, so that large searches
+//! do not block other work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::task::JoinError;
 /// Why a read has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    #[error("it was cancelled")]
+    #[error("the read was cancelled")]
     Cancelled,
     #[error(transparent)]
     Closed(#[from] AcquireError),
@@ -26,14 +26,14 @@ pub(crate) enum ReadError {
     Panicked(String),
 }
 
-/// A handle on the pool. Clones share the pool.
+/// The permits of the reads. Clones share them.
 #[derive(Clone)]
 pub(crate) struct ReadPool {
     permits: Arc<Semaphore>,
 }
 
 impl ReadPool {
-    /// A pool with as many threads as there are processors.
+    /// As many reads run at once as there are processors.
     pub(crate) fn new() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {

@@ -70,13 +70,13 @@ pub(crate) enum LoadPurpose {
     Inspect,
 }
 
-/// Loads the process as of fact `upto` (`None`: its last fact). Reads the disk; costs the journal
+/// Loads the process as of fact `up_to` (`None`: its last fact). Reads the disk; costs the journal
 /// since the latest snapshot.
 pub(crate) fn load_process(
     store: &dyn Store,
     context: &KernelContext,
     pid: Pid,
-    upto: Option<FactNumber>,
+    up_to: Option<FactNumber>,
     purpose: LoadPurpose,
 ) -> Result<Loaded, LoadError> {
     let Journal {
@@ -84,7 +84,7 @@ pub(crate) fn load_process(
         base,
         image,
         facts,
-    } = store.journal(pid, upto)?;
+    } = store.journal(pid, up_to)?;
     let mut to_content =
         |reference: ContentRef| Ok::<_, LoadError>(context.content_cache.content(reference));
     let journal_tail = JournalTail::new(image.len() as u64);

@@ -7,12 +7,12 @@ use std::io::Write;
 use dormouse::program::Finding;
 use miette::{Diagnostic, LabeledSpan, NamedSource, Report, Severity, SourceSpan};
 
-use crate::terminal::{coloured_stderr, visible};
+use crate::terminal::{coloured_stderr, printable};
 
 /// Shows findings on standard error, in colours if that is a terminal with colours.
 pub(crate) fn show(findings: &[Finding]) {
     for finding in findings {
-        let report = Report::new(VisibleFinding::from(finding));
+        let report = Report::new(PrintableFinding::from(finding));
         // If standard error is closed, nothing can be shown.
         let _ = writeln!(coloured_stderr(), "{report:?}");
     }
@@ -21,7 +21,7 @@ pub(crate) fn show(findings: &[Finding]) {
 /// A finding whose whole text is made visible. Its labels are moved to the positions that they have
 /// in the visible text.
 #[derive(Debug)]
-struct VisibleFinding {
+struct PrintableFinding {
     message: String,
     help: Option<String>,
     severity: Option<Severity>,
@@ -29,21 +29,21 @@ struct VisibleFinding {
     labels: Vec<LabeledSpan>,
 }
 
-impl From<&Finding> for VisibleFinding {
+impl From<&Finding> for PrintableFinding {
     fn from(finding: &Finding) -> Self {
         let move_label = |label: LabeledSpan| {
-            let from = visible_offset(finding.text(), label.offset());
-            let to = visible_offset(finding.text(), label.offset() + label.len());
-            let text = label.label().map(|text| visible(text).into_owned());
+            let from = printable_offset(finding.text(), label.offset());
+            let to = printable_offset(finding.text(), label.offset() + label.len());
+            let text = label.label().map(|text| printable(text).into_owned());
             LabeledSpan::new_with_span(text, SourceSpan::from(from..to))
         };
         Self {
-            message: visible(&finding.to_string()).into_owned(),
-            help: finding.advice().map(|help| visible(help).into_owned()),
+            message: printable(&finding.to_string()).into_owned(),
+            help: finding.advice().map(|help| printable(help).into_owned()),
             severity: Diagnostic::severity(finding),
             source: NamedSource::new(
-                visible(finding.file()),
-                visible(finding.text()).into_owned(),
+                printable(finding.file()),
+                printable(finding.text()).into_owned(),
             ),
             labels: finding
                 .labels()
@@ -56,19 +56,19 @@ impl From<&Finding> for VisibleFinding {
 }
 
 /// The offset in the visible text that corresponds to the offset `offset` of the text.
-fn visible_offset(text: &str, offset: usize) -> usize {
-    visible(&text[..text.floor_char_boundary(offset)]).len()
+fn printable_offset(text: &str, offset: usize) -> usize {
+    printable(&text[..text.floor_char_boundary(offset)]).len()
 }
 
-impl fmt::Display for VisibleFinding {
+impl fmt::Display for PrintableFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for VisibleFinding {}
+impl std::error::Error for PrintableFinding {}
 
-impl Diagnostic for VisibleFinding {
+impl Diagnostic for PrintableFinding {
     fn severity(&self) -> Option<Severity> {
         self.severity
     }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_span_is_underlined_where_its_visible_text_is() {
         // TOML refuses the control characters of ASCII, and accepts all others.
-        let shown = VisibleFinding::from(&wrong(
+        let shown = PrintableFinding::from(&wrong(
             "# \u{202e}\u{9b}é\n[model]\nprovider = \"scripted\"\n\"\u{202e}\" = 1\n[tool]\n",
         ));
         let text = shown.source.inner();

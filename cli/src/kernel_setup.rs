@@ -9,12 +9,14 @@ use std::path::Path;
 
 use dormouse::host::{self, LocalHost};
 use dormouse::mcp::McpClient;
+use dormouse::mcp::login::Logins;
 use dormouse::models::prices;
 use dormouse::program::Program;
 use dormouse::{Kernel, KernelBuilder, KernelError};
 
 use crate::args::{RunFlags, Store};
 use crate::failure::Failure;
+use crate::mcp_login::logins_folder;
 use crate::models::Models;
 use crate::permissions::Permissions;
 use crate::store_key::{Key, store_options};
@@ -109,7 +111,11 @@ impl<'a> KernelSetup<'a> {
         if let Some(missing) = host.missing_confinement() {
             terminal::print_stderr(&format!("warning: {missing}"));
         }
-        let mut builder = Kernel::builder().host(host).tool_servers(self.tool_servers);
+        let tool_servers = match logins_folder() {
+            Some(folder) => self.tool_servers.logins(Logins::in_folder(folder)),
+            None => self.tool_servers,
+        };
+        let mut builder = Kernel::builder().host(host).tool_servers(tool_servers);
         let no_flags = Models::default();
         let models = self.models.unwrap_or(&no_flags);
         for (name, provider) in models.providers()? {
@@ -135,6 +141,9 @@ impl<'a> KernelSetup<'a> {
         }
         if let Some(key_file) = &self.key.key_file {
             permissions = permissions.seal(key_file);
+        }
+        if let Some(logins) = logins_folder() {
+            permissions = permissions.seal(logins);
         }
         if let Some(recording) = self.models.and_then(|models| models.record.as_ref()) {
             permissions = permissions.seal(recording);

@@ -19,6 +19,7 @@ mod history;
 mod kernel_setup;
 mod mcp;
 mod mcp_install;
+mod mcp_login;
 mod messages;
 mod models;
 mod page;

@@ -4,34 +4,32 @@
 //! Standard output carries the protocol and nothing else. With `--http` it carries the URL in its
 //! first line and, if a token was generated, the client's configuration in its second.
 
-use std::io::Write;
+mod http;
+mod kept;
+
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dormouse::host;
 use dormouse::mcp::McpClient;
-use dormouse::ports::SweepMode;
-use dormouse::retention::{EndedRule, Retention};
-use dormouse::{Durability, Kernel};
-use dormouse_mcp_server::{
-    DescriptorTools, Hosts, HttpSettings, KeepLimits, KeptOutputs, McpServer, ProcessLifetime,
-    ServeError, Token,
-};
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use dormouse::{Durability, host};
+use dormouse_mcp_server::{DescriptorTools, McpServer, ProcessLifetime, ServeError};
 
+use self::http::{http_setup, parse_origin, serve_http};
+use self::kept::{
+    cache_folder_or_warn, collect_ended, create_temporary_store, open_kept_outputs,
+    open_known_lists,
+};
 use crate::failure::{Failure, file_failure};
 use crate::kernel_setup::{KernelSetup, load_program};
 use crate::mcp_install::{Install, install};
+use crate::mcp_login::{Login, Logout, login, logout};
 use crate::permissions::Permissions;
 use crate::proxied_servers::{ProxiedServers, ServerDefaults};
 use crate::stop_signals::{StopSignals, exit_at_once};
 use crate::store_key::Key;
-use crate::temporary_store::{TemporaryStore, cache_folder};
-use crate::terminal;
 
 /// `dormouse mcp`
 ///
@@ -77,6 +75,10 @@ pub(crate) struct Mcp {
     /// environment variable. By default that is INPUT_ID.
     #[arg(long, value_name = "ID=NAME", value_parser = parse_input, requires = "config")]
     pub(crate) input: Vec<(String, String)>,
+    /// Wait this long, when a client connects, for servers whose tools are not known from an earlier
+    /// start. A server that takes longer is left out until it is ready; clients are notified then.
+    #[arg(long, value_name = "AGE", default_value = "5s", value_parser = crate::gc::parse_age)]
+    pub(crate) start_wait: u64,
     /// Let all sessions use one instance of each server: for servers that keep no state. Otherwise
     /// each session has its own, and none sees what another did there. The key "shared" of an entry
     /// decides for one server.
@@ -126,6 +128,8 @@ pub(crate) struct Mcp {
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
     Install(Install),
+    Login(Login),
+    Logout(Logout),
 }
 
 /// The tools for descriptors that a proxy adds.
@@ -149,17 +153,14 @@ impl From<ToolSet> for DescriptorTools {
 /// At most this many bytes of contents stay in memory; the rest is read from the store.
 const RESIDENT_BYTES: u64 = 64 << 20;
 
-/// How often the space of sessions that have ended is freed in a temporary store.
-const COLLECTION_INTERVAL: Duration = Duration::from_secs(60);
-
-/// A shorter token could be guessed.
-const MIN_TOKEN_CHARS: usize = 16;
-
 /// Serves until the input ends, or until a signal stops the program. The commands of the tools end
 /// with it.
 pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
-    if let Some(McpCommand::Install(args)) = &args.command {
-        return install(args);
+    match &args.command {
+        Some(McpCommand::Install(args)) => return install(args),
+        Some(McpCommand::Login(args)) => return login(args).await,
+        Some(McpCommand::Logout(args)) => return logout(args).await,
+        None => {}
     }
     // The flags are checked before anything is opened.
     let http = match args.http {
@@ -174,21 +175,20 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     if let Some(name) = &args.token_env {
         implied = implied.withhold_env(name);
     }
-    let tool_servers = if args.share_servers {
-        McpClient::default()
-    } else {
-        McpClient::default().connection_per_tree()
-    };
+    let cache = cache_folder_or_warn();
+    let patience = Duration::from_millis(args.start_wait);
+    let mut tool_servers =
+        McpClient::default().start_when_called(open_known_lists(cache.as_deref()), patience);
+    if !args.share_servers {
+        tool_servers = tool_servers.connection_per_tree();
+    }
     let builder = KernelSetup::new(args.store.as_deref(), &args.key)
         .permissions(&args.permissions)
         .implied(implied)
         .tool_servers(tool_servers)
         .builder()?
         .resident_bytes_limit(RESIDENT_BYTES);
-    let cache = match args.store {
-        Some(_) => None,
-        None => cache_folder_or_warn(),
-    };
+    let cache = cache.filter(|_| args.store.is_none());
     let temporary_store = match &cache {
         Some(cache) => Some(create_temporary_store(cache)?),
         None => None,
@@ -242,66 +242,6 @@ pub(crate) async fn mcp(args: Mcp) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The folder for what is kept outside of a store. Without one, all outputs are in memory.
-fn cache_folder_or_warn() -> Option<PathBuf> {
-    let folder = cache_folder();
-    if folder.is_none() {
-        terminal::print_stderr(
-            "warning: neither HOME nor XDG_CACHE_HOME is set: outputs stay in memory, and none \
-             outlives its session",
-        );
-    }
-    folder
-}
-
-fn create_temporary_store(cache: &Path) -> Result<TemporaryStore, Failure> {
-    let parent = cache.join("temporary");
-    TemporaryStore::create(&parent).map_err(|error| {
-        Failure::Usage(format!(
-            "{} cannot be used: {error}. Name another folder by XDG_CACHE_HOME, or --store",
-            parent.display()
-        ))
-    })
-}
-
-/// The folder of outputs that outlive their session. If it cannot be used, none does.
-fn open_kept_outputs(cache: Option<&Path>, age_ms: u64) -> Option<KeptOutputs> {
-    if age_ms == 0 {
-        return None;
-    }
-    let limits = KeepLimits {
-        age: Duration::from_millis(age_ms),
-        ..KeepLimits::default()
-    };
-    let folder = cache?.join("outputs");
-    KeptOutputs::open(&folder, limits)
-        .inspect_err(|error| {
-            let folder = folder.display();
-            terminal::print_stderr(&format!("warning: no output is kept in {folder}: {error}"));
-        })
-        .ok()
-}
-
-/// Frees the space of sessions that have ended, again and again.
-async fn collect_ended(kernel: Kernel) {
-    let retention = Retention {
-        ended: EndedRule::ForMs(0),
-        ..Retention::default()
-    };
-    loop {
-        tokio::time::sleep(COLLECTION_INTERVAL).await;
-        // What was not freed is tried again next time.
-        if let Err(error) = kernel
-            .collect_garbage(retention.clone(), SweepMode::Free)
-            .await
-        {
-            terminal::print_stderr(&format!(
-                "warning: the space of ended sessions is not free yet: {error}"
-            ));
-        }
-    }
-}
-
 /// The tool servers that the command line names; none if it names a program.
 fn proxied_servers(args: &Mcp) -> Result<Option<ProxiedServers>, Failure> {
     if let Some(path) = &args.config {
@@ -333,95 +273,6 @@ async fn serve_pipe(server: &McpServer, stopped: impl Future<Output = ()>) -> Re
         .await?)
 }
 
-struct HttpSetup {
-    settings: HttpSettings,
-    /// The secret of a token that was generated for this start, to be printed for clients.
-    generated_secret: Option<String>,
-}
-
-async fn serve_http(
-    server: &McpServer,
-    address: SocketAddr,
-    setup: HttpSetup,
-    stopped: impl Future<Output = ()>,
-) -> Result<(), Failure> {
-    let cannot_listen =
-        |error: std::io::Error| Failure::Usage(format!("cannot listen at {address}: {error}"));
-    let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
-    // The port is known only now if the system chose it.
-    let bound = listener.local_addr().map_err(cannot_listen)?;
-    let url = format!("http://{bound}/mcp");
-    let mut out = terminal::stdout();
-    writeln!(out, "{url}")?;
-    if let Some(secret) = setup.generated_secret {
-        let configuration = client_configuration(&url, &secret);
-        writeln!(out, "{}", terminal::escaped_json(&configuration))?;
-    }
-    out.flush()?;
-    Ok(server.serve_http(listener, setup.settings, stopped).await?)
-}
-
-/// A client's configuration, in the form that most clients of this protocol use.
-fn client_configuration(url: &str, secret: &str) -> Value {
-    let headers = json!({ "Authorization": format!("Bearer {secret}") });
-    json!({ "mcpServers": { "dormouse": { "url": url, "headers": headers } } })
-}
-
-fn http_setup(address: SocketAddr, args: &Mcp) -> Result<HttpSetup, Failure> {
-    if !address.ip().is_loopback() && !args.allow_remote {
-        return Err(Failure::Usage(format!(
-            "{address} can be reached from other machines. Permit that with --allow-remote and \
-             --token-env NAME, or serve at 127.0.0.1"
-        )));
-    }
-    let hosts = if args.allow_remote {
-        Hosts::Any
-    } else {
-        Hosts::Loopback
-    };
-    let mut token = None;
-    let mut generated_secret = None;
-    if let Some(variable) = &args.token_env {
-        token = Some(read_token(variable)?);
-    } else if !args.no_token {
-        let (generated, secret) = Token::generate()
-            .map_err(|error| Failure::Run(format!("a token cannot be generated: {error}")))?;
-        token = Some(generated);
-        generated_secret = Some(secret);
-    }
-    let settings = HttpSettings {
-        hosts,
-        origins: args.allow_origin.clone(),
-        token,
-        max_sessions: usize::from(args.max_sessions),
-        idle: Duration::from_millis(args.idle),
-    };
-    Ok(HttpSetup {
-        settings,
-        generated_secret,
-    })
-}
-
-/// Parses an origin as browsers write it.
-///
-/// # Errors
-/// Says what an origin is.
-fn parse_origin(text: &str) -> anyhow::Result<String> {
-    let text = text.trim_end_matches('/').to_ascii_lowercase();
-    let machine = text
-        .strip_prefix("http://")
-        .or_else(|| text.strip_prefix("https://"));
-    let is_origin = machine.is_some_and(|machine| {
-        !machine.is_empty() && !machine.contains(['/', '?', '#', '@', '*', ' '])
-    });
-    if !is_origin {
-        anyhow::bail!(
-            "an origin is http:// or https://, a machine, and its port unless that is 80 or 443"
-        );
-    }
-    Ok(text)
-}
-
 /// Parses the id of an input and the variable that has its value.
 ///
 /// # Errors
@@ -433,21 +284,6 @@ fn parse_input(text: &str) -> anyhow::Result<(String, String)> {
         }
         _ => anyhow::bail!("name the input and an environment variable, as in api-key=API_KEY"),
     }
-}
-
-fn read_token(name: &str) -> Result<Token, Failure> {
-    let secret = std::env::var(name).map_err(|_| {
-        Failure::Usage(format!(
-            "the variable {name} holds no token: set it to a text"
-        ))
-    })?;
-    if secret.chars().count() < MIN_TOKEN_CHARS {
-        return Err(Failure::Usage(format!(
-            "the token in {name} is too short: it needs at least {MIN_TOKEN_CHARS} characters. \
-             `openssl rand -hex 32` makes one"
-        )));
-    }
-    Ok(Token::new(&secret))
 }
 
 impl From<ServeError> for Failure {

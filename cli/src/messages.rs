@@ -47,7 +47,7 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
         let line = json!({ "role": "system", "blocks": [{ "type": "text", "text": *system }] });
         writeln!(out, "{}", terminal::escaped_json(&line))?;
     } else if args.system {
-        writeln!(out, "── system\n{}\n", terminal::visible(&system))?;
+        writeln!(out, "── system\n{}\n", terminal::printable(&system))?;
     }
     for (number, message) in (1..).zip(&messages) {
         if args.json {
@@ -57,7 +57,7 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
         } else {
             writeln!(out, "── {number} {}", role(message))?;
             for block in &message.blocks {
-                writeln!(out, "{}", terminal::visible(&as_text(block)))?;
+                writeln!(out, "{}", terminal::printable(&as_text(block)))?;
             }
             writeln!(out)?;
         }

@@ -197,7 +197,8 @@ impl ServerDefaults {
         }
     }
 
-    /// The declaration with these defaults. A declaration that is not valid stays as it is.
+    /// The declaration with these defaults. Of several servers, each is optional unless its entry says
+    /// otherwise. A declaration that is not valid stays as it is.
     pub(crate) fn apply_to(&self, mut declaration: String) -> String {
         for (id, variable) in &self.inputs {
             let input = format!("${{input:{id}}}");
@@ -207,9 +208,15 @@ impl ServerDefaults {
             return declaration;
         };
         for servers in ["mcpServers", "servers"] {
-            let servers = parsed.get_mut(servers).and_then(Value::as_object_mut);
-            let entries = servers.into_iter().flat_map(|servers| servers.values_mut());
-            for entry in entries.filter_map(Value::as_object_mut) {
+            let Some(servers) = parsed.get_mut(servers).and_then(Value::as_object_mut) else {
+                continue;
+            };
+            // Without its only server, a proxy has nothing to serve.
+            let has_several = servers.len() > 1;
+            for entry in servers.values_mut().filter_map(Value::as_object_mut) {
+                if has_several {
+                    entry.entry("optional").or_insert(Value::Bool(true));
+                }
                 for (key, value) in &self.keys {
                     entry.entry(*key).or_insert_with(|| value.as_str().into());
                 }

@@ -67,13 +67,19 @@ impl TemporaryStore {
 /// The folder of what this user's programs can do without: `$XDG_CACHE_HOME/dormouse`, or
 /// `~/.cache/dormouse`. `None` if the environment names no home.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
-    let variable = |name| {
+    user_folder("XDG_CACHE_HOME", ".cache")
+}
+
+/// The folder of this program below the folder that this variable names, otherwise below `default`
+/// in the home of the user. `None` if the environment names no home.
+pub(crate) fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
+    let path = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
-    Some(cache.join("dormouse"))
+    let folder = path(variable).or_else(|| Some(path("HOME")?.join(default)))?;
+    Some(folder.join("dormouse"))
 }
 
 /// Deletes the folders that no program has locked. One that is being made has no lock for a moment:

@@ -3,7 +3,7 @@
 //! This program shows text that it did not write: errors of model servers, output of tools, names
 //! and paths in stores and exports, programs of strangers. Such text can hold control sequences,
 //! which a terminal obeys, and characters that reorder or hide text, which deceive a reader.
-//! [`visible`] replaces both by visible signs.
+//! [`printable`] replaces both by visible signs.
 //!
 //! * Text on standard error is always made visible.
 //! * Text on standard output is made visible if that is a terminal. In a pipe or a file it is
@@ -130,7 +130,7 @@ impl<W: Write> VisibleWriter<W> {
         let previous_char = self.previous_char;
         self.previous_char = text.chars().next_back().or(previous_char);
         self.out
-            .write_all(visible_after(&text, previous_char).as_bytes())
+            .write_all(printable_after(&text, previous_char).as_bytes())
     }
 }
 
@@ -152,12 +152,12 @@ fn undecided_bytes(bytes: &[u8]) -> usize {
 /// Replaces characters that a terminal obeys or that deceive a reader. A control character becomes
 /// its picture (`␛`), as models see it; any other becomes its number (`\u{202e}`). Line feeds,
 /// tabs, and carriage returns before a line feed stay.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    visible_after(text, None)
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    printable_after(text, None)
 }
 
-/// [`visible`] for text that follows the character `previous_char`.
-fn visible_after(text: &str, mut previous_char: Option<char>) -> Cow<'_, str> {
+/// [`printable`] for text that follows the character `previous_char`.
+fn printable_after(text: &str, mut previous_char: Option<char>) -> Cow<'_, str> {
     if text.is_ascii()
         && !text
             .bytes()
@@ -179,9 +179,11 @@ fn visible_after(text: &str, mut previous_char: Option<char>) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The [`visible`] text, in one line.
+/// The [`printable`] text, in one line.
 pub(crate) fn one_line(text: &str) -> String {
-    visible(text).replace('\n', "␊").replace(['\t', '\r'], " ")
+    printable(text)
+        .replace('\n', "␊")
+        .replace(['\t', '\r'], " ")
 }
 
 /// A value as JSON in one line that is safe to show anywhere.
@@ -278,9 +280,9 @@ mod tests {
             ),
         ];
         for (text, shown) in cases {
-            assert_eq!(visible(text), shown, "{text:?}");
+            assert_eq!(printable(text), shown, "{text:?}");
         }
-        assert!(!visible(HOSTILE).chars().any(is_hidden));
+        assert!(!printable(HOSTILE).chars().any(is_hidden));
         assert_eq!(one_line("a\nb\t\u{1b}"), "a␊b ␛");
     }
 
@@ -310,7 +312,7 @@ mod tests {
             shown.flush().unwrap();
             assert_eq!(
                 String::from_utf8(shown.out).unwrap(),
-                visible(&text),
+                printable(&text),
                 "{size}"
             );
         }

@@ -151,7 +151,7 @@ impl Tree {
                 )),
             },
             Effect::Abandon { calls } => self.kill_children(pid, |call| calls.contains(&call)),
-            Effect::KeepChildren { calls } => {
+            Effect::KillChildrenExcept { calls } => {
                 self.kill_children(pid, |call| !calls.contains(&call))
             }
             Effect::Report(Report::Exit { exit }) => self.ended(pid, exit),

@@ -622,7 +622,7 @@ fn one_that_comes_back_while_it_is_stopped_takes_up_what_was_in_flight_when_it_i
         for _ in 0..2 {
             run.feed(Input::Signal(Signal::Resume));
             assert!(
-                matches!(run.effects[..], [Effect::KeepChildren { .. }]),
+                matches!(run.effects[..], [Effect::KillChildrenExcept { .. }]),
                 "{:?}",
                 run.effects
             );

@@ -277,7 +277,7 @@ impl World {
             !matches!(
                 effect,
                 Effect::Abandon { .. }
-                    | Effect::KeepChildren { .. }
+                    | Effect::KillChildrenExcept { .. }
                     | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
                     | Effect::Report(
@@ -365,7 +365,7 @@ impl World {
                 );
                 self.past.extend(calls);
             }
-            Effect::KeepChildren { calls } => {
+            Effect::KillChildrenExcept { calls } => {
                 assert!(
                     self.state
                         .background()
@@ -1013,7 +1013,7 @@ fn a_call_in_flight_when_the_kernel_stopped_is_repeated_only_where_that_is_harml
                 Effect::StartWork {
                     work: Work::Model { .. },
                     ..
-                } | Effect::KeepChildren { .. }
+                } | Effect::KillChildrenExcept { .. }
             )
         });
         assert_eq!(again, repeated, "{block:?}");
@@ -1517,7 +1517,7 @@ fn an_interrupt_lets_a_child_in_the_background_live_and_a_restart_looks_for_it()
     );
     let (resumed, effects) = after(&interrupted, Input::Signal(Signal::Resume));
     assert!(
-        matches!(&effects[..], [Effect::KeepChildren { calls }, Effect::FindChild { call: sought, index: 0 }]
+        matches!(&effects[..], [Effect::KillChildrenExcept { calls }, Effect::FindChild { call: sought, index: 0 }]
             if calls == &[call] && *sought == call),
         "{effects:?}"
     );
@@ -1547,7 +1547,7 @@ fn a_spawn_that_was_begun_looks_for_its_child_before_it_reads_or_makes_anything(
         let (acting, first) = after(&state, replied(call, tool_use(1, tool)));
         let (resumed, effects) = after(&acting, Input::Signal(Signal::Resume));
         let [
-            Effect::KeepChildren { .. },
+            Effect::KillChildrenExcept { .. },
             Effect::FindChild { call, index: 0 },
         ] = effects[..]
         else {

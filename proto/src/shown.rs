@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::xml::Element;
 use crate::xml::imitation::imitates;
-use crate::xml::text::is_carried;
+use crate::xml::text::is_shown_unchanged;
 
 /// Text that may enter a request. A plain string is converted by the rule of this module; only an
 /// [`Element`] and text that a user [typed](Self::typed) bypass it.
@@ -38,7 +38,7 @@ pub struct ShownText(Arc<str>);
 
 /// Whether the rule shows the text unchanged. Runs at memory bandwidth.
 fn is_plain(text: &str) -> bool {
-    is_carried(text) && !imitates(text)
+    is_shown_unchanged(text) && !imitates(text)
 }
 
 impl ShownText {

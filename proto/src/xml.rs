@@ -25,7 +25,7 @@ use quick_xml::Writer;
 use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::name::QName;
-use text::is_carried;
+use text::is_shown_unchanged;
 
 /// The message of `expect`: writing cannot fail, since the target is a string and only text is
 /// written.
@@ -133,17 +133,21 @@ impl Element {
     #[must_use]
     pub fn to_xml(&self) -> String {
         let mut writer = Writer::new(Xml(String::new()));
-        self.write(&mut writer, 0, !self.is_carried());
+        self.write(&mut writer, 0, !self.is_shown_unchanged());
         writer.into_inner().0
     }
 
-    fn is_carried(&self) -> bool {
-        let is_body_carried = match &self.body {
+    fn is_shown_unchanged(&self) -> bool {
+        let is_body_shown_unchanged = match &self.body {
             Body::Empty | Body::Rendered(_) => true,
-            Body::Text(text) => is_carried(text),
-            Body::Elements(children) => children.iter().all(Self::is_carried),
+            Body::Text(text) => is_shown_unchanged(text),
+            Body::Elements(children) => children.iter().all(Self::is_shown_unchanged),
         };
-        is_body_carried && self.attributes.iter().all(|(_, value)| is_carried(value))
+        is_body_shown_unchanged
+            && self
+                .attributes
+                .iter()
+                .all(|(_, value)| is_shown_unchanged(value))
     }
 
     fn write(&self, writer: &mut Writer<Xml>, depth: usize, sanitized: bool) {

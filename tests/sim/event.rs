@@ -52,7 +52,7 @@ pub(crate) enum Event {
 pub(crate) enum ProcessMessage {
     Input(Box<Input>),
     Committed {
-        upto: u64,
+        up_to: u64,
     },
     /// Hand out the process as it stands, for the host to fork it.
     Copy,
@@ -102,7 +102,7 @@ pub(crate) enum SupervisorMessage {
         parent: Pid,
         calls: Vec<CallId>,
     },
-    KeepChildren {
+    KillChildrenExcept {
         parent: Pid,
         calls: Vec<CallId>,
     },
@@ -181,7 +181,7 @@ pub(crate) enum Requester {
 
 /// What the store is to tell when something is durable.
 pub(crate) enum Ack {
-    Facts { pid: Pid, life: u64, upto: u64 },
+    Facts { pid: Pid, life: u64, up_to: u64 },
     Created { new_processes: Vec<NewProcess> },
     GivenUp { pid: Pid, exit: Exit },
     Files { root: Pid },

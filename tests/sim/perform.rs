@@ -92,10 +92,10 @@ impl World {
                     },
                 );
             }
-            Effect::KeepChildren { calls } => {
+            Effect::KillChildrenExcept { calls } => {
                 self.tell_supervisor(
                     pid.0,
-                    SupervisorMessage::KeepChildren { parent: pid, calls },
+                    SupervisorMessage::KillChildrenExcept { parent: pid, calls },
                 );
             }
             Effect::WakeAt { at_ms } => self.wake_at(running, at_ms),

@@ -42,7 +42,7 @@ pub(crate) struct Running {
 
 /// What waits for facts to become durable.
 pub(crate) struct Pending {
-    pub(crate) upto: u64,
+    pub(crate) up_to: u64,
     state: State,
     effects: Vec<Effect>,
     is_copy: bool,
@@ -112,7 +112,7 @@ impl World {
         }
         let after = match message {
             ProcessMessage::Input(input) => self.take(&mut running, *input),
-            ProcessMessage::Committed { upto } => self.committed(&mut running, upto),
+            ProcessMessage::Committed { up_to } => self.committed(&mut running, up_to),
             ProcessMessage::Copy => self.copy(&mut running),
             ProcessMessage::Hibernate => self
                 .check_before(&running)
@@ -303,7 +303,7 @@ impl World {
         let first = running.last + 1;
         running.last += facts.len() as u64;
         let pending = Pending {
-            upto: running.last,
+            up_to: running.last,
             state: running.state.clone(),
             effects,
             is_copy: false,
@@ -323,7 +323,7 @@ impl World {
     }
 
     fn journal(&mut self, running: &mut Running, first: u64, facts: &[Fact]) {
-        let (pid, upto) = (running.pid(), running.last);
+        let (pid, up_to) = (running.pid(), running.last);
         let mut entries = Vec::new();
         let facts = facts
             .iter()
@@ -335,13 +335,13 @@ impl World {
                 pid,
                 exit: exit.clone(),
             });
-        } else if upto - running.snapshot_at >= SNAPSHOT_AFTER {
+        } else if up_to - running.snapshot_at >= SNAPSHOT_AFTER {
             self.tally.count("snapshots");
-            running.snapshot_at = upto;
+            running.snapshot_at = up_to;
             let image = encode_image(running.state.image(), &mut entries);
             entries.push(Entry::Snapshot {
                 pid,
-                at: upto,
+                at: up_to,
                 image,
             });
         }
@@ -350,7 +350,7 @@ impl World {
             Ack::Facts {
                 pid,
                 life: running.life,
-                upto,
+                up_to,
             },
         );
     }
@@ -358,11 +358,11 @@ impl World {
     fn committed(
         &mut self,
         running: &mut Running,
-        upto: u64,
+        up_to: u64,
     ) -> Result<After, crate::invariants::Violation> {
         while let Some(pending) = running
             .undurable
-            .pop_front_if(|pending| pending.upto <= upto)
+            .pop_front_if(|pending| pending.up_to <= up_to)
         {
             if self.settle(running, pending)? == After::Ends {
                 return Ok(After::Ends);
@@ -378,12 +378,12 @@ impl World {
         pending: Pending,
     ) -> Result<After, crate::invariants::Violation> {
         let pid = running.pid();
-        self.check_acknowledged(pid, pending.upto, &pending.effects)?;
+        self.check_acknowledged(pid, pending.up_to, &pending.effects)?;
         if pending.is_copy {
-            self.fork_for_host(pid, pending.upto, &pending.state);
+            self.fork_for_host(pid, pending.up_to, &pending.state);
         }
         if let Some(ledger) = self.ledgers.get_mut(&pid) {
-            ledger.witness = Some((pending.upto, pending.state));
+            ledger.witness = Some((pending.up_to, pending.state));
         }
         for effect in pending.effects {
             if self.perform(running, effect)? == After::Ends {
@@ -396,7 +396,7 @@ impl World {
     fn copy(&mut self, running: &mut Running) -> Result<After, crate::invariants::Violation> {
         let state = running.state.clone();
         let pending = Pending {
-            upto: running.last,
+            up_to: running.last,
             state,
             effects: Vec::new(),
             is_copy: true,

@@ -154,13 +154,13 @@ impl Disk {
         Ok(content)
     }
 
-    /// The process as its journal tells it, after fact `upto` (none: its last), and that fact's
+    /// The process as its journal tells it, after fact `up_to` (none: its last), and that fact's
     /// number.
     pub(crate) fn read(
         &self,
         programs: &Programs,
         pid: Pid,
-        upto: Option<u64>,
+        up_to: Option<u64>,
         from: From,
         defect: Option<Defect>,
     ) -> Result<(State, u64), Violation> {
@@ -169,13 +169,13 @@ impl Disk {
             .journals
             .get(&pid)
             .ok_or_else(|| broken("there is none".to_owned()))?;
-        let upto = upto.unwrap_or(journal.facts.len() as u64);
+        let up_to = up_to.unwrap_or(journal.facts.len() as u64);
         let snapshots = journal
             .snapshots
             .iter()
             .rev()
             .filter(|_| from == From::Snapshot);
-        let snapshot = snapshots.into_iter().find(|(at, _)| *at <= upto);
+        let snapshot = snapshots.into_iter().find(|(at, _)| *at <= up_to);
         let (base, image) = snapshot.map_or((0, &journal.image), |(at, image)| (*at, image));
         let image = codec::decode::<dormouse_proto::record::Image<ContentRef>>(image);
         let image = image.map_err(|error| broken(error.to_string()))?;
@@ -195,7 +195,7 @@ impl Disk {
         for (number, fact) in (1..)
             .zip(&journal.facts)
             .skip(base as usize)
-            .take((upto - base) as usize)
+            .take((up_to - base) as usize)
         {
             let fact = codec::decode::<dormouse_proto::record::Fact<ContentRef>>(fact);
             let fact = fact.map_err(|error| broken(error.to_string()))?;
@@ -204,7 +204,7 @@ impl Disk {
                 evolve(&mut state, &fact);
             }
         }
-        Ok((state, upto))
+        Ok((state, up_to))
     }
 }
 
@@ -252,12 +252,12 @@ impl World {
 
     fn acknowledge(&mut self, ack: Ack) {
         let (to, event) = match ack {
-            Ack::Facts { pid, life, upto } => (
+            Ack::Facts { pid, life, up_to } => (
                 pid.0,
                 Event::Process {
                     pid,
                     life,
-                    message: ProcessMessage::Committed { upto },
+                    message: ProcessMessage::Committed { up_to },
                 },
             ),
             Ack::Imaged { pid, life } => (

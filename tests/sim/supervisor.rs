@@ -70,7 +70,7 @@ impl World {
                 self.kill_children(parent, |call| calls.contains(&call));
                 Ok(())
             }
-            SupervisorMessage::KeepChildren { parent, calls } => {
+            SupervisorMessage::KillChildrenExcept { parent, calls } => {
                 self.kill_children(parent, |call| !calls.contains(&call));
                 Ok(())
             }

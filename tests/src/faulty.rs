@@ -153,17 +153,17 @@ impl<S: Store> Store for Faulty<S> {
         self.ask(Operation::Processes, S::processes)
     }
 
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.ask(Operation::Journal, |store| store.journal(pid, upto))
+    fn journal(&self, pid: Pid, up_to: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.ask(Operation::Journal, |store| store.journal(pid, up_to))
     }
 
     fn facts(
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.ask(Operation::Facts, |store| store.facts(pid, first, upto))
+        self.ask(Operation::Facts, |store| store.facts(pid, first, up_to))
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {

@@ -99,6 +99,7 @@ fn seed() -> (Head, Member, Vec<u8>) {
 
 #[test]
 fn a_file_made_up_of_the_golden_one_is_the_golden_one() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(export::file(&export::records(&golden())), golden());
 }
 
@@ -391,6 +392,7 @@ fn no_number_in_a_store_reserves_more_than_its_bytes_allow() {
 /// for ever.
 #[test]
 fn processes_that_are_each_others_parents_are_damage() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (made, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut store = store_with_images(made.path());
     for record in store.records.iter_mut().filter(|record| record.kind() == 3) {

@@ -225,8 +225,10 @@ impl Kernel {
             // A truncated history begins at a snapshot, and no snapshot is taken in the middle
             // of the facts of a commit.
             Err(StoreError::DeletedFact {
-                requested, since, ..
-            }) if requested.plus(1) == since => Ok(requested),
+                requested,
+                first_kept,
+                ..
+            }) if requested.plus(1) == first_kept => Ok(requested),
             Err(error) => Err(LoadError::from(error).into()),
         };
         self.context.query_store(query).await

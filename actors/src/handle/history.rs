@@ -188,7 +188,7 @@ pub(super) fn image_at(
     context: &KernelContext,
     (pid, at): (Pid, Position),
 ) -> Result<Image, KernelError> {
-    let upto = match at {
+    let up_to = match at {
         Position::Now => None,
         Position::Fact(fact) => Some(fact),
         Position::Checkpoint(id) => {
@@ -200,7 +200,7 @@ pub(super) fn image_at(
         }
     };
     Ok(
-        recovery::load_process(store, context, pid, upto, LoadPurpose::Inspect)?
+        recovery::load_process(store, context, pid, up_to, LoadPurpose::Inspect)?
             .state
             .image(),
     )

@@ -310,20 +310,20 @@ impl Kernel {
         self.check_tools_and_prices(compile(entry, read, registered)?)
     }
 
-    /// Loads the process as of fact `upto`; `None` means its last fact, once all queued writes have
+    /// Loads the process as of fact `up_to`; `None` means its last fact, once all queued writes have
     /// reached the store.
     pub(super) async fn load_process(
         &self,
         pid: Pid,
-        upto: Option<FactNumber>,
+        up_to: Option<FactNumber>,
         purpose: LoadPurpose,
     ) -> Result<Loaded, KernelError> {
-        if upto.is_none() {
+        if up_to.is_none() {
             self.wait_for_queued_writes().await;
         }
         let store = self.context.store_handle().ok_or(StoreFailure::NoStore)?;
         let context = self.context.clone();
-        let load = move || recovery::load_process(&*store, &context, pid, upto, purpose);
+        let load = move || recovery::load_process(&*store, &context, pid, up_to, purpose);
         Ok(tokio::task::spawn_blocking(load)
             .await
             .map_err(|_| KernelError::Closed)??)

@@ -53,19 +53,23 @@ impl Process {
     }
 
     /// Lists anew what the servers of the process offer, and gives the process the tools that a new
-    /// one would get. The conversation of the process must not have begun: a model keeps the tools
-    /// that it knows.
+    /// one would get, if they differ from those that it has. The conversation of the process must not
+    /// have begun then: a model keeps the tools that it knows.
     ///
     /// # Errors
     /// A server cannot be reached, or the process cannot get the tools.
     pub async fn update_server_tools(&self) -> Result<(), KernelError> {
         let context = &self.kernel.context;
-        let program = self.wait_for(|_| true).await?.program;
+        let view = self.wait_for(|_| true).await?;
+        let program = view.program;
         let offers = servers::list_offers(context, &program, &OffersTo::Tree(self.pid())).await;
         let offers = offers.map_err(StartError::from)?;
         let tools = tools_of_new_process(&program, &context.host_context, &offers);
         let (tools, outside) =
             tools.map_err(|error| StartError::from(StartContextError::from(error)))?;
+        if *view.tools.specs() == *tools && *view.tools.external() == *outside {
+            return Ok(());
+        }
         let answer = self
             .request_answer(|request_id| Input::Host {
                 request_id,

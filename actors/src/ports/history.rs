@@ -82,7 +82,7 @@ impl History {
             return Err(StoreError::DeletedFact {
                 pid,
                 requested,
-                since: retained.first,
+                first_kept: retained.first,
             });
         }
         match self
@@ -212,7 +212,7 @@ mod tests {
         assert!(matches!(
             truncated.commit_of(FactNumber(2)),
             Err(StoreError::DeletedFact {
-                since: FactNumber(3),
+                first_kept: FactNumber(3),
                 ..
             })
         ));

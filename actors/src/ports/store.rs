@@ -49,15 +49,15 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Io`].
     fn processes(&self) -> Result<ProcessListing, StoreError>;
 
-    /// The journal of a process up to and including fact `upto` (`None`: its end), starting with
+    /// The journal of a process up to and including fact `up_to` (`None`: its end), starting with
     /// the latest usable snapshot.
     ///
     /// # Errors
     /// [`StoreError::UnknownProcess`], [`StoreError::UnknownFact`], [`StoreError::DeletedFact`],
     /// [`StoreError::Damaged`], [`StoreError::Io`].
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError>;
+    fn journal(&self, pid: Pid, up_to: Option<FactNumber>) -> Result<Journal, StoreError>;
 
-    /// The encoded facts of a process from `first` up to and including `upto`, also those before a
+    /// The encoded facts of a process from `first` up to and including `up_to`, also those before a
     /// snapshot. Empty if there is none.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ pub trait Store: Send + Sync + 'static {
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError>;
 
     /// The commits of the facts of a process, with their times; its birth first, if its history is
@@ -349,7 +349,7 @@ pub enum StoreError {
     },
     /// The fact is older than the retained history of the process.
     #[error(
-        "fact {requested} of process {pid} was deleted: its history is kept from fact {since} on"
+        "fact {requested} of process {pid} was deleted: its history is kept from fact {first_kept} on"
     )]
     DeletedFact {
         /// The process.
@@ -357,7 +357,7 @@ pub enum StoreError {
         /// The requested fact.
         requested: FactNumber,
         /// The first retained fact.
-        since: FactNumber,
+        first_kept: FactNumber,
     },
     /// No such checkpoint.
     #[error("the store holds no checkpoint {0}")]
@@ -497,17 +497,17 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).processes()
     }
 
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        (**self).journal(pid, upto)
+    fn journal(&self, pid: Pid, up_to: Option<FactNumber>) -> Result<Journal, StoreError> {
+        (**self).journal(pid, up_to)
     }
 
     fn facts(
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        (**self).facts(pid, first, upto)
+        (**self).facts(pid, first, up_to)
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {

@@ -32,7 +32,7 @@ impl RunningProcess {
             at: self.last_fact,
         };
         let pending = PendingCommit {
-            upto: self.last_fact,
+            up_to: self.last_fact,
             facts: Arc::new([]),
             effects: Vec::new(),
             view: ProcessView::of(&self.state, self.last_fact),

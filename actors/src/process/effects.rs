@@ -57,8 +57,8 @@ impl RunningProcess {
                     index,
                 });
             }
-            Effect::KeepChildren { calls } => {
-                self.cast_to_supervisor(TreeMessage::KeepChildren { parent: pid, calls });
+            Effect::KillChildrenExcept { calls } => {
+                self.cast_to_supervisor(TreeMessage::KillChildrenExcept { parent: pid, calls });
             }
             Effect::WakeAt { at_ms } => self.alarm = Some(Alarm::at(at_ms, self.myself.clone())),
             Effect::AnswerHost { request_id, answer } => {

@@ -39,7 +39,7 @@ pub(crate) enum TreeMessage {
     /// Kill the children of these calls.
     Abandon { parent: Pid, calls: Vec<CallId> },
     /// Kill the children of all calls except these.
-    KeepChildren { parent: Pid, calls: Vec<CallId> },
+    KillChildrenExcept { parent: Pid, calls: Vec<CallId> },
     /// Isolate the trees with these roots: messages from other trees are refused.
     Isolate { roots: Vec<Pid> },
 }
@@ -64,7 +64,7 @@ impl Supervisor {
                 index,
             } => self.find_child(parent, call, index),
             TreeMessage::Abandon { parent, calls } => self.kill_children_of_calls(parent, &calls),
-            TreeMessage::KeepChildren { parent, calls } => {
+            TreeMessage::KillChildrenExcept { parent, calls } => {
                 self.kill_children_of_other_calls(parent, &calls)
             }
             TreeMessage::Isolate { roots } => self.isolated_trees.extend(roots),

@@ -27,15 +27,15 @@ pub fn client(
     url: &Url,
     further: Option<&CaCertificates>,
 ) -> Result<ClientBuilder, CertificateError> {
-    let client = Client::builder()
+    let builder = Client::builder()
         .tls_backend_preconfigured(tls_config(trust::roots(further)?))
         .user_agent(concat!("dormouse/", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none());
-    // The proxy of the environment is for other machines.
+    // The proxy variables of the environment apply to other machines only.
     Ok(if is_local(url) {
-        client.no_proxy()
+        builder.no_proxy()
     } else {
-        client
+        builder
     })
 }
 

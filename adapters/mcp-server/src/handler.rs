@@ -10,12 +10,13 @@ use rmcp::model::{
     ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams,
     InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
     ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
-    SetLevelRequestMethod, SubscribeRequestParams, UnsubscribeRequestParams,
+    ReadResourceResponse, ReadResourceResult, ServerConfig, SetLevelRequestMethod,
+    SubscribeRequestParams, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, RoleServer};
 use serde_json::json;
 
+use crate::capabilities::{capabilities, own_capabilities};
 use crate::notifications::forward_notifications;
 use crate::prompts;
 use crate::resources::{self, ResourceError};
@@ -23,7 +24,7 @@ use crate::server_resources;
 use crate::session_client::SessionClient;
 use crate::session_process::{NoProcess, SessionProcess, current_view};
 use crate::session_tools::SessionTools;
-use crate::upstream::{Introduced, Upstream};
+use crate::upstream::{Introduced, Introductions, Upstream};
 
 /// The most entries in one page of a list.
 const LIST_PAGE_ENTRIES: usize = 250;
@@ -66,16 +67,20 @@ impl Handler {
 
     /// The process whose tools and descriptors are listed for this client.
     async fn process(&self, context: &RequestContext<RoleServer>) -> Result<Process, ErrorData> {
-        let version = context.protocol_version();
-        let is_sessionless = version
-            .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
-        let process = match self.sessions {
-            Sessions::OldVersionsOnly if is_sessionless => {
-                self.session_process.shared().await.map_err(NoProcess::from)
-            }
-            _ => self.session_process.for_session().await,
+        let process = if self.is_sessionless(context) {
+            self.session_process.shared().await.map_err(NoProcess::from)
+        } else {
+            self.session_process.for_session().await
         };
         process.map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    /// Whether a request belongs to no session.
+    fn is_sessionless(&self, context: &RequestContext<RoleServer>) -> bool {
+        let version = context.protocol_version();
+        self.sessions == Sessions::OldVersionsOnly
+            && version
+                .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
     }
 
     /// The process of the request's session, and the servers behind it.
@@ -88,12 +93,13 @@ impl Handler {
     }
 
     /// The instructions for a client: how to use descriptors, and those of the servers.
-    fn instructions(&self, upstream: &Upstream, introduced: &[Introduced]) -> String {
+    fn instructions(&self, upstream: &Upstream, introductions: &Introductions) -> String {
         let own = self.session_process.instructions(&upstream.view().system);
-        let servers = introduced.iter().filter_map(Introduced::shown_instructions);
+        let introduced = introductions.introduced.iter();
         [own.into()]
             .into_iter()
-            .chain(servers)
+            .chain(introduced.filter_map(Introduced::shown_instructions))
+            .chain(introductions.not_ready())
             .collect::<Vec<_>>()
             .join("\n\n")
     }
@@ -137,9 +143,9 @@ impl ServerHandler for Handler {
         );
         context.peer.set_peer_info(request);
         let upstream = self.upstream(&context).await?;
-        let introduced = upstream.introductions().await;
-        result.capabilities = capabilities(&introduced);
-        result.instructions = Some(self.instructions(&upstream, &introduced));
+        let introductions = upstream.introductions().await;
+        result.capabilities = capabilities(&introductions);
+        result.instructions = Some(self.instructions(&upstream, &introductions));
         self.forward_notifications(&upstream, peer);
         Ok(result)
     }
@@ -149,10 +155,10 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
         let upstream = self.upstream(&context).await?;
-        let introduced = upstream.introductions().await;
+        let introductions = upstream.introductions().await;
         let mut info = self.get_info();
-        info.capabilities = capabilities(&introduced);
-        info.instructions = Some(self.instructions(&upstream, &introduced));
+        info.capabilities = capabilities(&introductions);
+        info.instructions = Some(self.instructions(&upstream, &introductions));
         let versions = self.supported_protocol_versions().into_owned();
         Ok(DiscoverResult::from_server_info(versions, info))
     }
@@ -162,7 +168,14 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let upstream = self.upstream(&context).await?;
+        let process = self.process(&context).await?;
+        if self.is_sessionless(&context)
+            && let Err(error) = process.update_server_tools().await
+        {
+            // No notification reaches the process of lists: it keeps what it has.
+            tracing::warn!("the tools of the servers cannot be listed: {error}");
+        }
+        let upstream = Upstream::of(process).await?;
         let tools = self.tools.list(&upstream, &self.session_process).await;
         let (tools, next_cursor) = list_page(&tools, request)?;
         Ok(ListToolsResult {
@@ -356,33 +369,6 @@ fn list_page<T>(
     };
     let end = all.len().min(first + LIST_PAGE_ENTRIES);
     Ok((&all[first..end], (end < all.len()).then(|| end.to_string())))
-}
-
-/// What this server can do without any tool server.
-fn own_capabilities() -> ServerCapabilities {
-    ServerCapabilities::builder()
-        .enable_tools()
-        .enable_tool_list_changed()
-        .enable_resources()
-        .build()
-}
-
-/// What this server and the tool servers behind it can do.
-fn capabilities(introduced: &[Introduced]) -> ServerCapabilities {
-    let mut all = own_capabilities();
-    for Introduced { capabilities, .. } in introduced {
-        all.logging = all.logging.or_else(|| capabilities.logging.clone());
-        all.completions = all.completions.or_else(|| capabilities.completions.clone());
-        if let Some(prompts) = &capabilities.prompts {
-            let all = all.prompts.get_or_insert_default();
-            all.list_changed = all.list_changed.max(prompts.list_changed);
-        }
-        if let (Some(all), Some(resources)) = (&mut all.resources, &capabilities.resources) {
-            all.list_changed = all.list_changed.max(resources.list_changed);
-            all.subscribe = all.subscribe.max(resources.subscribe);
-        }
-    }
-    all
 }
 
 #[cfg(test)]

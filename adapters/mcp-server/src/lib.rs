@@ -16,6 +16,7 @@
 mod admission;
 mod bounded_lines;
 mod call_result;
+mod capabilities;
 mod connections;
 mod handler;
 mod http;

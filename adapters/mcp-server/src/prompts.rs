@@ -136,6 +136,10 @@ pub(crate) async fn complete(
     let completing = upstream
         .servers_with(|capabilities| capabilities.completions.is_some())
         .await;
+    // Some clients ask for suggestions whatever a server declares.
+    if completing.is_empty() {
+        return Ok(CompleteResult::default());
+    }
     let servers = match &mut request.r#ref {
         Reference::Prompt(prompt) => {
             let (enabled, name) = prompt_server(upstream, &prompt.name).await?;

@@ -62,14 +62,29 @@ pub(crate) async fn read(
     Ok(result.into())
 }
 
-/// Sends a request that names the resource `uri` to the server that has it.
+/// Sends a request that names the resource `uri` to the server that has it. Servers that list the
+/// resource are asked first, so that no other one is started for it.
 pub(crate) async fn request_resource(
     upstream: &Upstream,
     method: &str,
     params: &Value,
     uri: &str,
 ) -> Result<Value, ErrorData> {
-    let servers = upstream.servers_with_resources().await;
+    let mut servers = upstream.servers_with_resources().await;
+    if servers.len() > 1 {
+        let lists = servers.iter().map(|enabled| async {
+            let listed: Vec<Resource> = upstream
+                .list(&enabled.server, "resources/list", "resources")
+                .await;
+            listed.iter().any(|resource| resource.uri == uri)
+        });
+        let mut lists = join_all(lists).await.into_iter();
+        let (mut first, others): (Vec<_>, Vec<_>) = servers
+            .into_iter()
+            .partition(|_| lists.next() == Some(true));
+        first.extend(others);
+        servers = first;
+    }
     let why = format!("there is no resource {uri}. resources/list shows those there are");
     let unknown = ErrorData::resource_not_found(why, None);
     let (_, result) = upstream

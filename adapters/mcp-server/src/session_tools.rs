@@ -86,10 +86,13 @@ impl SessionTools {
     ) -> Result<CallToolResult, ErrorData> {
         let specs = upstream.view().tools.specs();
         if !specs.iter().any(|spec| *spec.name == *request.name) {
-            let why = format!(
+            let mut why = format!(
                 "there is no tool '{}'. tools/list shows those there are",
                 request.name
             );
+            for sentence in upstream.introductions().await.not_ready() {
+                why = format!("{why}. {sentence}");
+            }
             return Err(ErrorData::invalid_params(why, None));
         }
         let _permit = tokio::select! {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dormouse_actors::ProcessView;
 use dormouse_actors::handle::Process;
-use dormouse_actors::ports::ServerRequestError;
+use dormouse_actors::ports::{ServerRequestError, ToolError};
 use dormouse_kernel::program::{EnabledServer, ServedTools};
 use dormouse_proto::server::Server;
 use dormouse_proto::shown::ShownText;
@@ -37,6 +37,14 @@ pub(crate) struct Introduced {
     instructions: Option<String>,
 }
 
+/// What the servers of a process say of themselves.
+#[derive(Default)]
+pub(crate) struct Introductions {
+    pub(crate) introduced: Vec<Introduced>,
+    /// The names of the others, and why they cannot be reached.
+    not_ready: Vec<(Arc<str>, ToolError)>,
+}
+
 impl Upstream {
     /// The servers of a process.
     pub(crate) async fn of(process: Process) -> Result<Self, ErrorData> {
@@ -57,22 +65,29 @@ impl Upstream {
         self.view.program.servers()
     }
 
-    /// What each server that can be reached says of itself.
-    pub(crate) async fn introductions(&self) -> Vec<Introduced> {
+    /// What each server says of itself.
+    pub(crate) async fn introductions(&self) -> Introductions {
         let introduced = self.servers().iter().map(|enabled| async {
             let introduction = self.process.server_introduction(&enabled.server).await;
-            let introduction = introduction
-                .inspect_err(|why| {
-                    tracing::warn!(server = &*enabled.server.name, "not reached: {why}");
-                })
-                .ok()?;
-            Some(Introduced {
+            let introduction = introduction.map_err(|why| {
+                let name = enabled.server.name.clone();
+                tracing::warn!(server = &*name, "not reached: {why}");
+                (name, why)
+            })?;
+            Ok(Introduced {
                 enabled: enabled.clone(),
                 capabilities: parse(introduction["capabilities"].clone()).unwrap_or_default(),
                 instructions: introduction["instructions"].as_str().map(str::to_owned),
             })
         });
-        join_all(introduced).await.into_iter().flatten().collect()
+        let mut introductions = Introductions::default();
+        for introduced in join_all(introduced).await {
+            match introduced {
+                Ok(introduced) => introductions.introduced.push(introduced),
+                Err(not_ready) => introductions.not_ready.push(not_ready),
+            }
+        }
+        introductions
     }
 
     /// The servers with a capability.
@@ -80,8 +95,9 @@ impl Upstream {
         &self,
         has: impl Fn(&ServerCapabilities) -> bool,
     ) -> Vec<EnabledServer> {
-        let introduced = self.introductions().await.into_iter();
+        let introduced = self.introductions().await.introduced;
         introduced
+            .into_iter()
             .filter(|introduced| has(&introduced.capabilities))
             .map(|introduced| introduced.enabled)
             .collect()
@@ -171,6 +187,22 @@ impl Upstream {
         let answer = self.process.open(source, text, None).await;
         let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         Ok(answer.text.to_string())
+    }
+}
+
+impl Introductions {
+    /// Whether a server is not ready, so that nothing is known of it.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        !self.not_ready.is_empty()
+    }
+
+    /// A sentence for each server that is not ready.
+    pub(crate) fn not_ready(&self) -> impl Iterator<Item = String> {
+        self.not_ready.iter().map(|(name, why)| {
+            format!(
+                "The tool server `{name}` is not ready, and none of its tools can be called: {why}"
+            )
+        })
     }
 }
 

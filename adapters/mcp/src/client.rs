@@ -6,6 +6,8 @@ mod client_info;
 mod client_requests;
 mod connection;
 mod http;
+mod known_lists;
+mod list_source;
 mod listing;
 mod liveness;
 mod log_limit;
@@ -14,6 +16,7 @@ mod protocol;
 mod request_error;
 mod resources;
 mod server_connections;
+mod server_lists;
 mod session;
 mod stderr;
 mod stdio;
@@ -21,6 +24,7 @@ mod unsolicited;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use dormouse_actors::ports::{
     Host, OffersTo, OutputSink, ServerAnswer, ServerClient, ToolError, ToolServers,
@@ -30,10 +34,14 @@ use dormouse_proto::server::{OfferedTool, Server};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use serde_json::Value;
 
+pub use self::known_lists::KnownLists;
+
 use self::client_requests::BackingClient;
 use self::connection::Connection;
-use self::server_connections::{ServerConnections, Sharing};
-use self::session::Session;
+use self::list_source::{ListSource, ShownLists};
+use self::server_connections::{Clients, ServerConnections, Sharing};
+use self::session::{Session, SessionSettings};
+use crate::login::Logins;
 
 /// The longest message that a server may send, in bytes. It bounds the memory that one message
 /// takes.
@@ -58,20 +66,27 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// ```
 pub struct McpClient {
     connections: Mutex<HashMap<Arc<Server>, ServerConnections>>,
-    /// The clients that trees of processes serve, by the roots of the trees.
-    clients: Mutex<HashMap<Pid, Weak<dyn ServerClient>>>,
+    clients: Clients,
     max_message_bytes: usize,
     /// For servers whose declaration does not say it.
     default_sharing: Sharing,
+    /// For servers that are started only when they are called.
+    known_lists: Option<Arc<KnownLists>>,
+    /// How long a client waits for the lists of an optional server that has never run.
+    patience: Duration,
+    logins: Option<Logins>,
 }
 
 impl Default for McpClient {
     fn default() -> Self {
         Self {
             connections: Mutex::default(),
-            clients: Mutex::default(),
+            clients: Clients::default(),
             max_message_bytes: MAX_MESSAGE_BYTES,
             default_sharing: Sharing::Kernel,
+            known_lists: None,
+            patience: Duration::ZERO,
+            logins: None,
         }
     }
 }
@@ -95,6 +110,28 @@ impl McpClient {
         self
     }
 
+    /// Starts a server only when one of its tools is called, or a prompt or resource of it is read.
+    /// Until then its tools, prompts and resources are those that it had when it last ran. When it
+    /// has started, they are kept in `known`, and clients are notified of those that have changed
+    /// ([`ServerClient::notify`]).
+    ///
+    /// A server that is not in `known` is started for its lists. A client waits at most `patience`
+    /// for it if it is optional, and is notified when the server is ready.
+    #[must_use]
+    pub fn start_when_called(mut self, known: KnownLists, patience: Duration) -> Self {
+        self.known_lists = Some(Arc::new(known));
+        self.patience = patience;
+        self
+    }
+
+    /// Uses these logins: a server over HTTP whose declaration has no header `Authorization` gets the
+    /// token of the login for its URL, if there is one.
+    #[must_use]
+    pub fn logins(mut self, logins: Logins) -> Self {
+        self.logins = Some(logins);
+        self
+    }
+
     fn sharing(&self, server: &Server) -> Sharing {
         match server.shared {
             Some(true) => Sharing::Kernel,
@@ -104,13 +141,29 @@ impl McpClient {
     }
 
     fn new_connection(&self, server: &Arc<Server>, client: BackingClient) -> Connection {
-        Connection::new(server.clone(), client, self.max_message_bytes)
+        let shown_lists = self.known_lists.as_ref().map(|known| {
+            let capabilities = serde_json::json!(client_requests::capabilities(&client));
+            ShownLists::new(known.clone(), server, &capabilities)
+        });
+        let settings = SessionSettings {
+            client,
+            max_message_bytes: self.max_message_bytes,
+            logins: self.logins.clone(),
+        };
+        Connection::new(server.clone(), settings, self.clients.clone(), shown_lists)
+    }
+
+    /// How long to wait for the lists of a server that has never run. Without a client that is
+    /// notified when the server is ready, and for a server that the program requires, as long as the
+    /// declaration says.
+    fn patience(&self, server: &Server, client: BackingClient) -> Option<Duration> {
+        client.filter(|_| server.optional).map(|_| self.patience)
     }
 
     /// The connection to a server for the tree with the root `root`.
     fn tree_connection(&self, server: &Arc<Server>, root: Pid) -> Arc<Connection> {
         let sharing = self.sharing(server);
-        let client = self.clients().get(&root).cloned();
+        let client = self.clients.of_tree(root);
         let create = || {
             // A connection that all trees share serves no client.
             let client = client.filter(|_| sharing == Sharing::Tree);
@@ -150,10 +203,6 @@ impl McpClient {
         running.collect()
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<Pid, Weak<dyn ServerClient>>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn connections(&self) -> MutexGuard<'_, HashMap<Arc<Server>, ServerConnections>> {
         self.connections
             .lock()
@@ -168,8 +217,14 @@ impl ToolServers for McpClient {
         server: &Arc<Server>,
         to: OffersTo,
     ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>> {
+        let client = match &to {
+            OffersTo::AnyTree => None,
+            OffersTo::NewTree(client) => Some(client.clone()),
+            OffersTo::Tree(root) => self.clients.of_tree(*root),
+        };
+        let patience = self.patience(server, client);
         let (connection, host) = (self.listing_connection(server, to), host.clone());
-        async move { listing::offers(&connection, &host).await }.boxed()
+        async move { listing::offers(&connection, &host, patience).await }.boxed()
     }
 
     fn call(
@@ -186,7 +241,9 @@ impl ToolServers for McpClient {
         async move {
             let session = connection.session(&host).await.map_err(|why| {
                 format!(
-                    "The tool server `{}` cannot be reached: {why} The call was not made.",
+                    "The tool server `{}` cannot be reached: {why} The call was not made. What the \
+                     server last wrote is in the log of this program; a further call starts the \
+                     server again.",
                     connection.name()
                 )
             })?;
@@ -206,8 +263,15 @@ impl ToolServers for McpClient {
         server: &Arc<Server>,
         root: Pid,
     ) -> BoxFuture<'static, Result<Value, ToolError>> {
+        let patience = self.patience(server, self.clients.of_tree(root));
         let (connection, host) = (self.tree_connection(server, root), host.clone());
-        async move { Ok(connection.session(&host).await?.introduction()) }.boxed()
+        async move {
+            Ok(match connection.list_source(&host, patience).await? {
+                ListSource::Session(session) => session.introduction(),
+                ListSource::Known(lists) => lists.introduction().clone(),
+            })
+        }
+        .boxed()
     }
 
     fn request(
@@ -218,10 +282,21 @@ impl ToolServers for McpClient {
         method: &str,
         params: Value,
     ) -> BoxFuture<'static, ServerAnswer> {
+        let patience = self.patience(server, self.clients.of_tree(root));
         let (connection, host) = (self.tree_connection(server, root), host.clone());
         let method = method.to_owned();
         async move {
-            let session = connection.session(&host).await?;
+            if let Some(answer) = connection.defer(&method, &params) {
+                return answer;
+            }
+            let session = if server_lists::is_list(&method) {
+                match connection.list_source(&host, patience).await? {
+                    ListSource::Session(session) => session,
+                    ListSource::Known(lists) => return Ok(lists.answer(&method)),
+                }
+            } else {
+                connection.session(&host).await?
+            };
             protocol::request(&session, &method, params).await
         }
         .boxed()
@@ -243,11 +318,11 @@ impl ToolServers for McpClient {
         for connections in self.connections().values_mut() {
             connections.adopt(root, &client);
         }
-        self.clients().insert(root, client);
+        self.clients.insert(root, client);
     }
 
     fn end_tree(&self, root: Pid) -> BoxFuture<'static, ()> {
-        self.clients().remove(&root);
+        self.clients.remove(root);
         let connections: Vec<_> = self
             .connections()
             .values_mut()

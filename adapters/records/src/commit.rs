@@ -193,12 +193,12 @@ impl<L: RecordLog> RecordStore<L> {
 
     /// Refuses to truncate a history at a fact without an image.
     fn check_truncation(&self, pid: Pid, below: FactNumber) -> Result<(), StoreError> {
-        let since = self.existing_row(pid)?.since;
-        if below < since {
+        let oldest_snapshot = self.existing_row(pid)?.oldest_snapshot;
+        if below < oldest_snapshot {
             return Err(StoreError::DeletedFact {
                 pid,
                 requested: below,
-                since,
+                first_kept: oldest_snapshot,
             });
         }
         match self
@@ -304,7 +304,7 @@ impl<L: RecordLog> RecordStore<L> {
                 }
             }
             WriteOp::HistoryTruncated { pid, below } => {
-                self.row_to_change(changes, *pid)?.since = *below;
+                self.row_to_change(changes, *pid)?.oldest_snapshot = *below;
                 changes.delete(stream(StreamKind::Fact, *pid), below.0);
                 if let Some(before) = below.0.checked_sub(1) {
                     changes.delete(stream(StreamKind::Snapshot, *pid), before);
@@ -342,8 +342,8 @@ impl Changes {
         self.contents.is_empty() && self.ops.is_empty()
     }
 
-    fn delete(&mut self, stream: Stream, upto: u64) {
-        self.ops.push(RecordOp::Delete { stream, upto });
+    fn delete(&mut self, stream: Stream, up_to: u64) {
+        self.ops.push(RecordOp::Delete { stream, up_to });
     }
 }
 

@@ -106,8 +106,8 @@ impl<L: RecordLog> RecordStore<L> {
     fn read_streams(&self, pid: Pid, row: &ExistingRow) -> Result<ProcessRecords, StoreError> {
         let mut streams = Vec::new();
         for (kind, first) in [
-            (StreamKind::Snapshot, row.since.0),
-            (StreamKind::Fact, row.since.0 + 1),
+            (StreamKind::Snapshot, row.oldest_snapshot.0),
+            (StreamKind::Fact, row.oldest_snapshot.0 + 1),
             (StreamKind::TempFile, 1),
         ] {
             let records = self.log().read(stream(kind, pid), first..=u64::MAX)?;

@@ -16,8 +16,8 @@ use dormouse_proto::id::{CommitNumber, ContentHash};
 /// once.
 ///
 /// The name of a content is 32 bytes that an implementation neither computes nor compares with the
-/// content: contents with equal names are equal. The name is the hash of the content, or in an
-/// encrypted log a keyed hash of that. The stored bytes of the content may be compressed or
+/// content: contents with equal names are equal. The name is the hash of the content. In an
+/// encrypted log it is a keyed hash of that hash. The stored bytes of the content may be compressed or
 /// encrypted.
 ///
 /// | operation | what it needs |
@@ -35,7 +35,7 @@ pub trait RecordLog: Send + Sync + 'static {
     }
 
     /// Makes the caller the only writer, durably. Each token is greater than every earlier one,
-    /// including those of other openings and machines.
+    /// including those that other programs and machines got.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -67,11 +67,11 @@ pub trait RecordLog: Send + Sync + 'static {
     fn read(&self, stream: Stream, numbers: RangeInclusive<u64>)
     -> Result<Vec<Record>, StoreError>;
 
-    /// The record of a stream with the highest number up to and including `upto`.
+    /// The record of a stream with the highest number up to and including `up_to`.
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError>;
+    fn latest(&self, stream: Stream, up_to: u64) -> Result<Option<Record>, StoreError>;
 
     /// All records of all streams of a kind, by ascending id and number. Called only for
     /// [`StreamKind::Process`] and [`StreamKind::Checkpoint`], whose streams contain one record
@@ -82,7 +82,7 @@ pub trait RecordLog: Send + Sync + 'static {
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError>;
 
     /// A content as it was written; `None` if the log does not contain it. The caller reads the
-    /// result in parts, none of them empty, and checks them. Opening a content should cost no pass
+    /// content in parts that are not empty, and verifies them. Opening a content should cost no pass
     /// over its bytes.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ pub enum RecordOp {
         /// The stream.
         stream: Stream,
         /// The last number that is deleted.
-        upto: u64,
+        up_to: u64,
     },
 }
 
@@ -225,8 +225,8 @@ impl<L: RecordLog + ?Sized> RecordLog for Arc<L> {
         (**self).read(stream, numbers)
     }
 
-    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
-        (**self).latest(stream, upto)
+    fn latest(&self, stream: Stream, up_to: u64) -> Result<Option<Record>, StoreError> {
+        (**self).latest(stream, up_to)
     }
 
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError> {

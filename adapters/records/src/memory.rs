@@ -89,8 +89,8 @@ impl State {
                 };
                 self.records.insert((*stream, *number), record);
             }
-            RecordOp::Delete { stream, upto } => {
-                let keys = self.records.range((*stream, 0)..=(*stream, *upto));
+            RecordOp::Delete { stream, up_to } => {
+                let keys = self.records.range((*stream, 0)..=(*stream, *up_to));
                 let keys: Vec<_> = keys.map(|(key, _)| *key).collect();
                 for key in keys {
                     self.records.remove(&key);
@@ -141,11 +141,11 @@ impl RecordLog for MemoryLog {
         Ok(records.map(|(_, record)| record.clone()).collect())
     }
 
-    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
+    fn latest(&self, stream: Stream, up_to: u64) -> Result<Option<Record>, StoreError> {
         let state = self.lock();
         let latest = state
             .records
-            .range((stream, 0)..=(stream, upto))
+            .range((stream, 0)..=(stream, up_to))
             .next_back();
         Ok(latest.map(|(_, record)| record.clone()))
     }

@@ -27,8 +27,8 @@ pub(crate) enum StoredRow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExistingRow {
     pub(crate) process_row: ProcessRow,
-    /// The first fact that can be queried.
-    pub(crate) since: FactNumber,
+    /// The fact of the oldest snapshot. Earlier facts were deleted, or there were none.
+    pub(crate) oldest_snapshot: FactNumber,
     /// When the process ended: milliseconds since the epoch, UTC.
     pub(crate) ended_ms: Option<u64>,
 }
@@ -38,7 +38,7 @@ impl StoredRow {
     pub(crate) fn new(row: ProcessRow) -> Self {
         Self::Existing(ExistingRow {
             process_row: row,
-            since: FactNumber(0),
+            oldest_snapshot: FactNumber(0),
             ended_ms: None,
         })
     }

@@ -45,8 +45,8 @@ pub(crate) fn stream(kind: StreamKind, pid: Pid) -> Stream {
 /// A store on top of a log of records. Opening it reads nothing.
 ///
 /// The first operation reads the header of the log, which says whether the log is encrypted. If the
-/// key is missing or wrong, every operation fails as [`StoreError::Key`], and reads or changes
-/// nothing else.
+/// secret is missing or wrong, every operation fails with [`StoreError::Key`] before it reads or
+/// writes anything else.
 ///
 /// A commit costs one [`RecordLog::append`], and the reads that its validation needs: two for each
 /// process that this store did not write before. A query reads the records that it returns; a
@@ -79,7 +79,7 @@ impl<L: RecordLog> RecordStore<L> {
         }
     }
 
-    /// The key that an empty log is encrypted with, and an encrypted log is read with. A log stays
+    /// Sets the secret: it encrypts a log that is empty, and decrypts one that is encrypted. A log stays
     /// encrypted or unencrypted as its first commit wrote it. Records, contents and their text
     /// indexes are encrypted, and each is bound to its stream and number, or to its name. The name
     /// of a content is a keyed hash. Without the key, only the kinds, numbers, times and lengths of
@@ -96,7 +96,7 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Whether records, contents and text indexes are compressed when they are written. May differ
-    /// between openings: existing records stay as they are, and both forms can be read. A record is
+    /// each time the log is opened: existing records stay as they are, and both forms can be read. A record is
     /// compressed as a whole, a content for each 64 KiB on its own, and either only if that saves
     /// an eighth. In an encrypted log, the lengths of compressed records reveal how repetitive they
     /// are.
@@ -237,7 +237,7 @@ impl<L: RecordLog> RecordStore<L> {
         loop {
             let answer = read(&row);
             let row_now = self.existing_row(pid)?;
-            if row_now.since == row.since {
+            if row_now.oldest_snapshot == row.oldest_snapshot {
                 return answer;
             }
             row = row_now;
@@ -253,7 +253,7 @@ impl<L: RecordLog> RecordStore<L> {
     /// The last fact of a process.
     pub(crate) fn last_fact(&self, pid: Pid, row: &ExistingRow) -> Result<FactNumber, StoreError> {
         let last = self.last_number(stream(StreamKind::Fact, pid))?;
-        Ok(FactNumber(last).max(row.since))
+        Ok(FactNumber(last).max(row.oldest_snapshot))
     }
 
     /// The records of a stream with these numbers.
@@ -264,10 +264,10 @@ impl<L: RecordLog> RecordStore<L> {
         &self,
         stream: Stream,
         first: u64,
-        upto: u64,
+        up_to: u64,
     ) -> Result<Vec<Record>, StoreError> {
-        let records = self.log.read(stream, first..=upto)?;
-        match first_missing(&records, first, upto) {
+        let records = self.log.read(stream, first..=up_to)?;
+        match first_missing(&records, first, up_to) {
             None => Ok(records),
             Some(number) => Err(lost_record(stream, number)),
         }
@@ -278,28 +278,28 @@ impl<L: RecordLog> RecordStore<L> {
         &self,
         stream: Stream,
         first: u64,
-        upto: u64,
+        up_to: u64,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let records = self.read_records(stream, first, upto)?;
+        let records = self.read_records(stream, first, up_to)?;
         let codec = self.codec()?;
         let payloads = records.iter().map(|record| codec.payload(stream, record));
         payloads.map(|payload| payload.map(Vec::from)).collect()
     }
 
     /// The latest usable image up to a fact, and the last fact in it.
-    fn read_image(&self, pid: Pid, upto: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
+    fn read_image(&self, pid: Pid, up_to: FactNumber) -> Result<(FactNumber, Vec<u8>), StoreError> {
         let snapshots = stream(StreamKind::Snapshot, pid);
-        let mut upto = upto.0;
+        let mut up_to = up_to.0;
         let mut damage = None;
         loop {
-            let Some(record) = self.log.latest(snapshots, upto)? else {
-                return Err(damage.unwrap_or_else(|| lost_record(snapshots, upto)));
+            let Some(record) = self.log.latest(snapshots, up_to)? else {
+                return Err(damage.unwrap_or_else(|| lost_record(snapshots, up_to)));
             };
             match self.codec()?.payload(snapshots, &record) {
                 Ok(image) => return Ok((FactNumber(record.number), image.into())),
                 // An earlier image and more facts give the same state.
                 Err(error) => match record.number.checked_sub(1) {
-                    Some(before) => (upto, damage) = (before, damage.or(Some(error))),
+                    Some(before) => (up_to, damage) = (before, damage.or(Some(error))),
                     None => return Err(damage.unwrap_or(error)),
                 },
             }
@@ -348,9 +348,9 @@ pub(crate) fn read_checkpoint(
     })
 }
 
-/// The first number between `first` and `upto` that is missing.
-pub(crate) fn first_missing(records: &[Record], first: u64, upto: u64) -> Option<u64> {
-    let mut numbers = first..=upto;
+/// The first number between `first` and `up_to` that is missing.
+pub(crate) fn first_missing(records: &[Record], first: u64, up_to: u64) -> Option<u64> {
+    let mut numbers = first..=up_to;
     let mut records = records.iter();
     numbers.find(|number| records.next().is_none_or(|record| record.number != *number))
 }
@@ -367,14 +367,14 @@ pub(crate) fn lost_record(stream: Stream, number: u64) -> StoreError {
 fn check_range(
     pid: Pid,
     requested: FactNumber,
-    since: FactNumber,
+    oldest_snapshot: FactNumber,
     last: FactNumber,
 ) -> Result<(), StoreError> {
-    if requested < since {
+    if requested < oldest_snapshot {
         return Err(StoreError::DeletedFact {
             pid,
             requested,
-            since,
+            first_kept: oldest_snapshot,
         });
     }
     if requested > last {
@@ -430,11 +430,11 @@ impl<L: RecordLog> Store for RecordStore<L> {
         Ok(listing)
     }
 
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+    fn journal(&self, pid: Pid, up_to: Option<FactNumber>) -> Result<Journal, StoreError> {
         self.read_consistently(pid, |row| {
             let last = self.last_fact(pid, row)?;
-            let requested = upto.unwrap_or(last);
-            check_range(pid, requested, row.since, last)?;
+            let requested = up_to.unwrap_or(last);
+            check_range(pid, requested, row.oldest_snapshot, last)?;
             let (base, image) = self.read_image(pid, requested)?;
             let facts = stream(StreamKind::Fact, pid);
             Ok(Journal {
@@ -450,27 +450,27 @@ impl<L: RecordLog> Store for RecordStore<L> {
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         self.read_consistently(pid, |row| {
-            check_range(pid, upto, row.since, self.last_fact(pid, row)?)?;
+            check_range(pid, up_to, row.oldest_snapshot, self.last_fact(pid, row)?)?;
             let first = first.max(FactNumber(1));
-            check_not_deleted(pid, first, row.since)?;
-            self.read_payloads(stream(StreamKind::Fact, pid), first.0, upto.0)
+            check_not_deleted(pid, first, row.oldest_snapshot)?;
+            self.read_payloads(stream(StreamKind::Fact, pid), first.0, up_to.0)
         })
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
         self.read_consistently(pid, |row| {
             let mut commits = Vec::new();
-            if row.since == FactNumber(0) {
+            if row.oldest_snapshot == FactNumber(0) {
                 let first_image = self.log.read(stream(StreamKind::Snapshot, pid), 0..=0)?;
                 first_image
                     .iter()
                     .for_each(|creation| add_to_commits(&mut commits, creation));
             }
             let facts = stream(StreamKind::Fact, pid);
-            for fact in self.log.read(facts, row.since.0 + 1..=u64::MAX)? {
+            for fact in self.log.read(facts, row.oldest_snapshot.0 + 1..=u64::MAX)? {
                 add_to_commits(&mut commits, &fact);
             }
             Ok(History::complete(pid, commits))
@@ -534,7 +534,7 @@ impl<L: RecordLog> Store for RecordStore<L> {
 /// Adds a fact to the facts of the same commit, or starts a new group with it.
 fn add_to_commits(commits: &mut Vec<CommittedFacts>, fact: &Record) {
     match commits.last_mut() {
-        // A creation is a group of its own.
+        // Record 0, the creation, is a group of its own.
         Some(last)
             if last.commit == fact.commit
                 && last.last().0 + 1 == fact.number

@@ -101,26 +101,33 @@ pub fn earliest_needed_fact<'a>(
 }
 
 /// Refuses to read a fact before the start of a truncated history. A truncated history starts with
-/// an image at fact `since`, so the first fact that can be read is the one after it.
+/// a snapshot at fact `oldest_snapshot`, so the first fact that can be read is the one after it.
 ///
 /// # Errors
 /// [`StoreError::DeletedFact`].
-pub fn check_not_deleted(pid: Pid, first: FactNumber, since: FactNumber) -> Result<(), StoreError> {
-    if since == FactNumber(0) || first > since {
+pub fn check_not_deleted(
+    pid: Pid,
+    first: FactNumber,
+    oldest_snapshot: FactNumber,
+) -> Result<(), StoreError> {
+    if oldest_snapshot == FactNumber(0) || first > oldest_snapshot {
         return Ok(());
     }
     Err(StoreError::DeletedFact {
         pid,
         requested: first,
-        since: since.plus(1),
+        first_kept: oldest_snapshot.plus(1),
     })
 }
 
 /// Removes facts before the start of a truncated history.
-pub fn remove_deleted_facts(written: &mut CommittedFacts, since: FactNumber) {
-    if since > FactNumber(0) && written.first <= since {
-        let removed = since.0 + 1 - written.first.0;
-        (written.first, written.count) = (since.plus(1), written.count.saturating_sub(removed));
+pub fn remove_deleted_facts(written: &mut CommittedFacts, oldest_snapshot: FactNumber) {
+    if oldest_snapshot > FactNumber(0) && written.first <= oldest_snapshot {
+        let removed = oldest_snapshot.0 + 1 - written.first.0;
+        (written.first, written.count) = (
+            oldest_snapshot.plus(1),
+            written.count.saturating_sub(removed),
+        );
     }
 }
 

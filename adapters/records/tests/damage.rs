@@ -98,8 +98,8 @@ impl RecordLog for FaultyLog {
         Ok(records.filter_map(|it| self.apply(stream, it)).collect())
     }
 
-    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
-        let record = self.log.latest(stream, upto)?;
+    fn latest(&self, stream: Stream, up_to: u64) -> Result<Option<Record>, StoreError> {
+        let record = self.log.latest(stream, up_to)?;
         Ok(record.and_then(|record| self.apply(stream, record)))
     }
 
@@ -182,13 +182,13 @@ fn answers(store: &dyn Store) -> Vec<(String, Result<String, StoreError>)> {
         ("last".to_owned(), format_answer(store.last_checkpoint())),
     ];
     for pid in [1, 2].map(Pid) {
-        for upto in (0..=6).map(FactNumber) {
-            let question = format!("journal of {pid} up to {upto}");
-            answers.push((question, format_answer(store.journal(pid, Some(upto)))));
-            let question = format!("facts of {pid} up to {upto}");
+        for up_to in (0..=6).map(FactNumber) {
+            let question = format!("journal of {pid} up to {up_to}");
+            answers.push((question, format_answer(store.journal(pid, Some(up_to)))));
+            let question = format!("facts of {pid} up to {up_to}");
             answers.push((
                 question,
-                format_answer(store.facts(pid, FactNumber(1), upto)),
+                format_answer(store.facts(pid, FactNumber(1), up_to)),
             ));
         }
         let files = store.temp_files(pid).map(records);

@@ -245,7 +245,7 @@ fn a_log_without_its_header_refuses_commits() {
     let owner = log.claim().unwrap();
     let kind = StreamKind::LogHeader;
     let stream = Stream { kind, id: 0 };
-    append(&log, owner, &[], &[RecordOp::Delete { stream, upto: 0 }]);
+    append(&log, owner, &[], &[RecordOp::Delete { stream, up_to: 0 }]);
     let before = Dump::of(&log);
     for store in [
         RecordStore::new_on(log.clone()),
@@ -325,8 +325,8 @@ impl RecordLog for CountingLog {
         self.log.read(stream, numbers)
     }
 
-    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
-        let latest = self.log.latest(stream, upto);
+    fn latest(&self, stream: Stream, up_to: u64) -> Result<Option<Record>, StoreError> {
+        let latest = self.log.latest(stream, up_to);
         if stream.kind == StreamKind::LogHeader
             && let Some(hook) = self.after_header.lock().unwrap().take()
         {

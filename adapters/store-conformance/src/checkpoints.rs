@@ -9,7 +9,7 @@ use crate::subject::*;
 
 pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subject) {
     let owner = claim(subject);
-    assert!(query(subject, |store| store.checkpoints().unwrap()).is_empty());
+    assert!(with_store(subject, |store| store.checkpoints().unwrap()).is_empty());
     commit_ops(subject, owner, &[created(1), created(2), facts(1, 1..=2)]);
     commit_ops(
         subject,
@@ -22,7 +22,7 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         ],
     );
     commit_ops(subject, owner, &[checkpoint(5, &[2])]);
-    let found = query(subject, |store| store.checkpoints().unwrap());
+    let found = with_store(subject, |store| store.checkpoints().unwrap());
     let members = |found: &Checkpoint| {
         found
             .members
@@ -35,7 +35,7 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         .map(|found| (found.id.0, members(found)))
         .collect();
     assert_eq!(seen, [(1, vec![(1, 2), (2, 1)]), (5, vec![(2, 2)])]);
-    let history = query(subject, |store| store.history(Pid(1)).unwrap().commits);
+    let history = with_store(subject, |store| store.history(Pid(1)).unwrap().commits);
     assert_eq!(
         found[0].commit,
         history.last().unwrap().commit,
@@ -57,7 +57,7 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         }],
     );
     assert_eq!(
-        query(subject, |store| store.checkpoints().unwrap()),
+        with_store(subject, |store| store.checkpoints().unwrap()),
         found[..1]
     );
     let error = expect_refusal(
@@ -76,7 +76,10 @@ pub(crate) fn a_checkpoint_has_the_last_fact_of_each_member(subject: &mut Subjec
         text.contains("the next checkpoint is cp:6"),
         "a number is never reused: {text}"
     );
-    assert_eq!(query(subject, |store| store.last_checkpoint().unwrap()), 5);
+    assert_eq!(
+        with_store(subject, |store| store.last_checkpoint().unwrap()),
+        5
+    );
 }
 
 pub(crate) fn a_process_in_a_checkpoint_cannot_be_deleted(subject: &mut Subject) {

@@ -156,14 +156,14 @@ fn fill(subject: &mut Subject, owner: OwnerToken) -> Vec<Bytes> {
 
 /// The contents that are readable.
 fn readable<'a>(subject: &mut Subject, contents: &'a [Bytes]) -> Vec<&'a Bytes> {
-    let is_read = |bytes: &&Bytes| query(subject, |store| read(store, hash(bytes)).is_ok());
+    let is_read = |bytes: &&Bytes| with_store(subject, |store| read(store, hash(bytes)).is_ok());
     contents.iter().filter(is_read).collect()
 }
 
 pub(crate) fn a_sweep_without_a_mark_is_refused(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
-    let error = query(subject, |store| {
+    let error = with_store(subject, |store| {
         let none = MarkToken::default();
         sweep_watched(store, owner, none, &keep_only(&[]), &mut continue_always).unwrap_err()
     });
@@ -178,30 +178,30 @@ pub(crate) fn a_sweep_deletes_unreferenced_contents(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
     let live = keep_only(&[&contents[3], &contents[8]]);
-    query(subject, |store| {
+    with_store(subject, |store| {
         // Facts and file changes follow the contents, so that the log may still be writing to its
         // last part.
         sweep(store, owner, &live);
     });
     for referenced in [&contents[3], &contents[8]] {
-        let found = query(subject, |store| read(store, hash(referenced)).unwrap());
+        let found = with_store(subject, |store| read(store, hash(referenced)).unwrap());
         assert_eq!(found, *referenced);
     }
     check_journal(subject, 1, None, "image of 1", 0, 12);
-    let files = query(subject, |store| {
+    let files = with_store(subject, |store| {
         store.temp_files(dormouse_proto::id::Pid(1)).unwrap().len()
     });
     assert_eq!(files, 12);
     // A deleted content can be committed again.
     commit_ops(subject, owner, &[content(&contents[0])]);
-    let found = query(subject, |store| read(store, hash(&contents[0])).unwrap());
+    let found = with_store(subject, |store| read(store, hash(&contents[0])).unwrap());
     assert_eq!(found, contents[0]);
 }
 
 pub(crate) fn counting_garbage_changes_nothing(subject: &mut Subject) {
     let owner = claim(subject);
     let contents = fill(subject, owner);
-    query(subject, |store| {
+    with_store(subject, |store| {
         count_garbage(store, owner, &keep_only(&[]));
     });
     assert_eq!(readable(subject, &contents).len(), 12);
@@ -214,7 +214,7 @@ pub(crate) fn a_content_that_a_commit_references_survives_an_earlier_mark(subjec
     let reference = WriteOp::ContentReferenced {
         hash: hash(referenced),
     };
-    query(subject, |store| {
+    with_store(subject, |store| {
         let first = store.begin_mark(owner).unwrap();
         commit(store, owner, &[reference.clone(), facts(1, 13..=13)]);
         let second = store.begin_mark(owner).unwrap();
@@ -235,7 +235,7 @@ pub(crate) fn a_content_that_a_commit_references_survives_an_earlier_mark(subjec
 pub(crate) fn only_the_newest_owner_sweeps(subject: &mut Subject) {
     let old = claim(subject);
     let contents = fill(subject, old);
-    query(subject, |store| {
+    with_store(subject, |store| {
         let mark = store.begin_mark(old).unwrap();
         store.claim().unwrap();
         let refused =

@@ -14,7 +14,7 @@ pub(crate) fn contents_are_read_by_hash(subject: &mut Subject) {
     commit_ops(subject, owner, &ops);
     commit_ops(subject, owner, &ops[2..]);
     for expected in &contents {
-        let found = query(subject, |store| read(store, hash(expected)).unwrap());
+        let found = with_store(subject, |store| read(store, hash(expected)).unwrap());
         assert!(
             found == expected,
             "a content of {} bytes is read as it was written",
@@ -49,7 +49,7 @@ pub(crate) fn contents_are_read_in_ranges_and_have_their_index(subject: &mut Sub
             index: index.clone(),
         };
         commit_ops(subject, owner, std::slice::from_ref(&op));
-        let index_read = query(subject, |store| {
+        let index_read = with_store(subject, |store| {
             store.content(hash(&bytes)).unwrap().index()
         });
         assert_eq!(index_read, (!index.is_empty()).then_some(index), "{length}");
@@ -65,7 +65,7 @@ pub(crate) fn contents_are_read_in_ranges_and_have_their_index(subject: &mut Sub
             60_000..200_000,
         ];
         for range in ranges {
-            let part = query(subject, |store| {
+            let part = with_store(subject, |store| {
                 store.content(hash(&bytes)).unwrap().slice(range.clone())
             });
             let expected = (range.end <= length)

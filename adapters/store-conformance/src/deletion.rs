@@ -23,21 +23,23 @@ pub(crate) fn a_deleted_process_is_unknown_and_its_pid_is_not_reused(subject: &m
     commit_ops(subject, owner, &[facts(1, 1..=2)]);
     commit_ops(subject, owner, &[process_deleted(2)]);
     commit_ops(subject, owner, &[facts(1, 3..=3)]);
-    let listing = query(subject, |store| store.processes().unwrap());
+    let listing = with_store(subject, |store| store.processes().unwrap());
     assert_eq!(
         (&listing.rows[..], listing.last_pid, listing.losses),
         (&[row(1)][..], 2, vec![])
     );
     let unknown =
         |error: Option<StoreError>| matches!(error, Some(StoreError::UnknownProcess(Pid(2))));
-    assert!(unknown(query(subject, |store| store
+    assert!(unknown(with_store(subject, |store| store
         .journal(Pid(2), None)
         .err())));
-    assert!(unknown(query(subject, |store| store
+    assert!(unknown(with_store(subject, |store| store
         .journal(Pid(2), Some(FactNumber(0)))
         .err())));
-    assert!(unknown(query(subject, |store| store.history(Pid(2)).err())));
-    assert!(unknown(query(subject, |store| store
+    assert!(unknown(with_store(subject, |store| store
+        .history(Pid(2))
+        .err())));
+    assert!(unknown(with_store(subject, |store| store
         .temp_files(Pid(2))
         .err())));
     for op in [
@@ -61,7 +63,7 @@ pub(crate) fn a_deleted_process_is_unknown_and_its_pid_is_not_reused(subject: &m
     check_journal(subject, 1, None, "image of 1", 0, 3);
     commit_ops(subject, owner, &[process_deleted(1)]);
     commit_ops(subject, owner, &[created(3)]);
-    let listing = query(subject, |store| store.processes().unwrap());
+    let listing = with_store(subject, |store| store.processes().unwrap());
     assert_eq!((&listing.rows[..], listing.last_pid), (&[row(3)][..], 3));
 }
 
@@ -86,43 +88,43 @@ pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {
     check_journal(subject, 1, None, "image of 1 at 5", 5, 9);
     check_journal(subject, 1, Some(5), "image of 1 at 5", 5, 5);
     for requested in [0, 3, 4] {
-        let error = query(subject, |store| {
+        let error = with_store(subject, |store| {
             store.journal(Pid(1), Some(FactNumber(requested)))
         });
         assert!(
             matches!(
                 error,
                 Err(StoreError::DeletedFact {
-                    since: FactNumber(5),
+                    first_kept: FactNumber(5),
                     ..
                 })
             ),
             "{error:?}"
         );
     }
-    let history = query(subject, |store| store.history(Pid(1)).unwrap().commits);
+    let history = with_store(subject, |store| store.history(Pid(1)).unwrap().commits);
     let seen: Vec<_> = history
         .iter()
         .map(|written| (written.first.0, written.count))
         .collect();
     assert_eq!(seen, [(6, 1), (7, 1), (8, 1), (9, 1)]);
-    let read = |first, upto| {
-        move |store: &dyn Store| store.facts(Pid(1), FactNumber(first), FactNumber(upto))
+    let read = |first, up_to| {
+        move |store: &dyn Store| store.facts(Pid(1), FactNumber(first), FactNumber(up_to))
     };
-    assert_eq!(query(subject, read(6, 9)).unwrap().len(), 4);
-    for (first, upto, since) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
-        match query(subject, read(first, upto)) {
+    assert_eq!(with_store(subject, read(6, 9)).unwrap().len(), 4);
+    for (first, up_to, first_kept) in [(0, 9, 6), (1, 9, 6), (5, 9, 6), (5, 5, 6), (1, 4, 5)] {
+        match with_store(subject, read(first, up_to)) {
             Err(StoreError::DeletedFact {
-                since: FactNumber(returned),
+                first_kept: FactNumber(returned),
                 ..
-            }) => assert_eq!(returned, since),
-            other => panic!("{first} to {upto}: {other:?}"),
+            }) => assert_eq!(returned, first_kept),
+            other => panic!("{first} to {up_to}: {other:?}"),
         }
     }
     let mut ended_row = row(1);
     ended_row.exit = Some(exit());
     assert_eq!(
-        query(subject, |store| store.processes().unwrap()).rows,
+        with_store(subject, |store| store.processes().unwrap()).rows,
         [ended_row]
     );
     let error = expect_refusal(subject, owner, &[history_truncated(1, 3)]);
@@ -130,7 +132,7 @@ pub(crate) fn a_truncated_history_begins_with_an_image(subject: &mut Subject) {
         matches!(
             error,
             StoreError::DeletedFact {
-                since: FactNumber(5),
+                first_kept: FactNumber(5),
                 ..
             }
         ),

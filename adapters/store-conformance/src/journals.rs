@@ -8,13 +8,13 @@ use crate::subject::*;
 use crate::temp_files::check_temp_files;
 
 pub(crate) fn an_empty_store_contains_nothing(subject: &mut Subject) {
-    assert!(query(subject, |store| store.processes().unwrap().rows).is_empty());
-    let journal = query(subject, |store| store.journal(Pid(1), None));
+    assert!(with_store(subject, |store| store.processes().unwrap().rows).is_empty());
+    let journal = with_store(subject, |store| store.journal(Pid(1), None));
     assert!(
         matches!(journal, Err(StoreError::UnknownProcess(Pid(1)))),
         "{journal:?}"
     );
-    let content = query(subject, |store| read(store, hash(b"?")));
+    let content = with_store(subject, |store| read(store, hash(b"?")));
     assert!(
         matches!(content, Err(StoreError::UnknownContent(unknown)) if unknown == hash(b"?")),
         "{content:?}"
@@ -41,10 +41,10 @@ pub(crate) fn a_journal_is_the_latest_image_and_the_facts_after_it(subject: &mut
         (Some(2), "image of 1", 0, 2),
         (Some(0), "image of 1", 0, 0),
     ];
-    for (upto, image, base, last) in cases {
-        check_journal(subject, 1, upto, image, base, last);
+    for (up_to, image, base, last) in cases {
+        check_journal(subject, 1, up_to, image, base, last);
     }
-    let beyond = query(subject, |store| store.journal(Pid(1), Some(FactNumber(10))));
+    let beyond = with_store(subject, |store| store.journal(Pid(1), Some(FactNumber(10))));
     let expected = matches!(
         beyond,
         Err(StoreError::UnknownFact {
@@ -78,10 +78,10 @@ pub(crate) fn a_commit_is_all_or_nothing(subject: &mut Subject) {
     );
     check_journal(subject, 1, None, "image of 1", 0, 0);
     assert_eq!(
-        query(subject, |store| store.processes().unwrap().rows),
+        with_store(subject, |store| store.processes().unwrap().rows),
         [row(1)]
     );
-    assert!(query(subject, |store| read(store, hash(&new_content))).is_err());
+    assert!(with_store(subject, |store| read(store, hash(&new_content))).is_err());
     commit_ops(subject, owner, &[]);
     commit_ops(
         subject,
@@ -110,10 +110,10 @@ pub(crate) fn journals_have_no_gaps(subject: &mut Subject) {
             "at fact 0 is the one that it was created with",
         ),
     ];
-    for (op, complaint) in cases {
+    for (op, expected_text) in cases {
         let error = expect_refusal(subject, owner, std::slice::from_ref(&op));
         let text = format!("{error}");
-        assert!(text.contains(complaint), "{op:?}: {text}");
+        assert!(text.contains(expected_text), "{op:?}: {text}");
     }
     commit_ops(
         subject,
@@ -145,16 +145,16 @@ pub(crate) fn facts_before_a_snapshot_can_still_be_read(subject: &mut Subject) {
         owner,
         &[facts(1, 4..=6), snapshot(1, 5), facts(1, 7..=7)],
     );
-    for (first, upto) in [(1, 7), (2, 3), (5, 5), (4, 6), (7, 7), (6, 5)] {
-        let found = query(subject, |store| {
+    for (first, up_to) in [(1, 7), (2, 3), (5, 5), (4, 6), (7, 7), (6, 5)] {
+        let found = with_store(subject, |store| {
             store
-                .facts(Pid(1), FactNumber(first), FactNumber(upto))
+                .facts(Pid(1), FactNumber(first), FactNumber(up_to))
                 .unwrap()
         });
-        let expected: Vec<_> = (first..=upto).map(|number| fact(1, number)).collect();
-        assert_eq!(found, expected, "facts {first} to {upto}");
+        let expected: Vec<_> = (first..=up_to).map(|number| fact(1, number)).collect();
+        assert_eq!(found, expected, "facts {first} to {up_to}");
     }
-    let beyond = query(subject, |store| {
+    let beyond = with_store(subject, |store| {
         store.facts(Pid(1), FactNumber(1), FactNumber(8))
     });
     assert!(
@@ -167,7 +167,7 @@ pub(crate) fn facts_before_a_snapshot_can_still_be_read(subject: &mut Subject) {
         ),
         "{beyond:?}"
     );
-    let unknown = query(subject, |store| {
+    let unknown = with_store(subject, |store| {
         store.facts(Pid(9), FactNumber(1), FactNumber(1))
     });
     assert!(
@@ -193,19 +193,19 @@ pub(crate) fn unsynced_commits_are_readable(subject: &mut Subject) {
                 .unwrap();
         }
     };
-    query(subject, written(&[created(1), facts(1, 1..=2)]));
-    query(subject, written(&[facts(1, 3..=3), temp_file(1, 1)]));
+    with_store(subject, written(&[created(1), facts(1, 1..=2)]));
+    with_store(subject, written(&[facts(1, 3..=3), temp_file(1, 1)]));
     check_journal(subject, 1, None, "image of 1", 0, 3);
     commit_ops(subject, owner, &[]);
     commit_ops(subject, owner, &[facts(1, 4..=4)]);
-    query(subject, written(&[facts(1, 5..=5)]));
+    with_store(subject, written(&[facts(1, 5..=5)]));
     check_journal(subject, 1, None, "image of 1", 0, 5);
     check_temp_files(subject, 1, 1);
 }
 
 pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
     let owner = claim(subject);
-    let unknown = query(subject, |store| store.history(Pid(1)));
+    let unknown = with_store(subject, |store| store.history(Pid(1)));
     assert!(
         matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
         "{unknown:?}"
@@ -225,21 +225,21 @@ pub(crate) fn a_history_says_when_each_fact_was_written(subject: &mut Subject) {
                 .unwrap();
         }
     };
-    query(subject, at(10, &[created(2), created(1)]));
-    query(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
-    query(subject, at(30, &[facts(2, 1..=1)]));
-    query(
+    with_store(subject, at(10, &[created(2), created(1)]));
+    with_store(subject, at(20, &[facts(1, 1..=3), snapshot(1, 2)]));
+    with_store(subject, at(30, &[facts(2, 1..=1)]));
+    with_store(
         subject,
         at(25, &[facts(1, 4..=4), facts(1, 5..=6), temp_file(1, 1)]),
     );
-    let history = query(subject, |store| store.history(Pid(1)).unwrap().commits);
+    let history = with_store(subject, |store| store.history(Pid(1)).unwrap().commits);
     let seen: Vec<_> = by_commit(&history)
         .iter()
         .map(|written| (written.at_ms, written.first.0, written.count))
         .collect();
     assert_eq!(seen, [(10, 0, 1), (20, 1, 3), (25, 4, 3)]);
-    let other = query(subject, |store| store.history(Pid(2)).unwrap().commits);
-    let change = query(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
+    let other = with_store(subject, |store| store.history(Pid(2)).unwrap().commits);
+    let change = with_store(subject, |store| store.temp_files(Pid(1)).unwrap()[0].commit);
     let commits = [
         history[0].commit,
         history[1].commit,

@@ -9,19 +9,19 @@ use crate::entries::{NOW_MS, commit, fact};
 /// reopen the store, or read it from another program, because neither may change an answer.
 pub type Subject = Box<dyn FnMut(&mut dyn FnMut(&dyn Store))>;
 
-/// Queries the store under test.
-pub(crate) fn query<T>(subject: &mut Subject, operation: impl Fn(&dyn Store) -> T) -> T {
+/// Runs `operation` on the store under test, and returns what it returns.
+pub(crate) fn with_store<T>(subject: &mut Subject, operation: impl Fn(&dyn Store) -> T) -> T {
     let mut answer = None;
     subject(&mut |store| answer = Some(operation(store)));
     answer.expect("the subject runs the operation")
 }
 
 pub(crate) fn claim(subject: &mut Subject) -> OwnerToken {
-    query(subject, |store| store.claim().unwrap())
+    with_store(subject, |store| store.claim().unwrap())
 }
 
 pub(crate) fn commit_ops(subject: &mut Subject, owner: OwnerToken, ops: &[WriteOp]) {
-    query(subject, |store| commit(store, owner, ops));
+    with_store(subject, |store| commit(store, owner, ops));
 }
 
 /// Commits operations that the store must refuse. Returns the error.
@@ -30,7 +30,7 @@ pub(crate) fn expect_refusal(
     owner: OwnerToken,
     ops: &[WriteOp],
 ) -> StoreError {
-    query(subject, |store| {
+    with_store(subject, |store| {
         store
             .commit(owner, Batch::durable(ops, NOW_MS))
             .expect_err("the commit breaks a rule")
@@ -41,27 +41,27 @@ pub(crate) fn expect_refusal(
 pub(crate) fn check_journal(
     subject: &mut Subject,
     pid: u64,
-    upto: Option<u64>,
+    up_to: Option<u64>,
     image: &str,
     base: u64,
     last: u64,
 ) {
-    let journal = query(subject, |store| {
-        store.journal(Pid(pid), upto.map(FactNumber)).unwrap()
+    let journal = with_store(subject, |store| {
+        store.journal(Pid(pid), up_to.map(FactNumber)).unwrap()
     });
     let facts: Vec<_> = (base + 1..=last).map(|number| fact(pid, number)).collect();
     assert_eq!(
         journal.base,
         FactNumber(base),
-        "base of process {pid} up to {upto:?}"
+        "base of process {pid} up to {up_to:?}"
     );
     assert_eq!(
         String::from_utf8_lossy(&journal.image),
         image,
-        "image of process {pid} up to {upto:?}"
+        "image of process {pid} up to {up_to:?}"
     );
     assert_eq!(
         journal.facts, facts,
-        "facts of process {pid} up to {upto:?}"
+        "facts of process {pid} up to {up_to:?}"
     );
 }

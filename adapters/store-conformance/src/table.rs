@@ -17,7 +17,7 @@ pub(crate) fn only_the_newest_owner_writes(subject: &mut Subject) {
             "{error}"
         );
     }
-    assert!(query(subject, |store| store.processes().unwrap().rows).is_empty());
+    assert!(with_store(subject, |store| store.processes().unwrap().rows).is_empty());
     commit_ops(subject, new, &[created(1)]);
 }
 
@@ -32,11 +32,11 @@ pub(crate) fn the_table_lists_created_and_ended_processes(subject: &mut Subject)
     let mut ended_row = row(300);
     ended_row.exit = Some(exit());
     assert_eq!(
-        query(subject, |store| store.processes().unwrap().rows),
+        with_store(subject, |store| store.processes().unwrap().rows),
         [row(2), row(10), ended_row.clone()]
     );
     assert_eq!(
-        query(subject, |store| store.journal(Pid(300), None).unwrap().row),
+        with_store(subject, |store| store.journal(Pid(300), None).unwrap().row),
         ended_row
     );
 }

@@ -8,7 +8,7 @@ use crate::entries::*;
 use crate::subject::*;
 
 pub(crate) fn check_temp_files(subject: &mut Subject, root: u64, last: u64) {
-    let found = query(subject, |store| {
+    let found = with_store(subject, |store| {
         records(store.temp_files(Pid(root)).unwrap())
     });
     let expected: Vec<_> = (1..=last).map(|number| change(root, number)).collect();
@@ -18,7 +18,7 @@ pub(crate) fn check_temp_files(subject: &mut Subject, root: u64, last: u64) {
 pub(crate) fn changes_of_temporary_files_are_kept_for_each_tree(subject: &mut Subject) {
     let owner = claim(subject);
     let roots = [1, 2, 255, 256, u64::MAX];
-    let unknown = query(subject, |store| store.temp_files(Pid(1)));
+    let unknown = with_store(subject, |store| store.temp_files(Pid(1)));
     assert!(
         matches!(unknown, Err(StoreError::UnknownProcess(Pid(1)))),
         "{unknown:?}"
@@ -59,7 +59,7 @@ pub(crate) fn changes_of_temporary_files_are_kept_for_each_tree(subject: &mut Su
     check_journal(subject, 2, None, "image of 2", 0, 1);
     check_journal(subject, 256, None, "image of 256", 0, 0);
     assert_eq!(
-        query(subject, |store| read(store, hash(&new_content)).unwrap()),
+        with_store(subject, |store| read(store, hash(&new_content)).unwrap()),
         new_content
     );
 }

@@ -147,7 +147,7 @@ impl LogStore {
             return Err(StoreError::DeletedFact {
                 pid,
                 requested: below,
-                since: entry.oldest_image_at(),
+                first_kept: entry.oldest_image_at(),
             });
         }
         let index = self.index();

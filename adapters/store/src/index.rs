@@ -436,7 +436,7 @@ impl Index {
         Ok(())
     }
 
-    /// The latest image of a process at or before fact `upto`, and its location; `None` if it is
+    /// The latest image of a process at or before fact `up_to`, and its location; `None` if it is
     /// lost.
     ///
     /// # Errors
@@ -444,16 +444,16 @@ impl Index {
     pub(crate) fn image(
         &self,
         pid: Pid,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Option<(FactNumber, Location)>, IndexFault> {
         let entry = self
             .locations()?
-            .image(pid, upto, &self.pending)?
+            .image(pid, up_to, &self.pending)?
             .filter(|(_, at)| !self.compacted.contains(at.segment));
         self.check_absence(entry.is_some()).map(|()| entry)
     }
 
-    /// The records that hold the facts of a process from `first` to `upto`; `None` if some are
+    /// The records that hold the facts of a process from `first` to `up_to`; `None` if some are
     /// lost.
     ///
     /// # Errors
@@ -462,10 +462,10 @@ impl Index {
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Option<Vec<FactRun>>, IndexFault> {
-        let runs = self.facts_with_gaps(pid, first, upto)?;
-        Ok(losses::cover_all_facts(&runs, first, upto).then_some(runs))
+        let runs = self.facts_with_gaps(pid, first, up_to)?;
+        Ok(losses::cover_all_facts(&runs, first, up_to).then_some(runs))
     }
 
     /// The locations of the changes of a tree's temporary files, up to number `last`; `None` if

@@ -360,13 +360,13 @@ impl<'s, 'a> InventoryPass<'s, 'a> {
                 "its image after fact {} is missing",
                 entry.oldest_image_at()
             )),
-            Err(Some(upto)) => {
+            Err(Some(up_to)) => {
                 let locations = self
                     .store
-                    .query_index(|index| index.facts(pid, upto.plus(1), entry.last))?;
+                    .query_index(|index| index.facts(pid, up_to.plus(1), entry.last))?;
                 let locations = locations.map(|runs| runs.into_iter().map(|run| run.at).collect());
                 let is_after_pass = self.were_written_after_pass(locations)?;
-                (!is_after_pass).then(|| format!("facts after fact {upto} are missing"))
+                (!is_after_pass).then(|| format!("facts after fact {up_to} are missing"))
             }
         };
         missing

@@ -173,10 +173,10 @@ impl fmt::Display for Issue {
                 last,
                 readable_from,
             } => {
-                let upto = first.0.saturating_sub(1);
+                let up_to = first.0.saturating_sub(1);
                 write!(
                     f,
-                    "process {pid}: facts {first}-{last} are lost; it can be read up to {upto}"
+                    "process {pid}: facts {first}-{last} are lost; it can be read up to {up_to}"
                 )?;
                 readable_from.map_or(Ok(()), |from| write!(f, " and from {from} on"))
             }

@@ -209,20 +209,20 @@ impl LocationIndex {
             .transpose()
     }
 
-    /// The latest image of a process at or before fact `upto`, including `pending` changes.
+    /// The latest image of a process at or before fact `up_to`, including `pending` changes.
     ///
     /// # Errors
     /// [`IndexFault`].
     pub(crate) fn image(
         &self,
         pid: Pid,
-        upto: FactNumber,
+        up_to: FactNumber,
         pending: &IndexChanges,
     ) -> Result<Option<(FactNumber, Location)>, IndexFault> {
         let index_key = |number| pid_key(b's', pid, number);
         let entry = self
             .kv
-            .last(&index_key(FactNumber(0)), &index_key(upto), &pending.batch)?;
+            .last(&index_key(FactNumber(0)), &index_key(up_to), &pending.batch)?;
         entry
             .map(|(index_key, value)| {
                 Ok((
@@ -233,7 +233,7 @@ impl LocationIndex {
             .transpose()
     }
 
-    /// The records of facts that overlap `first..=upto`, by rising number, including `pending`
+    /// The records of facts that overlap `first..=up_to`, by rising number, including `pending`
     /// changes. The first record may begin earlier.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl LocationIndex {
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
         pending: &IndexChanges,
     ) -> Result<Vec<FactRun>, IndexFault> {
         let index_key = |number| pid_key(b'f', pid, number);
@@ -252,7 +252,7 @@ impl LocationIndex {
         let start = run_before.map_or(Ok(first), |(index_key, _)| number_in_key(&index_key))?;
         let entries = self
             .kv
-            .range(&index_key(start), &index_key(upto), &pending.batch)?;
+            .range(&index_key(start), &index_key(up_to), &pending.batch)?;
         entries
             .iter()
             .map(|(index_key, value)| self.decode_fact_run(index_key, value))

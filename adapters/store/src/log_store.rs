@@ -230,17 +230,17 @@ impl Store for LogStore {
         Ok(self.index().processes().listing())
     }
 
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.retry_if_moved(|| self.read_journal(pid, upto))
+    fn journal(&self, pid: Pid, up_to: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.retry_if_moved(|| self.read_journal(pid, up_to))
     }
 
     fn facts(
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.retry_if_moved(|| self.read_facts(pid, first, upto))
+        self.retry_if_moved(|| self.read_facts(pid, first, up_to))
     }
 
     fn history(&self, pid: Pid) -> Result<History, StoreError> {

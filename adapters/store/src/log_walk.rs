@@ -394,11 +394,11 @@ impl<'a> Walk<'a> {
     fn skip_to<E>(
         &mut self,
         to: Location,
-        upto: u64,
+        up_to: u64,
         visit: &mut dyn FnMut(WalkItem) -> Result<(), E>,
     ) -> Result<(), E> {
         self.report_pending(visit)?;
-        let lost = self.lost_range(self.at, to, upto);
+        let lost = self.lost_range(self.at, to, up_to);
         visit(WalkItem::LostRange(lost))?;
         self.at = to;
         self.previous_end = to;

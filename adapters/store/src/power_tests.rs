@@ -192,10 +192,10 @@ fn check(store: &LogStore, case: &str) -> u64 {
             .collect()
     };
     for pid in (1..=PIDS).map(Pid).filter(|_| survived > 0) {
-        for upto in [None, Some(FactNumber(survived / 2))] {
+        for up_to in [None, Some(FactNumber(survived / 2))] {
             assert_eq!(
-                store.journal(pid, upto).unwrap(),
-                expected_store.journal(pid, upto).unwrap(),
+                store.journal(pid, up_to).unwrap(),
+                expected_store.journal(pid, up_to).unwrap(),
                 "{case}"
             );
         }

@@ -25,17 +25,17 @@ impl LogStore {
     pub(crate) fn read_journal(
         &self,
         pid: Pid,
-        upto: Option<FactNumber>,
+        up_to: Option<FactNumber>,
     ) -> Result<Journal, StoreError> {
-        self.with_acknowledged_losses(pid, || self.load_journal(pid, upto))
+        self.with_acknowledged_losses(pid, || self.load_journal(pid, up_to))
     }
 
-    fn load_journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
+    fn load_journal(&self, pid: Pid, up_to: Option<FactNumber>) -> Result<Journal, StoreError> {
         let entry = self.entry(pid)?;
-        let upto = self.check_upto(pid, &entry, upto)?;
+        let up_to = self.check_upto(pid, &entry, up_to)?;
         let row = entry.row().ok_or_else(|| row_is_lost(pid))?;
-        let (base, image) = self.image(pid, entry.oldest_image_at(), upto)?;
-        if base == upto {
+        let (base, image) = self.image(pid, entry.oldest_image_at(), up_to)?;
+        if base == up_to {
             return Ok(Journal {
                 row,
                 base,
@@ -44,12 +44,12 @@ impl LogStore {
             });
         }
         let first = base.plus(1);
-        let fact_runs = self.fact_runs(pid, first, upto)?;
+        let fact_runs = self.fact_runs(pid, first, up_to)?;
         Ok(Journal {
             row,
             base,
             image,
-            facts: record_read::read_facts(&self.log, pid, &fact_runs, first, upto)?,
+            facts: record_read::read_facts(&self.log, pid, &fact_runs, first, up_to)?,
         })
     }
 
@@ -57,18 +57,18 @@ impl LogStore {
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         self.with_acknowledged_losses(pid, || {
             let entry = self.entry(pid)?;
             let first = first.max(FactNumber(1));
-            let upto = self.check_upto(pid, &entry, Some(upto))?;
+            let up_to = self.check_upto(pid, &entry, Some(up_to))?;
             check_not_deleted(pid, first, entry.oldest_image_at())?;
-            if first > upto {
+            if first > up_to {
                 return Ok(Vec::new());
             }
-            let fact_runs = self.fact_runs(pid, first, upto)?;
-            record_read::read_facts(&self.log, pid, &fact_runs, first, upto)
+            let fact_runs = self.fact_runs(pid, first, up_to)?;
+            record_read::read_facts(&self.log, pid, &fact_runs, first, up_to)
         })
     }
 
@@ -78,10 +78,10 @@ impl LogStore {
 
     fn load_history(&self, pid: Pid) -> Result<History, StoreError> {
         let entry = self.entry(pid)?;
-        let since = entry.oldest_image_at();
+        let oldest_snapshot = entry.oldest_image_at();
         let last = entry.last;
         let mut locations = Vec::new();
-        if since == FactNumber(0) {
+        if oldest_snapshot == FactNumber(0) {
             locations.push(
                 entry
                     .creation_row
@@ -90,11 +90,13 @@ impl LogStore {
                     .ok_or_else(|| row_is_lost(pid))?,
             );
         }
-        if since < last {
+        if oldest_snapshot < last {
             locations.extend(
-                self.query_index(|index| index.facts_with_gaps(pid, since.plus(1), last))?
-                    .iter()
-                    .map(|run| run.at),
+                self.query_index(|index| {
+                    index.facts_with_gaps(pid, oldest_snapshot.plus(1), last)
+                })?
+                .iter()
+                .map(|run| run.at),
             );
         }
         let mut commits = Vec::new();
@@ -108,7 +110,7 @@ impl LogStore {
         commits
             .iter_mut()
             .take(1)
-            .for_each(|first| remove_deleted_facts(first, since));
+            .for_each(|first| remove_deleted_facts(first, oldest_snapshot));
         let index = self.index();
         let lost_since = index.lost_since(
             entry.last_record,
@@ -258,28 +260,28 @@ impl LogStore {
         }
     }
 
-    /// The last fact of a journal that was requested up to `upto`. Fails if the store does not have
+    /// The last fact of a journal that was requested up to `up_to`. Fails if the store does not have
     /// that fact, or if it is unknown which fact is the last.
     fn check_upto(
         &self,
         pid: Pid,
         entry: &ProcessEntry,
-        upto: Option<FactNumber>,
+        up_to: Option<FactNumber>,
     ) -> Result<FactNumber, StoreError> {
-        let requested = upto.unwrap_or(entry.last);
-        let since = entry.oldest_image_at();
-        if requested < since {
+        let requested = up_to.unwrap_or(entry.last);
+        let oldest_snapshot = entry.oldest_image_at();
+        if requested < oldest_snapshot {
             return Err(StoreError::DeletedFact {
                 pid,
                 requested,
-                since,
+                first_kept: oldest_snapshot,
             });
         }
         let index = self.index();
         let may_continue = index.processes().lost_ranges_after(entry).next().is_some();
         match (requested <= entry.last, may_continue) {
             (true, false) => Ok(requested),
-            (true, true) if upto.is_some() => Ok(requested),
+            (true, true) if up_to.is_some() => Ok(requested),
             (false, false) => Err(StoreError::UnknownFact {
                 pid,
                 requested,
@@ -298,29 +300,29 @@ impl LogStore {
         )
     }
 
-    /// The records that hold the facts of a process from `first` to `upto`.
+    /// The records that hold the facts of a process from `first` to `up_to`.
     fn fact_runs(
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<FactRun>, StoreError> {
-        let fact_runs = self.query_index(|index| index.facts(pid, first, upto))?;
+        let fact_runs = self.query_index(|index| index.facts(pid, first, up_to))?;
         fact_runs.ok_or_else(|| {
             damaged(format!(
-                "facts of process {pid} between {first} and {upto} are lost"
+                "facts of process {pid} between {first} and {up_to} are lost"
             ))
         })
     }
 
-    /// The latest readable image between `since` and `upto`.
+    /// The latest readable image between `since` and `up_to`.
     fn image(
         &self,
         pid: Pid,
         since: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<(FactNumber, Vec<u8>), StoreError> {
-        let mut below = Some(upto);
+        let mut below = Some(up_to);
         let mut first_error = None;
         while let Some(limit) = below {
             let Some((base, at)) = self.query_index(|index| index.image(pid, limit))? else {
@@ -343,7 +345,7 @@ impl LogStore {
         }
         Err(first_error.unwrap_or_else(|| {
             damaged(format!(
-                "process {pid} has no image at or before fact {upto} any more"
+                "process {pid} has no image at or before fact {up_to} any more"
             ))
         }))
     }

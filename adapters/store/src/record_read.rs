@@ -70,7 +70,7 @@ pub(crate) fn read_committed_facts(log: &Log, at: Location) -> Result<CommittedF
     })
 }
 
-/// Reads the facts from `first` to `upto`. `runs` must contain them without a gap, and may contain
+/// Reads the facts from `first` to `up_to`. `runs` must contain them without a gap, and may contain
 /// more.
 ///
 /// # Errors
@@ -80,7 +80,7 @@ pub(crate) fn read_facts(
     pid: Pid,
     runs: &[FactRun],
     first: FactNumber,
-    upto: FactNumber,
+    up_to: FactNumber,
 ) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut facts = Vec::new();
     for run in runs {
@@ -96,7 +96,7 @@ pub(crate) fn read_facts(
         let numbered = (run.first.0..).zip(read);
         facts.extend(
             numbered
-                .filter(|(number, _)| (first.0..=upto.0).contains(number))
+                .filter(|(number, _)| (first.0..=up_to.0).contains(number))
                 .map(|(_, fact)| fact),
         );
     }

@@ -11,6 +11,8 @@ mod index_faults;
 mod mcp;
 mod mcp_features;
 mod mcp_install;
+mod mcp_lazy_servers;
+mod mcp_login;
 mod mcp_sessions;
 mod recordings;
 mod refusals;

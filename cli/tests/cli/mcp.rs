@@ -52,6 +52,10 @@ pub(crate) struct Client {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     last: u64,
+    /// The methods of the notifications that came between answers.
+    notified: Vec<String>,
+    /// The answer to the handshake.
+    pub(crate) handshake: Value,
 }
 
 impl Client {
@@ -75,9 +79,13 @@ impl Client {
             input,
             output,
             last: 0,
+            notified: Vec::new(),
+            handshake: Value::Null,
         };
-        client.ask("initialize", &initialize_params());
-        client.tell(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        client.handshake = client.ask("initialize", &initialize_params());
+        if client.handshake["error"].is_null() {
+            client.tell(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        }
         client
     }
 
@@ -85,17 +93,42 @@ impl Client {
         writeln!(self.input, "{message}").unwrap();
     }
 
-    /// Each line of standard output is a message; the next is the answer.
+    /// Each line of standard output is a message; the next is the answer, after notifications.
     pub(crate) fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.last += 1;
         let id = self.last;
         self.tell(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        loop {
+            let message = self.next_message();
+            match message["method"].as_str() {
+                Some(method) => self.notified.push(method.to_owned()),
+                None => {
+                    assert_eq!(message["id"], id, "{message}");
+                    return message;
+                }
+            }
+        }
+    }
+
+    fn next_message(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        let answer: Value =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert_eq!(answer["id"], id, "{answer}");
-        answer
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// Waits for a notification, unless it has come already.
+    pub(crate) fn wait_for_notification(&mut self, method: &str) {
+        while !self.notified.iter().any(|notified| notified == method) {
+            let message = self.next_message();
+            self.notified
+                .push(message["method"].as_str().unwrap().to_owned());
+        }
+        self.notified.retain(|notified| notified != method);
+    }
+
+    /// The notifications that came before the last answer.
+    pub(crate) fn notified(&self) -> &[String] {
+        &self.notified
     }
 
     pub(crate) fn call(&mut self, tool: &str, args: Value) -> String {

@@ -11,19 +11,21 @@ use crate::dormouse;
 use crate::mcp::{Client, address_of, initialize_params, terminate};
 
 /// A tool server that remembers what it is told.
-const STATEFUL_SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/stateful_server.py");
+pub(crate) const STATEFUL_SERVER: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/stateful_server.py");
 
 /// `dormouse mcp` over its standard streams, with these arguments.
-fn piped(folder: &Path, args: &[&str]) -> Client {
+pub(crate) fn piped(folder: &Path, args: &[&str]) -> Client {
     let mut command = dormouse::command(folder);
     command
         .arg("mcp")
         .args(args)
-        .env("XDG_CACHE_HOME", folder.join("cache"));
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env("XDG_STATE_HOME", folder.join("state"));
     Client::of(&mut command)
 }
 
-fn tool_names(client: &mut Client) -> Vec<String> {
+pub(crate) fn tool_names(client: &mut Client) -> Vec<String> {
     let listed = client.ask("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap().iter();
     tools
@@ -196,27 +198,4 @@ fn an_output_is_read_by_its_name_when_the_program_is_started_for_each_call() {
     let short = ["--keep-outputs=0s", "--", "python3", STATEFUL_SERVER];
     let unknown = piped(folder.path(), &short).call("read_fd", read);
     assert!(unknown.contains("not_found"), "{unknown}");
-}
-
-#[test]
-fn tools_keep_their_names_unless_two_servers_have_the_same_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = |names: &str| json!({"command": "python3", "args": [STATEFUL_SERVER], "env": {"TOOL_NAMES": names}});
-    let servers =
-        json!({"mcpServers": {"a": server("find send_message"), "b": server("find read_fd")}});
-    std::fs::write(folder.path().join("servers.json"), servers.to_string()).unwrap();
-    let config = ["--config", "servers.json", "--descriptor-tools=lean"];
-    let mut client = piped(folder.path(), &config);
-    let expected = [
-        "read_fd",
-        "search_fd",
-        "list_fds",
-        "a__find",
-        "send_message",
-        "b__find",
-        "b__read_fd",
-    ];
-    assert_eq!(tool_names(&mut client), expected);
-    assert_eq!(client.call("b__find", json!({"text": "x"})), "[]");
-    client.end();
 }

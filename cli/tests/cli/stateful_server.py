@@ -1,8 +1,12 @@
-"""A tool server that keeps what it is told: `remember` adds a text, `recall` returns all of them, and `large` returns many lines."""
+"""A tool server that keeps what it is told: `remember` adds a text, `recall` returns all of them, and `large` returns many lines.
+
+It writes an `s` to STARTS_FILE at each start. It ends at once if the file FAIL_FILE exists, and is ready once the file READY_FILE exists.
+"""
 
 import json
 import os
 import sys
+import time
 
 TEXTS = []
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -20,7 +24,7 @@ def call(name, text):
 
 def answer(method, params):
     if method == "initialize":
-        return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+        return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "logging": {}}, "serverInfo": {"name": "s", "version": "1"}}
     if method == "tools/list":
         return {"tools": [{"name": name, "description": f"The tool {name}.", "inputSchema": TEXT} for name in NAMES]}
     if method == "tools/call":
@@ -32,6 +36,10 @@ starts = os.environ.get("STARTS_FILE")
 if starts:
     with open(starts, "a", encoding="utf-8") as file:
         file.write("s")
+if os.path.exists(os.environ.get("FAIL_FILE", "")):
+    sys.exit("its database is locked")
+while "READY_FILE" in os.environ and not os.path.exists(os.environ["READY_FILE"]):
+    time.sleep(0.02)
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message and "method" in message:

@@ -137,13 +137,13 @@ impl RecordLog for SqliteLog {
         self.query(sql, parameters, |row| read_record(row, 0))
     }
 
-    fn latest(&self, stream: Stream, upto: u64) -> Result<Option<Record>, StoreError> {
+    fn latest(&self, stream: Stream, up_to: u64) -> Result<Option<Record>, StoreError> {
         let sql = "SELECT number, in_commit, at_ms, bytes FROM record
                    WHERE kind = ?1 AND id = ?2 AND number <= ?3 ORDER BY number DESC LIMIT 1";
         let parameters = params![
             stream.kind as u8,
             to_sql_number(stream.id),
-            to_sql_number(upto)
+            to_sql_number(up_to)
         ];
         Ok(self
             .query(sql, parameters, |row| read_record(row, 0))?
@@ -219,10 +219,10 @@ fn apply(
                 ],
             )
         }
-        RecordOp::Delete { stream, upto } => {
+        RecordOp::Delete { stream, up_to } => {
             let (kind, id) = (stream.kind as u8, to_sql_number(stream.id));
             let sql = "DELETE FROM record WHERE kind = ?1 AND id = ?2 AND number <= ?3";
-            transaction.execute(sql, params![kind, id, to_sql_number(*upto)])
+            transaction.execute(sql, params![kind, id, to_sql_number(*up_to)])
         }
     }
 }

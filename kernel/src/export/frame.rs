@@ -57,7 +57,7 @@ pub(super) fn file_header() -> [u8; FILE_HEADER_BYTES] {
     bytes
 }
 
-/// Extends the hash `before` of all earlier bytes by the next bytes.
+/// Chains hashes: the hash of `before`, the hash of all earlier bytes, followed by `next`.
 pub(super) fn chain_hash(before: &Hash, next: &[u8]) -> Hash {
     Hasher::new()
         .update(before.as_bytes())
@@ -100,7 +100,7 @@ impl ExportEncoder {
         let (kind, payload) = match record {
             Record::Head(head) => (RecordKind::Head, encode(head, None)?),
             Record::Member(member) => (RecordKind::Member, encode(&**member, mask)?),
-            // The caller has already encoded and masked the facts.
+            // The facts are bytes that the caller masked: the mask does not change them.
             Record::Facts(facts) => (RecordKind::Facts, encode(facts, mask)?),
             Record::TempFile(change) => (RecordKind::TempFile, encode(change, mask)?),
         };

@@ -91,6 +91,7 @@ impl Args {
             }
         };
         let fd_text = |fd: &Value| fd.as_str().map_or_else(|| fd.to_string(), str::to_owned);
+        // An error about the names of parameters already carries the descriptor.
         args.fd = object.get("fd").map(fd_text);
         let named = args.name_parameters(&object)?;
         args.fd = named.get("fd").map(|(_, fd)| fd_text(fd));
@@ -116,8 +117,8 @@ impl Args {
         format!("{} accepts: {}.", self.tool, names.join(", "))
     }
 
-    /// Creates arguments that contain only a descriptor, for errors about a descriptor that is not
-    /// an argument of a call.
+    /// Creates arguments that contain only `fd`. Errors about a descriptor that no call names are
+    /// built from them.
     pub(super) fn for_descriptor(fd: &str) -> Self {
         Self {
             tool: "",
@@ -180,14 +181,14 @@ impl Args {
         )))
     }
 
-    /// An integer of at least `least`; `default` if it is missing.
+    /// An integer of at least `min`; `default` if it is missing.
     ///
     /// # Errors
     /// `invalid_range`.
     pub(super) fn integer_at_least(
         &self,
         key: &str,
-        least: u64,
+        min: u64,
         default: u64,
     ) -> Result<u64, FdError> {
         let Some(requested) = self.integer(key) else {
@@ -195,11 +196,11 @@ impl Args {
         };
         let found = u64::try_from(requested)
             .ok()
-            .filter(|number| *number >= least);
+            .filter(|number| *number >= min);
         found.ok_or_else(|| {
             self.error(
                 FdErrorKind::InvalidRange,
-                format!("Invalid {key} {requested}: it must be {least} or more."),
+                format!("Invalid {key} {requested}: it must be {min} or more."),
             )
         })
     }

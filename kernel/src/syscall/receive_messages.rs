@@ -24,13 +24,13 @@ pub(super) const MAX_TIMEOUT_MS: u64 = 3_600_000;
 
 const PARAMETERS: [Parameter; 1] = [Parameter::integer(
     TIMEOUT,
-    "How long to wait for one if none is there; 0 if left out.",
+    "Milliseconds to wait for a message if none is there; 0 if left out.",
 )
 .at_least(0)
 .at_most(MAX_TIMEOUT_MS)];
 
-const DESCRIPTION: &str = "Returns what other processes have said to you since. What you do not \
-receive you hear when your turn ends. waiting=\"3\": so many more are there; call it again.";
+const DESCRIPTION: &str = "Returns the messages that other processes sent you. Those that you do not \
+receive are delivered when your turn ends. waiting=\"3\": 3 more messages are there; call it again.";
 
 /// The timeout of a call, in milliseconds.
 ///

@@ -86,7 +86,7 @@ pub(super) fn parse_content(args: &Args, table: &Table) -> Result<Content, FdErr
         (Some(_), Some(_)) => Err(args.invalid_error("Give either 'content' or 'fd', not both.")),
         (None, None) => Err(args.missing_error(
             "content",
-            "the text that the file is to hold, or 'fd', a descriptor that holds it",
+            "the text of the file, or 'fd', a descriptor with that text",
         )),
     }
 }

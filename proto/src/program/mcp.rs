@@ -130,21 +130,39 @@ impl ServerSection {
                 }))
             }
             (Some(TransportKind::Http) | None, None, Some(url)) => {
-                let is_http = url.starts_with("http://") || url.starts_with("https://");
-                let transport = Transport::Http {
+                if !url.starts_with("http://") && !url.starts_with("https://") {
+                    return Err("has a url that is neither http nor https");
+                }
+                let headers = to_server_values(self.headers);
+                headers.iter().try_for_each(check_header)?;
+                Ok(Transport::Http {
                     url,
-                    headers: to_server_values(self.headers),
+                    headers,
                     ca_file: self.ca_file.map(CaFile::unread),
-                };
-                is_http
-                    .then_some(transport)
-                    .ok_or("has a url that is neither http nor https")
+                })
             }
             (Some(TransportKind::Stdio), None, _) => Err("is of type stdio and has no command"),
             (Some(TransportKind::Http), _, None) => Err("is of type http and has no url"),
             (_, Some(_), None) => Err("has an empty command"),
             (None, None, None) => Err("has neither a command nor a url"),
         }
+    }
+}
+
+/// Checks that a header can be sent. A value with variables is checked when it is filled in.
+fn check_header((name, value): &(String, ServerValue)) -> Result<(), &'static str> {
+    // A token, by RFC 9110.
+    let is_name_char =
+        |char: char| char.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(char);
+    if name.is_empty() || !name.chars().all(is_name_char) {
+        return Err("has a header whose name is none: letters, digits, `-`, `_` and `.`");
+    }
+    let is_sendable = |value: &str| value.chars().all(|char| !char.is_ascii_control());
+    match value.literal() {
+        Some(value) if !is_sendable(value) => {
+            Err("has a header whose value has a line end or another control character")
+        }
+        _ => Ok(()),
     }
 }
 

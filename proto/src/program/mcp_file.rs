@@ -278,6 +278,18 @@ mod tests {
                 "`env` that is no object",
             ),
             (
+                r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"X Key": "s3cret"}}}}"#,
+                "the server `a` has a header whose name is none",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"": "s3cret"}}}}"#,
+                "the server `a` has a header whose name is none",
+            ),
+            (
+                r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"X-Key": "s3cret\n"}}}}"#,
+                "the server `a` has a header whose value has a line end",
+            ),
+            (
                 r#"{"mcpServers": {"a": {"command": "x", "args": "s3cret"}}}"#,
                 "no list of texts",
             ),

@@ -47,15 +47,15 @@ fn comment_length(text: &[u8]) -> usize {
 /// The length of a string of either kind, quotes included. An unclosed string ends with its line,
 /// or with the text if it may span several lines.
 fn string_length(text: &[u8], quote: u8) -> usize {
-    let fence = [quote; 3];
-    let is_long = text.starts_with(&fence);
-    let mut at = if is_long { 3 } else { 1 };
+    let triple_quote = [quote; 3];
+    let is_multiline = text.starts_with(&triple_quote);
+    let mut at = if is_multiline { 3 } else { 1 };
     while at < text.len() {
         match text[at] {
             b'\\' if quote == b'"' => at += 2,
-            b'\n' if !is_long => return at,
-            byte if byte == quote && !is_long => return at + 1,
-            _ if is_long && text[at..].starts_with(&fence) => return at + 3,
+            b'\n' if !is_multiline => return at,
+            byte if byte == quote && !is_multiline => return at + 1,
+            _ if is_multiline && text[at..].starts_with(&triple_quote) => return at + 3,
             _ => at += 1,
         }
     }

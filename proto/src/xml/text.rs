@@ -10,7 +10,7 @@ use super::imitation::{find_cuts, find_openers, marker_cut};
 /// Whether every character is shown unchanged: see [`sanitize`]. Runs at memory bandwidth for
 /// ordinary text.
 #[must_use]
-pub fn is_carried(text: &str) -> bool {
+pub fn is_shown_unchanged(text: &str) -> bool {
     let bytes = text.as_bytes();
     let control = |byte: u8| {
         (byte < 0x20) & (byte != b'\t') & (byte != b'\n') & (byte != b'\r') | (byte == 0x7f)
@@ -66,7 +66,7 @@ fn may_contain_multibyte_control(bytes: &[u8]) -> bool {
 /// ideograph.
 #[must_use]
 pub fn sanitize(text: &str) -> Cow<'_, str> {
-    if is_carried(text) {
+    if is_shown_unchanged(text) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + text.len() / 8);
@@ -264,7 +264,10 @@ mod tests {
             "❤\u{fe0f}",
             "葛\u{e0100}",
         ] {
-            assert!(is_carried(c) && is_carried(&c.repeat(3)), "{c:?}");
+            assert!(
+                is_shown_unchanged(c) && is_shown_unchanged(&c.repeat(3)),
+                "{c:?}"
+            );
         }
     }
 
@@ -311,10 +314,14 @@ mod tests {
                 for (before, after) in [(0, 0), (0, 9), (9, 0), (1, 1), (40, 40)] {
                     let surrounded =
                         |inside: &str| filler.repeat(before) + inside + &filler.repeat(after);
-                    assert!(!is_carried(&surrounded(bad)), "{:?}", surrounded(bad));
+                    assert!(
+                        !is_shown_unchanged(&surrounded(bad)),
+                        "{:?}",
+                        surrounded(bad)
+                    );
                     assert_eq!(sanitize(&surrounded(bad)), surrounded(picture));
                     assert!(
-                        is_carried(&surrounded(picture)),
+                        is_shown_unchanged(&surrounded(picture)),
                         "{:?}",
                         surrounded(picture)
                     );

@@ -9,12 +9,12 @@ use crate::store::From;
 use crate::world::World;
 
 impl World {
-    /// Facts up to `upto` count as durable from here on, and `effects` are performed.
-    pub(crate) fn check_acknowledged(&self, pid: Pid, upto: u64, effects: &[Effect]) -> Held {
+    /// Facts up to `up_to` count as durable from here on, and `effects` are performed.
+    pub(crate) fn check_acknowledged(&self, pid: Pid, up_to: u64, effects: &[Effect]) -> Held {
         let last = self.store.disk.last(pid);
-        ensure(last >= upto, "DUR-1", || {
+        ensure(last >= up_to, "DUR-1", || {
             format!(
-                "{pid} is to perform {} effects of fact {upto}, and {last} are durable",
+                "{pid} is to perform {} effects of fact {up_to}, and {last} are durable",
                 effects.len()
             )
         })

@@ -78,9 +78,9 @@ impl Held {
                 row.exit
                     .map(|exit| format!("exited {} {}", row.pid, exit.status.word())),
             );
-            let mut upto = None;
+            let mut up_to = None;
             loop {
-                let Journal { base, facts, .. } = store.journal(row.pid, upto)?;
+                let Journal { base, facts, .. } = store.journal(row.pid, up_to)?;
                 for (number, fact) in (base.0 + 1..).zip(facts) {
                     held.lines.insert(Line::fact(row.pid, number, &fact).0);
                     held.facts.insert((row.pid, number), fact);
@@ -89,7 +89,7 @@ impl Held {
                     break;
                 };
                 held.in_snapshots.insert((row.pid, base.0));
-                upto = Some(FactNumber(before));
+                up_to = Some(FactNumber(before));
             }
         }
         Ok(held)

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::http::{Client, RunningServer, message};
+use super::http_client::{Client, RunningServer, message};
 use super::support::{call_result, server, within};
 
 const SECRET: &str = "open sesame, call_result Ali Baba";

@@ -4,6 +4,7 @@
 
 mod half_open_connections;
 mod http;
+mod http_client;
 mod kept_outputs;
 mod pipe;
 mod support;

@@ -362,6 +362,16 @@ async fn descriptors_are_resources_whose_pages_join_to_the_original() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_tool_server_nothing_is_suggested() {
+    let (server, _kernel, _held) = server().await;
+    let mut client = Client::initialized(&server).await;
+    let reference = json!({"type": "ref/prompt", "name": "any"});
+    let params = json!({"ref": reference, "argument": {"name": "a", "value": "b"}});
+    let completed = client.request("completion/complete", params).await;
+    assert_eq!(completed["result"]["completion"]["values"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_the_newest_version_needs_no_handshake() {
     let (server, _kernel, _held) = server().await;
     let mut client = Client::new(&server);

@@ -7,15 +7,17 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dormouse_actors::ports::{Host, ToolError};
 use dormouse_proto::server::Server;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
+use serde_json::json;
 
-use super::client_requests::BackingClient;
-use super::session::Session;
+use super::list_source::ShownLists;
+use super::server_connections::Clients;
+use super::session::{Session, SessionSettings};
 
 /// The delay before the second attempt. Each further delay is twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
@@ -23,14 +25,17 @@ const MAX_DELAY: Duration = Duration::from_secs(15);
 /// A session that lasted this long counts as a success: the next one starts without a pause.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-type SessionResult = Result<Arc<Session>, ToolError>;
+pub(super) type SessionResult = Result<Arc<Session>, ToolError>;
 type PendingSession = Shared<BoxFuture<'static, SessionResult>>;
 
 /// The connection to one server, with at most one session at a time.
 pub(super) struct Connection {
     server: Arc<Server>,
-    client: BackingClient,
-    max_bytes: usize,
+    settings: SessionSettings,
+    /// All clients of the kernel: those of a connection that serves none of its own.
+    clients: Clients,
+    /// What is shown of a server that is started only when it is called.
+    shown_lists: Option<Arc<ShownLists>>,
     state: Mutex<ConnectionState>,
 }
 
@@ -43,7 +48,12 @@ struct ConnectionState {
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>, client: BackingClient, max_bytes: usize) -> Self {
+    pub(super) fn new(
+        server: Arc<Server>,
+        settings: SessionSettings,
+        clients: Clients,
+        shown_lists: Option<ShownLists>,
+    ) -> Self {
         let state = Mutex::new(ConnectionState {
             current: None,
             failures: 0,
@@ -51,9 +61,34 @@ impl Connection {
         });
         Self {
             server,
-            client,
-            max_bytes,
+            settings,
+            clients,
+            shown_lists: shown_lists.map(Arc::new),
             state,
+        }
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(super) fn shown_lists(&self) -> Option<&Arc<ShownLists>> {
+        self.shown_lists.as_ref()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+
+    /// Sends a notification without parameters to the client of this connection. If all trees share
+    /// the connection, sends it to each of their clients.
+    pub(super) fn notify_clients(&self, method: &str) {
+        let clients = match &self.settings.client {
+            Some(client) => vec![client.clone()],
+            None => self.clients.all(),
+        };
+        for client in clients.iter().filter_map(Weak::upgrade) {
+            client.notify(&self.server.name, method, json!({}));
         }
     }
 
@@ -102,6 +137,11 @@ impl Connection {
         current?.now_or_never()?.ok()
     }
 
+    /// The session, if there is one already and the server has not closed it.
+    pub(super) fn open_session(&self) -> Option<Arc<Session>> {
+        self.running_session().filter(|session| session.is_open())
+    }
+
     /// Ends the session, and starts no further one.
     pub(super) async fn close(&self) {
         let current = {
@@ -127,24 +167,27 @@ impl Connection {
         let pause = retry_delay(state.failures);
         let server = self.server.clone();
         let host = host.clone();
-        let client = self.client.clone();
-        let max_bytes = self.max_bytes;
+        let settings = self.settings.clone();
         let connection = Arc::downgrade(self);
         // In a task of its own, so that the attempt continues if its caller is cancelled.
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let result = Session::begin(&*host, &server, &client, max_bytes)
+            let result = Session::begin(&*host, &server, &settings)
                 .await
                 .map(Arc::new);
-            let is_open = connection
+            let connection = connection
                 .upgrade()
-                .is_some_and(|connection| !connection.state().is_closed);
-            match result {
-                Ok(session) if !is_open => {
+                .filter(|connection| !connection.is_closed());
+            match (result, connection) {
+                (Ok(session), None) => {
                     session.end().await;
                     Err("the kernel is shutting down.".into())
                 }
-                result => result,
+                (Ok(session), Some(connection)) => {
+                    tokio::spawn(connection.learn_lists(session.clone()));
+                    Ok(session)
+                }
+                (Err(why), _) => Err(why),
             }
         });
         let pending = async move {

@@ -6,30 +6,51 @@ use std::time::Duration;
 
 use dormouse_actors::ports::{Host, HostError, ToolError};
 use dormouse_http::{CaCertificates, CertificateError};
-use dormouse_proto::server::{CaFile, ServerValue, client_header};
+use dormouse_proto::server::{CaFile, Server, ServerValue, client_header};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::auth::AuthClient;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
 use super::client_requests::BackingClient;
+use super::session::SessionSettings;
 
 /// The most requests to one server at once. Further requests wait.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
 
-/// Creates a transport to the server at `url`, whose certificate may be issued by an authority of
-/// `ca_file`.
+/// A transport to a server over HTTP.
+pub(super) enum HttpTransport {
+    /// With the headers of its declaration.
+    Declared(StreamableHttpClientTransport<Client>),
+    /// With the token of a login too.
+    LoggedIn(StreamableHttpClientTransport<AuthClient<Client>>),
+}
+
+/// Where a server is reached over HTTP, as its declaration says.
+pub(super) struct HttpAddress<'a> {
+    pub(super) url: &'a str,
+    pub(super) headers: &'a [(String, ServerValue)],
+    /// Authorities that may have issued the server's certificate, next to those of the system.
+    pub(super) ca_file: Option<&'a CaFile>,
+}
+
+/// Creates a transport to a server. If there is a login for its URL and no header `Authorization`,
+/// the token of the login is sent.
 ///
 /// # Errors
 /// A text that says what is wrong with the declaration, or what is not permitted. It shows no value
 /// of the declaration.
-pub(super) fn transport(
+pub(super) async fn transport(
     host: &dyn Host,
-    (url, ca_file): (&str, Option<&CaFile>),
-    headers: &[(String, ServerValue)],
-    client: &BackingClient,
-    (connect_timeout, max_bytes): (Duration, usize),
-) -> Result<StreamableHttpClientTransport<Client>, ToolError> {
+    server: &Server,
+    HttpAddress {
+        url,
+        headers,
+        ca_file,
+    }: HttpAddress<'_>,
+    settings: &SessionSettings,
+) -> Result<HttpTransport, ToolError> {
     let parsed = Url::parse(url)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -48,15 +69,28 @@ pub(super) fn transport(
         .map_err(unusable)?;
     let client = dormouse_http::client(&parsed, certificates.as_ref())
         .map_err(unusable)?
-        .default_headers(fill_headers(host, headers, client)?)
-        .connect_timeout(connect_timeout);
+        .default_headers(fill_headers(host, headers, &settings.client)?)
+        .connect_timeout(Duration::from_millis(server.connect_ms));
     let client = client.build().map_err(|_| "no HTTP client can be made.")?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
-    config.max_sse_event_size = max_bytes;
+    config.max_sse_event_size = settings.max_message_bytes;
     config.max_concurrent_requests = MAX_CONCURRENT_REQUESTS;
     // A call is made once: the transport must not repeat a request whose session expired.
     config.reinit_on_expired_session = false;
-    Ok(StreamableHttpClientTransport::with_client(client, config))
+    let is_authorization = |(name, _): &(String, ServerValue)| {
+        name.eq_ignore_ascii_case(reqwest::header::AUTHORIZATION.as_str())
+    };
+    let login = match &settings.logins {
+        Some(logins) if !headers.iter().any(is_authorization) => logins.manager(url).await?,
+        _ => None,
+    };
+    Ok(match login {
+        None => HttpTransport::Declared(StreamableHttpClientTransport::with_client(client, config)),
+        Some(login) => HttpTransport::LoggedIn(StreamableHttpClientTransport::with_client(
+            AuthClient::new(client, login),
+            config,
+        )),
+    })
 }
 
 /// Replaces the variables in the header values, and the headers of the client behind.

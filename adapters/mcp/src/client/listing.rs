@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dormouse_actors::ports::{Host, ToolError};
 use dormouse_proto::server::{OfferedTool, Server};
@@ -13,6 +14,7 @@ use dormouse_proto::tool::{Access, ToolPolicy};
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
 
 use super::connection::Connection;
+use super::list_source::ListSource;
 use super::request_error::RequestError;
 use super::resources;
 use super::session::Session;
@@ -30,19 +32,34 @@ const MAX_LISTING_BYTES: usize = 2 << 20;
 /// The largest output of a tool.
 const OUTPUT_CAP_BYTES: u64 = 64 << 20;
 
-/// Lists the tools that the server offers now.
+/// Lists the tools that the server offers now, or those that it offered last if it does not run
+/// ([`list_source`](super::list_source)).
 ///
 /// # Errors
 /// Why the tools cannot be listed.
 pub(super) async fn offers(
     connection: &Arc<Connection>,
     host: &Arc<dyn Host>,
+    patience: Option<Duration>,
 ) -> Result<Vec<OfferedTool>, ToolError> {
-    let session = connection.session(host).await?;
+    let session = match connection.list_source(host, patience).await? {
+        ListSource::Session(session) => session,
+        ListSource::Known(lists) => {
+            let server = connection.server();
+            return Ok(to_offers(server, &lists.tools(), lists.has_resources()));
+        }
+    };
     let tools = list_tools(&session)
         .await
         .map_err(|error| format!("its tools cannot be listed: {error}."))?;
-    let server = session.server();
+    if session.has_changed_tools() {
+        tokio::spawn(connection.clone().learn_changed_lists(session.clone()));
+    }
+    Ok(to_offers(session.server(), &tools, session.has_resources()))
+}
+
+/// The offers of a server with these tools.
+fn to_offers(server: &Server, tools: &[Tool], has_resources: bool) -> Vec<OfferedTool> {
     let mut bytes_left = MAX_LISTING_BYTES;
     let mut offers: Vec<OfferedTool> = Vec::new();
     for offer in tools.iter().filter_map(|tool| to_offer(server, tool)) {
@@ -60,7 +77,7 @@ pub(super) async fn offers(
         }
         offers.push(offer);
     }
-    if session.has_resources() {
+    if has_resources {
         let resource_tools = resources::offers(server);
         offers.extend(
             resource_tools
@@ -68,7 +85,7 @@ pub(super) async fn offers(
                 .filter(|added| !tools.iter().any(|tool| *tool.name == *added.name)),
         );
     }
-    Ok(offers)
+    offers
 }
 
 /// Lists the tools of the server. Of several tools with one name, only the first is listed.

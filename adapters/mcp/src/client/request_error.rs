@@ -170,7 +170,13 @@ fn describe_transport(error: &(dyn Error + Send + Sync + 'static)) -> String {
             None => truncate_text(text),
         },
         Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_)) => {
-            "it asks for another authorization".to_owned()
+            "it asks for authorization: log in with `dormouse mcp login`, or put a token into its \
+             headers"
+                .to_owned()
+        }
+        // The text of the library may repeat what the authorization server wrote.
+        Some(StreamableHttpError::Auth(_)) => {
+            "the token of its login can be neither read nor refreshed".to_owned()
         }
         _ => error_chain(error),
     }

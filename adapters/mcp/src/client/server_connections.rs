@@ -1,7 +1,7 @@
 //! The connections to one server: one that all trees of processes share, or one for each tree.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dormouse_actors::ports::ServerClient;
 use dormouse_proto::id::Pid;
@@ -15,6 +15,32 @@ pub(super) enum Sharing {
     Kernel,
     /// The calls of one tree of processes.
     Tree,
+}
+
+/// The clients that trees of processes serve, by the roots of the trees. Cloning costs a pointer.
+#[derive(Clone, Default)]
+pub(super) struct Clients(Arc<Mutex<HashMap<Pid, Weak<dyn ServerClient>>>>);
+
+impl Clients {
+    pub(super) fn of_tree(&self, root: Pid) -> Option<Weak<dyn ServerClient>> {
+        self.by_root().get(&root).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Weak<dyn ServerClient>> {
+        self.by_root().values().cloned().collect()
+    }
+
+    pub(super) fn insert(&self, root: Pid, client: Weak<dyn ServerClient>) {
+        self.by_root().insert(root, client);
+    }
+
+    pub(super) fn remove(&self, root: Pid) {
+        self.by_root().remove(&root);
+    }
+
+    fn by_root(&self) -> MutexGuard<'_, HashMap<Pid, Weak<dyn ServerClient>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The connections to one server.

@@ -21,11 +21,13 @@ use tokio::time::timeout;
 use super::call_deadline::answer_within;
 use super::client_info::ClientInfo;
 use super::client_requests::{self, BackingClient, ClientRequests};
+use super::http::{self, HttpAddress, HttpTransport};
 use super::liveness::{CallEnd, CallNumber, Liveness, SessionHealth};
 use super::request_error::{self, RequestError};
 use super::stdio::StdioTransport;
 use super::unsolicited::{AnswersOnly, CloseReason};
-use super::{http, listing, stderr};
+use super::{listing, stderr};
+use crate::login::Logins;
 
 /// How long a server may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,6 +53,39 @@ pub(super) struct Session {
     own_tools: Mutex<Option<(u64, Arc<BTreeSet<String>>)>>,
 }
 
+/// What the sessions of one connection have in common.
+#[derive(Clone)]
+pub(super) struct SessionSettings {
+    pub(super) client: BackingClient,
+    /// The longest message of the server.
+    pub(super) max_message_bytes: usize,
+    /// The tokens for servers over HTTP.
+    pub(super) logins: Option<Logins>,
+}
+
+/// Where the messages of a server go that answer no request.
+struct Inbound {
+    server: Arc<str>,
+    changes: watch::Sender<u64>,
+    progress_sinks: ProgressSinks,
+    client_requests: ClientRequests,
+    close_reason: CloseReason,
+}
+
+impl Inbound {
+    /// The transport that passes on only the answers.
+    fn of<T: rmcp::transport::Transport<RoleClient>>(self, transport: T) -> AnswersOnly<T> {
+        AnswersOnly::new(
+            transport,
+            &self.server,
+            self.changes,
+            self.progress_sinks,
+            self.client_requests,
+            self.close_reason,
+        )
+    }
+}
+
 /// Where the progress of each call is reported.
 pub(super) type ProgressSinks = Arc<Mutex<HashMap<ProgressToken, ProgressSink>>>;
 
@@ -72,24 +107,15 @@ impl Session {
     pub(super) async fn begin(
         host: &dyn Host,
         server: &Arc<Server>,
-        client: &BackingClient,
-        max_bytes: usize,
+        settings: &SessionSettings,
     ) -> Result<Self, ToolError> {
         let limit = Duration::from_millis(server.connect_ms);
         let handshake = timeout(limit, async {
-            match Self::begin_with(
-                ClientLifecycleMode::Initialize,
-                host,
-                server,
-                client,
-                max_bytes,
-            )
-            .await
-            {
+            match Self::begin_with(ClientLifecycleMode::Initialize, host, server, settings).await {
                 Err(refusal @ (HandshakeError::Refused(_) | HandshakeError::Unknown(_))) => {
                     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
                     let discover = ClientLifecycleMode::Discover { preferred_versions };
-                    match Self::begin_with(discover, host, server, client, max_bytes).await {
+                    match Self::begin_with(discover, host, server, settings).await {
                         // The server supports neither handshake, so the first refusal says more.
                         Err(HandshakeError::Unknown(_)) => Err(refusal),
                         handshake => handshake,
@@ -114,16 +140,23 @@ impl Session {
         lifecycle: ClientLifecycleMode,
         host: &dyn Host,
         server: &Arc<Server>,
-        client: &BackingClient,
-        max_bytes: usize,
+        settings: &SessionSettings,
     ) -> Result<Self, HandshakeError> {
         let (changes, tool_changes) = watch::channel(0);
         let (open_count, open_client_requests) = watch::channel(0);
-        let client_requests = ClientRequests::new(server.name.clone(), client.clone(), open_count);
+        let client = &settings.client;
+        let inbound = Inbound {
+            server: server.name.clone(),
+            changes,
+            progress_sinks: ProgressSinks::default(),
+            client_requests: ClientRequests::new(server.name.clone(), client.clone(), open_count),
+            close_reason: CloseReason::default(),
+        };
         let client_info = ClientInfo {
             capabilities: client_requests::capabilities(client),
         };
-        let (progress_sinks, close_reason) = (ProgressSinks::default(), CloseReason::default());
+        let (progress_sinks, close_reason) =
+            (inbound.progress_sinks.clone(), inbound.close_reason.clone());
         let (service, process_guard) = match &server.transport {
             Transport::Stdio(command) => {
                 let ServerChild {
@@ -135,16 +168,10 @@ impl Session {
                     .start_server(command)
                     .map_err(|why| HandshakeError::Failed(why.to_string()))?;
                 let stderr_task = tokio::spawn(stderr::log_lines(server.name.clone(), stderr));
+                let max_bytes = settings.max_message_bytes;
                 let transport = StdioTransport::new(stdout, stdin, max_bytes, close_reason.clone());
-                let inbound = AnswersOnly::new(
-                    transport,
-                    &server.name,
-                    changes,
-                    progress_sinks.clone(),
-                    client_requests,
-                    close_reason.clone(),
-                );
-                let service = client_info.serve_with_lifecycle(inbound, lifecycle).await;
+                let transport = inbound.of(transport);
+                let service = client_info.serve_with_lifecycle(transport, lifecycle).await;
                 if service.is_err() {
                     // Ends the server, so that its standard error ends too.
                     drop(process_guard);
@@ -159,23 +186,25 @@ impl Session {
                 headers,
                 ca_file,
             } => {
-                let connect = Duration::from_millis(server.connect_ms);
-                let address = (url.as_str(), ca_file.as_ref());
-                let limits = (connect, max_bytes);
-                let transport = http::transport(host, address, headers, client, limits)
+                let address = HttpAddress {
+                    url,
+                    headers,
+                    ca_file: ca_file.as_ref(),
+                };
+                let transport = http::transport(host, server, address, settings)
+                    .await
                     .map_err(|error| HandshakeError::Failed(error.into()))?;
-                let inbound = AnswersOnly::new(
-                    transport,
-                    &server.name,
-                    changes,
-                    progress_sinks.clone(),
-                    client_requests,
-                    close_reason.clone(),
-                );
-                (
-                    client_info.serve_with_lifecycle(inbound, lifecycle).await,
-                    None,
-                )
+                let service = match transport {
+                    HttpTransport::Declared(transport) => {
+                        let transport = inbound.of(transport);
+                        client_info.serve_with_lifecycle(transport, lifecycle).await
+                    }
+                    HttpTransport::LoggedIn(transport) => {
+                        let transport = inbound.of(transport);
+                        client_info.serve_with_lifecycle(transport, lifecycle).await
+                    }
+                };
+                (service, None)
             }
         };
         let service = service.map_err(|error| match error {
@@ -232,6 +261,16 @@ impl Session {
         self.peer
             .peer_info()
             .is_some_and(|info| info.capabilities.tools.is_some())
+    }
+
+    /// Whether neither side has closed the connection.
+    pub(super) fn is_open(&self) -> bool {
+        !self.peer.is_transport_closed()
+    }
+
+    /// Whether the tools of the server have changed since it started.
+    pub(super) fn has_changed_tools(&self) -> bool {
+        *self.tool_changes.borrow() > 0
     }
 
     /// Whether the server can be expected to answer. If that is in doubt, pings the server, unless

@@ -64,11 +64,11 @@ impl Index {
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<FactRun>, IndexFault> {
-        let mut runs = self.locations()?.facts(pid, first, upto, &self.pending)?;
+        let mut runs = self.locations()?.facts(pid, first, up_to, &self.pending)?;
         runs.retain(|run| !self.compacted.contains(run.at.segment));
-        self.check_absence(cover_all_facts(&runs, first, upto))
+        self.check_absence(cover_all_facts(&runs, first, up_to))
             .map(|()| runs)
     }
 
@@ -89,10 +89,10 @@ impl Index {
     }
 }
 
-/// Whether these runs contain all facts from `first` to `upto`.
-pub(super) fn cover_all_facts(runs: &[FactRun], first: FactNumber, upto: FactNumber) -> bool {
+/// Whether these runs contain all facts from `first` to `up_to`.
+pub(super) fn cover_all_facts(runs: &[FactRun], first: FactNumber, up_to: FactNumber) -> bool {
     let covered = runs.iter().try_fold(first, |next, run| {
         run.covers(next).then(|| run.first.plus(run.count))
     });
-    covered.is_some_and(|next| next > upto)
+    covered.is_some_and(|next| next > up_to)
 }

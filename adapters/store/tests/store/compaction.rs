@@ -63,8 +63,8 @@ pub(crate) fn answers(store: &dyn Store) -> String {
     let mut said = format!("{:?}\n{:?}\n", store.processes(), store.checkpoints());
     for pid in (1..=6).map(Pid) {
         said += &format!("{:?} {:?}\n", store.history(pid), store.temp_files(pid));
-        for upto in (0..40).map(|number| Some(FactNumber(number))).chain([None]) {
-            said += &format!("{:?}\n", store.journal(pid, upto));
+        for up_to in (0..40).map(|number| Some(FactNumber(number))).chain([None]) {
+            said += &format!("{:?}\n", store.journal(pid, up_to));
         }
     }
     said

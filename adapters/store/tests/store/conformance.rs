@@ -172,8 +172,8 @@ impl Store for WriterAndReader {
     fn processes(&self) -> Result<ProcessListing, StoreError> {
         self.reads.processes()
     }
-    fn journal(&self, pid: Pid, upto: Option<FactNumber>) -> Result<Journal, StoreError> {
-        self.reads.journal(pid, upto)
+    fn journal(&self, pid: Pid, up_to: Option<FactNumber>) -> Result<Journal, StoreError> {
+        self.reads.journal(pid, up_to)
     }
     fn history(&self, pid: Pid) -> Result<History, StoreError> {
         self.reads.history(pid)
@@ -182,9 +182,9 @@ impl Store for WriterAndReader {
         &self,
         pid: Pid,
         first: FactNumber,
-        upto: FactNumber,
+        up_to: FactNumber,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.reads.facts(pid, first, upto)
+        self.reads.facts(pid, first, up_to)
     }
     fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
         self.reads.checkpoints()

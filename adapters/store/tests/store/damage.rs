@@ -100,15 +100,15 @@ fn check_answers(store: &LogStore, expected_store: &MemoryStore, case: &str) -> 
         Err(error) => note(&error),
     }
     for pid in (1..=PIDS).map(Pid) {
-        for upto in [
+        for up_to in [
             None,
             Some(FactNumber(0)),
             Some(FactNumber(19)),
             Some(FactNumber(33)),
         ] {
-            match store.journal(pid, upto) {
+            match store.journal(pid, up_to) {
                 Ok(journal) => {
-                    let mut expected = expected_store.journal(pid, upto).unwrap();
+                    let mut expected = expected_store.journal(pid, up_to).unwrap();
                     if journal.row.exit.is_none() && store.journal(pid, None).is_err() {
                         // A process whose end is lost may still be running, as far as is known.
                         expected.row.exit = None;

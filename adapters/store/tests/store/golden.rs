@@ -218,10 +218,10 @@ fn check(store: &LogStore, name: &str) {
     for pid in (1..=PIDS).map(Pid) {
         let last = expected_store.journal(pid, None).unwrap();
         for number in 0..=last.base.plus(last.facts.len()).0 {
-            let upto = Some(FactNumber(number));
+            let up_to = Some(FactNumber(number));
             assert_eq!(
-                store.journal(pid, upto).unwrap(),
-                expected_store.journal(pid, upto).unwrap(),
+                store.journal(pid, up_to).unwrap(),
+                expected_store.journal(pid, up_to).unwrap(),
                 "{name}: {pid} at {number}"
             );
         }

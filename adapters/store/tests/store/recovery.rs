@@ -248,7 +248,7 @@ fn a_log_that_continues_after_heads_position_is_read_to_its_end() {
 #[test]
 fn the_log_of_another_store_or_an_older_log_is_refused() {
     let (folder, other) = (tempdir(), tempdir());
-    let write = |folder: &Path, upto: u64| {
+    let write = |folder: &Path, up_to: u64| {
         let store = LogStore::open(folder).unwrap();
         let owner = store.claim().unwrap();
         let begin = store
@@ -257,7 +257,7 @@ fn the_log_of_another_store_or_an_older_log_is_refused() {
         if begin == 0 {
             commit(&store, owner, &[created(1)]);
         }
-        (begin + 1..=upto).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
+        (begin + 1..=up_to).for_each(|number| commit(&store, owner, &[facts(1, number..=number)]));
     };
     write(folder.path(), 3);
     let old = crash_copy(folder.path());
@@ -327,10 +327,10 @@ fn a_log_without_head_is_refused() {
 #[test]
 fn an_index_ahead_of_the_log_or_of_another_store_is_rebuilt() {
     let (folder, other) = (tempdir(), tempdir());
-    for (folder, upto) in [(folder.path(), 3), (other.path(), 5)] {
+    for (folder, up_to) in [(folder.path(), 3), (other.path(), 5)] {
         let store = LogStore::open(folder).unwrap();
         let owner = store.claim().unwrap();
-        commit(&store, owner, &[created(1), facts(1, 1..=upto)]);
+        commit(&store, owner, &[created(1), facts(1, 1..=up_to)]);
     }
     let older = crash_copy(folder.path());
     let store = LogStore::open(folder.path()).unwrap();

@@ -226,13 +226,13 @@ fn missing_segments_at_the_end_are_named_and_can_be_restored() {
     let name = lost[1].file_name().unwrap().to_str().unwrap();
     assert!(refused.contains(&format!("{name} is missing")), "{refused}");
     check(folder.path(), Repair::Yes);
-    let upto = {
+    let up_to = {
         let store = open().unwrap();
         let last = store.history(Pid(1)).unwrap().last();
         assert!(store.journal(Pid(1), Some(last)).is_ok() && last > FactNumber(1));
         last
     };
-    assert!(upto < FactNumber(9));
+    assert!(up_to < FactNumber(9));
     assert!(
         lost.iter().all(|path| !path.exists()),
         "no other takes their place"
@@ -301,23 +301,23 @@ fn the_ranges_that_fsck_calls_readable_are_readable() {
 }
 
 fn check_issues(store: &LogStore, pid: Pid, issues: &[&Issue], case: &str) {
-    let mut upto = None::<FactNumber>;
+    let mut up_to = None::<FactNumber>;
     let mut begins = true;
     for finding in issues {
         match finding {
             Issue::Facts { pid: of, first, .. } if *of == pid => {
                 let before = FactNumber(first.0 - 1);
-                upto = Some(upto.map_or(before, |upto| upto.min(before)));
+                up_to = Some(up_to.map_or(before, |up_to| up_to.min(before)));
             }
             Issue::OpenEnd { pid: of, last } if *of == pid => {
-                upto = Some(upto.map_or(*last, |upto| upto.min(*last)))
+                up_to = Some(up_to.map_or(*last, |up_to| up_to.min(*last)))
             }
             Issue::FirstSnapshot { pid: of, .. } if *of == pid => begins = false,
             _ => {}
         }
     }
     let history = store.history(pid).unwrap();
-    let last = upto.unwrap_or(history.last());
+    let last = up_to.unwrap_or(history.last());
     for number in (0..=last.0).map(FactNumber).filter(|_| begins) {
         assert!(
             store.journal(pid, Some(number)).is_ok(),
@@ -330,7 +330,7 @@ fn check_issues(store: &LogStore, pid: Pid, issues: &[&Issue], case: &str) {
             Err(error) => {
                 let is_last = history.commit_of(last).unwrap().commit == written.commit;
                 assert!(
-                    is_last && upto.is_some(),
+                    is_last && up_to.is_some(),
                     "{case}: {pid}@{number}: {error}: {issues:?}"
                 );
             }
@@ -340,14 +340,14 @@ fn check_issues(store: &LogStore, pid: Pid, issues: &[&Issue], case: &str) {
             "{case}: {pid}@{number}"
         );
     }
-    if upto.is_none() && begins {
+    if up_to.is_none() && begins {
         assert!(
             store.journal(pid, None).is_ok() && history.readable().is_ok(),
             "{case}: {pid}: {issues:?}"
         );
-    } else if let Some(upto) = upto.filter(|_| begins) {
+    } else if let Some(up_to) = up_to.filter(|_| begins) {
         // The following facts are lost, which is another error than unknown facts.
-        let lost = store.journal(pid, Some(upto.plus(1)));
+        let lost = store.journal(pid, Some(up_to.plus(1)));
         assert!(
             matches!(
                 lost,

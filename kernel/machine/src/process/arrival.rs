@@ -1,6 +1,6 @@
-//! Arrivals: input from outside of the process, such as a message. The bytes of an arrival are read
-//! first, to decide for each text whether the text enters the context or becomes a descriptor. That
-//! decision is a [`Placement`].
+//! Arrivals: texts and contents whose bytes must be read before the machine can go on. Most come from
+//! outside of the process, such as a message. Reading decides for each text whether it enters the
+//! context or becomes a descriptor; that decision is a [`Placement`].
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub enum PlacedArrival {
 }
 
 impl Arrival {
-    /// Reads the bytes of the arrival.
+    /// Reads the bytes of the arrival, and decides the placement of each part.
     pub(super) fn place(self, placer: &Placer<'_>) -> PlacedArrival {
         match self {
             Self::UserInput { from, user_input } => PlacedArrival::UserInput {

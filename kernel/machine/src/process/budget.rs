@@ -217,7 +217,7 @@ impl Draft {
 
     /// Looks for children whose call is answered while their share is still reserved. Such a child
     /// was never created, or its end was missed or is about to be reported.
-    pub(super) fn find_lost_children(&mut self) {
+    pub(super) fn find_children_of_answered_calls(&mut self) {
         let mut lost_children = Vec::new();
         for ((call, index), _) in self.state.budget.shares() {
             let is_open = self

@@ -137,7 +137,7 @@ impl Draft {
         self.record_restore(restored, Caller::Host);
         self.continue_after_restore();
         if self.state.exit().is_none() {
-            self.find_lost_children();
+            self.find_children_of_answered_calls();
         }
     }
 

@@ -62,7 +62,7 @@ impl Draft {
             Caller::Host => self.continue_turn(caller),
         }
         if self.state.exit().is_none() {
-            self.find_lost_children();
+            self.find_children_of_answered_calls();
         }
     }
 
@@ -135,7 +135,7 @@ impl Draft {
         self.answer_call(call, Answer::failed(CANCELLED), 0);
         self.continue_turn(Caller::Host);
         if self.state.exit().is_none() {
-            self.find_lost_children();
+            self.find_children_of_answered_calls();
         }
     }
 }

@@ -59,7 +59,7 @@ pub enum Effect {
     },
     /// Kill the children of all calls except these. The others were abandoned before a restart and
     /// may still be running.
-    KeepChildren {
+    KillChildrenExcept {
         /// Calls whose children are still needed.
         calls: Vec<CallId>,
     },
@@ -182,7 +182,7 @@ impl Effect {
             }
             Self::Summarize { .. }
             | Self::Abandon { .. }
-            | Self::KeepChildren { .. }
+            | Self::KillChildrenExcept { .. }
             | Self::WakeAt { .. }
             | Self::AnswerHost { .. }
             | Self::Report(_) => false,

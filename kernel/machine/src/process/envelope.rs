@@ -60,7 +60,7 @@ pub struct PlacedEnvelope {
 /// A transferred descriptor that is about to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedDescriptor {
-    /// The entry. Its source names the sender, and the part if the descriptor is one of another.
+    /// The entry. Its source names the sender and, if only a part was transferred, that part.
     pub entry: Entry<Content>,
     /// Size of the content (pages, lines, characters), or why it cannot be read.
     pub extent: Result<ContentSummary, Arc<str>>,
@@ -81,7 +81,7 @@ impl PlacedEnvelope {
         let settings = placer.settings.copied().unwrap_or_default();
         let place = |TransferredDescriptor { part, entry, .. }: TransferredDescriptor| {
             let part = part.map(|part| format!(" {part}")).unwrap_or_default();
-            // Not the sender's own id: it means nothing in the table of the receiver.
+            // The id in the sender's table is omitted: it has no meaning in the receiver's table.
             let source = format!("process:{from}{part}").into();
             let entry = Entry {
                 source,

@@ -97,7 +97,7 @@ impl Draft {
         self.record_goto(plan, Caller::Host);
         self.call_model();
         if self.state.exit().is_none() {
-            self.find_lost_children();
+            self.find_children_of_answered_calls();
         }
     }
 

@@ -25,6 +25,7 @@ impl Draft {
     /// cannot write.
     pub(super) fn resume_process(&mut self) {
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
+            // The calls that were in flight are gone. They are repeated when the process continues.
             self.emit(ControlFact::Frozen);
         }
         let open = self
@@ -34,9 +35,9 @@ impl Draft {
             .filter(|pending_call| pending_call.answer.is_none())
             .map(|pending_call| pending_call.call);
         let calls = open.chain(self.background_calls()).collect();
-        self.schedule(Effect::KeepChildren { calls });
+        self.schedule(Effect::KillChildrenExcept { calls });
         if self.state.exit().is_none() {
-            self.find_lost_children();
+            self.find_children_of_answered_calls();
             if !self.schedule_deadline() {
                 return;
             }

@@ -7,9 +7,9 @@
 //!   length.
 //! * The memory of decoded values is charged to an [`Allowance`].
 //!
-//! A value must be charged exactly once, whether it is boxed or inline in its list or struct. The
-//! deserializer therefore tracks the size of the slot into which the next value is stored, which is
-//! charged already: a struct that is larger than its slot must be boxed.
+//! Each value is charged exactly once. Its slot, the place in a list or struct that holds it, is
+//! charged before the value is read. A value that fits its slot is inline and costs nothing more; a
+//! larger one must be boxed, and the box is charged.
 
 use bincode::de::read::Reader;
 use bincode::de::{Decode, Decoder, DecoderImpl};
@@ -25,7 +25,7 @@ use super::{BincodeConfig, CodecError, bincode_config};
 /// Overhead of an allocation: the allocator's header and the counters of an `Arc`.
 const ALLOCATION_BYTES: usize = 24;
 /// A list reserves room for at most one element per this many remaining bytes.
-const BYTES_PER_RESERVED: usize = 16;
+const INPUT_BYTES_PER_RESERVED_ELEMENT: usize = 16;
 /// Maximum number of elements that a list reserves room for at once.
 const MAX_RESERVED: usize = 1 << 16;
 /// Number of elements that a list may always reserve room for. A growing vector starts with as
@@ -128,7 +128,7 @@ impl<'de, 'a> RecordDeserializer<'de, 'a> {
         }
         let reserved = count
             .min(MAX_RESERVED)
-            .min((self.bytes_left() / BYTES_PER_RESERVED).max(MIN_RESERVED));
+            .min((self.bytes_left() / INPUT_BYTES_PER_RESERVED_ELEMENT).max(MIN_RESERVED));
         Ok(Elements {
             deserializer: self,
             total: count,

@@ -17,7 +17,7 @@ use super::{Confinement, Processes, Writes};
 use crate::permissions::Network;
 
 /// The calls of a filter, each with the cases in which it is refused. No case means: always.
-type Calls = BTreeMap<i64, Vec<SeccompRule>>;
+type CallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// System calls that the crate `libc` does not name on every architecture. Their numbers are the
 /// same on all of them.
@@ -29,8 +29,8 @@ const FILE_SETATTR: i64 = 469;
 /// `O_TMPFILE` without the bit of `O_DIRECTORY`, which it includes.
 const TMPFILE: libc::c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
-/// Commands of fcntl. The first three set the receiver and the kind of the signals of an open file.
-/// The last one takes a lease, which makes every other process wait that opens the file.
+/// Operations of fcntl. The first three select the process that gets the I/O signals of an open file,
+/// and the signal. The last one takes a lease: every other process that opens the file has to wait.
 const F_SETOWN: u64 = 8;
 const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;
@@ -45,8 +45,8 @@ const SIOCSPGRP: u64 = 0x8902;
 /// Selects all processes of a user in ioprio_set.
 const IOPRIO_WHO_USER: u64 = 3;
 
-/// Tests whether the system supports seccomp, with a filter that programs do not notice.
-/// Restricts the calling thread.
+/// Tests whether the system supports seccomp, by a filter that only disables io_uring, which
+/// programs can do without. Restricts the calling thread.
 pub(super) fn probe() -> io::Result<()> {
     install(unconditionally([libc::SYS_io_uring_setup]), libc::ENOSYS)
 }
@@ -65,7 +65,7 @@ pub(super) fn restrict(
         libc::SYS_io_setup,
         libc::SYS_clone3,
     ]);
-    let mut unsupported = Calls::new();
+    let mut unsupported = CallRules::new();
     match confinement.writes {
         Writes::Nothing => {
             merge(&mut refused, unconditionally(attribute_calls()));
@@ -101,12 +101,12 @@ pub(super) fn restrict(
 }
 
 /// Entries that refuse these calls with any arguments.
-fn unconditionally(calls: impl IntoIterator<Item = i64>) -> Calls {
+fn unconditionally(calls: impl IntoIterator<Item = i64>) -> CallRules {
     calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
 /// Adds the cases of `more` to `calls`. A call that is refused without a condition stays so.
-fn merge(calls: &mut Calls, more: Calls) {
+fn merge(calls: &mut CallRules, more: CallRules) {
     for (call, cases) in more {
         match calls.entry(call) {
             Entry::Vacant(entry) => drop(entry.insert(cases)),
@@ -118,11 +118,11 @@ fn merge(calls: &mut Calls, more: Calls) {
     }
 }
 
-/// Calls that succeed without effect. The limit for core files has to stay at one byte: a system
-/// that pipes cores to a program takes zero for no limit.
-fn ignored_calls() -> Calls {
+/// Calls that succeed without effect. The limit for core files stays at one byte: where core files
+/// are piped to a program, Linux takes a limit of zero for no limit.
+fn ignored_calls() -> CallRules {
     let cores = libc::RLIMIT_CORE as u64;
-    Calls::from([
+    CallRules::from([
         (libc::SYS_setrlimit, vec![equals(0, cores)]),
         (
             libc::SYS_prlimit64,
@@ -136,7 +136,7 @@ fn ignored_calls() -> Calls {
 }
 
 /// The calls that are refused to every command.
-fn refused_to_all() -> Calls {
+fn refused_to_all() -> CallRules {
     let bit = |argument: u8, bit: libc::c_int| {
         rule(vec![arg(argument, Op::MaskedEq(bit as u64), bit as u64)])
     };
@@ -147,7 +147,7 @@ fn refused_to_all() -> Calls {
         equals(1, FIOSETOWN),
         equals(1, SIOCSPGRP),
     ]);
-    let mut calls = Calls::from([
+    let mut calls = CallRules::from([
         (libc::SYS_ioctl, requests),
         (libc::SYS_fcntl, vec![equals(1, F_SETLEASE)]),
         // A rename that creates a device node.
@@ -205,25 +205,25 @@ fn refused_to_all() -> Calls {
 
 /// Refuses to change the CPU affinity of the kernel and the guard. Programs use this call for their
 /// own threads, so only these two pids can be refused.
-fn affinity_calls(processes: &Processes) -> Calls {
+fn affinity_calls(processes: &Processes) -> CallRules {
     let protected: Vec<_> = processes
         .protected
         .iter()
         .map(|pid| equals(0, u64::from(*pid)))
         .collect();
     if protected.is_empty() {
-        Calls::new()
+        CallRules::new()
     } else {
-        Calls::from([(libc::SYS_sched_setaffinity, protected)])
+        CallRules::from([(libc::SYS_sched_setaffinity, protected)])
     }
 }
 
-/// Requests (ioctl) that change a file, a folder or its file system through a handle that is open
-/// for reading, which Landlock does not prevent. They are all requests of the five kinds for file
-/// systems, except those that only query, and those that copy extents to a file that is open for
+/// Requests (ioctl) that change a file, a folder or its file system through a file that is open for
+/// reading, which Landlock does not prevent. All requests of the five types of file systems are
+/// refused, except two groups: queries, and requests that copy extents to a file that is open for
 /// writing.
 fn changing_requests() -> Vec<SeccompRule> {
-    const KIND: u64 = 0xff00;
+    const TYPE_MASK: u64 = 0xff00;
     const HARMLESS: [u64; 12] = [
         0x8008_6601, // FS_IOC_GETFLAGS
         0x8004_6601,
@@ -239,10 +239,12 @@ fn changing_requests() -> Vec<SeccompRule> {
         0x8004_7213, // FAT_IOCTL_GET_VOLUME_ID
     ];
     let all_but_harmless = |kind: u64| {
-        let harmless = HARMLESS.iter().filter(|request| *request & KIND == kind);
+        let harmless = HARMLESS
+            .iter()
+            .filter(|request| *request & TYPE_MASK == kind);
         let others = harmless.map(|request| arg(1, Op::Ne, *request));
         rule(
-            [arg(1, Op::MaskedEq(KIND), kind)]
+            [arg(1, Op::MaskedEq(TYPE_MASK), kind)]
                 .into_iter()
                 .chain(others)
                 .collect(),
@@ -254,7 +256,7 @@ fn changing_requests() -> Vec<SeccompRule> {
 }
 
 /// Refuses to set the set-user-id and set-group-id bits on an existing or a new file.
-fn set_id_bits() -> Calls {
+fn set_id_bits() -> CallRules {
     let bits = [libc::S_ISUID, libc::S_ISGID].map(u64::from);
     let sets_bits = |mode: u8| {
         bits.map(|bit| rule(vec![arg(mode, Op::MaskedEq(bit), bit)]))
@@ -275,7 +277,7 @@ fn set_id_bits() -> Calls {
             })
             .collect()
     };
-    let mut calls = Calls::from([
+    let mut calls = CallRules::from([
         (libc::SYS_fchmod, sets_bits(1)),
         (libc::SYS_fchmodat, sets_bits(2)),
         (FCHMODAT2, sets_bits(2)),
@@ -293,10 +295,10 @@ fn set_id_bits() -> Calls {
 }
 
 /// Refuses sockets. A socket pair is allowed as a pipe, if its ends cannot send elsewhere.
-fn network_calls(network: &Network) -> Calls {
-    const KIND: u64 = 0xf;
+fn network_calls(network: &Network) -> CallRules {
+    const TYPE_MASK: u64 = 0xf;
     let family = |number: libc::c_int| arg(0, Op::Ne, number as u64);
-    let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(KIND), number as u64)]);
+    let kind = |number: libc::c_int| rule(vec![arg(1, Op::MaskedEq(TYPE_MASK), number as u64)]);
     let other_target = rule(vec![arg(0, Op::Ne, libc::AF_UNIX as u64)]);
     let pair = vec![
         other_target,
@@ -304,13 +306,13 @@ fn network_calls(network: &Network) -> Calls {
         kind(libc::SOCK_RAW),
         kind(libc::SOCK_RDM),
     ];
-    let pair = Calls::from([(libc::SYS_socketpair, pair)]);
+    let pair = CallRules::from([(libc::SYS_socketpair, pair)]);
     // Listening binds an unbound socket to a port, which Landlock does not see.
     let listening = unconditionally([libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4]);
     let mut calls = match network {
         Network::None => unconditionally([libc::SYS_socket, libc::SYS_connect, libc::SYS_bind]),
         Network::Ports(_) | Network::Machines => {
-            // Landlock checks the ports of TCP only, and only in connect: not in a fast open.
+            // Landlock checks ports in TCP connect only. A fast open (MSG_FASTOPEN) bypasses that.
             let protocol = |number: libc::c_int| arg(2, Op::Ne, number as u64);
             let plain = [
                 0,
@@ -325,14 +327,14 @@ fn network_calls(network: &Network) -> Calls {
                 let fast_open = libc::MSG_FASTOPEN as u64;
                 vec![rule(vec![arg(flags, Op::MaskedEq(fast_open), fast_open)])]
             };
-            Calls::from([
+            CallRules::from([
                 (libc::SYS_socket, vec![other_family, other_protocol]),
                 (libc::SYS_sendto, fast_open(3)),
                 (libc::SYS_sendmsg, fast_open(2)),
                 (libc::SYS_sendmmsg, fast_open(3)),
             ])
         }
-        Network::Any => return Calls::new(),
+        Network::Any => return CallRules::new(),
     };
     merge(&mut calls, pair);
     merge(&mut calls, listening);
@@ -377,12 +379,12 @@ fn extended_attribute_calls() -> [i64; 9] {
 }
 
 /// Refuses to truncate files, which Landlock before version 3 does not restrict.
-fn truncating_calls() -> Calls {
+fn truncating_calls() -> CallRules {
     let truncates_read_only = |flags: u8| {
         let mask = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
         rule(vec![arg(flags, Op::MaskedEq(mask), libc::O_TRUNC as u64)])
     };
-    let mut calls = Calls::from([
+    let mut calls = CallRules::from([
         (libc::SYS_truncate, Vec::new()),
         (libc::SYS_openat, vec![truncates_read_only(2)]),
     ]);
@@ -393,7 +395,7 @@ fn truncating_calls() -> Calls {
 
 /// Refuses signals to other processes, which Landlock before version 6 does not restrict. The pids
 /// of a command are not known beforehand, so only signals to its own process group are allowed.
-fn signalling_calls(processes: &Processes) -> Calls {
+fn signalling_calls(processes: &Processes) -> CallRules {
     let command = processes.command.map_or(0, u64::from);
     let group = u64::from(processes.command.map_or(0, u32::wrapping_neg));
     let other_target = rule(vec![
@@ -406,8 +408,8 @@ fn signalling_calls(processes: &Processes) -> Calls {
         .iter()
         .map(|pid| equals(0, u64::from(*pid)))
         .collect();
-    let signal_settings = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|command| equals(1, command));
-    let mut calls = Calls::from([
+    let signal_settings = [F_SETOWN, F_SETSIG, F_SETOWN_EX].map(|operation| equals(1, operation));
+    let mut calls = CallRules::from([
         (libc::SYS_kill, vec![other_target]),
         (libc::SYS_tkill, Vec::new()),
         (libc::SYS_rt_sigqueueinfo, Vec::new()),
@@ -420,7 +422,7 @@ fn signalling_calls(processes: &Processes) -> Calls {
     calls
 }
 
-fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
+fn install(calls: CallRules, errno: libc::c_int) -> io::Result<()> {
     if calls.is_empty() {
         return Ok(());
     }
@@ -428,7 +430,7 @@ fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
         .try_into()
         .map_err(io::Error::other)?;
     let (default_action, refusal) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
-    let filter = SeccompFilter::new(for_both_abis(calls), default_action, refusal, target)
+    let filter = SeccompFilter::new(with_x32_calls(calls), default_action, refusal, target)
         .map_err(io::Error::other)?;
     let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
     apply_filter(&program).map_err(io::Error::other)
@@ -436,7 +438,7 @@ fn install(calls: Calls, errno: libc::c_int) -> io::Result<()> {
 
 /// On x86-64, some systems accept a second set of call numbers (x32): the filter covers both.
 #[cfg(target_arch = "x86_64")]
-fn for_both_abis(calls: Calls) -> Calls {
+fn with_x32_calls(calls: CallRules) -> CallRules {
     const X32: i64 = 0x4000_0000;
     let x32_number = |call| match call {
         libc::SYS_ioctl => 514,
@@ -454,7 +456,7 @@ fn for_both_abis(calls: Calls) -> Calls {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn for_both_abis(calls: Calls) -> Calls {
+fn with_x32_calls(calls: CallRules) -> CallRules {
     calls
 }
 
@@ -466,7 +468,7 @@ fn rule(conditions: Vec<SeccompCondition>) -> SeccompRule {
     SeccompRule::new(conditions).expect("a case has a condition")
 }
 
-/// A condition on the lower half of an argument: the kernel ignores the upper half of an `int`.
+/// A condition on the lower half of an argument: Linux ignores the upper half of an `int`.
 fn arg(number: u8, op: Op, value: u64) -> SeccompCondition {
     SeccompCondition::new(number, Len::Dword, op, value & 0xffff_ffff)
         .expect("a call has six arguments")

@@ -1,0 +1,246 @@
+//! Decides where the lists of a server are read: from the server if it runs, otherwise from what it
+//! last said. So nothing has to be started before one of its tools is called.
+//!
+//! A server that has never run is started for its lists. Who asks waits for a bounded time, and then
+//! goes on without it; the server is started again until it is ready. Whenever a server has started,
+//! its lists are fetched and kept, and the clients are notified of those that differ from what they
+//! were shown.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dormouse_actors::ports::{Host, ServerAnswer, ToolError};
+use dormouse_proto::server::Server;
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::connection::{Connection, SessionResult};
+use super::known_lists::{KnownLists, ListsName};
+use super::protocol;
+use super::server_lists::ServerLists;
+use super::session::Session;
+
+/// How often a server that has never run is started, if it fails.
+const MAX_STARTS: usize = 10;
+
+/// The request by which a client says which log messages it wants. A server gets it when it starts.
+const SET_LEVEL: &str = "logging/setLevel";
+
+/// Where the lists of a server are read.
+pub(super) enum ListSource {
+    /// The server runs.
+    Session(Arc<Session>),
+    /// What it last said.
+    Known(Arc<ServerLists>),
+}
+
+/// What a connection that starts its server only when it is called has shown of it.
+pub(super) struct ShownLists {
+    known: Arc<KnownLists>,
+    name: Option<ListsName>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is shown until the server runs, then what it said.
+    shown: Option<Arc<ServerLists>>,
+    /// Whether a list was asked for in vain, so that clients know of no tool of the server.
+    is_missed: bool,
+    /// The attempt to start a server that has never run.
+    first_start: Option<FirstStart>,
+    /// Which log messages the client wants.
+    log_level: Option<Value>,
+}
+
+#[derive(Clone)]
+struct FirstStart {
+    began: Instant,
+    result: Shared<BoxFuture<'static, SessionResult>>,
+}
+
+impl ShownLists {
+    pub(super) fn new(known: Arc<KnownLists>, server: &Server, capabilities: &Value) -> Self {
+        Self {
+            known,
+            name: ListsName::of(server, capabilities),
+            state: Mutex::default(),
+        }
+    }
+
+    /// What the server last said. A connection keeps to it until the server runs.
+    async fn shown(self: &Arc<Self>) -> Option<Arc<ServerLists>> {
+        if let Some(shown) = &self.state().shown {
+            return Some(shown.clone());
+        }
+        let lists = self.clone();
+        let read = tokio::task::spawn_blocking(move || lists.known.get(lists.name.as_ref()?));
+        let read = read.await.ok().flatten()?;
+        let mut state = self.state();
+        // If the list was asked for in vain before, clients have to be notified of it.
+        (!state.is_missed).then(|| state.shown.get_or_insert(read).clone())
+    }
+
+    /// Records that a list was asked for in vain, unless the server has said something meanwhile.
+    fn miss(&self) -> Option<Arc<ServerLists>> {
+        let mut state = self.state();
+        state.is_missed = state.shown.is_none();
+        state.shown.clone()
+    }
+
+    /// Records what the server says now, and returns what clients have to be notified of.
+    fn replace(&self, newer: &Arc<ServerLists>) -> Vec<&'static str> {
+        let mut state = self.state();
+        let is_missed = std::mem::take(&mut state.is_missed);
+        match state.shown.replace(newer.clone()) {
+            Some(shown) => shown.changes_to(newer),
+            None if is_missed => ServerLists::default().changes_to(newer),
+            None => Vec::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Where the lists of the server are read. If it has never run, it is started; `patience` is how
+    /// long to wait for that, `None` as long as its declaration says.
+    ///
+    /// # Errors
+    /// Why there are no lists.
+    pub(super) async fn list_source(
+        self: &Arc<Self>,
+        host: &Arc<dyn Host>,
+        patience: Option<Duration>,
+    ) -> Result<ListSource, ToolError> {
+        let Some(lists) = self.shown_lists() else {
+            return self.session(host).await.map(ListSource::Session);
+        };
+        if let Some(session) = self.open_session() {
+            return Ok(ListSource::Session(session));
+        }
+        if let Some(shown) = lists.shown().await {
+            return Ok(ListSource::Known(shown));
+        }
+        let first_start = self.first_start(lists, host);
+        let started = match patience {
+            None => first_start.result.await,
+            Some(patience) => timeout_at(first_start.began + patience, first_start.result)
+                .await
+                .unwrap_or_else(|_| Err("it is not ready yet.".into())),
+        };
+        match (self.open_session(), started) {
+            (Some(session), _) => Ok(ListSource::Session(session)),
+            (None, started) => {
+                let why = started.err();
+                let why = why.unwrap_or_else(|| "it ended after it had started.".into());
+                lists.miss().map(ListSource::Known).ok_or(why)
+            }
+        }
+    }
+
+    /// Passes on which log messages the client wants: to a server that runs, otherwise when it
+    /// starts. `None` if this request has to be sent as any other one.
+    pub(super) fn defer(&self, method: &str, params: &Value) -> Option<ServerAnswer> {
+        let lists = self.shown_lists().filter(|_| method == SET_LEVEL)?;
+        lists.state().log_level = Some(params.clone());
+        self.open_session().is_none().then(|| Ok(json!({})))
+    }
+
+    /// Fetches what the server says of itself, keeps it, and notifies the clients of what differs
+    /// from what they were shown. Runs after each start of the server.
+    pub(super) async fn learn_lists(self: Arc<Self>, session: Arc<Session>) {
+        let Some(lists) = self.shown_lists() else {
+            return;
+        };
+        let log_level = lists.state().log_level.clone();
+        if let Some(params) = log_level {
+            // A server without log messages refuses it.
+            let _ = protocol::request(&session, SET_LEVEL, params).await;
+        }
+        for changed in self.fetch_lists(lists, &session).await {
+            self.notify_clients(changed);
+        }
+    }
+
+    /// Fetches the lists again, of which the server itself said that they have changed.
+    pub(super) async fn learn_changed_lists(self: Arc<Self>, session: Arc<Session>) {
+        if let Some(lists) = self.shown_lists() {
+            self.fetch_lists(lists, &session).await;
+        }
+    }
+
+    /// Fetches and keeps what the server says of itself, and returns what clients have to be
+    /// notified of.
+    async fn fetch_lists(&self, lists: &Arc<ShownLists>, session: &Session) -> Vec<&'static str> {
+        let newer = match ServerLists::fetch(session).await {
+            Ok(newer) => Arc::new(newer),
+            Err(error) => {
+                tracing::warn!(server = self.name(), "its lists are not known: {error}");
+                return Vec::new();
+            }
+        };
+        let kept = (lists.clone(), newer.clone());
+        let keeping = tokio::task::spawn_blocking(move || {
+            let (lists, newer) = kept;
+            if let Some(name) = &lists.name {
+                lists.known.put(name, &newer);
+            }
+        });
+        // What is not kept is fetched again after the next start.
+        let _ = keeping.await;
+        lists.replace(&newer)
+    }
+
+    /// The attempt to start a server that has never run. It is repeated in the background.
+    fn first_start(self: &Arc<Self>, lists: &ShownLists, host: &Arc<dyn Host>) -> FirstStart {
+        let begin = || {
+            let (sender, receiver) = oneshot::channel();
+            tokio::spawn(start_until_ready(
+                Arc::downgrade(self),
+                host.clone(),
+                sender,
+            ));
+            let result = async move {
+                let result = receiver.await;
+                result.unwrap_or_else(|_| Err("the kernel is shutting down.".into()))
+            };
+            FirstStart {
+                began: Instant::now(),
+                result: result.boxed().shared(),
+            }
+        };
+        lists.state().first_start.get_or_insert_with(begin).clone()
+    }
+}
+
+/// Starts a server until it is ready or its connection is closed. Sends the result of the first
+/// attempt.
+async fn start_until_ready(
+    connection: Weak<Connection>,
+    host: Arc<dyn Host>,
+    first: oneshot::Sender<SessionResult>,
+) {
+    let mut first = Some(first);
+    for _ in 0..MAX_STARTS {
+        let Some(connection) = connection.upgrade().filter(|one| !one.is_closed()) else {
+            return;
+        };
+        let result = connection.session(&host).await;
+        let is_ready = result.is_ok();
+        if let Err(why) = &result {
+            tracing::warn!(server = connection.name(), "not ready: {why}");
+        }
+        if let Some(first) = first.take() {
+            // Nobody waits if the session that asked is over.
+            let _ = first.send(result);
+        }
+        if is_ready {
+            return;
+        }
+    }
+}
