@@ -123,8 +123,8 @@ pub use dormouse_models as models;
 pub use dormouse_proto::budget::{Amount, Budget, Price};
 #[doc(inline)]
 pub use dormouse_proto::{
-    checkpoint, command, descriptor, file, id, mail, message, model, process, record, server,
-    shown, tool, user_input,
+    checkpoint, command, descriptor, file, id, mail, message, model, process, provider_tools,
+    record, server, server_tool, shown, tool, user_input,
 };
 /// Your own store, on top of any log of records.
 #[doc(inline)]

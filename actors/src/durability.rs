@@ -71,6 +71,7 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
             | Fact::ToolsReplaced { .. }
             | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
+            | Fact::Noted { .. }
             | Fact::Turn(TurnFact::Began)
             | Fact::Descriptor(DescriptorFact::Opened { .. } | DescriptorFact::Annotated { .. })
             | Fact::Call(

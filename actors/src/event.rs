@@ -51,6 +51,18 @@ pub enum Event {
         /// The arguments: JSON text.
         args: Arc<str>,
     },
+    /// The provider ran a tool of its own while its model wrote a reply. Published when the reply
+    /// is complete.
+    ServerToolCalled {
+        /// The process.
+        pid: Pid,
+        /// The name of the tool at the provider.
+        tool: Arc<str>,
+        /// The number of calls that the arguments are of.
+        calls: u32,
+        /// The arguments, as JSON or as text; may be empty.
+        args: Arc<str>,
+    },
     /// A tool reported progress.
     ToolProgress {
         /// The process.
@@ -130,6 +142,7 @@ impl Event {
             | Self::Text { pid, .. }
             | Self::Thinking { pid, .. }
             | Self::ToolCalled { pid, .. }
+            | Self::ServerToolCalled { pid, .. }
             | Self::ToolProgress { pid, .. }
             | Self::Fact { pid, .. }
             | Self::Retrying { pid, .. }
@@ -172,6 +185,8 @@ pub struct ProcessView {
     pub budget: Account,
     /// How much its tools produced, and how much of that entered the context.
     pub output_totals: OutputTotals,
+    /// The calls of tools that the provider ran in the conversation, by tool.
+    pub server_tool_calls: Vec<(Arc<str>, u32)>,
     /// The tools of the process, as its model sees them.
     pub tools: Tools,
     /// The program that the process was started with.
@@ -240,6 +255,11 @@ impl ProcessView {
             usage: state.usage(),
             budget: state.budget().clone(),
             output_totals: state.output_totals(),
+            server_tool_calls: state
+                .server_tool_calls()
+                .iter()
+                .map(|(tool, calls)| (tool.clone(), *calls))
+                .collect(),
             tools: state.tools(),
             program: state.program().clone(),
             system: state.system().clone(),

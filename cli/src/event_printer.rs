@@ -73,6 +73,12 @@ fn event_json(event: &Event) -> Value {
         Event::ToolCalled { tool, args, .. } => {
             json!({ "event": "tool_called", "pid": pid, "tool": &**tool, "args": &**args })
         }
+        Event::ServerToolCalled {
+            tool, calls, args, ..
+        } => json!({
+            "event": "server_tool_called", "pid": pid, "tool": &**tool, "calls": calls,
+            "args": &**args,
+        }),
         Event::ToolProgress { tool, progress, .. } => json!({
             "event": "tool_progress", "pid": pid, "tool": &**tool,
             "done": progress.done, "total": progress.total, "message": &*progress.message,

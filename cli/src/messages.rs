@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse::Conversation;
 use dormouse::message::{Block, Message, Role};
+use dormouse::server_tool::{ServerBlock, server_blocks};
 use serde_json::{Value, json};
 
 use crate::args::Store;
@@ -74,15 +75,65 @@ fn role(message: &Message) -> &'static str {
 
 fn as_text(block: &Block) -> String {
     match block {
-        Block::Text { text, .. } => text.to_string(),
+        Block::Text { text, .. } => match server_blocks(block) {
+            blocks if blocks.is_empty() => text.to_string(),
+            blocks => format!("{}\n{text}", server_text(&blocks)),
+        },
         Block::ToolUse { id, name, args, .. } => format!("[calls {name} as {id}] {args}"),
         Block::ToolResult { id, text, is_error } => {
             let kind = if *is_error { "error" } else { "answer" };
             format!("[{kind} of {id}] {text}")
         }
         Block::Media { media, .. } => format!("[{} {}]", media.media_type, media.fd),
-        Block::Opaque(raw) => format!("[{} only] {}", raw.format, raw.json),
+        Block::Opaque(raw) => match server_blocks(block) {
+            blocks if blocks.is_empty() => format!("[{} only] {}", raw.format, raw.json),
+            blocks => server_text(&blocks),
+        },
     }
+}
+
+/// The most characters of a result that are shown as text. `--json` prints all of them.
+const SHOWN_CHARS: usize = 400;
+
+/// What the provider's tools did, a line for each call and each result.
+fn server_text(blocks: &[ServerBlock]) -> String {
+    let mut lines = Vec::new();
+    for ServerBlock {
+        tool,
+        calls,
+        input,
+        output,
+    } in blocks
+    {
+        match calls {
+            0 => {}
+            1 => lines.push(format!("[the provider ran {tool}] {input}")),
+            calls => lines.push(format!("[the provider ran {tool} {calls} times] {input}")),
+        }
+        let Some(output) = output else { continue };
+        let kind = if output.is_error { "error" } else { "result" };
+        let chars = output.text.chars().count();
+        let shown: String = output.text.chars().take(SHOWN_CHARS).collect();
+        let rest = match chars > SHOWN_CHARS {
+            true => format!(" … ({chars} characters)"),
+            false => String::new(),
+        };
+        let media = output
+            .media
+            .iter()
+            .map(|media| format!(" [{}]", media.media_type));
+        let media: String = media.collect();
+        lines.push(format!("[{kind} of {tool}] {shown}{rest}{media}"));
+    }
+    lines.join("\n")
+}
+
+fn server_json(block: &ServerBlock) -> Value {
+    let output = block.output.as_ref().map(|output| {
+        let media: Vec<_> = output.media.iter().map(|media| &media.media_type).collect();
+        json!({ "text": output.text, "is_error": output.is_error, "media": media })
+    });
+    json!({ "tool": block.tool, "calls": block.calls, "args": block.input, "output": output })
 }
 
 fn as_json(block: &Block) -> Value {
@@ -97,6 +148,13 @@ fn as_json(block: &Block) -> Value {
         Block::Media { media, .. } => json!({
             "type": "media", "fd": media.fd.to_string(), "media_type": *media.media_type,
         }),
-        Block::Opaque(raw) => json!({ "type": "opaque", "format": *raw.format, "json": *raw.json }),
+        Block::Opaque(raw) => {
+            let mut line = json!({ "type": "opaque", "format": *raw.format, "json": *raw.json });
+            let blocks = server_blocks(block);
+            if !blocks.is_empty() {
+                line["server_tools"] = blocks.iter().map(server_json).collect();
+            }
+            line
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The table of processes that `ps` prints and that a run ends with: one line for each process,
 //! children below their parents.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use dormouse::id::Pid;
@@ -29,6 +30,9 @@ pub(crate) struct ProcessLine {
     entered_chars: u64,
     input_tokens: u64,
     output_tokens: u64,
+    /// The calls of tools that the provider ran, by tool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    server_tool_calls: BTreeMap<String, u32>,
     /// In the currency of the price table; absent if the table has no price for its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<String>,
@@ -111,6 +115,11 @@ impl ProcessLine {
             entered_chars: output_totals.entered_chars,
             input_tokens: usage.all_input_tokens(),
             output_tokens: usage.output_tokens,
+            server_tool_calls: view
+                .into_iter()
+                .flat_map(|view| &view.server_tool_calls)
+                .map(|(tool, calls)| (tool.to_string(), *calls))
+                .collect(),
             cost: (usage.cost_nanos > 0).then(|| Amount::Cost.show(usage.cost_nanos)),
             unreadable,
             is_acknowledged,
@@ -150,6 +159,17 @@ impl fmt::Display for ProcessLine {
             self.produced_chars,
             self.entered_chars
         )?;
+        if !self.server_tool_calls.is_empty() {
+            let calls = self.server_tool_calls.iter();
+            let calls: Vec<_> = calls
+                .map(|(tool, calls)| format!("{tool} {calls}"))
+                .collect();
+            write!(
+                f,
+                "\n  tools of the provider: {}",
+                one_line(&calls.join(", "))
+            )?;
+        }
         match &self.unreadable {
             Some(why) => write!(f, "\n  {}", one_line(why)),
             None => Ok(()),

@@ -79,6 +79,9 @@ fn describe_step(event: &Event) -> Option<String> {
             ..
         } => format!("{program} starts"),
         Event::ToolCalled { tool, args, .. } => format!("calls {tool} {}", shorten(args)),
+        Event::ServerToolCalled { tool, args, .. } => {
+            format!("its provider ran {tool} {}", shorten(args))
+        }
         Event::ToolProgress { tool, progress, .. } => {
             format!("{tool}: {}", describe_tool_progress(progress))
         }

@@ -29,6 +29,7 @@ mod program_schema;
 mod program_support;
 mod replay;
 mod served_tools;
+mod server_tools;
 #[path = "../../tests/skip.rs"]
 mod skip;
 mod unreadable;

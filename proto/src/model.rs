@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{FdId, Pid};
 use crate::message::{Block, Message};
+use crate::provider_tools::ProviderTools;
 use crate::tool::ToolSpec;
 
 /// A request to a model. All of its parts are shared: cloning costs a pointer per message and never
@@ -25,6 +26,8 @@ pub struct Request {
     pub system: Arc<str>,
     /// The tools, frozen at the process's birth.
     pub tools: Arc<[ToolSpec]>,
+    /// Tools that the provider runs, and how `tools` are presented; from the program.
+    pub provider_tools: Arc<ProviderTools>,
     /// The conversation so far.
     pub messages: Vec<Arc<Message>>,
     /// Message counts at each fork that the process descends from, oldest first; empty for a

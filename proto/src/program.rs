@@ -79,7 +79,7 @@ pub(crate) use self::reader::{Node, Reader};
 pub(crate) use self::schema::TableSchema;
 pub use self::schema::schema;
 pub(crate) use self::section::{Key, Rules, Section};
-pub use self::tools::{ToolEntry, ToolsSection};
+pub use self::tools::{ServerTool, ToolEntry, ToolsSection};
 pub(crate) use self::value::Value;
 use crate::budget::Price;
 

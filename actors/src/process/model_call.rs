@@ -14,6 +14,7 @@ use dormouse_kernel::permits::Requester;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
+use dormouse_proto::server_tool::{ServerBlock, server_blocks};
 
 use super::StartedSignal;
 use crate::context::KernelContext;
@@ -86,7 +87,12 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
                 attempt += 1;
             }
             Err(error) => return Err(explain_long_wait(error)),
-            result => return result,
+            Ok(reply) => {
+                if let DeltaSink::Publish(_) = &delta_sink {
+                    publish_server_calls(&context, request.pid, &reply);
+                }
+                return Ok(reply);
+            }
         }
     }
 }
@@ -102,6 +108,22 @@ fn explain_long_wait(mut error: ModelError) -> ModelError {
         );
     }
     error
+}
+
+/// Publishes the calls of tools that the provider ran.
+fn publish_server_calls(context: &KernelContext, pid: Pid, reply: &Reply) {
+    let found = reply.blocks.iter().flat_map(server_blocks);
+    for ServerBlock {
+        tool, calls, input, ..
+    } in found.filter(|found| found.calls > 0)
+    {
+        context.publish(Event::ServerToolCalled {
+            pid,
+            tool: tool.into(),
+            calls,
+            args: input.into(),
+        });
+    }
 }
 
 fn may_repeat(error: &ModelError) -> bool {

@@ -13,6 +13,7 @@ pub(crate) use self::dialect::Dialect;
 #[cfg(any(feature = "bedrock", feature = "vertex"))]
 pub(crate) use self::encode::encode_head;
 pub use self::stream::StreamDecoder;
+use crate::wire::call_ids;
 use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
@@ -48,6 +49,7 @@ impl Codec for Messages {
         token_variable: Some("ANTHROPIC_AUTH_TOKEN"),
         url_variable: "ANTHROPIC_BASE_URL",
     };
+    const MAX_CALL_ID_CHARS: usize = encode::MAX_ID_CHARS;
     type Decoder = StreamDecoder;
 
     fn path(&self, _request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {
@@ -76,6 +78,10 @@ impl Codec for Messages {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_message(json)
+    }
+
+    fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {
+        call_ids::with_field(raw, "id", id)
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {

@@ -11,9 +11,12 @@ mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
+use serde_json::value::RawValue;
 
 pub use self::stream::StreamDecoder;
 use crate::wire::address::is_azure_openai;
+use crate::wire::call_ids;
+use crate::wire::json_fields::{Fields, to_raw};
 use crate::wire::{Client, Codec, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
@@ -61,6 +64,7 @@ impl Codec for Completions {
         token_variable: None,
         url_variable: "OPENAI_BASE_URL",
     };
+    const MAX_CALL_ID_CHARS: usize = encode::MAX_ID_CHARS;
     type Decoder = StreamDecoder;
 
     fn for_host(self, host: &str) -> Self {
@@ -101,6 +105,16 @@ impl Codec for Completions {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_completion(json)
+    }
+
+    fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String> {
+        let mut message: Fields = serde_json::from_str(raw).ok()?;
+        let mut calls: Vec<Box<RawValue>> =
+            serde_json::from_str(message.get("tool_calls")?.get()).ok()?;
+        let call = calls.get_mut(index)?;
+        *call = RawValue::from_string(call_ids::with_field(call.get(), "id", id)?).ok()?;
+        message.set("tool_calls", to_raw(&calls));
+        Some(message.to_json())
     }
 
     fn decode_count(&self, _json: &str) -> Option<u64> {

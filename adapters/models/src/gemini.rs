@@ -5,14 +5,18 @@
 
 mod decode;
 mod encode;
+mod metadata;
 mod names;
 mod stream;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 pub use self::stream::StreamDecoder;
+use crate::wire::call_ids;
+use crate::wire::json_fields::Fields;
 use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
@@ -46,6 +50,8 @@ impl Codec for GenerateContent {
         token_variable: None,
         url_variable: "GEMINI_BASE_URL",
     };
+    // An id that the format generates is not sent, so it may have any length.
+    const MAX_CALL_ID_CHARS: usize = usize::MAX;
     type Decoder = StreamDecoder;
 
     fn path(&self, request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {
@@ -79,6 +85,13 @@ impl Codec for GenerateContent {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_reply(json)
+    }
+
+    fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {
+        let mut part: Fields = serde_json::from_str(raw).ok()?;
+        let call = call_ids::with_field(part.get("functionCall")?.get(), "id", id)?;
+        part.set("functionCall", RawValue::from_string(call).ok()?);
+        Some(part.to_json())
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {

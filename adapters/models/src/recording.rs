@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use dormouse_kernel::export::{Redact, mask_text};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
+use dormouse_proto::provider_tools::ProviderTools;
 use dormouse_proto::record::masked::Masked;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -138,6 +139,7 @@ fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, s
         model,
         system,
         tools,
+        provider_tools,
         messages,
         forked_at: _,
         parameters,
@@ -150,7 +152,10 @@ fn parts(request: &Request, redact: Option<&Redaction>) -> Result<Vec<String>, s
     let leading_parts = [
         json(&Endpoints { model, program }, redact)?,
         json(system, redact)?,
-        json(tools, redact)?,
+        match **provider_tools == ProviderTools::default() {
+            true => json(tools, redact)?,
+            false => json(&(tools, provider_tools), redact)?,
+        },
         json(parameters, redact)?,
         json(&media, redact)?,
     ];

@@ -13,6 +13,7 @@ use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
+use crate::wire::call_ids;
 use crate::wire::{Client, Codec, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
@@ -47,6 +48,7 @@ impl Codec for Responses {
         token_variable: None,
         url_variable: "OPENAI_BASE_URL",
     };
+    const MAX_CALL_ID_CHARS: usize = encode::MAX_ID_CHARS;
     type Decoder = StreamDecoder;
 
     fn path(&self, _request: &Request, purpose: Purpose) -> Result<Option<String>, ModelError> {
@@ -75,6 +77,10 @@ impl Codec for Responses {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_reply(json)
+    }
+
+    fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {
+        call_ids::with_field(raw, "call_id", id)
     }
 
     fn decode_count(&self, json: &str) -> Option<u64> {

@@ -39,6 +39,7 @@ pub(crate) fn request(messages: Vec<Message>, parameters: Value) -> Request {
                 .clone(),
         ),
         forked_at: Vec::new(),
+        provider_tools: Arc::default(),
         media: [(1, "png"), (2, "pdf"), (3, "text"), (4, "wav"), (5, "zip")]
             .map(|(fd, bytes)| (FdId::Fd(fd), Bytes::from_static(bytes.as_bytes())))
             .into(),

@@ -30,7 +30,9 @@ mod request_body;
 mod retry_after;
 pub(crate) mod schema;
 mod signing;
+pub(crate) mod sources;
 mod surrogates;
+pub(crate) mod tools;
 pub(crate) mod usage;
 
 pub use self::builder::Builder;

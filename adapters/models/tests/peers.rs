@@ -78,6 +78,7 @@ fn request<C: Codec>(messages: &[Message]) -> Request {
         messages: messages.iter().cloned().map(Arc::new).collect(),
         parameters: Arc::new(parameters.as_object().unwrap().clone()),
         forked_at: Vec::new(),
+        provider_tools: Default::default(),
         media: Default::default(),
     }
 }

@@ -48,6 +48,7 @@ fn request() -> Request {
         system: "".into(),
         tools: [].into(),
         messages: vec![Message::user("hi").into()],
+        provider_tools: Arc::default(),
         parameters: Arc::default(),
         forked_at: Vec::new(),
         media: BTreeMap::new(),

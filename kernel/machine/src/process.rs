@@ -51,6 +51,7 @@ mod process_list;
 mod program_cache;
 mod read;
 mod resume;
+mod server_output;
 mod server_tools;
 mod spawn;
 mod state;

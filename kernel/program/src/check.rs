@@ -13,11 +13,12 @@ use dormouse_proto::server::ServerValue;
 use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
-use super::{ca_file, command, descriptors, prices, servers, tools};
+use super::server_tools::OwnTools;
+use super::{ca_file, command, descriptors, prices, server_tools, servers, tools};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
-pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> CheckedProgram {
+pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) -> CheckedProgram {
     let limits = file.limits;
     let known = KnownTools {
         kernel: compilation.kernel,
@@ -25,10 +26,10 @@ pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Che
     };
     let name = program_name(&compilation.key, &file.demo, &file.model);
     check_providers(&file.model, compilation);
-    let models = choose_models(file.model, compilation);
     let system = read_system_prompt(&file.prompt, compilation);
     let diagnostics = &mut compilation.diagnostics;
-    let commands = command::check(file.tools.commands, limits.commands, known, diagnostics);
+    let declared = std::mem::take(&mut file.tools.commands);
+    let commands = command::check(declared, limits.commands, known, diagnostics);
     let enabled = &file.tools.enabled;
     let tools = tools::check(enabled, &commands, known, diagnostics);
     let servers = servers::check(
@@ -38,6 +39,14 @@ pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Che
         &tools,
         compilation,
     );
+    let own = OwnTools {
+        tools: &tools,
+        commands: &commands,
+        servers: &servers,
+    };
+    let diagnostics = &mut compilation.diagnostics;
+    let provider_tools = server_tools::check(&file.tools, &file.model, own, diagnostics);
+    let models = choose_models(file.model, compilation);
     let preloads = read_preloads(&file.preload, compilation);
     warn_of_spawn_without_programs(enabled, &file.linked, &mut compilation.diagnostics);
     let links = check_links(file.linked, compilation);
@@ -59,6 +68,8 @@ pub(super) fn check(file: ProgramFile, compilation: &mut Compilation<'_>) -> Che
         parameters: Arc::new(file.parameters),
         descriptors,
         tools,
+        provider_tools_elsewhere: server_tools::for_other_providers(&provider_tools),
+        provider_tools: Arc::new(provider_tools),
         commands,
         servers,
         preloads,

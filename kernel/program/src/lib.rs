@@ -49,6 +49,7 @@ mod parameters;
 mod path;
 mod prices;
 mod requirement;
+mod server_tools;
 mod servers;
 mod tools;
 

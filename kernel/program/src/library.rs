@@ -14,6 +14,7 @@ use dormouse_proto::program::{
     BudgetSection, CacheTtl, Demo, DescriptorSection, EnvironmentChoice, Expansion, Limits,
     Provider, Span,
 };
+use dormouse_proto::provider_tools::ProviderTools;
 use dormouse_proto::server::{CaFile, ServerValue};
 use serde_json::{Map, Value};
 
@@ -38,6 +39,10 @@ pub(super) struct CheckedProgram {
     pub(super) user: Option<String>,
     pub(super) parameters: Arc<Map<String, Value>>,
     pub(super) tools: Vec<EnabledTool>,
+    /// What requests to the provider of the first model say about tools.
+    pub(super) provider_tools: Arc<ProviderTools>,
+    /// What requests to other providers say.
+    pub(super) provider_tools_elsewhere: Arc<ProviderTools>,
     pub(super) commands: Vec<Command>,
     pub(super) servers: Vec<EnabledServer>,
     /// `None` if the descriptor system is disabled.
@@ -232,6 +237,16 @@ impl Program {
     #[must_use]
     pub fn tools(&self) -> &[EnabledTool] {
         &self.checked_program().tools
+    }
+
+    /// What requests to this model say about tools in the words of its provider.
+    #[must_use]
+    pub fn provider_tools(&self, model: &ModelChoice) -> Arc<ProviderTools> {
+        let program = self.checked_program();
+        Arc::clone(match model.provider == self.model().provider {
+            true => &program.provider_tools,
+            false => &program.provider_tools_elsewhere,
+        })
     }
 
     /// The declared commands, in the order written.

@@ -8,6 +8,7 @@ use dormouse_proto::command::Command;
 use dormouse_proto::program::{
     Diagnostic, Diagnostics, Named, Span, ToolEntry, WithSpan, shorten, suggestion,
 };
+use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::Access;
 
 use super::kernel_tool::{KernelTool, KnownTools};
@@ -34,6 +35,8 @@ pub struct EnabledTool {
     /// The descriptions of parameters for the model that differ from the tool's own, in the order
     /// written.
     pub parameters: Vec<Named<String>>,
+    /// How the tool is presented to the provider.
+    pub form: ToolForm,
 }
 
 impl EnabledTool {
@@ -46,6 +49,7 @@ impl EnabledTool {
             description: None,
             access: None,
             parameters: Vec::new(),
+            form: ToolForm::default(),
         }
     }
 
@@ -56,6 +60,14 @@ impl EnabledTool {
             description: entry.description.clone(),
             access: entry.access,
             parameters: entry.parameters.clone(),
+            form: ToolForm {
+                strict: entry.strict.as_ref().is_some_and(|strict| strict.value),
+                input_format: entry
+                    .input_format
+                    .as_ref()
+                    .map(|format| format.value.clone()),
+                fields: entry.provider_fields.clone(),
+            },
         }
     }
 

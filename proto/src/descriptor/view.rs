@@ -9,7 +9,7 @@ mod listing;
 mod notes;
 mod search_all;
 
-pub use self::attached::{Attached, attachment, attachments_left_out};
+pub use self::attached::{Attached, attachment, attachments_left_out, attachments_of_reply};
 pub use self::distinct::{DistinctMatch, DistinctMatches, distinct, distinct_in_all};
 pub use self::encoding::{Encoding, SourceEncoding};
 pub use self::listing::{ListedFd, Shown, list};

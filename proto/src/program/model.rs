@@ -72,12 +72,20 @@ impl Provider {
     /// script, which reads any format.
     #[must_use]
     pub fn wire_format(&self) -> Option<&str> {
-        match self {
+        match self.maker() {
             Self::OpenAi => Some("openai-responses"),
-            Self::AnthropicBedrock | Self::AnthropicVertex => Self::Anthropic.wire_format(),
-            Self::GeminiVertex => Self::Gemini.wire_format(),
             Self::Scripted => None,
             other => Some(other.word()),
+        }
+    }
+
+    /// The provider that made the models. A cloud serves them in their maker's format.
+    #[must_use]
+    pub fn maker(&self) -> &Self {
+        match self {
+            Self::AnthropicBedrock | Self::AnthropicVertex => &Self::Anthropic,
+            Self::GeminiVertex => &Self::Gemini,
+            other => other,
         }
     }
 

@@ -1,6 +1,10 @@
 //! The table `[tools]`: the tools that a model may call.
 
-use super::{CommandSection, Named, Section, ServerTools, Span, WithSpan};
+use serde_json::{Map, Value as Json};
+
+use super::{
+    CommandSection, Named, Node, Reader, Rules, Section, ServerTools, Span, Value, WithSpan,
+};
 use crate::tool::Access;
 
 /// The most tools that a program may enable, and the most that it may declare.
@@ -22,6 +26,33 @@ pub struct ToolsSection {
     /// `tools` and `prefix`.
     #[key(name = "mcp")]
     pub served: Vec<Named<ServerTools>>,
+    /// Tools that the provider of the model runs itself, such as a web search. Each table is sent
+    /// as it is, in the provider's own words: `type = "web_search_20250305", name = "web_search"`
+    /// (anthropic), `type = "web_search"` (openai), `google_search = {}` (gemini). A fallback at
+    /// another provider is asked without them.
+    #[key(max_items = MAX_TOOLS)]
+    pub server: Vec<WithSpan<ServerTool>>,
+}
+
+/// A tool that the provider runs, in the provider's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerTool(pub Map<String, Json>);
+
+impl Value for ServerTool {
+    const EXPECTED: &'static str = "a table: `[[tools.server]]`";
+    const LIST: &'static str = "a list of tables: `[[tools.server]]`";
+
+    fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
+        if node.get_ref().as_table().is_none() {
+            table.report_wrong_type(key, node, Self::EXPECTED);
+            return None;
+        }
+        Map::read(table, key, node, rules).map(Self)
+    }
+
+    fn schema(rules: &Rules) -> Json {
+        <Map<String, Json>>::schema(rules)
+    }
 }
 
 /// An entry of `enabled`: a name, or a table.
@@ -46,6 +77,16 @@ pub struct ToolEntry {
     /// Descriptions of parameters, by the name of the parameter, in place of the tool's own.
     #[key(name = "param_descriptions")]
     pub parameters: Vec<Named<String>>,
+    /// Whether the provider has to make the arguments valid against the tool's schema (anthropic,
+    /// openai, openai-chat).
+    pub strict: Option<WithSpan<bool>>,
+    /// The format of the text that the tool takes, such as a grammar, in the provider's words
+    /// (openai, openai-chat): `{ type = "grammar", syntax = "lark", definition = "…" }`. The tool's
+    /// only parameter is the string `input`.
+    pub input_format: Option<WithSpan<Map<String, Json>>>,
+    /// Further fields of the tool in requests, in the provider's words, such as
+    /// `defer_loading = true`.
+    pub provider_fields: Map<String, Json>,
     /// The place of the whole entry.
     #[key(span)]
     pub span: Span,

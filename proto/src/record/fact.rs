@@ -60,6 +60,12 @@ pub enum Fact<C: Clone> {
         /// Those of them that run outside of the machine.
         outside: Arc<[ExternalTool]>,
     },
+    /// The kernel added a note to the last message, which has not been sent yet: descriptors of what
+    /// the provider's tools returned.
+    Noted {
+        /// The note, as the model reads it.
+        text: Arc<str>,
+    },
 }
 
 /// Changes of the mailbox.
@@ -252,6 +258,7 @@ impl<C: Clone> Fact<C> {
             Self::Restored { .. } => "restored",
             Self::Exited { .. } => "exited",
             Self::ToolsReplaced { .. } => "tools_replaced",
+            Self::Noted { .. } => "noted",
         }
     }
 
@@ -292,6 +299,7 @@ impl<C: Clone> Fact<C> {
             },
             Self::Exited { exit } => Fact::Exited { exit },
             Self::ToolsReplaced { tools, outside } => Fact::ToolsReplaced { tools, outside },
+            Self::Noted { text } => Fact::Noted { text },
         })
     }
 }

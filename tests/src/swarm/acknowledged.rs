@@ -31,6 +31,7 @@ impl Line {
             Event::Text { .. }
             | Event::Thinking { .. }
             | Event::ToolCalled { .. }
+            | Event::ServerToolCalled { .. }
             | Event::ToolProgress { .. }
             | Event::Retrying { .. }
             | Event::ModelSwitched { .. }

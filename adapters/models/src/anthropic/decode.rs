@@ -7,12 +7,14 @@
 use dormouse_proto::message::{Block, Raw};
 use dormouse_proto::model::{ModelError, Reply, StopReason, Usage};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
 use crate::wire::json_fields::Fields;
+use crate::wire::sources::Sources;
 
 #[derive(Deserialize)]
 struct ReplyBody {
@@ -44,10 +46,11 @@ pub(super) fn decode_message(json: &str) -> Result<Reply, ModelError> {
 
 /// Builds a reply from its parts.
 pub(super) fn build_reply(
-    blocks: Vec<Block>,
+    mut blocks: Vec<Block>,
     stop: Option<&str>,
     usage: Usage,
 ) -> Result<Reply, ModelError> {
+    sources(&blocks).append_to(&mut blocks);
     let stop = match stop_reason(stop)? {
         // Some servers report the normal end of a turn although the model calls tools.
         StopReason::EndTurn
@@ -64,6 +67,20 @@ pub(super) fn build_reply(
         stop,
         usage,
     })
+}
+
+/// The sources that the texts of a reply cite.
+pub(super) fn sources(blocks: &[Block]) -> Sources {
+    let mut sources = Sources::default();
+    for block in blocks {
+        if let Block::Text { raw: Some(raw), .. } = block
+            && raw.json.contains("\"citations\"")
+        {
+            let json: Value = serde_json::from_str(&raw.json).unwrap_or_default();
+            sources.add_citations(&json["citations"]);
+        }
+    }
+    sources
 }
 
 /// Decodes one block of a reply.
@@ -131,7 +148,7 @@ fn stop_reason(word: Option<&str>) -> Result<StopReason, ModelError> {
 }
 
 /// Token counts. In a stream each count is cumulative, and an absent count has not changed.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct UsageFields {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,

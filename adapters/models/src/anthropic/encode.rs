@@ -14,6 +14,7 @@ use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
 use dormouse_proto::model::{ModelError, Request};
 use dormouse_proto::program::CacheTtl;
+use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::value::RawValue;
 
@@ -21,7 +22,7 @@ use super::{Dialect, FORMAT};
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
 
 /// The default limit of output tokens.
 const MAX_TOKENS: u64 = 4096;
@@ -38,7 +39,7 @@ const RESERVED: [&str; 6] = [
 /// others.
 const COUNT_PARAMETERS: [&str; 3] = ["thinking", "tool_choice", "mcp_servers"];
 /// The longest id of a tool use that the provider accepts.
-const MAX_ID_CHARS: usize = 64;
+pub(super) const MAX_ID_CHARS: usize = 64;
 /// Types of blocks that must not be the last block of an assistant message. Such a block is last if
 /// the reply was truncated while the model was thinking.
 const THINKING_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
@@ -70,16 +71,11 @@ pub(crate) fn encode_head(
     if dialect == Dialect::Anthropic && !request.parameters.contains_key("cache_control") {
         head = head.with_some("cache_control", cache_control.as_ref());
     }
-    let mut tools = request
-        .tools
-        .iter()
-        .map(tool)
-        .collect::<Result<Vec<_>, _>>()?;
-    if let Some(last) = tools.pop() {
-        tools.push(last.with_some(
-            "cache_control",
-            cache_control.as_ref().filter(|_| system.is_none()),
-        ));
+    let mut tools = tools::all(request, tool)?;
+    if let Some(last) = tools.last_mut() {
+        if let Some(cache_control) = cache_control.as_ref().filter(|_| system.is_none()) {
+            last.set("cache_control", to_raw(cache_control));
+        }
         head = head.with("tools", &tools);
     }
     if let Some(system) = system {
@@ -115,12 +111,18 @@ pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> String {
     )
 }
 
-fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = schema::for_request(spec)?;
+fn tool(spec: &ToolSpec, form: Option<&ToolForm>) -> Result<Fields, ModelError> {
+    let is_strict = form.is_some_and(|form| form.strict);
+    let schema = match is_strict {
+        true => schema::without_other_properties(spec)?,
+        false => schema::for_request(spec)?,
+    };
     let fields = Fields::default()
         .with("name", &*spec.name)
         .with("description", &*spec.description);
-    Ok(fields.with("input_schema", &schema))
+    Ok(fields
+        .with("input_schema", &schema)
+        .with_some("strict", is_strict.then_some(&true)))
 }
 
 /// Encodes a message. Tool results come before texts.

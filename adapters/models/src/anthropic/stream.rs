@@ -21,7 +21,7 @@ use crate::wire::json_fields::{Fields, MAX_FIELDS, as_string, is_object, to_raw}
 use crate::wire::{Completeness, Decoder};
 
 /// Decodes a streamed reply, event by event.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StreamDecoder {
     /// The message as it began. Its content is used where no block began after it.
     start: Start,
@@ -32,7 +32,7 @@ pub struct StreamDecoder {
 }
 
 /// A block whose deltas are still arriving.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PartialBlock {
     fields: Fields,
     /// The text fields that deltas have extended, by name.
@@ -53,7 +53,7 @@ struct Event {
     error: Option<serde_json::Value>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 struct Start {
     content: Option<Vec<Box<RawValue>>>,
     stop_reason: Option<String>,
@@ -80,7 +80,10 @@ impl Decoder for StreamDecoder {
                     .and_then(|delta| delta.text("stop_reason"))
                     .or(self.stop_reason.take());
             }
-            "message_stop" => self.is_complete = true,
+            "message_stop" if !self.is_complete => {
+                self.is_complete = true;
+                self.report_sources(deltas);
+            }
             "error" => return Err(failure::from_error_object(&event.error.unwrap_or_default())),
             // content_block_stop and ping contain nothing that is needed. Events of unknown types
             // may arrive at any point.
@@ -118,6 +121,18 @@ impl Decoder for StreamDecoder {
 }
 
 impl StreamDecoder {
+    /// Reports the sources that the reply cites, which its text lists at the end.
+    fn report_sources(&self, deltas: &dyn Fn(Delta)) {
+        let has_citations = |block: &PartialBlock| {
+            !block.citations.is_empty() || block.fields.get("citations").is_some()
+        };
+        if self.blocks.values().any(has_citations)
+            && let Ok(reply) = self.clone().finish()
+        {
+            decode::sources(&reply.blocks).report(&reply.blocks, deltas);
+        }
+    }
+
     fn update_usage(&mut self, usage: Option<&UsageFields>) {
         if let Some(usage) = usage {
             usage.update(&mut self.usage);

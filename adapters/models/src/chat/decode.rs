@@ -11,7 +11,8 @@ use super::FORMAT;
 use super::generated_ids::{GeneratedIds, Origin};
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, is_object, to_raw};
+use crate::wire::json_fields::{Fields, input_args, is_object, to_raw};
+use crate::wire::sources::Sources;
 use crate::wire::usage::{Counts, Details};
 
 #[derive(Deserialize)]
@@ -67,6 +68,7 @@ pub(super) struct Call {
     #[serde(default)]
     id: Option<String>,
     function: Option<Function>,
+    custom: Option<Custom>,
 }
 
 impl Call {
@@ -76,6 +78,14 @@ impl Call {
             .as_ref()
             .map(|function| (function.name.as_str(), function.arguments.as_ref()))
     }
+}
+
+/// The call of a tool that takes a text.
+#[derive(Deserialize)]
+struct Custom {
+    name: String,
+    #[serde(default)]
+    input: String,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +138,7 @@ pub(super) fn build_reply(
     } else {
         attach_original(&mut blocks, json);
     }
+    sources(json).append_to(&mut blocks);
     let has_calls = blocks
         .iter()
         .any(|block| matches!(block, Block::ToolUse { .. }));
@@ -143,6 +154,16 @@ pub(super) fn build_reply(
         stop,
         usage: usage.into(),
     })
+}
+
+/// The sources that a message cites.
+pub(super) fn sources(message: &str) -> Sources {
+    let mut sources = Sources::default();
+    if message.contains("\"annotations\"") {
+        let message: Value = serde_json::from_str(message).unwrap_or_default();
+        sources.add_citations(&message["annotations"]);
+    }
+    sources
 }
 
 /// Attaches the original message to the first block.
@@ -173,7 +194,10 @@ fn repaired_message(json: &str, generated_ids: &GeneratedIds) -> Result<String, 
         if call.text("id").is_none_or(|id| id.is_empty()) {
             call.set("id", to_raw(&generated_ids.call_id(index)));
         }
-        let mut function = object(call.get("function").map_or("{}", RawValue::get))?;
+        let Some(function) = call.get("function") else {
+            continue;
+        };
+        let mut function = object(function.get())?;
         if function
             .text("arguments")
             .is_some_and(|args| !is_object(&args))
@@ -220,6 +244,18 @@ fn tool_use(
     json: &str,
     generated_ids: &GeneratedIds,
 ) -> Result<Block, ModelError> {
+    let id = call
+        .id
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| generated_ids.call_id(index));
+    if let Some(custom) = call.custom.filter(|custom| !custom.name.is_empty()) {
+        return Ok(Block::ToolUse {
+            id: id.into(),
+            name: custom.name.into(),
+            args: input_args(&custom.input).into(),
+            raw: None,
+        });
+    }
     let function = call.function.filter(|function| !function.name.is_empty());
     let function = function.ok_or_else(|| {
         malformed(format!(
@@ -234,10 +270,6 @@ fn tool_use(
         Some(Value::Null) | None => "{}".to_owned(),
         Some(object) => object.to_string(),
     };
-    let id = call
-        .id
-        .filter(|id| !id.is_empty())
-        .unwrap_or_else(|| generated_ids.call_id(index));
     Ok(Block::ToolUse {
         id: id.into(),
         name: function.name.into(),

@@ -10,13 +10,15 @@
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role, text_of};
 use dormouse_proto::model::{ModelError, Request};
+use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::ToolSpec;
+use serde_json::{Map, Value};
 
 use super::{Dialect, FORMAT};
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 6] = [
@@ -31,7 +33,7 @@ const RESERVED: [&str; 6] = [
 /// under the name that the server knows; the other name is the format's own, and is sent as written.
 const LIMIT_NAMES: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 /// The longest id of a call that the provider accepts.
-const MAX_ID_CHARS: usize = 40;
+pub(super) const MAX_ID_CHARS: usize = 40;
 
 pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let is_streamed = purpose == Purpose::Reply(Delivery::Stream);
@@ -51,15 +53,9 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
     {
         head = head.with(name, value);
     }
-    if !request.tools.is_empty() {
-        head = head.with(
-            "tools",
-            &request
-                .tools
-                .iter()
-                .map(tool)
-                .collect::<Result<Vec<_>, _>>()?,
-        );
+    let tools = tools::all(request, tool)?;
+    if !tools.is_empty() {
+        head = head.with("tools", &tools);
     }
     let head = head.to_json();
     let open = head
@@ -88,12 +84,43 @@ pub(super) fn encode_tail(request: &Request, dialect: Dialect) -> String {
     }
 }
 
-fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = schema::for_request(spec)?;
-    let function = Fields::default()
+fn tool(spec: &ToolSpec, form: Option<&ToolForm>) -> Result<Fields, ModelError> {
+    let described = Fields::default()
         .with("name", &*spec.name)
         .with("description", &*spec.description);
-    Ok(Fields::of_type("function").with("function", &function.with("parameters", &schema)))
+    if let Some(format) = form.and_then(|form| form.input_format.as_ref()) {
+        schema::check_input_only(spec)?;
+        let custom = described.with("format", &nested_format(format));
+        return Ok(Fields::of_type("custom").with("custom", &custom));
+    }
+    let is_strict = form.is_some_and(|form| form.strict);
+    let schema = match is_strict {
+        true => schema::with_all_required(spec)?,
+        false => schema::for_request(spec)?,
+    };
+    let function = described
+        .with("parameters", &schema)
+        .with_some("strict", is_strict.then_some(&true));
+    Ok(Fields::of_type("function").with("function", &function))
+}
+
+/// The format of a text in this API, which puts the fields of a grammar into an object of their
+/// own. A program may write either form.
+fn nested_format(format: &Map<String, Value>) -> Fields {
+    let kind = format.get("type").and_then(Value::as_str);
+    let is_flat = kind == Some("grammar") && !format.contains_key("grammar");
+    let mut outer = Fields::default();
+    let mut grammar = Fields::default();
+    for (name, value) in format {
+        match is_flat && name != "type" {
+            true => grammar.set(name, to_raw(value)),
+            false => outer.set(name, to_raw(value)),
+        }
+    }
+    match is_flat {
+        true => outer.with("grammar", &grammar),
+        false => outer,
+    }
 }
 
 fn text_message(role: &str, text: &str) -> Fields {

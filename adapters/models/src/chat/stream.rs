@@ -26,7 +26,7 @@ use crate::wire::json_fields::{Fields, as_string, to_raw};
 use crate::wire::{Completeness, Decoder};
 
 /// Decodes a streamed reply, event by event.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StreamDecoder {
     message: PartialObject,
     calls: Calls,
@@ -112,8 +112,12 @@ impl Decoder for StreamDecoder {
             self.whole_message = choice.message.or(self.whole_message.take());
             let finish_reason = choice.finish_reason.filter(|reason| !reason.is_empty());
             if finish_reason.is_some() {
+                let is_first = self.finish_reason.is_none();
                 self.finish_reason = finish_reason;
                 self.add_missing_fields(deltas)?;
+                if is_first && !self.message.is_empty("annotations") {
+                    self.report_sources(deltas);
+                }
             }
         }
         Ok(())
@@ -148,6 +152,14 @@ impl Decoder for StreamDecoder {
 }
 
 impl StreamDecoder {
+    /// Reports the sources that the reply cites, which its text lists at the end.
+    fn report_sources(&self, deltas: &dyn Fn(Delta)) {
+        let message = self.message.clone().finish().to_json();
+        if let Ok(reply) = self.clone().finish() {
+            decode::sources(&message).report(&reply.blocks, deltas);
+        }
+    }
+
     /// Adds the fields of the whole message that no delta contained.
     fn add_missing_fields(&mut self, deltas: &dyn Fn(Delta)) -> Result<(), ModelError> {
         let Some(mut message) = self.whole_message.take() else {

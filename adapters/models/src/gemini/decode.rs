@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::metadata::Metadata;
 use super::{FORMAT, names};
 use crate::wire::excerpt::{beginning, excerpt, malformed, malformed_in};
 use crate::wire::failure;
@@ -36,6 +37,9 @@ pub(super) struct Candidate {
     pub(super) content: Option<Content>,
     pub(super) finish_reason: Option<String>,
     pub(super) finish_message: Option<String>,
+    pub(super) grounding_metadata: Option<Box<RawValue>>,
+    pub(super) url_context_metadata: Option<Box<RawValue>>,
+    pub(super) citation_metadata: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -83,6 +87,7 @@ pub(super) fn decode_reply(json: &str) -> Result<Reply, ModelError> {
             beginning(json)
         )));
     };
+    let metadata = Metadata::default().or_of(&candidate);
     let parts: Vec<_> = candidate
         .content
         .unwrap_or_default()
@@ -94,6 +99,7 @@ pub(super) fn decode_reply(json: &str) -> Result<Reply, ModelError> {
         reason,
         message: candidate.finish_message,
         response_id: body.response_id,
+        metadata,
     };
     build_reply(&parts, &end, body.usage_metadata.unwrap_or_default().into())
 }
@@ -104,6 +110,7 @@ pub(super) struct ReplyEnd {
     pub(super) reason: String,
     pub(super) message: Option<String>,
     pub(super) response_id: Option<String>,
+    pub(super) metadata: Metadata,
 }
 
 /// The error if the provider blocked the prompt.
@@ -135,7 +142,9 @@ pub(super) fn build_reply(
         .iter()
         .enumerate()
         .filter_map(|(index, part)| decode_part(part, response_id, index).transpose());
-    let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+    let mut blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+    end.metadata.attach_to(&mut blocks);
+    end.metadata.sources().append_to(&mut blocks);
     let has_calls = blocks
         .iter()
         .any(|block| matches!(block, Block::ToolUse { .. }));

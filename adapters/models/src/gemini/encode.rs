@@ -14,14 +14,15 @@
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Message, Role};
 use dormouse_proto::model::{ModelError, Request};
+use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::ToolSpec;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{FORMAT, names};
+use super::{FORMAT, metadata, names};
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, verbatim};
 use crate::wire::media;
-use crate::wire::{MessageContext, Purpose, parameters, schema};
+use crate::wire::{MessageContext, Purpose, parameters, schema, tools};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 5] = [
@@ -68,16 +69,14 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
             &Fields::default().with("parts", &[text_part(system)]),
         );
     }
+    let mut all = Vec::new();
     if !request.tools.is_empty() {
-        let functions = request
-            .tools
-            .iter()
-            .map(function)
-            .collect::<Result<Vec<_>, _>>()?;
-        head = head.with(
-            "tools",
-            &[Fields::default().with("functionDeclarations", &functions)],
-        );
+        let functions = tools::own(request, function)?;
+        all.push(Fields::default().with("functionDeclarations", &functions));
+    }
+    all.extend(tools::server(request));
+    if !all.is_empty() {
+        head = head.with("tools", &all);
     }
     let is_empty = head.len() == 0;
     let head = head.to_json();
@@ -120,7 +119,7 @@ pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> Result<String,
     })
 }
 
-fn function(spec: &ToolSpec) -> Result<Fields, ModelError> {
+fn function(spec: &ToolSpec, _: Option<&ToolForm>) -> Result<Fields, ModelError> {
     let schema = schema::for_request(spec)?;
     let fields = Fields::default()
         .with("name", &*spec.name)
@@ -152,7 +151,8 @@ fn model_parts(message: &Message) -> Result<Vec<Box<RawValue>>, ModelError> {
             | Block::Opaque(raw)
                 if *raw.format == *FORMAT =>
             {
-                parts.push(verbatim(&raw.json, || "a kept part".to_owned())?);
+                let part = verbatim(&raw.json, || "a kept part".to_owned())?;
+                parts.push(metadata::without(part));
             }
             Block::Text { text: words, .. } if !words.trim().is_empty() => {
                 parts.push(to_raw(&text_part(words)))

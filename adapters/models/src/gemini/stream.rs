@@ -7,6 +7,7 @@
 use dormouse_proto::model::{Delta, ModelError, Reply};
 
 use super::decode::{self, ReplyEnd, UsageFields};
+use super::metadata::Metadata;
 use crate::wire::excerpt::{check_count, malformed_in};
 use crate::wire::failure;
 use crate::wire::json_fields::{Fields, to_raw};
@@ -16,7 +17,7 @@ use crate::wire::{Completeness, Decoder};
 const MAX_PARTS: usize = 1 << 16;
 
 /// Decodes a streamed reply, event by event.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StreamDecoder {
     parts: Vec<String>,
     /// The kind and the text of the last part, if the next part may continue it.
@@ -25,6 +26,7 @@ pub struct StreamDecoder {
     /// The id of the response, which not every event has to repeat.
     response_id: Option<String>,
     usage: UsageFields,
+    metadata: Metadata,
 }
 
 /// The kind of text in a part.
@@ -51,15 +53,21 @@ impl Decoder for StreamDecoder {
             .into_iter()
             .filter(|candidate| candidate.index == 0)
         {
+            self.metadata = std::mem::take(&mut self.metadata).or_of(&candidate);
             for part in candidate.content.unwrap_or_default().parts {
                 self.add_part(part.get(), deltas)?;
             }
             if let Some(reason) = candidate.finish_reason.filter(|reason| is_given(reason)) {
-                self.end = Some(ReplyEnd {
+                let end = ReplyEnd {
                     reason,
                     message: candidate.finish_message,
                     response_id: None,
-                });
+                    metadata: Metadata::default(),
+                };
+                let is_first = self.end.replace(end).is_none();
+                if is_first && let Ok(reply) = self.clone().finish() {
+                    self.metadata.sources().report(&reply.blocks, deltas);
+                }
             }
         }
         Ok(())
@@ -80,6 +88,7 @@ impl Decoder for StreamDecoder {
             .end
             .ok_or_else(|| failure::cut_stream("the stream ended before its finish reason"))?;
         end.response_id = self.response_id;
+        end.metadata = self.metadata;
         decode::build_reply(&self.parts, &end, self.usage.into())
     }
 }

@@ -13,11 +13,12 @@ use serde_json::value::RawValue;
 use super::FORMAT;
 use crate::wire::excerpt::{beginning, malformed, malformed_in};
 use crate::wire::failure;
-use crate::wire::json_fields::{Fields, is_object, to_raw};
+use crate::wire::json_fields::{Fields, input_args, is_object, to_raw};
+use crate::wire::sources::Sources;
 use crate::wire::usage::{Counts, Details};
 
 /// A complete response, or the one in the last event of a stream.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Response {
     #[serde(default)]
     pub(super) output: Vec<Box<RawValue>>,
@@ -34,7 +35,7 @@ impl Response {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 struct Incomplete {
     reason: Option<String>,
 }
@@ -63,7 +64,8 @@ pub(super) fn build_reply(items: Vec<String>, response: Response) -> Result<Repl
     let is_refusal = items
         .iter()
         .any(|item| item.message_kind == MessageKind::Refusal);
-    let blocks: Vec<_> = items.into_iter().map(|item| item.block).collect();
+    let mut blocks: Vec<_> = items.into_iter().map(|item| item.block).collect();
+    sources(&blocks).append_to(&mut blocks);
     let has_calls = blocks
         .iter()
         .any(|block| matches!(block, Block::ToolUse { .. }));
@@ -87,6 +89,22 @@ pub(super) fn build_reply(items: Vec<String>, response: Response) -> Result<Repl
     })
 }
 
+/// The sources that the messages of a reply cite.
+pub(super) fn sources(blocks: &[Block]) -> Sources {
+    let mut sources = Sources::default();
+    for block in blocks {
+        if let Block::Text { raw: Some(raw), .. } = block
+            && raw.json.contains("\"annotations\"")
+        {
+            let json: Value = serde_json::from_str(&raw.json).unwrap_or_default();
+            for part in json["content"].as_array().into_iter().flatten() {
+                sources.add_citations(&part["annotations"]);
+            }
+        }
+    }
+    sources
+}
+
 /// The error for a status or a reason that is not known. A guess could end a process that is not
 /// done, or run truncated tool calls.
 fn unknown_status(status: Option<&str>, reason: Option<&str>) -> ModelError {
@@ -105,6 +123,8 @@ struct Item {
     call_id: Option<String>,
     name: Option<String>,
     arguments: Option<String>,
+    /// The text that a custom tool takes.
+    input: Option<String>,
 }
 
 /// What a message of the model contains.
@@ -178,6 +198,12 @@ fn decode_item(json: &str) -> Result<DecodedItem, ModelError> {
                 raw: Some(raw),
             }
         }
+        Some("custom_tool_call") => Block::ToolUse {
+            id: required(item.call_id, "call_id")?.into(),
+            name: required(item.name, "name")?.into(),
+            args: input_args(&item.input.unwrap_or_default()).into(),
+            raw: Some(raw),
+        },
         Some(_) => Block::Opaque(raw),
         None => {
             return Err(malformed(format!(

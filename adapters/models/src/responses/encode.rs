@@ -10,14 +10,16 @@
 use bytes::Bytes;
 use dormouse_proto::message::{Block, Media, Role};
 use dormouse_proto::model::{ModelError, Request};
+use dormouse_proto::provider_tools::ToolForm;
 use dormouse_proto::tool::ToolSpec;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FORMAT;
 use crate::wire::call_ids;
 use crate::wire::json_fields::{Fields, object_or_empty, to_raw, type_of, verbatim};
 use crate::wire::media::{self, MediaKind};
-use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema};
+use crate::wire::{Delivery, MessageContext, Purpose, parameters, schema, tools};
 
 /// Fields that the request itself sets, so `[parameters]` must not.
 const RESERVED: [&str; 9] = [
@@ -42,7 +44,7 @@ const COUNT_PARAMETERS: [&str; 4] = ["reasoning", "text", "tool_choice", "trunca
 /// Models without reasoning. They refuse a request for their reasoning.
 const WITHOUT_REASONING: [&str; 5] = ["gpt-3", "gpt-4", "gpt-5-chat", "chatgpt-4o", "computer-use"];
 /// The longest id of a call that the provider accepts.
-const MAX_ID_CHARS: usize = 64;
+pub(super) const MAX_ID_CHARS: usize = 64;
 
 pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String, ModelError> {
     let mut head = Fields::default().with("model", &*request.model);
@@ -50,12 +52,13 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
         head = head
             .with("stream", &(delivery == Delivery::Stream))
             .with("store", &false);
-        if may_reason(&request.model) && !request.parameters.contains_key("include") {
-            head = head.with("include", &["reasoning.encrypted_content"]);
+        if let Some(include) = included(request) {
+            head = head.with("include", &include);
         }
     }
     for (name, value) in parameters::sorted(request, &RESERVED)? {
         if !LIMIT_NAMES.contains(&name)
+            && name != "include"
             && (purpose != Purpose::Count || COUNT_PARAMETERS.contains(&name))
         {
             head = head.with(name, value);
@@ -63,21 +66,31 @@ pub(super) fn encode_head(request: &Request, purpose: Purpose) -> Result<String,
     }
     let system = Some(&*request.system).filter(|system| !system.trim().is_empty());
     head = head.with_some("instructions", system);
-    if !request.tools.is_empty() {
-        head = head.with(
-            "tools",
-            &request
-                .tools
-                .iter()
-                .map(tool)
-                .collect::<Result<Vec<_>, _>>()?,
-        );
+    let tools = tools::all(request, tool)?;
+    if !tools.is_empty() {
+        head = head.with("tools", &tools);
     }
     let head = head.to_json();
     let open = head
         .strip_suffix('}')
         .expect("an object ends with its brace");
     Ok(format!("{open},\"input\":["))
+}
+
+/// What the reply has to include: what the program asks for, and the reasoning, without which the
+/// conversation could not go on. A list that is no list is sent as it is.
+fn included(request: &Request) -> Option<Value> {
+    const REASONING: &str = "reasoning.encrypted_content";
+    let mut include = match request.parameters.get("include") {
+        Some(Value::Array(written)) => written.clone(),
+        Some(other) => return Some(other.clone()),
+        None => Vec::new(),
+    };
+    if may_reason(&request.model) && !include.iter().any(|field| field == REASONING) {
+        include.push(REASONING.into());
+    }
+    let is_written = request.parameters.contains_key("include");
+    (is_written || !include.is_empty()).then(|| include.into())
 }
 
 /// Whether a model may reason. The name may have a prefix: `ft:gpt-4.1:…` for a fine-tuned model,
@@ -103,14 +116,25 @@ pub(super) fn encode_tail(request: &Request, purpose: Purpose) -> String {
     }
 }
 
-/// Encodes a tool. The provider's strict mode is off, since schemas come from the host and need not
-/// follow its rules.
-fn tool(spec: &ToolSpec) -> Result<Fields, ModelError> {
-    let schema = schema::for_request(spec)?;
-    let fields = Fields::of_type("function")
-        .with("name", &*spec.name)
-        .with("description", &*spec.description);
-    Ok(fields.with("parameters", &schema).with("strict", &false))
+/// Encodes a tool. The provider's strict mode is off unless the program asks for it, since schemas
+/// come from the host and need not follow its rules.
+fn tool(spec: &ToolSpec, form: Option<&ToolForm>) -> Result<Fields, ModelError> {
+    let fields = |kind| {
+        Fields::of_type(kind)
+            .with("name", &*spec.name)
+            .with("description", &*spec.description)
+    };
+    if let Some(format) = form.and_then(|form| form.input_format.as_ref()) {
+        schema::check_input_only(spec)?;
+        return Ok(fields("custom").with("format", format));
+    }
+    let is_strict = form.is_some_and(|form| form.strict);
+    let schema = match is_strict {
+        true => schema::with_all_required(spec)?,
+        false => schema::for_request(spec)?,
+    };
+    let fields = fields("function").with("parameters", &schema);
+    Ok(fields.with("strict", &is_strict))
 }
 
 pub(super) fn encode_message(context: MessageContext<'_>) -> Result<String, ModelError> {
@@ -214,7 +238,11 @@ fn function_output(block: &Block, context: MessageContext<'_>) -> Option<Fields>
         text.to_string()
     };
     let sent_id = call_ids::id_of_result(id, context.previous, FORMAT, MAX_ID_CHARS);
-    let output = Fields::of_type("function_call_output").with("call_id", &*sent_id);
+    let kind = match is_custom_call(id, context) {
+        true => "custom_tool_call_output",
+        false => "function_call_output",
+    };
+    let output = Fields::of_type(kind).with("call_id", &*sent_id);
     let media: Vec<_> = media_parts(context, Some(id)).collect();
     if media.is_empty() {
         return Some(output.with("output", &text));
@@ -227,6 +255,23 @@ fn function_output(block: &Block, context: MessageContext<'_>) -> Option<Fields>
                 .collect::<Vec<_>>(),
         ),
     )
+}
+
+/// Whether the call with this id is sent as the call of a custom tool.
+fn is_custom_call(id: &str, context: MessageContext<'_>) -> bool {
+    let blocks = context.previous.iter().flat_map(|message| &message.blocks);
+    blocks.into_iter().any(|block| match block {
+        Block::ToolUse {
+            id: called,
+            raw: Some(raw),
+            ..
+        } => {
+            **called == *id
+                && *raw.format == *FORMAT
+                && type_of(&raw.json).as_deref() == Some("custom_tool_call")
+        }
+        _ => false,
+    })
 }
 
 fn media_parts<'a>(

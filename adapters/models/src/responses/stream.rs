@@ -19,7 +19,7 @@ use crate::wire::json_fields::Fields;
 use crate::wire::{Completeness, Decoder};
 
 /// Decodes a streamed reply, event by event.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StreamDecoder {
     items: Items,
     response: Option<Response>,
@@ -35,6 +35,7 @@ struct Event {
     text: Option<String>,
     refusal: Option<String>,
     arguments: Option<String>,
+    input: Option<String>,
     response: Option<Box<RawValue>>,
     error: Option<Value>,
 }
@@ -71,7 +72,7 @@ impl Decoder for StreamDecoder {
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 deltas(Delta::Thinking(event.delta_text()))
             }
-            "response.function_call_arguments.delta" => {
+            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
                 let arguments = ItemText::Delta(event.delta_text());
                 self.items.add_arguments(index, arguments);
             }
@@ -80,12 +81,18 @@ impl Decoder for StreamDecoder {
                     self.items.add_arguments(index, ItemText::Whole(arguments));
                 }
             }
+            "response.custom_tool_call_input.done" => {
+                if let Some(input) = event.input {
+                    self.items.add_arguments(index, ItemText::Whole(input));
+                }
+            }
             "response.output_item.added" => {
                 let fields = event
                     .item
                     .and_then(|item| serde_json::from_str::<Fields>(item.get()).ok())
                     .unwrap_or_default();
-                if fields.text("type").as_deref() == Some("function_call")
+                let kind = fields.text("type");
+                if matches!(kind.as_deref(), Some("function_call" | "custom_tool_call"))
                     && let Some(name) = fields.text("name")
                 {
                     deltas(Delta::ToolUse(name));
@@ -104,7 +111,10 @@ impl Decoder for StreamDecoder {
                 let json = event.response.as_deref().map_or("{}", RawValue::get);
                 let response = serde_json::from_str(json)
                     .map_err(|error| malformed_in("reply", json, &error))?;
-                self.response = Some(response);
+                let is_first = self.response.replace(response).is_none();
+                if is_first && let Ok(reply) = self.clone().finish() {
+                    decode::sources(&reply.blocks).report(&reply.blocks, deltas);
+                }
             }
             "error" => {
                 // Without a field `error`, the event itself is the error object.

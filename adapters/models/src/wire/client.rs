@@ -14,6 +14,7 @@ use reqwest::{Response, StatusCode};
 use super::address::Address;
 use super::body::{self, BodyError, BodyKind, BodyStream, limit_size};
 use super::builder::Builder;
+use super::call_ids;
 use super::codec::{Codec, Completeness, Decoder, Delivery, Purpose};
 use super::events::{Events, Framing};
 use super::excerpt::{invalid, malformed, redact_secret};
@@ -268,8 +269,9 @@ impl<C: Codec> Model for Client<C> {
         deltas: &'a (dyn Fn(Delta) + Send + Sync),
     ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         async move {
-            self.request_reply(&request, deltas)
-                .await
+            let reply = self.request_reply(&request, deltas).await;
+            reply
+                .map(|reply| call_ids::with_unique_ids(&self.codec, &request, reply))
                 .map_err(|error| self.without_secrets(error))
         }
         .boxed()

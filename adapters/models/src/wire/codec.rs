@@ -99,6 +99,8 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     const REGION_VARIABLES: &'static [&'static str] = &[];
     /// What else authenticates requests, for the error about missing keys.
     const FURTHER_CREDENTIALS: Option<&'static str> = None;
+    /// The longest id of a call that the provider accepts.
+    const MAX_CALL_ID_CHARS: usize;
     /// The decoder of streamed replies.
     type Decoder: Decoder;
 
@@ -163,6 +165,10 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// # Errors
     /// The text is not a reply, or it reports an error of the provider.
     fn decode(&self, json: &str) -> Result<Reply, ModelError>;
+
+    /// The original JSON `raw` with another id for its call number `index`, counted from 0 among the
+    /// calls of `raw`; none if the call has no id there.
+    fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String>;
 
     /// Decodes the response to a request that counts tokens. None if the response has no count.
     fn decode_count(&self, json: &str) -> Option<u64>;

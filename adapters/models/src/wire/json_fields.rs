@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dormouse_proto::model::ModelError;
+use dormouse_proto::provider_tools::ToolForm;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -116,6 +117,11 @@ pub(crate) fn object_or_empty(args: &str) -> Box<RawValue> {
         .ok()
         .filter(|value| value.get().starts_with('{'));
     value.unwrap_or_else(|| to_raw(&serde_json::Map::new()))
+}
+
+/// The arguments of a tool that takes a text: an object whose only field is that text.
+pub(crate) fn input_args(input: &str) -> String {
+    Fields::default().with(ToolForm::INPUT, input).to_json()
 }
 
 /// Whether the arguments of a tool use are a JSON object. After a truncated reply or an error of

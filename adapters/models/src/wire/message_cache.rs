@@ -12,12 +12,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
-use dormouse_proto::message::Message;
+use dormouse_proto::message::{Block, Message};
 
 use dormouse_proto::program::CacheTtl;
 
 /// A cache with fewer entries is not searched for entries of dropped messages.
 const MIN_SWEEP_ENTRIES: usize = 256;
+
+/// The most bytes of encoded messages with images or documents. Their base64 is kept next to the
+/// bytes of their descriptors, so it is bounded; beyond this, those that were used least recently
+/// are dropped and encoded again when they are sent.
+const MAX_MEDIA_BYTES: usize = 64 << 20;
 
 /// Encoded messages, by their address.
 #[derive(Default)]
@@ -29,6 +34,10 @@ pub(super) struct MessageCache {
 struct Entries {
     by_key: HashMap<(usize, Option<CacheTtl>), Entry>,
     sweep_at_len: usize,
+    /// The bytes of the entries with media.
+    media_bytes: usize,
+    /// Counts the uses of entries with media.
+    uses: u64,
 }
 
 struct Entry {
@@ -38,6 +47,8 @@ struct Entry {
     /// reason.
     previous: Weak<Message>,
     bytes: Bytes,
+    /// The number of the last use; none for a message without media, which is not bounded.
+    media_use: Option<u64>,
 }
 
 /// Identifies an encoding: the message, and what its encoding depends on.
@@ -61,9 +72,12 @@ impl MessageKey<'_> {
 impl MessageCache {
     /// The cached encodings of `keys`, in their order. O(1) for each.
     pub(super) fn get_all(&self, keys: &[MessageKey<'_>]) -> Vec<Option<Bytes>> {
-        let entries = self.lock();
+        let mut entries = self.lock();
+        entries.uses += 1;
+        let uses = entries.uses;
         let get = |key: &MessageKey<'_>| {
-            let entry = entries.by_key.get(&key.map_key())?;
+            let entry = entries.by_key.get_mut(&key.map_key())?;
+            entry.media_use = entry.media_use.map(|_| uses);
             Weak::ptr_eq(&entry.previous, &key.previous()).then(|| entry.bytes.clone())
         };
         keys.iter().map(get).collect()
@@ -76,18 +90,28 @@ impl MessageCache {
         }
         let mut entries = self.lock();
         for (key, bytes) in encoded {
+            let media_use = has_media(key.message).then_some(entries.uses);
+            if media_use.is_some() && bytes.len() > MAX_MEDIA_BYTES {
+                continue;
+            }
             let entry = Entry {
                 message: Arc::downgrade(key.message),
                 previous: key.previous(),
                 bytes,
+                media_use,
             };
-            entries.by_key.insert(key.map_key(), entry);
+            entries.media_bytes += entry.media_bytes();
+            if let Some(replaced) = entries.by_key.insert(key.map_key(), entry) {
+                entries.media_bytes -= replaced.media_bytes();
+            }
         }
         if entries.by_key.len() >= entries.sweep_at_len.max(MIN_SWEEP_ENTRIES) {
-            entries
-                .by_key
-                .retain(|_, entry| entry.message.strong_count() > 0);
+            entries.sweep();
             entries.sweep_at_len = entries.by_key.len() * 2;
+        }
+        if entries.media_bytes > MAX_MEDIA_BYTES {
+            entries.sweep();
+            entries.drop_oldest_media();
         }
     }
 
@@ -99,6 +123,44 @@ impl MessageCache {
     pub(super) fn len(&self) -> usize {
         self.lock().by_key.len()
     }
+}
+
+impl Entry {
+    /// The bytes of an entry with media; 0 for another one.
+    fn media_bytes(&self) -> usize {
+        self.media_use.map_or(0, |_| self.bytes.len())
+    }
+}
+
+impl Entries {
+    /// Removes the entries of dropped messages. O(n).
+    fn sweep(&mut self) {
+        self.by_key
+            .retain(|_, entry| entry.message.strong_count() > 0);
+        self.media_bytes = self.by_key.values().map(Entry::media_bytes).sum();
+    }
+
+    /// Removes the entries with media that were used least recently, down to the bound. O(n log n).
+    fn drop_oldest_media(&mut self) {
+        let media = self.by_key.iter();
+        let mut by_use: Vec<_> = media
+            .filter_map(|(key, entry)| Some((entry.media_use?, *key)))
+            .collect();
+        by_use.sort_unstable();
+        for (_, key) in by_use {
+            if self.media_bytes <= MAX_MEDIA_BYTES {
+                return;
+            }
+            if let Some(dropped) = self.by_key.remove(&key) {
+                self.media_bytes -= dropped.media_bytes();
+            }
+        }
+    }
+}
+
+fn has_media(message: &Message) -> bool {
+    let mut blocks = message.blocks.iter();
+    blocks.any(|block| matches!(block, Block::Media { .. }))
 }
 
 #[cfg(test)]
@@ -133,6 +195,49 @@ mod tests {
             found,
             [Some(Bytes::from_static(b"B")), None, None, None, None]
         );
+    }
+
+    #[test]
+    fn messages_with_media_are_kept_up_to_a_bound_and_the_newest_uses_stay() {
+        let media = || {
+            let media = dormouse_proto::message::Media {
+                fd: dormouse_proto::id::FdId::Fd(1),
+                media_type: "image/png".into(),
+                side_px: 1,
+            };
+            Arc::new(Message {
+                role: dormouse_proto::message::Role::User,
+                blocks: vec![Block::Media {
+                    answers: None,
+                    media,
+                }],
+            })
+        };
+        let third = Bytes::from(vec![b'x'; MAX_MEDIA_BYTES / 3]);
+        let cache = MessageCache::default();
+        let images: Vec<_> = (0..4).map(|_| media()).collect();
+        let cached = |image: &Arc<Message>| cache.get_all(&[key(image, None, None)])[0].is_some();
+        for image in &images[..3] {
+            cache.insert(vec![(key(image, None, None), third.clone())]);
+            assert!(cached(image));
+        }
+        assert!(cached(&images[0]), "used again");
+        cache.insert(vec![(key(&images[3], None, None), third.clone())]);
+        let kept: Vec<_> = images.iter().map(cached).collect();
+        assert_eq!(kept, [true, false, true, true]);
+        let whole = Bytes::from(vec![b'x'; MAX_MEDIA_BYTES + 1]);
+        cache.insert(vec![(key(&images[1], None, None), whole)]);
+        assert!(
+            !cached(&images[1]),
+            "one that is larger than the bound is not kept"
+        );
+        drop(images);
+        let next = media();
+        cache.insert(vec![
+            (key(&next, None, None), third.clone()),
+            (key(&media(), None, None), third),
+        ]);
+        assert!(cached(&next));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{ModelError, Request};
 use dormouse_proto::program::CacheTtl;
 use http_body::{Frame, SizeHint};
@@ -152,11 +151,7 @@ fn encoded_messages<C: Codec>(
             Some(cached) => cached,
             None => {
                 let encoded = encode_message(codec, request, key)?;
-                // A message with media is not cached: its descriptor keeps the bytes of the media
-                // already.
-                if !has_media(key.message) {
-                    newly_encoded.push((*key, encoded.clone()));
-                }
+                newly_encoded.push((*key, encoded.clone()));
                 encoded
             }
         };
@@ -202,16 +197,35 @@ fn encode_message<C: Codec>(
     })
 }
 
-fn has_media(message: &Message) -> bool {
-    message
-        .blocks
-        .iter()
-        .any(|block| matches!(block, Block::Media { .. }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_with_an_image_is_encoded_once() {
+        let media = dormouse_proto::message::Media {
+            fd: dormouse_proto::id::FdId::Fd(1),
+            media_type: "image/png".into(),
+            side_px: 1,
+        };
+        let shown = dormouse_proto::message::Block::Media {
+            answers: None,
+            media,
+        };
+        let said = crate::testing::message(dormouse_proto::message::Role::User, vec![shown]);
+        let mut request = crate::testing::request(vec![said], serde_json::json!({}));
+        let image = Bytes::from(vec![7; 100_000]);
+        request.media = [(dormouse_proto::id::FdId::Fd(1), image)].into();
+        let (codec, cache) = (crate::anthropic::Messages, MessageCache::default());
+        let largest = || {
+            let purpose = Purpose::Reply(crate::wire::Delivery::Whole);
+            let body = assemble(&codec, &request, purpose, None, &cache).unwrap();
+            body.pieces.into_iter().max_by_key(Bytes::len).unwrap()
+        };
+        let (first, second) = (largest(), largest());
+        let is_shared = first.as_ptr() == second.as_ptr();
+        assert!(is_shared, "the same bytes, not a second encoding");
+    }
 
     #[test]
     fn small_chunks_are_sent_joined_and_large_ones_unchanged() {

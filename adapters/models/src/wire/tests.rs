@@ -117,6 +117,7 @@ fn request() -> Request {
         messages: vec![Message::user("hi").into()],
         parameters: std::sync::Arc::default(),
         forked_at: Vec::new(),
+        provider_tools: Default::default(),
         media: Default::default(),
     }
 }

@@ -47,6 +47,7 @@ impl Parts {
             system: self.system.into(),
             tools: self.tools.into(),
             messages: self.messages.into_iter().map(Arc::new).collect(),
+            provider_tools: Arc::default(),
             parameters: Arc::new(self.parameters),
             forked_at: Vec::new(),
             media: Default::default(),

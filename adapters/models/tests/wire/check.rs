@@ -372,6 +372,7 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
         messages: messages.into_iter().map(Arc::new).collect(),
         parameters: Arc::default(),
         forked_at: Vec::new(),
+        provider_tools: Default::default(),
         media: Default::default(),
     }
 }

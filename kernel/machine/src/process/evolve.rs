@@ -56,6 +56,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.budget.close();
             state.phase = Phase::Ended { exit: exit.clone() };
         }
+        Fact::Noted { text } => append_to_last_message(state, text),
         Fact::ToolsReplaced { tools, outside } => state.set_tools(tools.clone(), outside.clone()),
     }
 }
@@ -215,6 +216,7 @@ fn switch_model(state: &mut State, to: u32) {
     state.phase = Phase::Ready { stop_reason: None };
     if !from.is_at_the_server_of(state.model()) {
         state.messages = state.messages.iter().map(without_raw_json).collect();
+        state.recount_server_tool_calls();
     }
 }
 
@@ -240,6 +242,7 @@ fn without_raw_json(message: &Arc<Message>) -> Arc<Message> {
 
 fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     push_message(state, Role::Assistant, blocks.to_vec());
+    state.add_server_tool_calls(blocks);
     let is_truncated = matches!(
         stop,
         StopReason::MaxTokens | StopReason::Refusal | StopReason::ContextWindow
@@ -407,6 +410,7 @@ fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
     state.messages.truncate(to as usize);
     state.forked_at.retain(|at| *at <= to);
+    state.recount_server_tool_calls();
     state.table.drop_notes_after(to);
     push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
@@ -432,6 +436,7 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
     state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
     state.forked_at.clone_from(&image.forked_at);
+    state.recount_server_tool_calls();
     // The restored history may contain blocks that only the model at the checkpoint accepts.
     state.model = image.model;
     state.update_message_descriptors();

@@ -8,6 +8,7 @@ use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
     Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact,
 };
+use dormouse_proto::server_tool::count_calls;
 
 /// Maximum number of characters of one text in a summary.
 const MAX_CHARS: usize = 72;
@@ -27,6 +28,7 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         }) => {
             format!("process {from} ({call}): {}", message_summary(message))
         }
+        Fact::Noted { text } => truncated(text),
         Fact::ToolsReplaced { tools, .. } => format!("{} tools", tools.len()),
         Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
         Fact::Turn(TurnFact::Began)
@@ -119,6 +121,13 @@ fn blocks_summary(blocks: &[Block]) -> String {
         Block::ToolResult { text, .. } => format!("= {}", truncated(text)),
         Block::Media { media, .. } => format!("{} {}", media.fd, media.media_type),
         Block::Opaque(_) => String::new(),
+    };
+    let summarize_block = |block: &Block| {
+        let summary = summarize_block(block);
+        let called = count_calls(std::slice::from_ref(block)).into_iter();
+        let called = called.map(|(tool, calls)| format!("server:{tool} ({calls})"));
+        let parts = called.chain([summary]).filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join(" | ")
     };
     let parts: Vec<_> = blocks
         .iter()

@@ -84,6 +84,9 @@ pub struct State {
     pub(super) output_totals: OutputTotals,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
+    /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
+    /// not stored.
+    pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
     pub(super) pending_reads: PendingReads,
 }
 
@@ -179,8 +182,10 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             output_totals: image.output_totals,
             restores: image.restores,
+            server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
+        state.recount_server_tool_calls();
         state.update_message_descriptors();
         Ok(state)
     }
@@ -275,6 +280,7 @@ impl State {
             model: self.model().name.as_str().into(),
             system: self.system.clone(),
             tools: self.toolbox.specs(),
+            provider_tools: self.program.provider_tools(self.model()),
             messages: self.messages.iter().cloned().collect(),
             forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
             parameters: self.with_reply_limit(self.program.parameters()),
@@ -372,6 +378,7 @@ impl State {
             model: summarizer.name.as_str().into(),
             system: summary.system.into(),
             tools: Arc::new([]),
+            provider_tools: Arc::default(),
             messages: vec![Arc::new(Message::user(summary.prompt.clone()))],
             forked_at: Vec::new(),
             parameters: Arc::new(

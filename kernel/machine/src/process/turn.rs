@@ -50,6 +50,7 @@ impl Draft {
     }
 
     fn start_model_call(&mut self) {
+        self.note_server_outputs();
         let call = self.state.next_call();
         self.emit(CallFact::ModelCalled { call });
         self.schedule_model_call(call);
@@ -107,11 +108,12 @@ impl Draft {
         let text = text_of(&blocks);
         self.emit(CallFact::ModelReplied {
             call,
-            blocks,
+            blocks: blocks.clone(),
             stop,
             usage,
         });
         self.open_references(text);
+        self.open_server_outputs(&blocks);
         match self.state.phase {
             Phase::Ready {
                 stop_reason: Some(stop),
@@ -158,7 +160,10 @@ impl Draft {
                 self.call_model_without_warning()
             }
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
-                self.end_turn(ExitStatus::Done, text);
+                let media = self.state.describe_reply_media();
+                let parts = [text, media].into_iter().filter(|part| !part.is_empty());
+                let message = parts.collect::<Vec<_>>().join("\n\n");
+                self.end_turn(ExitStatus::Done, message);
             }
             StopReason::MaxTokens => self.end_turn(ExitStatus::Truncated, text),
             StopReason::Refusal => self.end_turn(ExitStatus::Refused, text),

@@ -30,6 +30,17 @@ pub fn attachment(fd: &FdId, attached: Attached<'_>) -> Element {
         .attribute_if("kept_bytes", attached.kept_bytes)
 }
 
+/// `fd_attachments` before the elements of descriptors that hold what the model has received
+/// already.
+#[must_use]
+pub fn attachments_of_reply(count: usize) -> Element {
+    Element::new("fd_attachments")
+        .attribute("kept", count)
+        .text(
+            "What your provider's tools returned, and what you made, is also kept as descriptors.",
+        )
+}
+
 /// `fd_attachments`: the number of attachments of an output and the number that became descriptors,
 /// if these differ.
 #[must_use]

@@ -33,6 +33,7 @@ fn request(messages: Vec<Message>) -> Request {
         messages: messages.into_iter().map(Arc::new).collect(),
         parameters: Arc::new(parameters.as_object().unwrap().clone()),
         forked_at: Vec::new(),
+        provider_tools: Default::default(),
         media: Default::default(),
     }
 }

@@ -19,14 +19,14 @@ use crate::wire::json_fields::{Fields, as_string, to_raw};
 const MAX_CALLS: usize = 1024;
 
 /// The calls so far, in the order in which they began.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     calls: Vec<Call>,
     /// The call that was extended last.
     last: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Call {
     index: u64,
     /// The position of the call in the reply: its index, or the end if another call has that index.
@@ -34,11 +34,31 @@ struct Call {
     id: String,
     arguments: Nesting,
     fields: PartialObject,
+    kind: CallKind,
     function: PartialObject,
 }
 
+/// The kind of tool that is called, which is also the name of the field that says what is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum CallKind {
+    /// A function, which takes an object.
+    #[default]
+    Function,
+    /// A custom tool, which takes a text.
+    Custom,
+}
+
+impl CallKind {
+    fn field(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::Custom => "custom",
+        }
+    }
+}
+
 /// A part of a call, with the fields that say to which call it belongs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Part {
     index: Option<u64>,
     /// The position of the part among the parts of its event; none if it is the only one.
@@ -46,6 +66,7 @@ struct Part {
     id: String,
     name: String,
     fields: Fields,
+    kind: CallKind,
     function: Fields,
 }
 
@@ -127,10 +148,15 @@ impl Calls {
 
 impl Part {
     fn parse(fields: Fields, event_position: Option<u64>) -> Result<Self, ModelError> {
-        let function = fields
-            .get("function")
-            .filter(|function| function.get() != "null")
-            .map_or("{}", RawValue::get);
+        let given = |kind: CallKind| {
+            let value = fields.get(kind.field());
+            value.filter(|value| value.get() != "null")
+        };
+        let kind = match given(CallKind::Custom) {
+            Some(_) => CallKind::Custom,
+            None => CallKind::Function,
+        };
+        let function = given(kind).map_or("{}", RawValue::get);
         let function: Fields = serde_json::from_str(function)
             .map_err(|error| malformed_in("call", function, &error))?;
         Ok(Self {
@@ -140,6 +166,7 @@ impl Part {
             event_position,
             id: fields.text("id").unwrap_or_default(),
             name: function.text("name").unwrap_or_default(),
+            kind,
             fields,
             function,
         })
@@ -165,7 +192,7 @@ impl Call {
         let is_present = |value: &RawValue| !matches!(value.get(), "null" | "\"\"");
         for (name, value) in part.fields.iter().filter(|(_, value)| is_present(value)) {
             match name {
-                "index" | "function" => {}
+                "index" | "function" | "custom" => {}
                 "id" if self.id.is_empty() => {
                     self.id.clone_from(&part.id);
                     self.fields.replace(name, value)?;
@@ -174,6 +201,9 @@ impl Call {
                 "type" => self.fields.replace(name, value)?,
                 _ => self.fields.extend(name, value)?,
             }
+        }
+        if part.kind == CallKind::Custom {
+            self.kind = part.kind;
         }
         for (name, value) in part
             .function
@@ -196,7 +226,7 @@ impl Call {
 
     fn finish(self) -> Fields {
         let mut call = self.fields.finish();
-        call.set("function", to_raw(&self.function.finish()));
+        call.set(self.kind.field(), to_raw(&self.function.finish()));
         call
     }
 }

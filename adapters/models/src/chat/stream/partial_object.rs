@@ -8,10 +8,10 @@ use crate::wire::excerpt::malformed;
 use crate::wire::json_fields::{Fields, MAX_FIELDS, as_string, to_raw};
 
 /// An object whose fields are still arriving, in the order of their first parts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PartialObject(Vec<(String, FieldValue)>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum FieldValue {
     Text(String),
     List {

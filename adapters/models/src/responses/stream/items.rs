@@ -3,7 +3,7 @@
 //! A server reports an item in up to four places: when it begins, in its deltas, when it is
 //! complete, and in the response at the end. Not every server sends all of them, so each place is
 //! read. If several places report an item, the event that completes it takes precedence, then the
-//! response, then the deltas.
+//! response, then the deltas. The response also takes precedence where it says more of an item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ use crate::wire::json_fields::{Fields, to_raw};
 const MAX_ITEMS: usize = 4096;
 
 /// The items so far, by their position in the reply.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Items {
     complete: BTreeMap<u64, String>,
     partial: BTreeMap<u64, PartialItem>,
 }
 
 /// An item that has begun, whose deltas are arriving.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct PartialItem {
     fields: Fields,
     arguments: String,
@@ -122,6 +122,15 @@ impl Items {
             if !complete.contains_key(&index) && item_ids.is_disjoint(&ids) {
                 complete.insert(index, item.get().to_owned());
                 ids.extend(item_ids);
+                continue;
+            }
+            // Some servers complete an item before all of it is known: the encrypted form of
+            // reasoning, the result of a tool.
+            let shorter = complete.values_mut().find(|known| {
+                !item_ids.is_disjoint(&ids_of(known)) && has_more_fields(item.get(), known)
+            });
+            if let Some(shorter) = shorter {
+                item.get().clone_into(shorter);
             }
         }
         for (index, item) in partial {
@@ -157,6 +166,9 @@ impl PartialItem {
                 })?;
                 self.fields.set("arguments", to_raw(&arguments));
             }
+            Some("custom_tool_call") if !self.arguments.is_empty() => {
+                self.fields.set("input", to_raw(&self.arguments));
+            }
             Some("message") if !self.parts.is_empty() => {
                 let parts = self.parts.into_values().map(|(kind, text)| match kind {
                     MessageKind::Refusal => json!({"type": "refusal", "refusal": text}),
@@ -174,6 +186,18 @@ impl PartialItem {
         }
         Ok(Some(self.fields.to_json()))
     }
+}
+
+/// Whether an item has every field of its `known` form, and others that the known form lacks.
+fn has_more_fields(item: &str, known: &str) -> bool {
+    let is_given = |value: &RawValue| !matches!(value.get(), "null" | "[]" | "\"\"");
+    let given = |json: &str| -> BTreeSet<String> {
+        let fields: Fields = serde_json::from_str(json).unwrap_or_default();
+        let given = fields.iter().filter(|(_, value)| is_given(value));
+        given.map(|(name, _)| name.to_owned()).collect()
+    };
+    let (item, known) = (given(item), given(known));
+    item.len() > known.len() && item.is_superset(&known)
 }
 
 /// The ids of an item: its own id, and the id of its call.

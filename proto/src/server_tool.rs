@@ -1,0 +1,220 @@
+//! Tools that a provider runs itself, as the blocks of its replies show them.
+//!
+//! The blocks are kept and sent back as they came; what is read from them here is for people, for
+//! counts and for descriptors. Each format has its own words: Anthropic's `server_tool_use` and
+//! `*_tool_result`, the `*_call` items of OpenAI's Responses, and the parts and metadata of Gemini.
+//! A block that no rule knows is no part of a server tool.
+
+mod output;
+
+use serde_json::Value;
+
+pub use self::output::{Media, Output};
+use crate::message::{Block, Raw};
+
+/// The field of a kept Gemini part that holds what the response says next to its parts. It is not
+/// part of what is sent back.
+pub const GEMINI_METADATA: [&str; 2] = ["groundingMetadata", "urlContextMetadata"];
+
+/// What one block says about a tool that the provider ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerBlock {
+    /// The name of the tool, such as `web_search`; `server/tool` for a tool of a tool server.
+    pub tool: String,
+    /// The number of calls that the block stands for. A block that only holds a result has none.
+    pub calls: u32,
+    /// The arguments of the call, as JSON or as text; may be empty.
+    pub input: String,
+    /// What the tool returned, if the block holds it.
+    pub output: Option<Output>,
+}
+
+impl ServerBlock {
+    fn called(tool: impl Into<String>, input: impl Into<String>) -> Self {
+        Self {
+            tool: tool.into(),
+            calls: 1,
+            input: input.into(),
+            output: None,
+        }
+    }
+
+    fn returned(tool: impl Into<String>, output: Output) -> Self {
+        Self {
+            tool: tool.into(),
+            output: Some(output),
+            ..Self::default()
+        }
+    }
+}
+
+/// What a block of a reply says about tools of the provider. O(n) in the block.
+#[must_use]
+pub fn server_blocks(block: &Block) -> Vec<ServerBlock> {
+    match block {
+        Block::Opaque(raw) => of_raw(raw),
+        // The metadata of a Gemini reply is kept with a text.
+        Block::Text { raw: Some(raw), .. }
+            if *raw.format == *"gemini"
+                && GEMINI_METADATA.iter().any(|name| raw.json.contains(name)) =>
+        {
+            of_raw(raw)
+        }
+        Block::Text { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Media { .. } => Vec::new(),
+    }
+}
+
+/// The calls of the provider's tools in these blocks, by tool, in the order of the first call.
+#[must_use]
+pub fn count_calls(blocks: &[Block]) -> Vec<(String, u32)> {
+    let mut counts: Vec<(String, u32)> = Vec::new();
+    let found = blocks.iter().flat_map(server_blocks);
+    for ServerBlock { tool, calls, .. } in found.filter(|found| found.calls > 0) {
+        match counts.iter_mut().find(|(known, _)| *known == tool) {
+            Some((_, count)) => *count = count.saturating_add(calls),
+            None => counts.push((tool, calls)),
+        }
+    }
+    counts
+}
+
+fn of_raw(raw: &Raw) -> Vec<ServerBlock> {
+    let Ok(json) = serde_json::from_str::<Value>(&raw.json) else {
+        return Vec::new();
+    };
+    match &*raw.format {
+        "anthropic" => of_anthropic(&json).into_iter().collect(),
+        "openai-responses" => of_responses(&json).into_iter().collect(),
+        "gemini" => of_gemini(&json),
+        _ => Vec::new(),
+    }
+}
+
+fn of_anthropic(block: &Value) -> Option<ServerBlock> {
+    let name = || text(&block["name"]);
+    match block["type"].as_str()? {
+        "server_tool_use" => Some(ServerBlock::called(name(), arguments(&block["input"]))),
+        "mcp_tool_use" => {
+            let tool = format!("{}/{}", text(&block["server_name"]), name());
+            Some(ServerBlock::called(tool, arguments(&block["input"])))
+        }
+        kind => {
+            let tool = kind.strip_suffix("_tool_result")?;
+            let output = Output::of(&block["content"]);
+            let is_error = output.is_error || block["is_error"] == true;
+            Some(ServerBlock::returned(tool, Output { is_error, ..output }))
+        }
+    }
+}
+
+fn of_responses(item: &Value) -> Option<ServerBlock> {
+    let kind = item["type"].as_str()?;
+    let tool = match kind {
+        "mcp_call" => format!("{}/{}", text(&item["server_label"]), text(&item["name"])),
+        // A call with an id to answer it by is for the client.
+        _ if item["call_id"].is_string() => return None,
+        _ => kind.strip_suffix("_call")?.to_owned(),
+    };
+    let input = ["arguments", "action", "code", "queries", "revised_prompt"]
+        .iter()
+        .find_map(|field| Some(&item[*field]).filter(|value| !value.is_null()));
+    let mut block = ServerBlock::called(tool, input.map(arguments).unwrap_or_default());
+    let returned = ["output", "outputs", "results", "error"];
+    let is_error = !item["error"].is_null() || item["status"] == "failed";
+    let mut output = Output::default();
+    for field in returned {
+        output = output.and(Output::of(&item[field]));
+    }
+    if kind == "image_generation_call"
+        && let Some(base64) = item["result"].as_str()
+    {
+        let format = item["output_format"].as_str().unwrap_or("png");
+        output.media.push(Media {
+            media_type: format!("image/{format}"),
+            base64: base64.to_owned(),
+        });
+    }
+    if output != Output::default() || is_error {
+        block.output = Some(Output { is_error, ..output });
+    }
+    Some(block)
+}
+
+fn of_gemini(part: &Value) -> Vec<ServerBlock> {
+    let mut blocks = Vec::new();
+    let tool_of = |call: &Value| text(&call["toolType"]).to_ascii_lowercase();
+    let call = &part["toolCall"];
+    if call.is_object() {
+        blocks.push(ServerBlock::called(tool_of(call), arguments(&call["args"])));
+    }
+    let response = &part["toolResponse"];
+    if response.is_object() {
+        let output = Output::of(&response["response"]);
+        blocks.push(ServerBlock::returned(tool_of(response), output));
+    }
+    if let Some(code) = part["executableCode"]["code"].as_str() {
+        blocks.push(ServerBlock::called("code_execution", code));
+    }
+    let result = &part["codeExecutionResult"];
+    if result.is_object() {
+        let output = Output {
+            is_error: result["outcome"].as_str() != Some("OUTCOME_OK"),
+            ..Output::of(&result["output"])
+        };
+        blocks.push(ServerBlock::returned("code_execution", output));
+    }
+    if part["thought"] != true
+        && let Some(media) = output::inline_data(&part["inlineData"])
+    {
+        let output = Output {
+            media: vec![media],
+            ..Output::default()
+        };
+        blocks.push(ServerBlock::returned("reply", output));
+    }
+    let queries = strings(&part["groundingMetadata"]["webSearchQueries"]);
+    if !queries.is_empty() {
+        blocks.push(ServerBlock {
+            calls: u32::try_from(queries.len()).unwrap_or(u32::MAX),
+            ..ServerBlock::called("google_search", queries.join("\n"))
+        });
+    }
+    let pages = &part["urlContextMetadata"]["urlMetadata"];
+    let pages: Vec<_> = pages
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|page| text(&page["retrievedUrl"]))
+        .collect();
+    if !pages.is_empty() {
+        blocks.push(ServerBlock {
+            calls: u32::try_from(pages.len()).unwrap_or(u32::MAX),
+            ..ServerBlock::called("url_context", pages.join("\n"))
+        });
+    }
+    blocks
+}
+
+/// The arguments of a call: a text as it is, another value as JSON.
+fn arguments(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn strings(list: &Value) -> Vec<&str> {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(Value::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests;
