@@ -59,6 +59,7 @@ impl Codec for BedrockMessages {
     const REGION_VARIABLES: &'static [&'static str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
     const FURTHER_CREDENTIALS: Option<&'static str> =
         Some("AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY");
+    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
     type Decoder = StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
@@ -116,6 +117,10 @@ impl Codec for BedrockMessages {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         Messages.decode(json)
+    }
+
+    fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String> {
+        Messages.with_call_id(raw, index, id)
     }
 
     fn decode_count(&self, _json: &str) -> Option<u64> {

@@ -65,6 +65,7 @@ impl Codec for VertexMessages {
     const SERVICE: Service = service("AnthropicVertex", "ANTHROPIC_VERTEX_BASE_URL");
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
+    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
     type Decoder = anthropic::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
@@ -113,6 +114,10 @@ impl Codec for VertexMessages {
         Messages.decode(json)
     }
 
+    fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String> {
+        Messages.with_call_id(raw, index, id)
+    }
+
     fn decode_count(&self, json: &str) -> Option<u64> {
         Messages.decode_count(json)
     }
@@ -123,6 +128,7 @@ impl Codec for VertexGenerateContent {
     const SERVICE: Service = service("GeminiVertex", "GOOGLE_VERTEX_BASE_URL");
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
+    const MAX_CALL_ID_CHARS: usize = GenerateContent::MAX_CALL_ID_CHARS;
     type Decoder = gemini::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
@@ -167,6 +173,10 @@ impl Codec for VertexGenerateContent {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         GenerateContent.decode(json)
+    }
+
+    fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String> {
+        GenerateContent.with_call_id(raw, index, id)
     }
 
     fn decode_count(&self, _json: &str) -> Option<u64> {
