@@ -56,6 +56,7 @@ impl Codec for BedrockMessages {
         token_variable: Some("AWS_BEARER_TOKEN_BEDROCK"),
         url_variable: "ANTHROPIC_BEDROCK_BASE_URL",
     };
+    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
     const REGION_VARIABLES: &'static [&'static str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
     const FURTHER_CREDENTIALS: Option<&'static str> =
         Some("AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY");

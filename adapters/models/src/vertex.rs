@@ -63,6 +63,7 @@ const fn service(name: &'static str, url_variable: &'static str) -> Service {
 impl Codec for VertexMessages {
     const FORMAT: &'static str = anthropic::FORMAT;
     const SERVICE: Service = service("AnthropicVertex", "ANTHROPIC_VERTEX_BASE_URL");
+    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
     const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
@@ -126,6 +127,7 @@ impl Codec for VertexMessages {
 impl Codec for VertexGenerateContent {
     const FORMAT: &'static str = gemini::FORMAT;
     const SERVICE: Service = service("GeminiVertex", "GOOGLE_VERTEX_BASE_URL");
+    const MAX_CALL_ID_CHARS: usize = GenerateContent::MAX_CALL_ID_CHARS;
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
     const MAX_CALL_ID_CHARS: usize = GenerateContent::MAX_CALL_ID_CHARS;

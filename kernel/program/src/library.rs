@@ -243,10 +243,12 @@ impl Program {
     #[must_use]
     pub fn provider_tools(&self, model: &ModelChoice) -> Arc<ProviderTools> {
         let program = self.checked_program();
-        Arc::clone(match model.provider == self.model().provider {
-            true => &program.provider_tools,
-            false => &program.provider_tools_elsewhere,
-        })
+        Arc::clone(
+            match model.provider.maker() == self.model().provider.maker() {
+                true => &program.provider_tools,
+                false => &program.provider_tools_elsewhere,
+            },
+        )
     }
 
     /// The declared commands, in the order written.

@@ -114,10 +114,12 @@ pub(super) fn for_other_providers(tools: &ProviderTools) -> Arc<ProviderTools> {
 }
 
 /// The provider of the first model.
+/// The provider whose words the tables have: that of the first model, or the maker of what a cloud
+/// serves.
 fn provider_of(model: &ModelSection) -> Provider {
     let provider = model.model.provider.as_ref();
     provider
-        .map(|provider| provider.value.clone())
+        .map(|provider| provider.value.maker().clone())
         .unwrap_or_default()
 }
 
@@ -200,7 +202,7 @@ fn warn_of_fallbacks(
     };
     let fallbacks = model.fallbacks.iter().map(|fallback| &fallback.model);
     let mut others = fallbacks.filter_map(|fallback| fallback.provider.as_ref());
-    if let Some(other) = others.find(|other| other.value != *provider) {
+    if let Some(other) = others.find(|other| other.value.maker() != provider) {
         let message = format!(
             "the fallback at {} is asked without the provider's tools",
             other.value.word()
