@@ -67,13 +67,13 @@
 //! | `models` | `scripted`, and the models of providers: HTTP and TLS | about 205 |
 //! | `bedrock` | `models`, and Anthropic's models at Amazon Bedrock | about 230 |
 //! | `vertex` | `models`, and Anthropic's and Google's models at Google Vertex AI | about 215 |
-//! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP and TLS | about 210 |
+//! | `mcp` | tool servers of the Model Context Protocol, [`mcp`]: HTTP, TLS and OAuth | about 230 |
 //! | `host` | commands and files of this machine under permissions, [`host`] | about 175 |
 //! | `store` | the durable store on disk, [`store`]; without a store a kernel forgets its processes when it ends | about 180 |
 //! | `compression` | compression for a store of your own, [`records`]: C code of zstd; `store` enables it | about 165 |
 //! | `grammars` | functions and classes as units of source code: C parsers | about 170 |
 //!
-//! Without any of them about 160 crates are compiled, with all of them about 280.
+//! Without any of them about 160 crates are compiled, with all of them about 290.
 
 #[doc(inline)]
 pub use dormouse_actors::handle::{

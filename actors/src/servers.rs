@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use dormouse_kernel::program::{EnabledServer, Program};
+use dormouse_kernel::program::{EnabledServer, Program, ServedTools};
 use dormouse_proto::server::OfferedTool;
 use futures_util::future::{FutureExt, join_all};
 
@@ -49,11 +49,28 @@ async fn query_server(
     let Some(servers) = &context.servers else {
         return Err("this kernel reaches no tool servers: build it with `.tool_servers(…)`".into());
     };
+    let server = &enabled.server;
     // A panic in the adapter counts as a server that cannot be reached.
-    let query =
-        AssertUnwindSafe(async { servers.offers(&context.host, &enabled.server, to).await });
+    let query = AssertUnwindSafe(async {
+        let offers = servers.offers(&context.host, server, to.clone()).await?;
+        if has_all(enabled, &offers) || !servers.forget_offers(server, to.clone()) {
+            return Ok(offers);
+        }
+        let newer = servers.offers(&context.host, server, to).await;
+        // The earlier list is better than none.
+        Ok(newer.unwrap_or(offers))
+    });
     query
         .catch_unwind()
         .await
         .unwrap_or_else(|_| Err("the adapter failed internally".into()))
+}
+
+/// Whether the offers have all tools that the program names.
+fn has_all(enabled: &EnabledServer, offers: &[OfferedTool]) -> bool {
+    let is_offered = |name: &str| offers.iter().any(|offer| *offer.name == *name);
+    match &enabled.served {
+        ServedTools::All => true,
+        ServedTools::Named(tools) => tools.iter().all(|tool| is_offered(&tool.name)),
+    }
 }

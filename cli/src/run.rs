@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         .build()
         .await?;
     let program = load_program(&kernel, &args.program)?;
-    check_keys(&kernel, &program)?;
+    check_models_can_be_called(&kernel, &program)?;
     let mut start = kernel.start(program.clone());
     match input_parts(args.input)? {
         Some(user_input) => start = start.input(user_input),
@@ -75,10 +75,16 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     run_to_end(kernel, vec![process], events, stop, args.store.as_deref()).await
 }
 
-/// Refuses a program whose models have no API key: its process would be created only to fail.
-fn check_keys(kernel: &Kernel, program: &Program) -> Result<(), Failure> {
+/// Refuses a program whose models cannot be called, for want of a key, a region or a valid address:
+/// its process would be created only to fail.
+fn check_models_can_be_called(kernel: &Kernel, program: &Program) -> Result<(), Failure> {
     match kernel.check_models(program) {
-        Err(error) if error.kind == ModelErrorKind::Authentication => {
+        Err(error)
+            if matches!(
+                error.kind,
+                ModelErrorKind::Authentication | ModelErrorKind::InvalidRequest
+            ) =>
+        {
             Err(Failure::Usage(format!("nothing was started: {error}")))
         }
         // Any other failure may be temporary. If it is not, the first model call reports it.

@@ -232,7 +232,7 @@ const CASES: [(&str, &str); 52] = [
 ];
 
 /// Cases that are about `[model]`, or about several files.
-const FILES: [(&str, &[File<'_>]); 13] = [
+const FILES: [(&str, &[File<'_>]); 14] = [
     ("empty", &[("main.toml", "")]),
     ("model_empty", &[("main.toml", "[model]\n")]),
     (
@@ -290,6 +290,18 @@ const FILES: [(&str, &[File<'_>]); 13] = [
             "[model]\nname = \"m\"\nprovider = \"openai\"\ncache_ttl = \"1h\"\nproject_id = \
              \"p\"\ntimeout = \"5m\"\nidle_timeout = \"5m\"\n",
         )],
+    ),
+    (
+        "model_ca_file",
+        &[
+            (
+                "main.toml",
+                "[model]\nname = \"m\"\nprovider = \"openai\"\nca_file = \"ca.pem\"\n\
+                 [[model.fallback]]\nname = \"m\"\nprovider = \"openai\"\nbase_url = \
+                 \"https://h\"\nca_file = \"ca.pem\"\n",
+            ),
+            ("ca.pem", "no certificate"),
+        ],
     ),
     (
         "model_of_a_feature",

@@ -775,7 +775,7 @@ fn the_certificates_of_an_authority_are_files_of_the_program() {
     let pem = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
     let entry = |model: &str, server: &str| {
         format!(
-            "[model]\nname = \"m\"\nprovider = \"anthropic\"\nca_file = \"{model}\"\n\
+            "[model]\nname = \"m\"\nprovider = \"anthropic\"\nbase_url = \"https://h\"\nca_file = \"{model}\"\n\
              [tools.mcp]\nfar = \"all\"\n[mcp.servers.far]\nurl = \"https://h/mcp\"\n\
              ca_file = \"{server}\"\n[mcp.servers.unused]\nurl = \"https://h\"\n\
              ca_file = \"absent.pem\"\n"

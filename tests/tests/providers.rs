@@ -78,7 +78,9 @@ async fn a_provider_that_nobody_registered_is_an_error_that_names_those_there_ar
         );
         let finding = format!("{:?}", errors.errors());
         assert!(
-            finding.contains(help) && finding.contains("gemini, scripted, mine\""),
+            finding.contains(help)
+                && finding.contains("gemini, ")
+                && finding.contains("scripted, mine\""),
             "{finding}"
         );
     }

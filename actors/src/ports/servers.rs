@@ -42,6 +42,13 @@ pub trait ToolServers: Send + Sync + 'static {
         to: OffersTo,
     ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>>;
 
+    /// What [`offers`](Self::offers) last answered lacks a tool that a program names. Returns whether
+    /// that was an earlier list, so that the server offers something else when it is asked again.
+    fn forget_offers(&self, server: &Arc<Server>, to: OffersTo) -> bool {
+        let _ = (server, to);
+        false
+    }
+
     /// Calls a tool once, by the name that the server uses, for a process of the tree with the root
     /// `root`. `args` is JSON text as the model wrote it; the output goes into `out`. Dropping the
     /// future abandons the call, and the server is notified.

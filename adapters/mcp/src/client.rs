@@ -141,10 +141,8 @@ impl McpClient {
     }
 
     fn new_connection(&self, server: &Arc<Server>, client: BackingClient) -> Connection {
-        let shown_lists = self.known_lists.as_ref().map(|known| {
-            let capabilities = serde_json::json!(client_requests::capabilities(&client));
-            ShownLists::new(known.clone(), server, &capabilities)
-        });
+        let known_lists = self.known_lists.as_ref();
+        let shown_lists = known_lists.map(|known| ShownLists::new(known.clone(), server, &client));
         let settings = SessionSettings {
             client,
             max_message_bytes: self.max_message_bytes,
@@ -225,6 +223,10 @@ impl ToolServers for McpClient {
         let patience = self.patience(server, client);
         let (connection, host) = (self.listing_connection(server, to), host.clone());
         async move { listing::offers(&connection, &host, patience).await }.boxed()
+    }
+
+    fn forget_offers(&self, server: &Arc<Server>, to: OffersTo) -> bool {
+        self.listing_connection(server, to).forget_lists()
     }
 
     fn call(

@@ -257,6 +257,34 @@ fn tools_keep_their_names_unless_two_servers_have_the_same_one() {
     client.end();
 }
 
+#[test]
+fn a_server_is_asked_again_for_a_tool_that_its_known_list_lacks() {
+    let servers = Servers::new();
+    let client = |names: &str, selected: &str| {
+        let program = format!(
+            "[model]\nprovider = \"scripted\"\n[tools.mcp]\na = {{ tools = {selected}, prefix = \"\" }}\n\
+             [mcp.servers.a]\ncommand = \"python3\"\nargs = [\"{STATEFUL_SERVER}\"]\n\
+             env = {{ TOOL_NAMES = \"{names}\" }}\n"
+        );
+        std::fs::write(servers.path("p.toml"), program).unwrap();
+        let flags = [
+            "p.toml",
+            "--allow-run=python3",
+            "--allow-unconfined=python3",
+        ];
+        piped(
+            servers.folder.path(),
+            &[&flags[..], &["--allow-env=TOOL_NAMES"]].concat(),
+        )
+    };
+    let mut first = client("remember", "\"all\"");
+    assert_eq!(server_tools(&mut first), ["remember"]);
+    first.end();
+    let mut second = client("recall", "[\"recall\"]");
+    assert_eq!(server_tools(&mut second), ["recall"]);
+    second.end();
+}
+
 /// A client of `dormouse mcp` with a store in this folder.
 fn with_store(servers: &Servers, folder: &Path) -> Client {
     servers.client(&["--store", folder.to_str().unwrap()])

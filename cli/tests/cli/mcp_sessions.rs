@@ -41,10 +41,17 @@ struct Proxy {
 
 impl Proxy {
     fn begin(folder: &Path, flags: &[&str]) -> Self {
+        Self::of(folder, flags, &["python3"])
+    }
+
+    /// A proxy whose server is started by this command.
+    fn of(folder: &Path, flags: &[&str], python: &[&str]) -> Self {
         let mut child = dormouse::command(folder)
             .args(["mcp", "--http", "--no-token"])
             .args(flags)
-            .args(["--", "python3", STATEFUL_SERVER])
+            .arg("--")
+            .args(python)
+            .arg(STATEFUL_SERVER)
             .env("XDG_CACHE_HOME", folder.join("cache"))
             .env("STARTS_FILE", folder.join("starts"))
             .stdout(Stdio::piped())
@@ -101,6 +108,18 @@ impl Proxy {
             headers,
         }
     }
+
+    /// The tools that are listed for a client without a session.
+    fn tools_without_session(&self) -> Vec<String> {
+        let headers = "Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/list\r\n".to_owned();
+        let client = Session {
+            proxy: self,
+            headers,
+        };
+        let mut names = client.tools();
+        names.retain(|name| !name.contains("_fd"));
+        names
+    }
 }
 
 struct Session<'a> {
@@ -110,24 +129,38 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn call(&self, tool: &str, text: &str) -> String {
+        let params = json!({"name": tool, "arguments": {"text": text}});
+        let result = self.result("tools/call", params);
+        let text = result["content"][0]["text"].as_str();
+        text.unwrap_or_else(|| panic!("{result}")).to_owned()
+    }
+
+    fn tools(&self) -> Vec<String> {
+        let result = self.result("tools/list", json!({}));
+        let tools = result["tools"].as_array().unwrap().iter();
+        tools
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    fn result(&self, method: &str, mut params: Value) -> Value {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let mut params = json!({"name": tool, "arguments": {"text": text}});
         if self.headers.contains("2026-07-28") {
             params["_meta"] = meta;
         }
-        let request = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+        let request = json!({"jsonrpc": "2.0", "id": 2, "method": method, "params": params});
         let (_, body) = self.proxy.post(&self.headers, &request);
         let line = body
             .lines()
             .map(|line| line.strip_prefix("data: ").unwrap_or(line))
             .find(|line| line.contains("\"result\""));
-        let answer: Value = serde_json::from_str(line.unwrap_or_else(|| panic!("{body}"))).unwrap();
-        let text = answer["result"]["content"][0]["text"].as_str();
-        text.unwrap_or_else(|| panic!("{answer}")).to_owned()
+        let mut answer: Value =
+            serde_json::from_str(line.unwrap_or_else(|| panic!("{body}"))).unwrap();
+        answer["result"].take()
     }
 }
 
@@ -159,6 +192,27 @@ fn nothing_is_remembered_between_calls_outside_of_sessions() {
     let kept = proxy.without_session("remember").call("remember", "secret");
     assert!(kept.starts_with("1 kept"), "{kept}");
     assert_eq!(proxy.without_session("recall").call("recall", ""), "[]");
+    terminate(&mut proxy.child);
+}
+
+#[test]
+fn a_client_without_a_session_is_listed_what_the_server_last_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = folder.path().join("names");
+    std::fs::write(&names, "recall").unwrap();
+    let variable = format!("TOOL_NAMES_FILE={}", names.display());
+    let begin = || Proxy::of(folder.path(), &[], &["env", &variable, "python3"]);
+    let mut first = begin();
+    assert_eq!(first.tools_without_session(), ["recall"]);
+    terminate(&mut first.child);
+    std::fs::write(&names, "recall remember").unwrap();
+    let mut proxy = begin();
+    assert_eq!(proxy.tools_without_session(), ["recall"]);
+    // A call starts the server. Its lists are kept before the server of the call ends, which is
+    // after the answer.
+    assert_eq!(proxy.without_session("recall").call("recall", ""), "[]");
+    let is_listed = (0..1_000).any(|_| proxy.tools_without_session() == ["recall", "remember"]);
+    assert!(is_listed);
     terminate(&mut proxy.child);
 }
 

@@ -29,6 +29,34 @@ fn a_log_of_facts_that_are_not_there_says_which_are() {
 }
 
 #[test]
+fn a_run_whose_certificates_cannot_be_used_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let model = "[model]\nname = \"m\"\nprovider = \"openai-chat\"\nbase_url = \
+                 \"https://gateway.example\"\nca_file = \"ca.pem\"\n";
+    fs::write(at.join("p.toml"), model).unwrap();
+    let pem = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+    fs::write(at.join("ca.pem"), pem).unwrap();
+    let run = "run p.toml --input go --store here --allow-net=gateway.example";
+    let ran = dormouse(at, run);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    let expected = "the certificate 1 of ca.pem cannot be used";
+    assert!(
+        ran.err.contains("nothing was started: ") && ran.err.contains(expected),
+        "{}",
+        ran.err
+    );
+    fs::write(at.join("ca.pem"), "nothing").unwrap();
+    let ran = dormouse(at, run);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(
+        ran.err.contains("ca.pem holds no certificate"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
 fn a_run_without_a_key_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

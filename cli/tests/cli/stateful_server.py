@@ -11,6 +11,9 @@ import time
 TEXTS = []
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = os.environ.get("TOOL_NAMES", "remember recall large").split()
+if "TOOL_NAMES_FILE" in os.environ:
+    with open(os.environ["TOOL_NAMES_FILE"], encoding="utf-8") as names_file:
+        NAMES = names_file.read().split()
 
 
 def call(name, text):

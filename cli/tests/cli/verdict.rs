@@ -334,7 +334,12 @@ fn a_store_that_may_not_be_read_is_said_to_be_one() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
     let program = folder.path().join("dormouse");
-    std::fs::copy(env!("CARGO_BIN_EXE_dormouse"), &program).unwrap();
+    // By another process: a program that this one has open for writing cannot be started, and other
+    // tests start processes, which have its open files for a moment.
+    let copied = std::process::Command::new("cp")
+        .args([Path::new(env!("CARGO_BIN_EXE_dormouse")), &program])
+        .status();
+    assert!(copied.unwrap().success());
     let open = |path: &Path, mode: u32| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
     };

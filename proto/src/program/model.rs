@@ -183,8 +183,8 @@ pub struct ModelEntry {
     /// `other` where it is not set.
     #[key(max_items = MAX_HEADERS)]
     pub headers: Vec<Named<String>>,
-    /// The file with the certificates (PEM) of the authorities that may have issued the server's
-    /// certificate, in addition to those that every client trusts. A relative path starts in the
+    /// The file with the certificates (PEM) of the authorities that may have issued the certificate
+    /// of `base_url`, in addition to those that every client trusts. A relative path starts in the
     /// folder of the program file.
     pub ca_file: Option<WithSpan<String>>,
     /// The longest time for one reply, however steadily it is streamed, instead of the host's (ten
@@ -276,6 +276,15 @@ impl ModelEntry {
         {
             let message = format!("`model.base_url` {error}");
             table.report(url.error(message, "not such an address").help(error.help()));
+        }
+        // A program cannot decide whom to believe that they are the provider: the user's key goes
+        // there.
+        if let Some(file) = self.ca_file.as_ref().filter(|_| self.base_url.is_none()) {
+            let message = "`model.ca_file` is for the server that `base_url` names";
+            let error = file.error(message, "there is no base_url");
+            let help = "the authorities of the provider's own server are the user's choice: the \
+                        environment variable SSL_CERT_FILE";
+            table.report(error.help(help));
         }
         if let Some(name) = self
             .api_key_env

@@ -149,6 +149,7 @@ impl Connection {
             state.is_closed = true;
             state.current.take()
         };
+        self.finish_learning().await;
         // A session that is still being started is ended by the task that starts it.
         if let Some(Some(Ok(session))) = current.map(FutureExt::now_or_never) {
             session.end().await;
@@ -184,7 +185,7 @@ impl Connection {
                     Err("the kernel is shutting down.".into())
                 }
                 (Ok(session), Some(connection)) => {
-                    tokio::spawn(connection.learn_lists(session.clone()));
+                    connection.begin_learning(&session);
                     Ok(session)
                 }
                 (Err(why), _) => Err(why),

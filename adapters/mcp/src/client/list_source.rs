@@ -14,8 +14,10 @@ use dormouse_proto::server::Server;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::client_requests::{self, BackingClient};
 use super::connection::{Connection, SessionResult};
 use super::known_lists::{KnownLists, ListsName};
 use super::protocol;
@@ -24,6 +26,9 @@ use super::session::Session;
 
 /// How often a server that has never run is started, if it fails.
 const MAX_STARTS: usize = 10;
+
+/// How long the end of a connection waits for the lists of its server.
+const LEARNING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The request by which a client says which log messages it wants. A server gets it when it starts.
 const SET_LEVEL: &str = "logging/setLevel";
@@ -40,6 +45,8 @@ pub(super) enum ListSource {
 pub(super) struct ShownLists {
     known: Arc<KnownLists>,
     name: Option<ListsName>,
+    /// Whether one client sees these lists, and is notified before it sees others.
+    has_client: bool,
     state: Mutex<State>,
 }
 
@@ -47,12 +54,16 @@ pub(super) struct ShownLists {
 struct State {
     /// What is shown until the server runs, then what it said.
     shown: Option<Arc<ServerLists>>,
+    /// Whether what the server last said is out of date, so that it is not shown.
+    is_outdated: bool,
     /// Whether a list was asked for in vain, so that clients know of no tool of the server.
     is_missed: bool,
     /// The attempt to start a server that has never run.
     first_start: Option<FirstStart>,
     /// Which log messages the client wants.
     log_level: Option<Value>,
+    /// Fetches the lists of a server that has started.
+    learning: Option<JoinHandle<()>>,
 }
 
 #[derive(Clone)]
@@ -62,17 +73,21 @@ struct FirstStart {
 }
 
 impl ShownLists {
-    pub(super) fn new(known: Arc<KnownLists>, server: &Server, capabilities: &Value) -> Self {
+    /// What is shown of a server to `client`, or to whoever asks.
+    pub(super) fn new(known: Arc<KnownLists>, server: &Server, client: &BackingClient) -> Self {
+        let capabilities = json!(client_requests::capabilities(client));
         Self {
             known,
-            name: ListsName::of(server, capabilities),
+            name: ListsName::of(server, &capabilities),
+            has_client: client.is_some(),
             state: Mutex::default(),
         }
     }
 
-    /// What the server last said. A connection keeps to it until the server runs.
+    /// What the server last said. A connection that serves one client keeps to it until the server
+    /// runs.
     async fn shown(self: &Arc<Self>) -> Option<Arc<ServerLists>> {
-        if let Some(shown) = &self.state().shown {
+        if let Some(shown) = self.state().shown.as_ref().filter(|_| self.has_client) {
             return Some(shown.clone());
         }
         let lists = self.clone();
@@ -80,7 +95,11 @@ impl ShownLists {
         let read = read.await.ok().flatten()?;
         let mut state = self.state();
         // If the list was asked for in vain before, clients have to be notified of it.
-        (!state.is_missed).then(|| state.shown.get_or_insert(read).clone())
+        if state.is_missed || state.is_outdated {
+            return None;
+        }
+        state.shown = Some(read.clone());
+        Some(read)
     }
 
     /// Records that a list was asked for in vain, unless the server has said something meanwhile.
@@ -93,6 +112,7 @@ impl ShownLists {
     /// Records what the server says now, and returns what clients have to be notified of.
     fn replace(&self, newer: &Arc<ServerLists>) -> Vec<&'static str> {
         let mut state = self.state();
+        state.is_outdated = false;
         let is_missed = std::mem::take(&mut state.is_missed);
         match state.shown.replace(newer.clone()) {
             Some(shown) => shown.changes_to(newer),
@@ -143,6 +163,20 @@ impl Connection {
         }
     }
 
+    /// The server has to be asked for its lists, unless it runs already. Returns whether it is.
+    pub(super) fn forget_lists(&self) -> bool {
+        let Some(lists) = self.shown_lists() else {
+            return false;
+        };
+        let mut state = lists.state();
+        let was_shown = state.shown.is_some() && self.open_session().is_none();
+        if was_shown {
+            state.shown = None;
+            state.is_outdated = true;
+        }
+        was_shown
+    }
+
     /// Passes on which log messages the client wants: to a server that runs, otherwise when it
     /// starts. `None` if this request has to be sent as any other one.
     pub(super) fn defer(&self, method: &str, params: &Value) -> Option<ServerAnswer> {
@@ -151,9 +185,29 @@ impl Connection {
         self.open_session().is_none().then(|| Ok(json!({})))
     }
 
+    /// Begins to fetch the lists of a server that has started.
+    pub(super) fn begin_learning(self: &Arc<Self>, session: &Arc<Session>) {
+        if let Some(lists) = self.shown_lists() {
+            let learning = tokio::spawn(self.clone().learn_lists(session.clone()));
+            lists.state().learning = Some(learning);
+        }
+    }
+
+    /// Waits until the lists of the server are kept, or for a moment: otherwise those of a server
+    /// that is started for each call would never be.
+    pub(super) async fn finish_learning(&self) {
+        let learning = self
+            .shown_lists()
+            .and_then(|lists| lists.state().learning.take());
+        if let Some(learning) = learning {
+            // What was not fetched in time is fetched after the next start.
+            let _ = timeout(LEARNING_TIMEOUT, learning).await;
+        }
+    }
+
     /// Fetches what the server says of itself, keeps it, and notifies the clients of what differs
-    /// from what they were shown. Runs after each start of the server.
-    pub(super) async fn learn_lists(self: Arc<Self>, session: Arc<Session>) {
+    /// from what they were shown.
+    async fn learn_lists(self: Arc<Self>, session: Arc<Session>) {
         let Some(lists) = self.shown_lists() else {
             return;
         };

@@ -1,5 +1,7 @@
 //! A session with one tool server: the handshake, requests, and the end.
 
+mod pending_request;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,22 +9,23 @@ use std::time::{Duration, Instant};
 use dormouse_actors::ports::{Host, OutputSink, ServerChild, ToolError};
 use dormouse_proto::server::{Server, Transport};
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientNotification, ClientRequest,
-    ErrorCode, ProgressToken, ProtocolVersion, RequestMetaObject, ServerResult,
+    ClientNotification, ClientRequest, ErrorCode, ProgressToken, ProtocolVersion,
+    RequestMetaObject, ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions,
-    RequestHandle, RoleClient, RunningService,
+    RoleClient, RunningService,
 };
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use self::pending_request::{PendingRequest, call_end};
 use super::call_deadline::answer_within;
 use super::client_info::ClientInfo;
 use super::client_requests::{self, BackingClient, ClientRequests};
 use super::http::{self, HttpAddress, HttpTransport};
-use super::liveness::{CallEnd, CallNumber, Liveness, SessionHealth};
+use super::liveness::{CallEnd, Liveness, SessionHealth};
 use super::request_error::{self, RequestError};
 use super::stdio::StdioTransport;
 use super::unsolicited::{AnswersOnly, CloseReason};
@@ -329,7 +332,7 @@ impl Session {
             out: out.clone(),
             reported: Arc::new(reported),
         };
-        let token = pending.handle.progress_token.clone();
+        let token = pending.progress_token();
         self.progress_sinks().insert(token, sink);
         let client_requests = self.open_client_requests.clone();
         let idle_ms = self.server.deadline_ms;
@@ -347,12 +350,7 @@ impl Session {
         let handle = self.peer.send_cancellable_request(request, options).await;
         let handle =
             handle.map_err(|error| RequestError::from(error).or_closed(&self.close_reason))?;
-        Ok(PendingRequest {
-            session: self,
-            handle,
-            number: self.liveness().begin_call(),
-            end: CallEnd::Cancelled,
-        })
+        Ok(PendingRequest::new(self, handle))
     }
 
     /// Sends a request, and waits at most `ms` milliseconds for the answer.
@@ -438,56 +436,4 @@ enum HandshakeError {
     Refused(String),
     /// Anything else.
     Failed(String),
-}
-
-/// A request that waits for its answer.
-struct PendingRequest<'a> {
-    session: &'a Session,
-    handle: RequestHandle<RoleClient>,
-    number: CallNumber,
-    end: CallEnd,
-}
-
-impl PendingRequest<'_> {
-    /// Waits for the answer.
-    async fn answer(&mut self) -> Result<ServerResult, RequestError> {
-        let answer = (&mut self.handle.rx).await;
-        let answer = answer
-            .map_err(|_| RequestError::Disconnected)
-            .and_then(|answer| answer.map_err(RequestError::from))
-            .map_err(|error| error.or_closed(&self.session.close_reason));
-        self.end = call_end(&answer);
-        answer
-    }
-}
-
-/// The outcome of a call, for its effect on the liveness of the session.
-fn call_end(answer: &Result<ServerResult, RequestError>) -> CallEnd {
-    answer
-        .as_ref()
-        .map_or_else(RequestError::call_end, |_| CallEnd::Answered)
-}
-
-impl Drop for PendingRequest<'_> {
-    fn drop(&mut self) {
-        self.session
-            .progress_sinks()
-            .remove(&self.handle.progress_token);
-        self.session.liveness().end_call(self.number, self.end);
-        if self.end != CallEnd::Cancelled {
-            return;
-        }
-        let (peer, id) = (self.session.peer.clone(), self.handle.id.clone());
-        // Without a runtime, the connection has ended already.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        runtime.spawn(async move {
-            let params =
-                CancelledNotificationParam::new(Some(id), Some("the call was given up".to_owned()));
-            let notification = CancelledNotification::new(params);
-            // The notification is best effort: the request is over in any case.
-            let _ = timeout(PING_TIMEOUT, peer.send_notification(notification.into())).await;
-        });
-    }
 }

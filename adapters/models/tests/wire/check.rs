@@ -1,7 +1,7 @@
 //! What holds for every format.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::asks::Taken;
 use crate::compare::compare;
+use crate::counts::Counts;
 use crate::reader::{self, Answer, Interaction};
 use crate::shape::shapes;
 use crate::skip::skip;
@@ -66,22 +67,6 @@ pub(crate) trait Recorded {
     }
     /// Shapes that we send and that nothing recorded has, and why they are right.
     const BEYOND: &'static [(&'static str, &'static str)];
-}
-
-#[derive(Default)]
-struct Counts {
-    whole: usize,
-    streamed: usize,
-    made: usize,
-    cuts: usize,
-    blocks: usize,
-    failures: usize,
-    counted: usize,
-    shapes: usize,
-    addresses: usize,
-    bodies: usize,
-    out_of_scope: Vec<String>,
-    without_body: BTreeMap<String, usize>,
 }
 
 /// Looks at every interaction of a format, and goes on after a failure: all of them are reported at
@@ -146,37 +131,6 @@ pub(crate) async fn check<R: Recorded>() {
         "{name}: no reply in one piece is recorded"
     );
     assert!(counts.bodies > 0, "{name}: no body was compared");
-}
-
-impl Counts {
-    fn print(&self, name: &str, interactions: usize, wrong: usize) {
-        let Self {
-            whole,
-            streamed,
-            made,
-            cuts,
-            blocks,
-            failures,
-            counted,
-            shapes,
-            addresses,
-            bodies,
-            out_of_scope,
-            without_body,
-        } = self;
-        eprintln!(
-            "{name:<18} {interactions:>4} interactions: {whole} whole replies, {streamed} streams \
-             and {made} made of whole ones (cut at {cuts} events), {blocks} blocks, {failures} \
-             failures, {counted} counts of tokens, {} out of scope; requests compared: \
-             {addresses} by address and headers, {bodies} by body; {shapes} fields of recorded \
-             shapes; {wrong} wrong",
-            out_of_scope.len(),
-        );
-        out_of_scope.iter().for_each(|why| eprintln!("  {why}"));
-        for (why, times) in without_body {
-            eprintln!("  {times:>3} bodies not compared: {why}");
-        }
-    }
 }
 
 /// Compares our request with a recorded one that was accepted.

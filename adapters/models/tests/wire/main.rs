@@ -18,6 +18,7 @@ mod asks;
 mod chat;
 mod check;
 mod compare;
+mod counts;
 mod gemini;
 mod reader;
 mod responses;
