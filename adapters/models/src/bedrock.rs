@@ -60,7 +60,6 @@ impl Codec for BedrockMessages {
     const REGION_VARIABLES: &'static [&'static str] = &["AWS_REGION", "AWS_DEFAULT_REGION"];
     const FURTHER_CREDENTIALS: Option<&'static str> =
         Some("AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY");
-    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
     type Decoder = StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {

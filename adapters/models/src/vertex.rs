@@ -66,7 +66,6 @@ impl Codec for VertexMessages {
     const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
-    const MAX_CALL_ID_CHARS: usize = Messages::MAX_CALL_ID_CHARS;
     type Decoder = anthropic::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
@@ -130,7 +129,6 @@ impl Codec for VertexGenerateContent {
     const MAX_CALL_ID_CHARS: usize = GenerateContent::MAX_CALL_ID_CHARS;
     const PROJECT_VARIABLES: &'static [&'static str] = PROJECT_VARIABLES;
     const REGION_VARIABLES: &'static [&'static str] = REGION_VARIABLES;
-    const MAX_CALL_ID_CHARS: usize = GenerateContent::MAX_CALL_ID_CHARS;
     type Decoder = gemini::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
