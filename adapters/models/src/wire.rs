@@ -31,6 +31,7 @@ mod retry_after;
 pub(crate) mod schema;
 mod signing;
 pub(crate) mod sources;
+mod strict_args;
 mod surrogates;
 pub(crate) mod tools;
 pub(crate) mod usage;

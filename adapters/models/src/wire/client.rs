@@ -23,6 +23,7 @@ use super::failure;
 use super::message_cache::MessageCache;
 use super::request_body::{self, Body};
 use super::signing::{CloudLocation, Signer, UnsignedRequest};
+use super::strict_args::without_placeholder_nulls;
 use super::surrogates::Surrogates;
 
 /// How much of the body of an error response is read: far more than any explanation needs.
@@ -272,6 +273,7 @@ impl<C: Codec> Model for Client<C> {
             let reply = self.request_reply(&request, deltas).await;
             reply
                 .map(|reply| call_ids::with_unique_ids(&self.codec, &request, reply))
+                .map(|reply| without_placeholder_nulls(&request, reply))
                 .map_err(|error| self.without_secrets(error))
         }
         .boxed()
