@@ -48,7 +48,7 @@ const COMMANDS: &str = r#"
 async fn session(folder: &Path, permissions: Permissions) -> Process {
     let host = LocalHost::new(permissions, folder).unwrap();
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .host(host)
         .build()
         .await
@@ -81,7 +81,7 @@ async fn without_permission_a_command_is_refused_and_the_answer_names_the_flag()
     }
     // A kernel without any host says what is missing, too.
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();

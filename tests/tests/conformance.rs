@@ -87,7 +87,7 @@ async fn refs(case: &Case) {
 /// A session of a program that holds no descriptor yet, and is never asked anything unless a script
 /// is given.
 async fn session(builder: KernelBuilder, script: Option<&str>, rest: &str) -> Process {
-    let model = script.map_or_else(Scripted::silent, |script| {
+    let model = script.map_or_else(Scripted::without_script, |script| {
         Scripted::parse(script, "case").unwrap()
     });
     let kernel = builder.model("m", model).build().await.unwrap();
@@ -635,7 +635,7 @@ async fn fork(case: &Case) {
 
 async fn isolation(case: &Case) {
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();
@@ -724,7 +724,7 @@ async fn spawn(case: &Case) {
 
 async fn access(case: &Case) {
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();

@@ -543,7 +543,7 @@ async fn a_reply_that_was_not_complete_is_restored_as_what_it_was() {
 async fn one_kernel_at_a_time_has_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = open(folder.path())
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();
@@ -557,7 +557,7 @@ async fn one_kernel_at_a_time_has_a_store() {
 async fn a_kernel_looks_into_a_store_that_another_one_writes_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = open(folder.path())
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();
@@ -567,8 +567,8 @@ async fn a_kernel_looks_into_a_store_that_another_one_writes_and_changes_nothing
         .session()
         .await
         .unwrap();
-    let looking =
-        Kernel::open(LogStore::read_only(folder.path()).unwrap()).model("m", Scripted::silent());
+    let looking = Kernel::open(LogStore::read_only(folder.path()).unwrap())
+        .model("m", Scripted::without_script());
     let looking = looking.build().await.unwrap();
     let seen = looking.processes().await.unwrap();
     assert_eq!(

@@ -69,7 +69,7 @@ async fn process(kernel: &Kernel, tools: &str) -> Process {
 }
 
 fn builder() -> dormouse::KernelBuilder {
-    Kernel::builder().model("m", Scripted::silent())
+    Kernel::builder().model("m", Scripted::without_script())
 }
 
 async fn call(process: &Process, tool: &str, args: &str) -> (String, bool) {

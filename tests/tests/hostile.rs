@@ -546,7 +546,7 @@ async fn an_interrupt_of_a_call_of_the_host_answers_it_and_leaves_the_process_as
         }
     });
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .tool(hangs)
         .build()
         .await
@@ -682,7 +682,7 @@ async fn a_flood_of_inputs_is_refused_as_busy_and_signals_still_work() {
 #[tokio::test]
 async fn a_page_size_of_zero_from_the_host_is_no_fault() {
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();

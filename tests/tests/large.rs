@@ -28,7 +28,7 @@ async fn process(root: &Path) -> Process {
     let permissions = Permissions::none().allow_read(root).allow_write(root);
     let host = LocalHost::new(permissions, root).unwrap();
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .host(host)
         .build()
         .await

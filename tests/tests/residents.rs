@@ -12,7 +12,7 @@ const LIMIT_BYTES: u64 = 400_000;
 const CONTENTS: usize = 40;
 
 fn open(folder: &Path) -> KernelBuilder {
-    Kernel::open(LogStore::open(folder).unwrap()).model("m", Scripted::silent())
+    Kernel::open(LogStore::open(folder).unwrap()).model("m", Scripted::without_script())
 }
 
 /// Some 100 KB, none like another.

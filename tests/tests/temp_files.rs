@@ -161,7 +161,7 @@ async fn read(process: &Process, id: &str) -> String {
 }
 
 fn silent(folder: &Path) -> KernelBuilder {
-    Kernel::open(LogStore::open(folder).unwrap()).model("m", Scripted::silent())
+    Kernel::open(LogStore::open(folder).unwrap()).model("m", Scripted::without_script())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,7 +243,7 @@ async fn a_tree_sees_its_own_files_only_and_after_a_restart_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_file_is_read_as_a_descriptor_that_stays_as_it_is() {
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();
@@ -306,7 +306,7 @@ async fn a_large_file_is_read_as_a_descriptor_that_stays_as_it_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_may_only_read_changes_nothing() {
     let kernel = Kernel::builder()
-        .model("m", Scripted::silent())
+        .model("m", Scripted::without_script())
         .build()
         .await
         .unwrap();

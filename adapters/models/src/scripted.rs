@@ -108,7 +108,7 @@ impl Scripted {
     /// A model without a script, for programs whose tools are called from outside: every call to it
     /// fails.
     #[must_use]
-    pub fn silent() -> Self {
+    pub fn without_script() -> Self {
         Self { script: None }
     }
 

@@ -31,7 +31,7 @@ fn killed_branch(folder: &Path, (pid, at): (Pid, FactNumber), only_root: bool) -
     runtime.block_on(async {
         let store = LogStore::open(folder.join("s")).unwrap();
         let kernel = Kernel::open(store)
-            .model("m", Scripted::silent())
+            .model("m", Scripted::without_script())
             .build()
             .await
             .unwrap();

@@ -46,7 +46,7 @@ pub enum ReplayError {
     Read(#[from] std::io::Error),
     /// The file is not a recording.
     #[error("this is no recording: its first line has to be {{\"dormouse_recording\":{VERSION}}}")]
-    Other,
+    NotARecording,
     /// A later version of this program wrote the file.
     #[error(
         "the recording has version {0}, and this program reads version {VERSION}: use the program \
@@ -115,7 +115,7 @@ impl Recording {
         match first.and_then(|line| line.dormouse_recording) {
             Some(VERSION) => {}
             Some(other) => return Err(ReplayError::Version(other)),
-            None => return Err(ReplayError::Other),
+            None => return Err(ReplayError::NotARecording),
         }
         let (mut parts, mut requests) = (Vec::<Arc<str>>::new(), Vec::new());
         let mut outcomes = HashMap::<_, VecDeque<_>>::new();

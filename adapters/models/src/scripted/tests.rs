@@ -180,7 +180,7 @@ async fn forked_children_are_distinguished_by_their_prompts() {
 async fn a_script_without_a_matching_turn_reports_what_is_missing() {
     let cases = [
         (
-            Scripted::silent(),
+            Scripted::without_script(),
             ModelErrorKind::Unavailable,
             vec!["'auditor'", "[[turn]]"],
         ),
