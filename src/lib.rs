@@ -57,9 +57,9 @@
 //!
 //! # Features
 //!
-//! All features except `grammars`, `bedrock` and `vertex` are enabled by default; `store` enables `compression`. Each
-//! feature only adds items. With `default-features = false`, this crate contains only the kernel,
-//! and an embedder supplies models, tools and a store.
+//! All features except `grammars`, `bedrock` and `vertex` are enabled by default; `store` enables
+//! `compression`. Each feature only adds items. With `default-features = false`, this crate contains
+//! only the kernel, and an embedder supplies models, tools and a store.
 //!
 //! | feature | adds | compiled crates with this feature alone |
 //! |---|---|---|

@@ -119,8 +119,8 @@ pub(crate) struct StartContext {
     offers: Vec<OfferedTool>,
 }
 
-/// Collects environment information, and the tools that servers offer `to` a process of `program`. Dropping the future
-/// ends the collection.
+/// Collects environment information, and the tools that servers offer `to` a process of `program`.
+/// Dropping the future ends the collection.
 ///
 /// # Errors
 /// A tool server that the program requires cannot be used.

@@ -1,5 +1,5 @@
-//! Bounds how many reads of contents run at once on tokio's blocking threads, so that large searches
-//! do not block other work.
+//! Bounds how many reads of contents run at once on tokio's blocking threads, so that large
+//! searches do not block other work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -256,8 +256,8 @@ pub(crate) fn compile_from_bundle(
     }
 }
 
-/// A provider that is not part of every build, which the program names and this kernel lacks, for a model that is not
-/// registered by name.
+/// A provider that is not part of every build, which the program names and this kernel lacks, for a
+/// model that is not registered by name.
 fn missing_provider<'a>(context: &KernelContext, program: &'a Program) -> Option<&'a str> {
     let models = program.models().iter();
     models

@@ -68,7 +68,8 @@ pub(crate) enum Command {
     Checkpoint(Checkpoint),
     /// List the checkpoints of a store.
     Checkpoints(Checkpoints),
-    /// Continue from any position of a process as new processes; the process itself does not change.
+    /// Continue from any position of a process as new processes; the process itself does not
+    /// change.
     Branch(Branch),
     /// Continue from a checkpoint as new processes.
     Restore(Restore),

@@ -59,8 +59,8 @@ pub(crate) struct Mcp {
     /// Characters per page, with --config or a COMMAND.
     #[arg(long, value_name = "CHARS", default_value_t = 4000, conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) page_size: u32,
-    /// Which tools for descriptors are added, with --config or a COMMAND: all, or read_fd, search_fd
-    /// and list_fds in a few words. Clients send their descriptions with every request.
+    /// Which tools for descriptors are added, with --config or a COMMAND: all, or read_fd,
+    /// search_fd and list_fds in a few words. Clients send their descriptions with every request.
     #[arg(long, value_enum, default_value_t = ToolSet::Full, value_name = "SET", conflicts_with = "program")]
     pub(crate) descriptor_tools: ToolSet,
     /// End a call of a server when it has neither answered nor reported progress for this long,
@@ -75,8 +75,9 @@ pub(crate) struct Mcp {
     /// environment variable. By default that is INPUT_ID.
     #[arg(long, value_name = "ID=NAME", value_parser = parse_input, requires = "config")]
     pub(crate) input: Vec<(String, String)>,
-    /// Wait this long, when a client connects, for servers whose tools are not known from an earlier
-    /// start. A server that takes longer is left out until it is ready; clients are notified then.
+    /// Wait this long, when a client connects, for servers whose tools are not known from an
+    /// earlier start. A server that takes longer is left out until it is ready; clients are
+    /// notified then.
     #[arg(long, value_name = "AGE", default_value = "5s", value_parser = crate::gc::parse_age)]
     pub(crate) start_wait: u64,
     /// Let all sessions use one instance of each server: for servers that keep no state. Otherwise
@@ -110,8 +111,8 @@ pub(crate) struct Mcp {
     /// End a session that has been silent for this long: 15m, 12h, 1d.
     #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::parse_age, requires = "http")]
     pub(crate) idle: u64,
-    /// Let clients read an output for this long after its session has ended, by a name that cannot be
-    /// guessed: 30m, 12h. 0s keeps none.
+    /// Let clients read an output for this long after its session has ended, by a name that cannot
+    /// be guessed: 30m, 12h. 0s keeps none.
     #[arg(long, value_name = "AGE", default_value = "1h", value_parser = crate::gc::parse_age, conflicts_with = "store")]
     pub(crate) keep_outputs: u64,
     /// Keep descriptors in this folder, and continue with them at the next start. All sessions

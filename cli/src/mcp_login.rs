@@ -28,8 +28,8 @@ use crate::terminal;
 pub(crate) struct Login {
     #[command(flatten)]
     server: ServerArgs,
-    /// Wait for the browser at this port; otherwise at any that is free. A client that was registered
-    /// by hand may permit only one.
+    /// Wait for the browser at this port; otherwise at any that is free. A client that was
+    /// registered by hand may permit only one.
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// The id that this program was given by hand. Otherwise it registers itself.

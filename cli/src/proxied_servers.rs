@@ -114,7 +114,8 @@ impl ProxiedServers {
         permissions
     }
 
-    /// The files of certificates that the servers name. Relative paths start in the working directory.
+    /// The files of certificates that the servers name. Relative paths start in the working
+    /// directory.
     fn ca_files(&self) -> impl Iterator<Item = &str> {
         self.servers
             .iter()
@@ -197,8 +198,8 @@ impl ServerDefaults {
         }
     }
 
-    /// The declaration with these defaults. Of several servers, each is optional unless its entry says
-    /// otherwise. A declaration that is not valid stays as it is.
+    /// The declaration with these defaults. Of several servers, each is optional unless its entry
+    /// says otherwise. A declaration that is not valid stays as it is.
     pub(crate) fn apply_to(&self, mut declaration: String) -> String {
         for (id, variable) in &self.inputs {
             let input = format!("${{input:{id}}}");

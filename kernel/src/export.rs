@@ -1,7 +1,7 @@
 //! The export format: a process or a tree of processes as one file that another store can import.
 //!
-//! * [`frame`](ExportEncoder) writes the records, chained by hash, so that any removed, changed, moved or
-//!   added byte is detected by [`scan`](Scanner), which reads them.
+//! * [`frame`](ExportEncoder) writes the records, chained by hash, so that any removed, changed,
+//!   moved or added byte is detected by [`scan`](Scanner), which reads them.
 //! * [`manifest`](Manifest) checks the whole file before any of it is used.
 //! * [`birth`](Manifest::births) turns its processes into new processes of another store.
 //! * [`mask`](Redact) redacts texts.

@@ -3,9 +3,10 @@
 //! The machine is a crate of its own, `dormouse-machine`, which knows no tool. This crate holds the
 //! tools, and re-exports the machine's modules.
 //!
-//! Neither crate performs I/O, waits, reads a clock or uses randomness. Time arrives as an argument,
-//! the outcome of I/O as an input, and everything that has to be done leaves as an effect, so that a
-//! journal can be replayed and a simulation can run thousands of processes without threads.
+//! Neither crate performs I/O, waits, reads a clock or uses randomness. Time arrives as an
+//! argument, the outcome of I/O as an input, and everything that has to be done leaves as an
+//! effect, so that a journal can be replayed and a simulation can run thousands of processes
+//! without threads.
 //!
 //! * [`process`]: the process machine, a decider in the sense of event sourcing (`decide`,
 //!   `evolve`).

@@ -1,9 +1,9 @@
 //! The tools of the kernel, one file per tool: arguments, schema, behaviour and tests.
 //!
-//! The type [`Tool`] is defined in [`dormouse_machine::tool`]; this module defines the tools and passes
-//! them to the machine as [`TOOL_SET`]. A tool that acts on its process, such as `fork`, is an
-//! operation of the machine (`dormouse_machine::process`): its file here describes the tool and parses
-//! its arguments.
+//! The type [`Tool`] is defined in [`dormouse_machine::tool`]; this module defines the tools and
+//! passes them to the machine as [`TOOL_SET`]. A tool that acts on its process, such as `fork`, is
+//! an operation of the machine (`dormouse_machine::process`): its file here describes the tool and
+//! parses its arguments.
 
 pub mod append_temp_file;
 mod args;

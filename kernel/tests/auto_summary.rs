@@ -1,4 +1,5 @@
-//! Summaries that are made without being asked for: of which descriptors, and what comes of a reply.
+//! Summaries that are made without being asked for: of which descriptors, and what comes of a
+//! reply.
 
 use crate::process_reads::{Run, output};
 use dormouse_kernel::process::{BusyReason, Effect, Fact, Input, Signal};

@@ -1,9 +1,9 @@
 //! Calls in the styles in which recorded models write arguments.
 //!
 //! A wish, such as reading lines 10 to 20, is written in the tool's own form and in each style. The
-//! answer to a style is the answer to the tool's own form (the call was taken as meant), or an error
-//! that names the fix, or neither, which must not happen. The styles are cases of this test; the
-//! wishes are those of recorded runs, where they are present, and some of its own.
+//! answer to a style is the answer to the tool's own form (the call was taken as meant), or an
+//! error that names the fix, or neither, which must not happen. The styles are cases of this test;
+//! the wishes are those of recorded runs, where they are present, and some of its own.
 
 mod recorded;
 mod styles;

@@ -202,7 +202,7 @@ fn a_program_says_of_a_tool_what_it_likes() {
          param_descriptions = { q = \"Our q.\" } }]\n[mcp.servers.s]\nurl = \"http://s\"\n",
     );
     let image = given(&program, &[offer("s", "t", Access::Read)]);
-    let ([tool], [outside]) = (&*image.tools, &*image.outside) else {
+    let ([tool], [external]) = (&*image.tools, &*image.external) else {
         panic!("{:?}", image.tools)
     };
     assert_eq!(&*tool.description, "Ours.");
@@ -212,10 +212,10 @@ fn a_program_says_of_a_tool_what_it_likes() {
         tool.schema
     );
     let place = (
-        outside.server.as_deref(),
-        &*outside.name,
-        &*outside.given,
-        outside.policy.access,
+        external.server.as_deref(),
+        &*external.name,
+        &*external.given,
+        external.policy.access,
     );
     assert_eq!(place, (Some("s"), "t", "s__t", Access::Admin));
     let state = State::from_image(
@@ -277,7 +277,7 @@ fn the_host_replaces_the_tools_of_a_process_that_has_asked_no_model() {
     let mut image = image(&program, &host);
     add_server_tools(&mut image, &program, std::slice::from_ref(&old)).unwrap();
     let offers = [old, offer("s", "new", Access::Read)];
-    let (tools, outside) = tools_of_new_process(&program, &host, &offers).unwrap();
+    let (tools, external) = tools_of_new_process(&program, &host, &offers).unwrap();
     let born = State::from_image(Pid(1), program, host, image).unwrap();
     let asked = calling(born.clone(), "s__old").0;
     for (before, is_refused, expected) in [
@@ -288,7 +288,7 @@ fn the_host_replaces_the_tools_of_a_process_that_has_asked_no_model() {
             request_id: "r".into(),
             request: HostRequest::ReplaceTools {
                 tools: tools.clone(),
-                outside: outside.clone(),
+                external: external.clone(),
             },
         };
         let decision = decide(&before, request, 0).read_all(0);
@@ -393,8 +393,8 @@ fn a_process_keeps_the_tools_that_it_was_born_with() {
     };
     let image = &children[0].image;
     assert_eq!(
-        (&image.tools, &image.outside),
-        (&again.image().tools, &again.image().outside),
+        (&image.tools, &image.external),
+        (&again.image().tools, &again.image().external),
         "FORK-2"
     );
 }

@@ -1,8 +1,8 @@
 //! Expands `#[derive(Section)]`: the fields of a struct become the keys of a table in a program
 //! file.
 //!
-//! The generated code refers to items of `dormouse-proto` as `crate::program`, since only that crate
-//! derives `Section`. This crate does not depend on `dormouse-proto`.
+//! The generated code refers to items of `dormouse-proto` as `crate::program`, since only that
+//! crate derives `Section`. This crate does not depend on `dormouse-proto`.
 
 use std::collections::BTreeMap;
 

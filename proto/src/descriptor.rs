@@ -21,8 +21,8 @@ pub struct DescriptorSettings {
     /// A tool's output of more characters than this becomes a descriptor.
     #[key(default = 8000, range = 1..=MAX_CHARS)]
     pub max_direct_output_chars: u64,
-    /// A tool's output of more tokens than this becomes a descriptor as well. The number of tokens is
-    /// estimated: one for every four bytes of UTF-8. Without this key, only characters count.
+    /// A tool's output of more tokens than this becomes a descriptor as well. The number of tokens
+    /// is estimated: one for every four bytes of UTF-8. Without this key, only characters count.
     #[key(range = 1..=MAX_CHARS)]
     pub max_direct_output_tokens: Option<u64>,
     /// The number of characters of a page of a new descriptor.
@@ -40,8 +40,9 @@ pub struct DescriptorSettings {
     /// The size of the largest content; what a tool produces beyond it is counted and cut off.
     #[key(with = Size, default = MAX_CONTENT_BYTES, range = 1..=MAX_CONTENT_BYTES)]
     pub max_content_bytes: u64,
-    /// A new descriptor of more characters than this is summarized by the summary model without being
-    /// asked, while the process goes on. Without this key, a summary is made when it is asked for.
+    /// A new descriptor of more characters than this is summarized by the summary model without
+    /// being asked, while the process goes on. Without this key, a summary is made when it is asked
+    /// for.
     #[key(range = 1..=MAX_CHARS)]
     pub auto_summary_chars: Option<u64>,
     /// The part of a new descriptor that is shown at once. One that holds an error always shows

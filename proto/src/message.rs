@@ -72,8 +72,8 @@ pub enum Block {
         id: Arc<str>,
         /// Name of the tool, as given to the model.
         name: Arc<str>,
-        /// Arguments as JSON text, as the model wrote them. Only the nulls that a strict tool needs in
-        /// place of absent parameters are left out.
+        /// Arguments as JSON text, as the model wrote them. Only the nulls that a strict tool needs
+        /// in place of absent parameters are left out.
         args: Arc<str>,
         /// The raw block, if it came from a provider.
         raw: Option<Raw>,

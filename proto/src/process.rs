@@ -152,7 +152,8 @@ pub struct BranchOrigin {
     pub pid: Pid,
     /// Last fact that was copied.
     pub fact: FactNumber,
-    /// The pid by which the processes of its tree know this process: that of the original in its tree.
+    /// The pid by which the processes of its tree know this process: that of the original in its
+    /// tree.
     pub local_id: Pid,
     /// Where the tree comes from, if it was ever imported.
     pub import: Option<ImportSource>,

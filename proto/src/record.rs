@@ -147,7 +147,7 @@ pub struct Image<C: Clone> {
     /// The tools, frozen at birth.
     pub tools: Arc<[ToolSpec]>,
     /// The tools that run outside of the machine, and how each is called.
-    pub outside: Arc<[ExternalTool]>,
+    pub external: Arc<[ExternalTool]>,
     /// Access level of the process.
     pub access: Access,
     /// Number of ancestors.
@@ -266,7 +266,7 @@ impl<C: Clone> Image<C> {
             program: self.program,
             system: self.system,
             tools: self.tools,
-            outside: self.outside,
+            external: self.external,
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,

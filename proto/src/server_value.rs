@@ -17,8 +17,8 @@ pub struct ServerValue {
 enum References {
     /// All.
     All,
-    /// Only `${env:NAME}` and `${input:ID}`: in an argument, `${NAME}` may be meant for a shell that
-    /// the server starts.
+    /// Only `${env:NAME}` and `${input:ID}`: in an argument, `${NAME}` may be meant for a shell
+    /// that the server starts.
     OfEditors,
 }
 
@@ -66,8 +66,8 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// The header that a reference names, if it names one of the client for which the server is reached:
-/// `${client:Authorization}`.
+/// The header that a reference names, if it names one of the client for which the server is
+/// reached: `${client:Authorization}`.
 #[must_use]
 pub fn client_header(reference: &str) -> Option<&str> {
     reference.strip_prefix("client:")

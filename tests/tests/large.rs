@@ -1,6 +1,6 @@
 //! Large real files through a whole kernel: opened, paged to the end, searched, exported, compared
-//! byte for byte. Each text also in other encodings, with CR LF, and with a broken byte; what Python
-//! reads in it is compared with what is shown.
+//! byte for byte. Each text also in other encodings, with CR LF, and with a broken byte; what
+//! Python reads in it is compared with what is shown.
 //!
 //! Needs the folder `DORMOUSE_LARGE` with the files that `.ci/large` fetches, which runs this, and
 //! Python.

@@ -33,9 +33,9 @@ impl Kernel {
     /// never reused. One collection runs at a time; another one waits for it.
     ///
     /// Dropping the future or shutting down stops the collection, after about a hundred records or
-    /// one step of the sweep; [`SweepOutcome::Interrupted`](crate::ports::SweepOutcome::Interrupted)
-    /// reports it. Data that was deleted or freed before stays deleted or freed, and the collection
-    /// can be called again.
+    /// one step of the sweep;
+    /// [`SweepOutcome::Interrupted`](crate::ports::SweepOutcome::Interrupted) reports it. Data that
+    /// was deleted or freed before stays deleted or freed, and the collection can be called again.
     ///
     /// # Errors
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore),

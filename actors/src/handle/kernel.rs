@@ -155,9 +155,9 @@ impl Kernel {
         &self.context.losses
     }
 
-    /// Losses that a repair of the store has acknowledged, in addition to [`losses`](Self::losses). The
-    /// user knows of these losses, but they have the same effect: a process that may be the parent
-    /// of a lost process does not continue.
+    /// Losses that a repair of the store has acknowledged, in addition to [`losses`](Self::losses).
+    /// The user knows of these losses, but they have the same effect: a process that may be the
+    /// parent of a lost process does not continue.
     #[must_use]
     pub fn acknowledged_losses(&self) -> &[String] {
         &self.context.acknowledged_losses
@@ -310,8 +310,8 @@ impl Kernel {
         self.check_tools_and_prices(compile(entry, read, registered)?)
     }
 
-    /// Loads the process as of fact `up_to`; `None` means its last fact, once all queued writes have
-    /// reached the store.
+    /// Loads the process as of fact `up_to`; `None` means its last fact, once all queued writes
+    /// have reached the store.
     pub(super) async fn load_process(
         &self,
         pid: Pid,

@@ -53,8 +53,8 @@ impl Process {
     }
 
     /// Lists anew what the servers of the process offer, and gives the process the tools that a new
-    /// one would get, if they differ from those that it has. The conversation of the process must not
-    /// have begun then: a model keeps the tools that it knows.
+    /// one would get, if they differ from those that it has. The conversation of the process must
+    /// not have begun then: a model keeps the tools that it knows.
     ///
     /// # Errors
     /// A server cannot be reached, or the process cannot get the tools.
@@ -65,15 +65,15 @@ impl Process {
         let offers = servers::list_offers(context, &program, &OffersTo::Tree(self.pid())).await;
         let offers = offers.map_err(StartError::from)?;
         let tools = tools_of_new_process(&program, &context.host_context, &offers);
-        let (tools, outside) =
+        let (tools, external) =
             tools.map_err(|error| StartError::from(StartContextError::from(error)))?;
-        if *view.tools.specs() == *tools && *view.tools.external() == *outside {
+        if *view.tools.specs() == *tools && *view.tools.external() == *external {
             return Ok(());
         }
         let answer = self
             .request_answer(|request_id| Input::Host {
                 request_id,
-                request: HostRequest::ReplaceTools { tools, outside },
+                request: HostRequest::ReplaceTools { tools, external },
             })
             .await?;
         if answer.is_error {

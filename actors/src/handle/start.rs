@@ -108,8 +108,8 @@ impl Start {
         self
     }
 
-    /// The client that the process serves, as the tool servers of its program see it: they learn its
-    /// capabilities, and send it requests and notifications while it exists.
+    /// The client that the process serves, as the tool servers of its program see it: they learn
+    /// its capabilities, and send it requests and notifications while it exists.
     pub fn serve_client(mut self, client: Weak<dyn ServerClient>) -> Self {
         self.client = Some(ClientOfServers(client));
         self

@@ -40,7 +40,8 @@ pub struct SweepRequest<'a> {
     pub inventory: &'a mut Inventory,
     /// The contents that are kept.
     pub contents: KeptContents,
-    /// Deletions that are counted as done although they are not committed, for [`SweepMode::Count`].
+    /// Deletions that are counted as done although they are not committed, for
+    /// [`SweepMode::Count`].
     pub deletions: &'a Deletions,
     /// Whether anything is written.
     pub purpose: SweepMode,

@@ -12,8 +12,8 @@ use super::host::Host;
 use super::server_protocol::{ServerAnswer, ServerClient, ServerRequestError};
 use super::tool::{OutputSink, ToolError};
 
-/// For whom the tools of a server are listed. A server may offer other tools to a client that it can
-/// ask for something.
+/// For whom the tools of a server are listed. A server may offer other tools to a client that it
+/// can ask for something.
 #[derive(Clone)]
 pub enum OffersTo {
     /// For trees of processes that serve no client.
@@ -42,8 +42,9 @@ pub trait ToolServers: Send + Sync + 'static {
         to: OffersTo,
     ) -> BoxFuture<'static, Result<Vec<OfferedTool>, ToolError>>;
 
-    /// What [`offers`](Self::offers) last answered lacks a tool that a program names. Returns whether
-    /// that was an earlier list, so that the server offers something else when it is asked again.
+    /// What [`offers`](Self::offers) last answered lacks a tool that a program names. Returns
+    /// whether that was an earlier list, so that the server offers something else when it is asked
+    /// again.
     fn forget_offers(&self, server: &Arc<Server>, to: OffersTo) -> bool {
         let _ = (server, to);
         false

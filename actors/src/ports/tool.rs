@@ -66,8 +66,8 @@ pub trait CallObserver: Send + Sync + 'static {
     /// The tool reports how far it is.
     fn progress(&self, progress: Progress);
 
-    /// The tool belongs to a server, which answered with this: the whole result by its protocol.
-    /// The output of the tool is made of it.
+    /// Passes on the whole result of a server's tool, as the protocol has it. The bytes of the
+    /// output were converted from this result.
     fn server_result(&self, result: Value) {
         drop(result);
     }

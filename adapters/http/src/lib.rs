@@ -18,8 +18,8 @@ pub use self::trust::{
 };
 
 /// The builder of a client for the server at `url`, whose certificate may also be issued by an
-/// authority of `further`. Use the client for no other server, because `url` decides whether a proxy
-/// is used. Costs a copy of the root certificates, some microseconds.
+/// authority of `further`. Use the client for no other server, because `url` decides whether a
+/// proxy is used. Costs a copy of the root certificates, some microseconds.
 ///
 /// # Errors
 /// [`CertificateError`] if the environment names a file of certificates that cannot be used.

@@ -1,7 +1,8 @@
 //! The certificates of authorities that a client trusts.
 //!
 //! They are compiled in. A file that the environment variable `SSL_CERT_FILE` names replaces them,
-//! as it does in OpenSSL; it is read once. [`CaCertificates`] are trusted in addition, by one client.
+//! as it does in OpenSSL; it is read once. [`CaCertificates`] are trusted in addition, by one
+//! client.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

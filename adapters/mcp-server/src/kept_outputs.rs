@@ -1,8 +1,8 @@
 //! Outputs that outlive their session, in a folder: a client that has a session for each call can
 //! read in the next one what the last one returned.
 //!
-//! * An output is named by 125 random bits, and a file by the hash of that name. Whoever does not
-//!   have the name cannot ask for the output, and listing the folder reveals no name.
+//! * The name of an output is 125 random bits, and the name of its file is the hash of that name.
+//!   Only a client that knows the name can read the output. The folder reveals no name.
 //! * Age, number and bytes are bounded. What is over a bound is deleted when an output is added and
 //!   when a server starts. Age is checked again when an output is read.
 //! * Several servers can use one folder. Files appear whole, under names that are never reused.

@@ -16,7 +16,7 @@ pub enum DescriptorTools {
     Lean,
 }
 
-/// What a client is told about descriptors, in place of the system prompt of the program.
+/// The instructions on descriptors for a client. They replace the system prompt of the program.
 pub(crate) const INSTRUCTIONS: &str = "An output that is too large to be shown is kept as a \
 descriptor (fd:1, fd:2, …); its answer shows the first page and the size. read_fd shows another page \
 or lines, search_fd finds text, list_fds lists all. An argument of another tool that is exactly \

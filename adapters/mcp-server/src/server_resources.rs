@@ -1,6 +1,6 @@
 //! The resources of the tool servers, next to the descriptors of the process
-//! ([`crate::resources`]). They keep their addresses. If several servers have one address, the first
-//! of them that answers a request is asked.
+//! ([`crate::resources`]). They keep their addresses. If several servers have one address, the
+//! first of them that answers a request is asked.
 
 use std::collections::BTreeSet;
 

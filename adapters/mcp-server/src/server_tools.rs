@@ -28,20 +28,21 @@ pub(crate) async fn list_server_tools(upstream: &Upstream) -> ServerTools {
         (server.name.clone(), listed)
     });
     let lists: HashMap<Arc<str>, Vec<Tool>> = join_all(lists).await.into_iter().collect();
-    let find = |outside: &ExternalTool| {
-        let listed = lists.get(outside.server.as_ref()?)?;
+    let find = |external: &ExternalTool| {
+        let listed = lists.get(external.server.as_ref()?)?;
         listed
             .iter()
-            .find(|tool| *tool.name == *outside.name)
+            .find(|tool| *tool.name == *external.name)
             .cloned()
     };
-    let outside = upstream.view().tools.external().iter();
-    outside
-        .filter_map(|outside| Some((outside.given.clone(), find(outside)?)))
+    let external = upstream.view().tools.external().iter();
+    external
+        .filter_map(|tool| Some((tool.given.clone(), find(tool)?)))
         .collect()
 }
 
-/// The description of a tool for clients. `server_tool` is what its server says of it.
+/// The description of a tool for clients. `server_tool` is the tool as its server
+/// lists it.
 pub(crate) fn describe_tool(
     spec: &ToolSpec,
     access: Option<Access>,

@@ -193,8 +193,7 @@ impl ServerClient for SessionClient {
     }
 }
 
-/// Sends a request to the client. If the future is dropped, the client is told that the request is
-/// cancelled.
+/// Sends a request to the client. Dropping the future cancels the request at the client.
 async fn ask_client(peer: &Peer<RoleServer>, request: ServerRequest) -> ServerAnswer {
     let options = PeerRequestOptions::no_options();
     let handle = peer.send_cancellable_request(request, options).await;

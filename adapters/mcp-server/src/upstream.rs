@@ -191,7 +191,7 @@ impl Upstream {
 }
 
 impl Introductions {
-    /// Whether a server is not ready, so that nothing is known of it.
+    /// Whether the introduction of a server is missing because the server is not ready.
     pub(crate) fn is_incomplete(&self) -> bool {
         !self.not_ready.is_empty()
     }

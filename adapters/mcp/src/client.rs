@@ -51,9 +51,9 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// input and output, to remote servers over HTTP.
 ///
 /// A connection starts when it is first needed and ends with the kernel, or with the one tree of
-/// processes that uses it ([`connection_per_tree`](Self::connection_per_tree)). If a server has ended, or
-/// does not answer any more, the next call starts it again after a pause that grows. A call is made
-/// once: a call that was in flight when its server ended fails with "effect unknown".
+/// processes that uses it ([`connection_per_tree`](Self::connection_per_tree)). If a server has
+/// ended, or does not answer any more, the next call starts it again after a pause that grows. A
+/// call is made once: a call that was in flight when its server ended fails with "effect unknown".
 ///
 /// ```
 /// # async fn run() -> Result<(), dormouse_actors::KernelError> {
@@ -110,7 +110,8 @@ impl McpClient {
         self
     }
 
-    /// Starts a server only when one of its tools is called, or a prompt or resource of it is read.
+    /// Starts a server only when a client calls one of its tools, or reads one of its prompts or
+    /// resources.
     /// Until then its tools, prompts and resources are those that it had when it last ran. When it
     /// has started, they are kept in `known`, and clients are notified of those that have changed
     /// ([`ServerClient::notify`]).
@@ -124,8 +125,8 @@ impl McpClient {
         self
     }
 
-    /// Uses these logins: a server over HTTP whose declaration has no header `Authorization` gets the
-    /// token of the login for its URL, if there is one.
+    /// Uses these logins: a server over HTTP whose declaration has no header `Authorization` gets
+    /// the token of the login for its URL, if there is one.
     #[must_use]
     pub fn logins(mut self, logins: Logins) -> Self {
         self.logins = Some(logins);
@@ -152,8 +153,8 @@ impl McpClient {
     }
 
     /// How long to wait for the lists of a server that has never run. Without a client that is
-    /// notified when the server is ready, and for a server that the program requires, as long as the
-    /// declaration says.
+    /// notified when the server is ready, and for a server that the program requires, as long as
+    /// the declaration says.
     fn patience(&self, server: &Server, client: BackingClient) -> Option<Duration> {
         client.filter(|_| server.optional).map(|_| self.patience)
     }

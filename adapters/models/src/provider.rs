@@ -18,8 +18,8 @@ use crate::wire::address::host_and_port;
 use crate::wire::{Builder, Client, CloudLocation, Codec, Credential, Header};
 
 /// The provider for a wire format. It has one client for each combination of server, key, headers,
-/// timeout and cache lifetime. A client is created when it is first needed, so a kernel that never uses
-/// the provider needs no key.
+/// timeout and cache lifetime. A client is created when it is first needed, so a kernel that never
+/// uses the provider needs no key.
 pub struct ServerProvider<C> {
     clients: Mutex<HashMap<ClientKey, Client<C>>>,
 }

@@ -34,8 +34,8 @@
 //! # fail = "overloaded"     a failure instead of a reply
 //! ```
 //!
-//! Every template has the variables `prompt`, `last` (the text of the last message), `program`, `turn` and
-//! `round` (replies of the model so far, and since the prompt).
+//! Every template has the variables `prompt`, `last` (the text of the last message), `program`,
+//! `turn` and `round` (replies of the model so far, and since the prompt).
 
 mod captures;
 mod conditions;

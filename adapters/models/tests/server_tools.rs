@@ -1,6 +1,6 @@
-//! Recorded traffic with tools that the provider runs: every block of such a tool is decoded, shown,
-//! counted and kept, what a program writes is what was sent, and the next recorded request has the
-//! history that we would send.
+//! Recorded traffic with tools that the provider runs: every block of such a tool is decoded,
+//! shown, counted and kept, what a program writes is what was sent, and the next recorded request
+//! has the history that we would send.
 //!
 //! The recordings are no part of the project. They are looked for in `$DORMOUSE_SHARED/data/wire`,
 //! or in `../shared` next to the workspace; where there are none, for one format or for all, the

@@ -1,5 +1,5 @@
-//! Models behind TLS whose certificates an authority of one's own has issued: a real handshake, with
-//! the right authority and with wrong ones.
+//! Models behind TLS whose certificates an authority of one's own has issued: a real handshake,
+//! with the right authority and with wrong ones.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -17,8 +17,8 @@ use dormouse_proto::id::{CommitNumber, ContentHash};
 ///
 /// The name of a content is 32 bytes that an implementation neither computes nor compares with the
 /// content: contents with equal names are equal. The name is the hash of the content. In an
-/// encrypted log it is a keyed hash of that hash. The stored bytes of the content may be compressed or
-/// encrypted.
+/// encrypted log it is a keyed hash of that hash. The stored bytes of the content may be compressed
+/// or encrypted.
 ///
 /// | operation | what it needs |
 /// |---|---|
@@ -82,8 +82,8 @@ pub trait RecordLog: Send + Sync + 'static {
     fn read_kind(&self, kind: StreamKind) -> Result<Vec<(u64, Record)>, StoreError>;
 
     /// A content as it was written; `None` if the log does not contain it. The caller reads the
-    /// content in parts that are not empty, and verifies them. Opening a content should cost no pass
-    /// over its bytes.
+    /// content in parts that are not empty, and verifies them. Opening a content should cost no
+    /// pass over its bytes.
     ///
     /// # Errors
     /// [`StoreError::Io`].

@@ -79,13 +79,13 @@ impl<L: RecordLog> RecordStore<L> {
         }
     }
 
-    /// Sets the secret: it encrypts a log that is empty, and decrypts one that is encrypted. A log stays
-    /// encrypted or unencrypted as its first commit wrote it. Records, contents and their text
-    /// indexes are encrypted, and each is bound to its stream and number, or to its name. The name
-    /// of a content is a keyed hash. Without the key, only the kinds, numbers, times and lengths of
-    /// records are visible, which process each belongs to, and the lengths of contents. Costs a
-    /// pass of XChaCha20-Poly1305 over everything written and read, and 40 bytes for each record
-    /// and each 64 KiB of a content.
+    /// Sets the secret: it encrypts a log that is empty, and decrypts one that is encrypted. A log
+    /// stays encrypted or unencrypted as its first commit wrote it. Records, contents and their
+    /// text indexes are encrypted, and each is bound to its stream and number, or to its name. The
+    /// name of a content is a keyed hash. Without the key, only the kinds, numbers, times and
+    /// lengths of records are visible, which process each belongs to, and the lengths of contents.
+    /// Costs a pass of XChaCha20-Poly1305 over everything written and read, and 40 bytes for each
+    /// record and each 64 KiB of a content.
     #[must_use]
     pub fn key(self, secret: StoreSecret) -> Self {
         Self {
@@ -96,10 +96,10 @@ impl<L: RecordLog> RecordStore<L> {
     }
 
     /// Whether records, contents and text indexes are compressed when they are written. May differ
-    /// each time the log is opened: existing records stay as they are, and both forms can be read. A record is
-    /// compressed as a whole, a content for each 64 KiB on its own, and either only if that saves
-    /// an eighth. In an encrypted log, the lengths of compressed records reveal how repetitive they
-    /// are.
+    /// each time the log is opened: existing records stay as they are, and both forms can be read.
+    /// A record is compressed as a whole, a content for each 64 KiB on its own, and either only if
+    /// that saves an eighth. In an encrypted log, the lengths of compressed records reveal how
+    /// repetitive they are.
     #[must_use]
     pub fn compression(self, compression: Compression) -> Self {
         Self {

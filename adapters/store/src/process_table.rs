@@ -219,8 +219,8 @@ impl ProcessTable {
             .filter(|(_, entry)| !entry.as_ref().is_some_and(ProcessEntry::is_deleted))
     }
 
-    /// The entry of a process, to be changed. Creates it with `new_entry` if there is none. The first
-    /// change since the last encoding decodes it.
+    /// The entry of a process, to be changed. Creates it with `new_entry` if there is none. The
+    /// first change since the last encoding decodes it.
     pub(crate) fn entry_mut(
         &mut self,
         pid: Pid,

@@ -260,8 +260,8 @@ impl LogStore {
         }
     }
 
-    /// The last fact of a journal that was requested up to `up_to`. Fails if the store does not have
-    /// that fact, or if it is unknown which fact is the last.
+    /// The last fact of a journal that was requested up to `up_to`. Fails if the store does not
+    /// have that fact, or if it is unknown which fact is the last.
     fn check_upto(
         &self,
         pid: Pid,

@@ -1,5 +1,5 @@
-//! What `dormouse mcp` keeps outside of a store: the contents of sessions, in a temporary store, and
-//! outputs that outlive their session.
+//! What `dormouse mcp` keeps outside of a store: the contents of sessions, in a temporary store,
+//! and outputs that outlive their session.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,7 +77,8 @@ pub(super) async fn collect_ended(kernel: Kernel) {
     }
 }
 
-/// What the servers last said of themselves. If the folder cannot be used, each start waits for them.
+/// What the servers last said of themselves. If the folder cannot be used, each start waits for
+/// them.
 pub(super) fn open_known_lists(cache: Option<&Path>) -> KnownLists {
     let folder = cache.map(|cache| cache.join("lists"));
     let opened = folder.map(|folder| {

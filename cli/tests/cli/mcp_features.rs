@@ -1,6 +1,6 @@
 //! What a client gets of a tool server through `dormouse mcp` is what it gets directly, feature by
-//! feature. `.ci/mcp-features` does the same with servers of other makers. Configurations are read as
-//! editors write them.
+//! feature. `.ci/mcp-features` does the same with servers of other makers. Configurations are read
+//! as editors write them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -1,8 +1,8 @@
 //! The text index: finds pages, lines and characters of a content without a pass over it.
 //!
-//! For text it consists of the line and character index and the page tables that were built, and for
-//! text in another encoding of where its blocks start. The base64 of a binary content is one ASCII
-//! line, so that everything follows from its length.
+//! For text it consists of the line and character index and the page tables that were built, and
+//! for text in another encoding of where its blocks start. The base64 of a binary content is one
+//! ASCII line, so that everything follows from its length.
 //!
 //! The index can be [serialized](TextIndex::serialize) and stored next to the bytes, so that a
 //! content which is read from disk again does not have to be indexed.

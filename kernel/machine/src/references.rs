@@ -22,8 +22,8 @@ fn compile(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a constant")
 }
 
-/// Finds the references of a reply. Returns the byte range of the text of each reference, by id. Reads the reply once; memory
-/// grows with the number of tags.
+/// Finds the references of a reply. Returns the byte range of the text of each reference, by id.
+/// Reads the reply once; memory grows with the number of tags.
 #[must_use]
 pub fn references(reply: &str) -> BTreeMap<&str, Range<usize>> {
     // The id is `None` for a malformed opening tag, which still has to match a closing tag.

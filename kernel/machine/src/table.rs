@@ -206,11 +206,12 @@ impl Table {
         }
     }
 
-    /// Removes the entries of annotated messages, and so their notes, after message `last`, counted from 1, since their numbers will
-    /// be reused. O(log n) per note.
+    /// Removes the entries of annotated messages, and so their notes, after message `last`, counted
+    /// from 1, since their numbers will be reused. O(log n) per note.
     pub fn drop_notes_after(&mut self, last: u32) {
         let is_removed = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
-        // Message ids sort after all other ids, so the scan can stop at the first id of another kind.
+        // Message ids sort after all other ids, so the scan can stop at the first id of another
+        // kind.
         let removed: Vec<_> = self
             .entries
             .keys()
@@ -259,7 +260,8 @@ impl Table {
         self.entries.insert(id, entry);
     }
 
-    /// The descriptors in the order of their ids: numbers, then references, then annotated messages.
+    /// The descriptors in the order of their ids: numbers, then references, then annotated
+    /// messages.
     pub fn iter(&self) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
         self.entries.iter()
     }

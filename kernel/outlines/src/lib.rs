@@ -1,9 +1,10 @@
 //! Outlines: the paragraphs, Markdown sections, functions and classes of a text.
 //!
 //! A unit is a range of whole lines, or exactly its text where it shares a line with another one or
-//! with much other code, as in minified code. Sections, functions and classes nest, so that a line can
-//! belong to several. Functions and classes are found by a parser for the language of the text. The
-//! language is determined by the file name in the source, by the first line, or by the text itself.
+//! with much other code, as in minified code. Sections, functions and classes nest, so that a line
+//! can belong to several. Functions and classes are found by a parser for the language of the text.
+//! The language is determined by the file name in the source, by the first line, or by the text
+//! itself.
 //!
 //! An outline has at most [`MAX_UNITS`] units. Callers must not parse more than
 //! [`MAX_PARSED_BYTES`].

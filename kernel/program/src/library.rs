@@ -87,8 +87,8 @@ pub struct ModelChoice {
     pub api_key_env: Option<String>,
     /// Headers that every request to the server carries.
     pub headers: Vec<(String, ServerValue)>,
-    /// The authorities that may have issued the server's certificate, in addition to those that every
-    /// client trusts.
+    /// The authorities that may have issued the server's certificate, in addition to those that
+    /// every client trusts.
     pub ca_file: Option<CaFile>,
     /// The longest time for one reply, in milliseconds; `None` for the kernel's default.
     pub timeout_ms: Option<u64>,

@@ -64,8 +64,8 @@ impl Program {
             .map(|price| price.with_cache_ttl(self.cache_ttl(model)))
     }
 
-    /// The lifetime of the provider's cache entries for this program's calls of a model. The model's
-    /// `cache_ttl` sets it, or `[parameters]` in the provider's own format.
+    /// The lifetime of the provider's cache entries for this program's calls of a model. The
+    /// model's `cache_ttl` sets it, or `[parameters]` in the provider's own format.
     fn cache_ttl(&self, model: &str) -> CacheTtl {
         let mut models = self.models().iter();
         let choice = models.find(|choice| choice.name == model);

@@ -91,8 +91,8 @@ pub enum FileUse {
 impl Program {
     /// The requirements of this program and of all programs that it links, directly or not; each
     /// once, in the order of the files. A provider without a `base_url` is not listed, since it
-    /// needs no permission. Preloaded files are not listed: the files of `[preload]` are part of the
-    /// bundle, and a model names others only when it calls `spawn`.
+    /// needs no permission. Preloaded files are not listed: the files of `[preload]` are part of
+    /// the bundle, and a model names others only when it calls `spawn`.
     #[must_use]
     pub fn requirements(&self) -> Vec<Requirement> {
         let mut all = Vec::new();

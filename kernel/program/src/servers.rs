@@ -129,8 +129,8 @@ fn check_prefix(prefix: &WithSpan<String>, diagnostics: &mut Diagnostics) -> Str
 }
 
 /// The servers of the file that `config_path` names, and those of the program, which replace
-/// servers of the same name. A server that runs as a command is subject to the limits of the program
-/// that declares it. Also returns the servers that are not supported.
+/// servers of the same name. A server that runs as a command is subject to the limits of the
+/// program that declares it. Also returns the servers that are not supported.
 fn declared_servers(
     section: McpSection,
     used: &[Named<ServerTools>],

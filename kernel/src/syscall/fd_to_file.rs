@@ -2,9 +2,10 @@
 //!
 //! The tool only describes the write; the host performs it under the user's permissions. The bytes
 //! are written exactly, even if the model saw other characters in their place, and their length is
-//! not limited. Text that is shown decoded is written in its own encoding, also a part of it. A whole
-//! binary content is written as raw bytes; a part of it is written as a part of its base64 text. JSON is written reformatted if the call requests it. A part is also written
-//! reformatted if `read_fd` shows it reformatted, since the model counted its lines there.
+//! not limited. Text that is shown decoded is written in its own encoding, also a part of it. A
+//! whole binary content is written as raw bytes; a part of it is written as a part of its base64
+//! text. JSON is written reformatted if the call requests it. A part is also written reformatted if
+//! `read_fd` shows it reformatted, since the model counted its lines there.
 
 use std::ops::Range;
 

@@ -1,7 +1,8 @@
 //! Parses and resolves references to a descriptor or a part of it, such as `fd:3` or
 //! `fd:3 lines 10-40`.
 //!
-//! Handles (`{{fd:3}}` in the arguments of other tools), preloads of `spawn` and descriptors of a message use such references.
+//! Handles (`{{fd:3}}` in the arguments of other tools), preloads of `spawn` and descriptors of a
+//! message use such references.
 
 use std::ops::Range;
 

@@ -166,8 +166,8 @@ pub(super) fn wants_line_numbers(args: &Args, call: &Call<'_>) -> bool {
         .unwrap_or(call.settings.line_numbers)
 }
 
-/// The beginning of the summary, where summaries are made without being asked for: the model may not
-/// have seen it. `None` where the model asks for them.
+/// The beginning of the summary, where summaries are made without being asked for: the model may
+/// not have seen it. `None` where the model asks for them.
 fn automatic_summary(call: &Call<'_>, view: &View<'_>) -> Option<String> {
     call.settings.auto_summary_chars?;
     let summary = view.entry.notes.summary.as_deref()?;

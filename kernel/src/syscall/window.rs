@@ -28,8 +28,8 @@ impl Window {
         })
     }
 
-    /// Selects the items. `estimate_chars` estimates the length of a shown item. The first item is shown
-    /// even if it exceeds the limit.
+    /// Selects the items. `estimate_chars` estimates the length of a shown item. The first item is
+    /// shown even if it exceeds the limit.
     ///
     /// # Errors
     /// `invalid_range`, with the valid range.

@@ -1,8 +1,9 @@
 //! What recorded models wanted of their tools for reading, searching and editing.
 //!
 //! The recordings are no part of the project. They are looked for in `$DORMOUSE_SHARED/data`, or in
-//! a folder `shared` next to the folder of the project. Only what a call was for is taken from them:
-//! ranges of lines, texts that were searched for, names of files, and texts that were written.
+//! a folder `shared` next to the folder of the project. Only what a call was for is taken from
+//! them: ranges of lines, texts that were searched for, names of files, and texts that were
+//! written.
 
 use std::path::{Path, PathBuf};
 

@@ -74,7 +74,8 @@ fn read(xml: &str) -> (usize, Vec<Shown>, Option<usize>) {
     )
 }
 
-/// Where a query occurs in a part of `text`. If that has CR LF, an LF of the query finds it as well.
+/// Where a query occurs in a part of `text`. If that has CR LF, an LF of the query finds it as
+/// well.
 fn occurrences(part: &str, query: &str, text: &str) -> Vec<usize> {
     let line_end = if text.contains("\r\n") {
         r"\r?\n"

@@ -48,7 +48,8 @@ pub(super) struct ServerSection {
     pub(super) command: Option<String>,
     /// The address of the machine that is the server, `http://` or `https://`.
     pub(super) url: Option<String>,
-    /// The arguments of the program. `${env:NAME}` and `${input:ID}` stand for variables of the host.
+    /// The arguments of the program. `${env:NAME}` and `${input:ID}` stand for variables of the
+    /// host.
     pub(super) args: Vec<String>,
     /// Variables of the program's environment, beyond the few that every command gets. `${NAME}` in
     /// a value stands for a variable of the host, `${NAME:-other}` for `other` where it is not set.
@@ -58,9 +59,9 @@ pub(super) struct ServerSection {
     /// Headers that every request carries. Variables of the host stand in them as in `env`.
     #[key(max_items = MAX_VALUES)]
     pub(super) headers: Vec<Named<String>>,
-    /// The file with the certificates (PEM) of the authorities that may have issued the certificate of
-    /// a `url`, in addition to those that every client trusts. A relative path starts in the folder of
-    /// the program file.
+    /// The file with the certificates (PEM) of the authorities that may have issued the certificate
+    /// of a `url`, in addition to those that every client trusts. A relative path starts in the
+    /// folder of the program file.
     pub(super) ca_file: Option<String>,
     /// A file with further variables of the program's environment, a `NAME=value` in each line. The
     /// user has to permit reading it. `env` takes precedence.
@@ -73,17 +74,17 @@ pub(super) struct ServerSection {
     /// The time after which a server that does not answer counts as unreachable.
     #[key(with = Duration, default = DEFAULT_CONNECT_MS)]
     pub(super) connect_timeout: u64,
-    /// The time after which a call of a tool is abandoned, if the server neither answers nor reports
-    /// progress.
+    /// The time after which a call of a tool is abandoned, if the server neither answers nor
+    /// reports progress.
     #[key(with = Duration, default = ToolPolicy::default().deadline_ms)]
     pub(super) deadline: u64,
     /// The time after which a call of a tool is abandoned, even if the server reports progress. At
     /// least `deadline`.
     #[key(with = Duration, default = DEFAULT_MAX_DURATION_MS)]
     pub(super) max_duration: u64,
-    /// Whether all trees of processes use one connection to the server; otherwise each tree, such as
-    /// a session of `dormouse mcp`, has its own. By default they share it in `dormouse run`, and do
-    /// not in `dormouse mcp`.
+    /// Whether all trees of processes use one connection to the server; otherwise each tree, such
+    /// as a session of `dormouse mcp`, has its own. By default they share it in `dormouse run`, and
+    /// do not in `dormouse mcp`.
     pub(super) shared: Option<bool>,
 }
 

@@ -169,11 +169,11 @@ pub struct ModelEntry {
     /// `http://host:port`, with a path where the server has one, up to the path of a request
     /// (`/chat/completions`), and `?api-version=…` for a deployment of Azure.
     pub base_url: Option<WithSpan<String>>,
-    /// The project that pays for a model at Vertex AI, instead of the one that the environment names
-    /// (`GOOGLE_CLOUD_PROJECT`).
+    /// The project that pays for a model at Vertex AI, instead of the one that the environment
+    /// names (`GOOGLE_CLOUD_PROJECT`).
     pub project_id: Option<String>,
-    /// The region of a model at Bedrock or Vertex AI, such as `eu-central-1` or `global`, instead of
-    /// the one that the environment names (`AWS_REGION`, `CLOUD_ML_REGION`).
+    /// The region of a model at Bedrock or Vertex AI, such as `eu-central-1` or `global`, instead
+    /// of the one that the environment names (`AWS_REGION`, `CLOUD_ML_REGION`).
     pub region: Option<String>,
     /// The environment variable that holds the key, instead of the provider's own. The user has to
     /// permit it.

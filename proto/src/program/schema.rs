@@ -5,8 +5,8 @@ use serde_json::{Map, Value as Json, json};
 use super::{Key, ProgramFile, Section, Value};
 
 /// The JSON Schema (draft 7) of a program file. It accepts every file that [`parse`] accepts
-/// without an error, and refuses unknown keys and wrong types as [`parse`] does. Checks that concern
-/// several keys or other files are left to the compiler.
+/// without an error, and refuses unknown keys and wrong types as [`parse`] does. Checks that
+/// concern several keys or other files are left to the compiler.
 ///
 /// [`parse`]: super::parse
 #[must_use]

@@ -97,8 +97,8 @@ impl Output {
     }
 }
 
-/// The file that an object holds: `{type: "base64", media_type, data}`, Gemini's `inlineData`, or an
-/// image of which the address is its bytes.
+/// The file that an object holds: `{type: "base64", media_type, data}`, Gemini's `inlineData`, or
+/// an image of which the address is its bytes.
 fn media(object: &Value) -> Option<Media> {
     if object["type"] == "base64" {
         return Some(Media {

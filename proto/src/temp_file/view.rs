@@ -45,8 +45,8 @@ pub fn changed<C>(op: &TempFileOp<C>, id: TempId, version: u64, total_bytes: u64
     Answer::shown(element)
 }
 
-/// The message that accompanies the preview of a file that became a descriptor. `limit` is the limit
-/// in words, such as `8000 characters`.
+/// The message that accompanies the preview of a file that became a descriptor. `limit` is the
+/// limit in words, such as `8000 characters`.
 #[must_use]
 pub fn exceeds(id: TempId, version: u64, limit: &str, tools: HintableTools) -> String {
     let hint = tools.hint_to_read();

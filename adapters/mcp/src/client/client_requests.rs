@@ -145,7 +145,8 @@ fn method_and_params(request: &ServerRequest) -> (String, Value) {
     if let ServerRequest::CreateMessageRequest(request) = request
         && let Some(temperature) = request.params.temperature
     {
-        // The library holds 32 bits of it: the shortest number with these bits is what was written.
+        // The library keeps an `f32`. Its shortest decimal form is the number that the server
+        // wrote.
         params["temperature"] = temperature
             .to_string()
             .parse()

@@ -1,9 +1,9 @@
-//! Keeps what servers last said of themselves, in a folder, so that the next kernel serves it before
-//! any server runs.
+//! Keeps what servers last said of themselves, in a folder, so that the next kernel serves it
+//! before any server runs.
 //!
 //! * A file holds what one server said, and nothing of its declaration. Its name is a hash of those
-//!   parts of the declaration that decide what is listed: the values of variables and of headers,
-//!   which may be secrets, are no part of it.
+//!   parts of the declaration that decide what is listed: values of variables and headers may be
+//!   secrets, so they do not enter the hash.
 //! * A server that gets a header of the client behind may list something else for each client, so
 //!   its lists are not kept.
 //! * Several kernels can use one folder. Files are replaced as a whole. A file that cannot be read
@@ -28,7 +28,7 @@ const FORMAT: u32 = 1;
 const MAX_FILE_BYTES: u64 = 16 << 20;
 /// The most files; the oldest go first.
 const MAX_FILES: usize = 256;
-/// An older file is deleted: nobody has used its server for this long.
+/// Files that were not used for this long are deleted.
 const MAX_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// What servers said of themselves when they last ran: their introductions, tools, prompts and
@@ -134,7 +134,7 @@ fn replace_file(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes files that nobody has used for long, and those above the greatest number.
+/// Deletes files beyond the maximum age, and the oldest ones beyond the maximum number.
 fn prune(folder: &Path) -> io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf)> = fs::read_dir(folder)?
         .filter_map(Result::ok)

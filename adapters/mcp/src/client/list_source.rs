@@ -1,10 +1,10 @@
 //! Decides where the lists of a server are read: from the server if it runs, otherwise from what it
 //! last said. So nothing has to be started before one of its tools is called.
 //!
-//! A server that has never run is started for its lists. Who asks waits for a bounded time, and then
-//! goes on without it; the server is started again until it is ready. Whenever a server has started,
-//! its lists are fetched and kept, and the clients are notified of those that differ from what they
-//! were shown.
+//! A server that has never run is started for its lists. Who asks waits for a bounded time, and
+//! then goes on without it; the server is started again until it is ready. Whenever a server has
+//! started, its lists are fetched and kept, and the clients are notified of those that differ from
+//! what they were shown.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(super) enum ListSource {
     Known(Arc<ServerLists>),
 }
 
-/// What a connection that starts its server only when it is called has shown of it.
+/// The lists that a connection has shown to clients before it started its server.
 pub(super) struct ShownLists {
     known: Arc<KnownLists>,
     name: Option<ListsName>,
@@ -73,7 +73,7 @@ struct FirstStart {
 }
 
 impl ShownLists {
-    /// What is shown of a server to `client`, or to whoever asks.
+    /// The lists of a server for `client`; for every client if it has none of its own.
     pub(super) fn new(known: Arc<KnownLists>, server: &Server, client: &BackingClient) -> Self {
         let capabilities = json!(client_requests::capabilities(client));
         Self {
@@ -127,8 +127,8 @@ impl ShownLists {
 }
 
 impl Connection {
-    /// Where the lists of the server are read. If it has never run, it is started; `patience` is how
-    /// long to wait for that, `None` as long as its declaration says.
+    /// Where the lists of the server are read. If it has never run, it is started; `patience` is
+    /// how long to wait for that, `None` as long as its declaration says.
     ///
     /// # Errors
     /// Why there are no lists.

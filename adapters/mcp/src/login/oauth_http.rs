@@ -1,5 +1,5 @@
-//! The connections to authorization servers: those of every HTTP client in Dormouse, encrypted, with
-//! bounded answers, and without redirects.
+//! The connections to authorization servers: those of every HTTP client in Dormouse, encrypted,
+//! with bounded answers, and without redirects.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The file of one login. It is replaced as a whole, and locked while a token is refreshed, since an
-//! authorization server may take each refresh token only once.
+//! The file of one login. It is replaced as a whole, and locked while a token is refreshed, since
+//! an authorization server may take each refresh token only once.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};

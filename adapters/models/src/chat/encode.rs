@@ -30,7 +30,8 @@ const RESERVED: [&str; 6] = [
     "n",
 ];
 /// The parameters that limit a reply. `max_tokens` is understood for all providers, and is sent
-/// under the name that the server knows; the other name is the format's own, and is sent as written.
+/// under the name that the server knows; the other name is the format's own, and is sent as
+/// written.
 const LIMIT_NAMES: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 /// The longest id of a call that the provider accepts.
 pub(super) const MAX_ID_CHARS: usize = 40;

@@ -173,8 +173,8 @@ fn tool_use<'a>(messages: &'a [Arc<Message>], wanted_id: &str) -> Option<(&'a st
         })
 }
 
-/// The prompt in message `at`: the text of the user, the message of a goto, or the prompt of a fork.
-/// `None` if the message has only results of other tools.
+/// The prompt in message `at`: the text of the user, the message of a goto, or the prompt of a
+/// fork. `None` if the message has only results of other tools.
 fn prompt_in(messages: &[Arc<Message>], at: usize) -> Option<Cow<'_, str>> {
     if messages[at].role != Role::User {
         return None;

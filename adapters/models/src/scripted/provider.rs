@@ -8,8 +8,8 @@ use dormouse_proto::model::ModelError;
 use super::{Scripted, unavailable};
 
 /// The provider of scripted models. A program gets a model for the script that it names, or
-/// [`Scripted::without_script`] if it names none. The script is parsed for each call, and nothing is kept
-/// between calls.
+/// [`Scripted::without_script`] if it names none. The script is parsed for each call, and nothing
+/// is kept between calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptedProvider;
 

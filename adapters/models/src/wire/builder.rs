@@ -281,8 +281,8 @@ impl<C: Codec> Builder<C> {
         self
     }
 
-    /// Sets the authorities that may have issued the server's certificate, in addition to those that
-    /// every client trusts.
+    /// Sets the authorities that may have issued the server's certificate, in addition to those
+    /// that every client trusts.
     #[must_use]
     pub fn ca_file(self, ca_file: Option<CaFile>) -> Self {
         Self { ca_file, ..self }

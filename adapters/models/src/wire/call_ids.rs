@@ -42,10 +42,10 @@ pub(crate) fn id_of_result<'a>(
     }
 }
 
-/// The reply with an id of its own for each call. Some servers count their calls anew in each reply,
-/// or give several calls of one reply the same id, and an answer could not be told from another
-/// one's. The first call with an id keeps it. Costs a pass over the conversation if the reply has
-/// calls.
+/// The reply with an id of its own for each call. Some servers count their calls anew in each
+/// reply, or give several calls of one reply the same id, and an answer could not be told from
+/// another one's. The first call with an id keeps it. Costs a pass over the conversation if the
+/// reply has calls.
 pub(crate) fn with_unique_ids<C: Codec>(codec: &C, request: &Request, mut reply: Reply) -> Reply {
     let id_of = |block: &Block| match block {
         Block::ToolUse { id, .. } => Some(id.clone()),

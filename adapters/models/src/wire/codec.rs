@@ -166,8 +166,8 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The text is not a reply, or it reports an error of the provider.
     fn decode(&self, json: &str) -> Result<Reply, ModelError>;
 
-    /// The original JSON `raw` with another id for its call number `index`, counted from 0 among the
-    /// calls of `raw`; none if the call has no id there.
+    /// The original JSON `raw` with another id for its call number `index`, counted from 0 among
+    /// the calls of `raw`; none if the call has no id there.
     fn with_call_id(&self, raw: &str, index: usize, id: &str) -> Option<String>;
 
     /// Decodes the response to a request that counts tokens. None if the response has no count.

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::recordings::{Answer, Format, Interaction};
 
-/// The tables of the provider's tools in a request, without the nulls that the recorded client adds.
+/// The tables of the provider's tools in a request, without the nulls that the recorded client
+/// adds.
 pub(crate) fn server_tools(format: Format, asked: &Value) -> Vec<Map<String, Value>> {
     let tools = asked["tools"].as_array().into_iter().flatten();
     let is_server = |tool: &&Value| match format {

@@ -60,8 +60,8 @@ pub(crate) enum RetainedHistory {
 pub(crate) struct LastRecord {
     /// The commit in which the record was first written.
     pub(crate) since: u64,
-    /// The record's location. The log's start for a moved record: compaction places it among records
-    /// of other commits, so its location says nothing about order.
+    /// The record's location. The log's start for a moved record: compaction places it among
+    /// records of other commits, so its location says nothing about order.
     pub(crate) at: Location,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Each tree has a *turn*, a value of the class's grant counter. The turn of a new tree is the
 //! current value. After a grant, a tree's turn is the counter plus the number of other waiting
-//! trees, so that each of them goes first. The tree with the lowest turn is next; if turns are equal, the tree that has
-//! been waiting longer. Therefore a tree waits for at most one round of other trees, and for new
-//! trees only until the counter reaches its turn.
+//! trees, so that each of them goes first. The tree with the lowest turn is next; if turns are
+//! equal, the tree that has been waiting longer. Therefore a tree waits for at most one round of
+//! other trees, and for new trees only until the counter reaches its turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,8 +45,8 @@ impl Class {
     }
 
     /// Adds a ticket. If no call of the class was waiting, its pass value is raised to `min_pass`
-    /// (the scheduler's current pass value plus one stride of this class), so that a class does not save up
-    /// permits while it is empty.
+    /// (the scheduler's current pass value plus one stride of this class), so that a class does not
+    /// save up permits while it is empty.
     pub(super) fn enter(&mut self, root: Pid, ticket: PermitTicket, min_pass: u64) {
         if !self.has_waiting() {
             self.pass = self.pass.max(min_pass);

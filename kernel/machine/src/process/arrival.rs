@@ -1,6 +1,6 @@
-//! Arrivals: texts and contents whose bytes must be read before the machine can go on. Most come from
-//! outside of the process, such as a message. Reading decides for each text whether it enters the
-//! context or becomes a descriptor; that decision is a [`Placement`].
+//! Arrivals: texts and contents whose bytes must be read before the machine can go on. Most come
+//! from outside of the process, such as a message. Reading decides for each text whether it enters
+//! the context or becomes a descriptor; that decision is a [`Placement`].
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Automatic summaries: a model summarizes each new descriptor over a size, next to the turn.
 //!
-//! The prompt is that of the tool `summarize_fd`, and a summary becomes the same note. Nothing waits
-//! for it, and what was sent to the model stays as it is: the summary is shown from then on wherever
-//! the descriptor is listed or read. A summary that is not finished when the process leaves memory is
-//! not made.
+//! The prompt is that of the tool `summarize_fd`, and a summary becomes the same note. Nothing
+//! waits for it, and what was sent to the model stays as it is: the summary is shown from then on
+//! wherever the descriptor is listed or read. A summary that is not finished when the process
+//! leaves memory is not made.
 
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::descriptor::view::Encoding;
@@ -52,7 +52,8 @@ impl NewSummary {
 }
 
 impl Draft {
-    /// Requests the text of a descriptor that was just opened, if the program wants a summary of it.
+    /// Requests the text of a descriptor that was just opened, if the program wants a summary of
+    /// it.
     pub(super) fn request_auto_summary(&mut self, fd: &FdId) {
         let settings = self.state.settings().copied();
         let Some(new_summary) = settings.and_then(|settings| self.new_summary(fd, &settings))
@@ -97,8 +98,8 @@ impl Draft {
     }
 
     /// Keeps the summary with its descriptor. The usage is charged in any case: the reply may be
-    /// unusable, and the descriptor may have got a summary meanwhile or be gone since the process was
-    /// restored.
+    /// unusable, and the descriptor may have got a summary meanwhile or be gone since the process
+    /// was restored.
     pub(super) fn handle_auto_summary(
         &mut self,
         pending: PendingSummary,

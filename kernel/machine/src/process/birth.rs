@@ -53,8 +53,8 @@ pub struct Birth<'a> {
 /// Builds the image of a new process. O(preloads + input). The budget of the image is the budget of
 /// the program, as for a root process; a parent replaces it by a share of its own budget.
 ///
-/// If [`EnvironmentChoice::needs_gathering`](dormouse_program::EnvironmentChoice::needs_gathering), the
-/// image is incomplete until [`add_environment`] adds the gathered values.
+/// If [`EnvironmentChoice::needs_gathering`](dormouse_program::EnvironmentChoice::needs_gathering),
+/// the image is incomplete until [`add_environment`] adds the gathered values.
 #[must_use]
 pub fn initial_image(
     program: &Program,
@@ -104,7 +104,7 @@ pub fn initial_image(
             system_prompt(program, host, &cache.toolbox, &birth)
         }),
         tools: cache.toolbox.specs(),
-        outside: cache.toolbox.external_tools(),
+        external: cache.toolbox.external_tools(),
         access: birth.access,
         depth: birth.depth,
         lifetime: birth.lifetime,

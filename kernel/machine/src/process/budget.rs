@@ -31,8 +31,8 @@ const ABANDONED: &str =
     "Interrupted: the budget was used up before this call was done. Its effect is unknown.";
 
 impl Draft {
-    /// Ends the process if its budget has reached a limit. Returns whether a model call is permitted.
-    /// No call is permitted while the rest of the budget is reserved for children.
+    /// Ends the process if its budget has reached a limit. Returns whether a model call is
+    /// permitted. No call is permitted while the rest of the budget is reserved for children.
     pub(super) fn check_budget(&mut self) -> bool {
         !self.end_if_limit_reached() && !self.state.budget.waits_for_shares()
     }
@@ -218,7 +218,7 @@ impl Draft {
     /// Looks for children whose call is answered while their share is still reserved. Such a child
     /// was never created, or its end was missed or is about to be reported.
     pub(super) fn find_children_of_answered_calls(&mut self) {
-        let mut lost_children = Vec::new();
+        let mut children = Vec::new();
         for ((call, index), _) in self.state.budget.shares() {
             let is_open = self
                 .state
@@ -226,10 +226,10 @@ impl Draft {
                 .iter()
                 .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
             if !is_open && !self.state.background.contains_key(&call) {
-                lost_children.push((call, index));
+                children.push((call, index));
             }
         }
-        for (call, index) in lost_children {
+        for (call, index) in children {
             self.schedule(Effect::FindChild { call, index });
         }
     }

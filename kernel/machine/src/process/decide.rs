@@ -146,8 +146,8 @@ impl Draft {
                 });
             }
             HostRequest::Call { tool, args } => self.handle_host_call(request_id, tool, args),
-            HostRequest::ReplaceTools { tools, outside } => {
-                self.replace_tools_for_host(request_id, tools, outside)
+            HostRequest::ReplaceTools { tools, external } => {
+                self.replace_tools_for_host(request_id, tools, external)
             }
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::Goto { position, message } => {

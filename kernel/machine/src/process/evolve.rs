@@ -57,7 +57,7 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.phase = Phase::Ended { exit: exit.clone() };
         }
         Fact::Noted { text } => append_to_last_message(state, text),
-        Fact::ToolsReplaced { tools, outside } => state.set_tools(tools.clone(), outside.clone()),
+        Fact::ToolsReplaced { tools, external } => state.set_tools(tools.clone(), external.clone()),
     }
 }
 

@@ -106,7 +106,7 @@ pub enum HostRequest {
         /// All tools, in the order in which a model gets them.
         tools: Arc<[ToolSpec]>,
         /// Those of them that run outside of the machine.
-        outside: Arc<[ExternalTool]>,
+        external: Arc<[ExternalTool]>,
     },
     /// Cancel the request of this id. Has no effect if the request is already answered.
     Cancel,

@@ -2,8 +2,9 @@
 //! results. `read.rs` explains what a read is, `arrival.rs` what an arrival is.
 //!
 //! The tool calls of a model start in order, and no call starts while the read of an earlier call
-//! is pending, so that a later call sees the names that an earlier call gave to descriptors. Outputs
-//! of tools get their descriptors in the order of the calls. The shell reads one arrival at a time, in their order.
+//! is pending, so that a later call sees the names that an earlier call gave to descriptors.
+//! Outputs of tools get their descriptors in the order of the calls. The shell reads one arrival at
+//! a time, in their order.
 
 use std::sync::Arc;
 
@@ -294,8 +295,8 @@ impl Draft {
         }
     }
 
-    /// Whether a tool outside of the kernel that the model called earlier in its reply has no answer
-    /// yet.
+    /// Whether a tool outside of the kernel that the model called earlier in its reply has no
+    /// answer yet.
     fn is_earlier_tool_running(&self, call: CallId) -> bool {
         let is_running = |earlier: &PendingCall| {
             let tool = self.bound_tool_of(earlier);

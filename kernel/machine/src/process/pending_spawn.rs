@@ -267,9 +267,9 @@ impl PendingSpawn {
     }
 
     /// Places the fetched files for the child, in order: in its system prompt up to the limits for
-    /// direct output of its program, otherwise as a descriptor of its own with a preview. In a child
-    /// without descriptors, which could not read the rest, they are shown in full. O(n); reads
-    /// contents, so it runs beside the actors.
+    /// direct output of its program, otherwise as a descriptor of its own with a preview. In a
+    /// child without descriptors, which could not read the rest, they are shown in full. O(n);
+    /// reads contents, so it runs beside the actors.
     ///
     /// # Errors
     /// [`FetchError::Unreadable`] if a content cannot be read.

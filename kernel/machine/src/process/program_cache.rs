@@ -52,18 +52,18 @@ impl ProgramCache {
         &self,
         program: &Program,
         specs: &Arc<[ToolSpec]>,
-        outside: &Arc<[ExternalTool]>,
+        external: &Arc<[ExternalTool]>,
     ) -> Arc<Toolbox> {
         let kernel_tools = self.host.kernel_tools;
         let build_toolbox = || {
-            let (specs, outside) = (specs.clone(), outside.clone());
-            Arc::new(Toolbox::from_stored(program, kernel_tools, specs, outside))
+            let (specs, external) = (specs.clone(), external.clone());
+            Arc::new(Toolbox::from_stored(program, kernel_tools, specs, external))
         };
-        if self.toolbox.has_exactly(specs, outside) {
+        if self.toolbox.has_exactly(specs, external) {
             return self.toolbox.clone();
         }
         let cached = self.stored_toolbox.get_or_init(build_toolbox);
-        if cached.has_exactly(specs, outside) {
+        if cached.has_exactly(specs, external) {
             cached.clone()
         } else {
             build_toolbox()

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use dormouse_content::CappedBytes;
 use dormouse_proto::descriptor::view::{self, Attached};
 use dormouse_proto::id::FdId;
-use dormouse_proto::message::{Block, Message, Role};
+use dormouse_proto::message::{Block, Role};
 use dormouse_proto::server_tool::{self, count_calls, server_blocks};
 use dormouse_proto::tool::Attachment;
 use imbl::OrdMap;
@@ -29,32 +29,32 @@ const REPLY: &str = "reply";
 
 /// An output that becomes a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct ServerOutput {
     /// The source of the descriptor, such as `server:web_fetch`.
     source: String,
-    content: KeptContent,
+    content: OutputContent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum KeptContent {
+enum OutputContent {
     Text(String),
     /// A file or an image, in base64.
     Media(server_tool::Media),
 }
 
-impl Kept {
+impl ServerOutput {
     fn media_type(&self) -> &str {
         match &self.content {
-            KeptContent::Text(_) => "text/plain",
-            KeptContent::Media(media) => &media.media_type,
+            OutputContent::Text(_) => "text/plain",
+            OutputContent::Media(media) => &media.media_type,
         }
     }
 
     /// The number of bytes of the content.
     fn len_bytes(&self) -> u64 {
         match &self.content {
-            KeptContent::Text(text) => text.len() as u64,
-            KeptContent::Media(media) => {
+            OutputContent::Text(text) => text.len() as u64,
+            OutputContent::Media(media) => {
                 let chars = media.base64.bytes();
                 let digits = chars.filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=');
                 digits.count() as u64 * 3 / 4
@@ -65,8 +65,8 @@ impl Kept {
     /// The bytes; none if they are not base64.
     fn bytes(&self) -> Option<Bytes> {
         match &self.content {
-            KeptContent::Text(text) => Some(Bytes::copy_from_slice(text.as_bytes())),
-            KeptContent::Media(media) => {
+            OutputContent::Text(text) => Some(Bytes::copy_from_slice(text.as_bytes())),
+            OutputContent::Media(media) => {
                 let digits = media
                     .base64
                     .bytes()
@@ -103,21 +103,21 @@ impl State {
     /// Counts the calls of the whole conversation, after messages were replaced. O(blocks).
     pub(super) fn recount_server_tool_calls(&mut self) {
         self.server_tool_calls = OrdMap::new();
-        let own = self.forked_at.last().map_or(0, |at| *at as usize);
-        let own: Vec<_> = self.messages.iter().skip(own).cloned().collect();
-        let replies = own.iter().filter(|message| message.role == Role::Assistant);
-        replies.for_each(|message| self.add_server_tool_calls(&message.blocks));
+        let first = self.forked_at.last().map_or(0, |at| *at as usize);
+        let own = self.messages.clone().into_iter().skip(first);
+        own.filter(|message| message.role == Role::Assistant)
+            .for_each(|message| self.add_server_tool_calls(&message.blocks));
     }
 
     /// Those outputs in `blocks` that become descriptors.
-    fn kept_outputs(&self, blocks: &[Block]) -> Vec<Kept> {
+    fn outputs_for_descriptors(&self, blocks: &[Block]) -> Vec<ServerOutput> {
         let settings = self.settings();
         let exceeds_limit = |text: &str| {
             let chars = text.chars().count() as u64;
             let bytes = text.len() as u64;
             settings.is_some_and(|settings| settings.exceeded_output_limit(chars, bytes).is_some())
         };
-        let mut kept = Vec::new();
+        let mut outputs = Vec::new();
         for block in blocks.iter().flat_map(server_blocks) {
             let Some(output) = block.output else { continue };
             let source = match &*block.tool {
@@ -125,42 +125,46 @@ impl State {
                 tool => format!("server:{tool}"),
             };
             let texts = Some(output.text).filter(|text| exceeds_limit(text));
-            let texts = texts.into_iter().map(KeptContent::Text);
-            let media = output.media.into_iter().map(KeptContent::Media);
-            kept.extend(texts.chain(media).map(|content| Kept {
+            let texts = texts.into_iter().map(OutputContent::Text);
+            let media = output.media.into_iter().map(OutputContent::Media);
+            outputs.extend(texts.chain(media).map(|content| ServerOutput {
                 source: source.clone(),
                 content,
             }));
         }
-        kept.truncate(MAX_ATTACHMENTS);
-        kept
+        outputs.truncate(MAX_ATTACHMENTS);
+        outputs
     }
 
-    /// The outputs in the model's messages at the end of `messages`, each with its descriptor: the
-    /// newest that has its source and size.
-    fn described_outputs(&self, messages: &[Arc<Message>]) -> Vec<(FdId, Kept)> {
-        let replies = messages.iter().rev();
-        let replies: Vec<_> = replies
+    /// The outputs in the last reply, which may consist of several messages of the model, each with
+    /// its descriptor: the newest that has its source and size. `skip` messages follow the reply.
+    /// O(blocks of the reply), and O(descriptors) if it has outputs.
+    fn described_outputs(&self, skip: usize) -> Vec<(FdId, ServerOutput)> {
+        let mut reply: Vec<_> = self
+            .messages
+            .iter()
+            .rev()
+            .skip(skip)
             .take_while(|message| message.role == Role::Assistant)
             .collect();
-        let blocks = replies.iter().rev().flat_map(|message| &message.blocks);
-        let kept: Vec<_> = blocks
-            .flat_map(|block| self.kept_outputs(std::slice::from_ref(block)))
+        reply.reverse();
+        let blocks = reply.into_iter().flat_map(|message| &message.blocks);
+        let outputs: Vec<_> = blocks
+            .flat_map(|block| self.outputs_for_descriptors(std::slice::from_ref(block)))
             .collect();
-        if kept.is_empty() {
+        if outputs.is_empty() {
             return Vec::new();
         }
         let mut entries: Vec<_> = self.table.iter().collect();
         let mut described = Vec::new();
-        for kept in kept.into_iter().rev() {
-            let is_it = |(id, entry): &(&FdId, &dormouse_proto::record::Entry<_>)| {
-                let entry: &dormouse_proto::record::Entry<dormouse_content::Content> = entry;
+        for output in outputs.into_iter().rev() {
+            let at = entries.iter().rposition(|(id, entry)| {
                 matches!(id, FdId::Fd(_))
-                    && *entry.source == *kept.source
-                    && entry.content.len_bytes() + entry.cut_bytes == kept.len_bytes()
-            };
-            if let Some(at) = entries.iter().rposition(is_it) {
-                described.push((entries.remove(at).0.clone(), kept));
+                    && *entry.source == *output.source
+                    && entry.content.len_bytes() + entry.cut_bytes == output.len_bytes()
+            });
+            if let Some(at) = at {
+                described.push((entries.remove(at).0.clone(), output));
             }
         }
         described.reverse();
@@ -169,11 +173,15 @@ impl State {
 
     /// What a person is told of the files and images in the last reply; empty if there are none.
     pub(super) fn describe_reply_media(&self) -> String {
-        let messages: Vec<_> = self.messages.iter().cloned().collect();
-        let outputs = self.described_outputs(&messages).into_iter();
-        let media = outputs.filter(|(_, kept)| matches!(kept.content, KeptContent::Media(_)));
-        let lines = media
-            .map(|(id, kept)| format!("[{id}: {}, {} bytes]", kept.media_type(), kept.len_bytes()));
+        let outputs = self.described_outputs(0).into_iter();
+        let media = outputs.filter(|(_, output)| matches!(output.content, OutputContent::Media(_)));
+        let lines = media.map(|(id, output)| {
+            format!(
+                "[{id}: {}, {} bytes]",
+                output.media_type(),
+                output.len_bytes()
+            )
+        });
         lines.collect::<Vec<_>>().join("\n")
     }
 }
@@ -181,27 +189,29 @@ impl State {
 impl Draft {
     /// Opens what the provider's tools returned in a reply.
     pub(super) fn open_server_outputs(&mut self, blocks: &[Block]) {
-        for kept in self.state.kept_outputs(blocks) {
-            let Some(bytes) = kept.bytes() else { continue };
+        for output in self.state.outputs_for_descriptors(blocks) {
+            let Some(bytes) = output.bytes() else {
+                continue;
+            };
             let placer = Placer::unlimited(self.state.settings(), self.now_ms);
-            let entry = match &kept.content {
-                KeptContent::Text(_) => placer
+            let entry = match &output.content {
+                OutputContent::Text(_) => placer
                     .open_bytes(
                         CappedBytes {
                             bytes,
                             cut_bytes: 0,
                         },
-                        &kept.source,
+                        &output.source,
                         "",
                     )
                     .map(|new| new.entry),
-                KeptContent::Media(media) => {
+                OutputContent::Media(media) => {
                     let attachment = Attachment {
                         name: None,
                         media_type: media.media_type.as_str().into(),
                         bytes,
                     };
-                    let placed = placer.attachment(&attachment, &kept.source);
+                    let placed = placer.attachment(&attachment, &output.source);
                     placed.map(|new| new.entry)
                 }
             };
@@ -217,20 +227,20 @@ impl Draft {
     /// that is about to be sent. If the last message is the model's own (a paused reply), the note
     /// is postponed.
     pub(super) fn note_server_outputs(&mut self) {
-        let mut messages: Vec<_> = self.state.messages.iter().cloned().collect();
-        let Some(unsent) = messages.pop().filter(|last| last.role == Role::User) else {
+        let last = self.state.messages.last();
+        let Some(unsent) = last.filter(|last| last.role == Role::User).cloned() else {
             return;
         };
-        let outputs = self.state.described_outputs(&messages);
+        let outputs = self.state.described_outputs(1);
         if outputs.is_empty() {
             return;
         }
-        let elements = outputs.iter().map(|(id, kept)| {
+        let elements = outputs.iter().map(|(id, output)| {
             let attached = Attached {
-                source: &kept.source,
+                source: &output.source,
                 name: None,
-                media_type: kept.media_type(),
-                bytes: kept.len_bytes(),
+                media_type: output.media_type(),
+                bytes: output.len_bytes(),
                 kept_bytes: None,
             };
             view::attachment(id, attached).to_xml()

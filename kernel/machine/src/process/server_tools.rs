@@ -46,8 +46,8 @@ pub fn add_server_tools(
     program: &Program,
     offers: &[OfferedTool],
 ) -> Result<(), MissingServerTool> {
-    let tools = (&*image.tools, &*image.outside);
-    (image.tools, image.outside) = with_server_tools(tools, program, offers)?;
+    let tools = (&*image.tools, &*image.external);
+    (image.tools, image.external) = with_server_tools(tools, program, offers)?;
     Ok(())
 }
 
@@ -70,7 +70,7 @@ pub fn tools_of_new_process(
 
 /// Adds the server tools that the program selects to the other tools of a process.
 fn with_server_tools(
-    (specs, outside): (&[ToolSpec], &[ExternalTool]),
+    (specs, external): (&[ToolSpec], &[ExternalTool]),
     program: &Program,
     offers: &[OfferedTool],
 ) -> Result<ProcessTools, MissingServerTool> {
@@ -82,7 +82,7 @@ fn with_server_tools(
             .chain(ambiguous_names(program, offers))
             .collect(),
         specs: specs.to_vec(),
-        outside: outside.to_vec(),
+        external: external.to_vec(),
     };
     for enabled_server in program.servers() {
         let offered: Vec<&OfferedTool> = offers
@@ -108,7 +108,7 @@ fn with_server_tools(
             }
         }
     }
-    Ok((tool_list.specs.into(), tool_list.outside.into()))
+    Ok((tool_list.specs.into(), tool_list.external.into()))
 }
 
 impl Draft {
@@ -118,10 +118,10 @@ impl Draft {
         &mut self,
         request_id: Arc<str>,
         tools: Arc<[ToolSpec]>,
-        outside: Arc<[ExternalTool]>,
+        external: Arc<[ExternalTool]>,
     ) {
         let answer = if self.state.messages.is_empty() {
-            self.emit(Fact::ToolsReplaced { tools, outside });
+            self.emit(Fact::ToolsReplaced { tools, external });
             Answer::shown("The tools were replaced.")
         } else {
             let pid = self.state.pid;
@@ -183,7 +183,7 @@ struct ToolList {
     /// Names that a further tool must not get.
     reserved: BTreeSet<Arc<str>>,
     specs: Vec<ToolSpec>,
-    outside: Vec<ExternalTool>,
+    external: Vec<ExternalTool>,
 }
 
 impl ToolList {
@@ -213,7 +213,7 @@ impl ToolList {
         policy.access = tool.access.unwrap_or(policy.access);
         let server = Some(offer.server.clone());
         let name = offer.name.clone();
-        self.outside.push(ExternalTool {
+        self.external.push(ExternalTool {
             given: spec.name.clone(),
             server,
             name,

@@ -157,7 +157,7 @@ impl State {
             toolbox: ProgramCache::for_program(&program, &host).stored_toolbox(
                 &program,
                 &image.tools,
-                &image.outside,
+                &image.external,
             ),
             host,
             program,
@@ -209,11 +209,11 @@ impl State {
     }
 
     /// Replaces the tools of the process.
-    pub(super) fn set_tools(&mut self, specs: Arc<[ToolSpec]>, outside: Arc<[ExternalTool]>) {
+    pub(super) fn set_tools(&mut self, specs: Arc<[ToolSpec]>, external: Arc<[ExternalTool]>) {
         self.toolbox = ProgramCache::for_program(&self.program, &self.host).stored_toolbox(
             &self.program,
             &specs,
-            &outside,
+            &external,
         );
     }
 
@@ -238,7 +238,7 @@ impl State {
             program: self.program.key().into(),
             system: self.system.clone(),
             tools: self.toolbox.specs(),
-            outside: self.toolbox.external_tools(),
+            external: self.toolbox.external_tools(),
             access: self.access,
             depth: self.depth,
             lifetime: self.lifetime,

@@ -106,7 +106,7 @@ pub(crate) struct Toolbox {
     bindings: BTreeMap<Arc<str>, ToolBinding>,
     specs: Arc<[ToolSpec]>,
     /// The tools that run outside of the machine.
-    outside: Arc<[ExternalTool]>,
+    external: Arc<[ExternalTool]>,
 }
 
 /// Read access to the tools of a process. Cloning costs a pointer.
@@ -125,7 +125,7 @@ impl Tools {
     /// The tools that run outside of the machine: commands, and tools of the host and of servers.
     #[must_use]
     pub fn external(&self) -> &[ExternalTool] {
-        &self.toolbox.outside
+        &self.toolbox.external
     }
 
     /// Access level that a call of this tool requires; `None` if there is no such tool. A tool that
@@ -146,14 +146,14 @@ impl Toolbox {
         let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = bound_tools
             .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
             .unzip();
-        let outside = specs
+        let external = specs
             .iter()
             .filter_map(|spec| bindings.get(&spec.name)?.external_tool().cloned())
             .collect();
         Self {
             bindings,
             specs: specs.into(),
-            outside,
+            external,
         }
     }
 
@@ -164,7 +164,7 @@ impl Toolbox {
         program: &Program,
         kernel_tools: &ToolSet,
         specs: Arc<[ToolSpec]>,
-        outside: Arc<[ExternalTool]>,
+        external: Arc<[ExternalTool]>,
     ) -> Self {
         let kernel_bindings = program.tools().iter().filter_map(|enabled| {
             let tool = kernel_tools.find(&enabled.name)?;
@@ -178,7 +178,7 @@ impl Toolbox {
         });
         let kernel_bindings: BTreeMap<_, _> = kernel_bindings.collect();
         let find_binding =
-            |shown_name: &str| match outside.iter().find(|tool| *tool.given == *shown_name) {
+            |shown_name: &str| match external.iter().find(|tool| *tool.given == *shown_name) {
                 Some(tool) => Some(ToolBinding {
                     tool: BoundTool::External(tool.clone()),
                     access: tool.policy.access,
@@ -192,7 +192,7 @@ impl Toolbox {
         Self {
             bindings,
             specs,
-            outside,
+            external,
         }
     }
 
@@ -200,9 +200,9 @@ impl Toolbox {
     pub(super) fn has_exactly(
         &self,
         specs: &Arc<[ToolSpec]>,
-        outside: &Arc<[ExternalTool]>,
+        external: &Arc<[ExternalTool]>,
     ) -> bool {
-        self.specs == *specs && self.outside == *outside
+        self.specs == *specs && self.external == *external
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&ToolBinding> {
@@ -239,7 +239,7 @@ impl Toolbox {
 
     /// Tools that run outside of the machine, in the order of [`Toolbox::specs`].
     pub(super) fn external_tools(&self) -> Arc<[ExternalTool]> {
-        self.outside.clone()
+        self.external.clone()
     }
 }
 
@@ -314,11 +314,11 @@ fn find_tool(
             .map(|tool| (tool.spec.clone(), tool.policy))?,
     };
     let name = spec.name.clone();
-    let outside = ExternalTool {
+    let external = ExternalTool {
         given: name.clone(),
         server: None,
         name,
         policy,
     };
-    Some((BoundTool::External(outside), policy.access, spec))
+    Some((BoundTool::External(external), policy.access, spec))
 }

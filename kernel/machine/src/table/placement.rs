@@ -272,8 +272,8 @@ impl<'a> Placer<'a> {
     }
 
     /// Places small text into the context, escaped by `escape`. Binary content is shown as base64
-    /// after a sentence that states this. Sentences at the end state from what text was decoded, and
-    /// how many bytes were dropped.
+    /// after a sentence that states this. Sentences at the end state from what text was decoded,
+    /// and how many bytes were dropped.
     fn place_in_context(
         &self,
         capped: &CappedContent,

@@ -1,8 +1,8 @@
 //! What else is on the first and the last line of a definition.
 //!
 //! A definition is shown in whole lines, so that `export` and a closing parenthesis are there too.
-//! If another definition or much other code is on such a line, only its own text is shown: a line of
-//! minified code can be a whole program.
+//! If another definition or much other code is on such a line, only its own text is shown: a line
+//! of minified code can be a whole program.
 
 use std::ops::Range;
 

@@ -29,8 +29,9 @@ const FILE_SETATTR: i64 = 469;
 /// `O_TMPFILE` without the bit of `O_DIRECTORY`, which it includes.
 const TMPFILE: libc::c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
-/// Operations of fcntl. The first three select the process that gets the I/O signals of an open file,
-/// and the signal. The last one takes a lease: every other process that opens the file has to wait.
+/// Operations of fcntl. The first three select the process that gets the I/O signals of an open
+/// file, and the signal. The last one takes a lease: every other process that opens the file has to
+/// wait.
 const F_SETOWN: u64 = 8;
 const F_SETSIG: u64 = 10;
 const F_SETOWN_EX: u64 = 15;

@@ -1,5 +1,5 @@
-//! A request that was sent, and its outcome for the liveness of the session. A request that is given
-//! up is cancelled at the server.
+//! A request that was sent, and its outcome for the liveness of the session. A request that is
+//! given up is cancelled at the server.
 
 use rmcp::model::{CancelledNotification, CancelledNotificationParam, ProgressToken, ServerResult};
 use rmcp::service::{RequestHandle, RoleClient};

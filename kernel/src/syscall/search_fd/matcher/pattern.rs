@@ -119,8 +119,9 @@ impl Pattern {
         memchr::memchr(b'\n', &text.as_bytes()[least..]).map_or(text.len(), |feed| least + feed + 1)
     }
 
-    /// Whether a match counts. An empty one does if the pattern has anchors, such as `^$`, once: not
-    /// at the end of a chunk that another follows, and not after the last LF, where no line begins.
+    /// Whether a match counts. An empty one does if the pattern has anchors, such as `^$`, once:
+    /// not at the end of a chunk that another follows, and not after the last LF, where no line
+    /// begins.
     fn counts(&self, found: &Range<usize>, chunk_end: usize, text: &str) -> bool {
         let is_at_end = found.end == chunk_end && (chunk_end < text.len() || text.ends_with('\n'));
         !found.is_empty() || self.counts_empty && !is_at_end
