@@ -1,9 +1,12 @@
 //! Encoding of record payloads. The only module that uses bincode.
 //!
-//! A payload begins with the version of its encoding. To change a stored type, raise [`VERSION`],
-//! keep the old type, and choose the type by the version of the payload. Every version of this
-//! program decodes payloads of earlier versions, and refuses payloads of later versions with
+//! A payload begins with the version of its encoding. Every version of this program decodes
+//! payloads of earlier versions, and refuses payloads of later versions with
 //! [`CodecError::Newer`].
+//!
+//! A stored struct grows at its end: the new field has `#[serde(default)]`, and a row of
+//! `ADDED_FIELDS` says from which version on a payload has it. For any other change of a stored
+//! type, keep the old type and choose the type by the version of the payload.
 //!
 //! bincode is no longer maintained and trusts its input, so it decodes only numbers.
 //! `RecordDeserializer` decodes the rest: it refuses lengths that exceed the remaining bytes, and
@@ -24,7 +27,28 @@ use self::deserializer::RecordDeserializer;
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 
 /// The version of the encoding that [`encode`] writes.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
+
+/// Fields that a version added at the end of a stored struct.
+struct AddedFields {
+    /// Name of the struct. No two stored structs have the same name.
+    of: &'static str,
+    /// The first version of the encoding that has the fields.
+    since: u8,
+    /// Number of fields of the struct before that version.
+    fields_before: usize,
+}
+
+/// All fields that versions added, oldest version first.
+const ADDED_FIELDS: &[AddedFields] = &[];
+
+/// The number of fields that a struct has in a payload of `version`; `fields` today.
+fn fields_in_version(added: &[AddedFields], version: u8, of: &str, fields: usize) -> usize {
+    added
+        .iter()
+        .find(|added| added.of == of && version < added.since)
+        .map_or(fields, |added| added.fields_before)
+}
 
 /// A payload could not be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
@@ -113,13 +137,13 @@ pub fn decode_within<T: DeserializeOwned>(
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(CodecError::TooLarge);
     }
-    let encoded = match bytes.split_first() {
-        Some((&VERSION, encoded)) => encoded,
+    let (version, encoded) = match bytes.split_first() {
         Some((0, _)) => return Err(CodecError::Decode("it has version 0".to_owned())),
+        Some((version @ 1..=VERSION, encoded)) => (*version, encoded),
         Some((version, _)) => return Err(CodecError::Newer(*version)),
         None => return Err(CodecError::Decode("it is empty".to_owned())),
     };
-    let mut deserializer = RecordDeserializer::new(encoded, allowance, size_of::<T>());
+    let mut deserializer = RecordDeserializer::new(version, encoded, allowance, size_of::<T>());
     let value = T::deserialize(&mut deserializer)?;
     match deserializer.bytes_left() {
         0 => Ok(value),

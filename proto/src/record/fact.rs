@@ -52,16 +52,16 @@ pub enum Fact<C: Clone> {
         /// How the process ended.
         exit: Exit,
     },
-    /// The tools of the process were replaced, before anything was said to its model: those that its
-    /// servers offer have changed.
+    /// The tools of the process were replaced, before anything was said to its model: those that
+    /// its servers offer have changed.
     ToolsReplaced {
         /// All tools, in the order in which a model gets them.
         tools: Arc<[ToolSpec]>,
         /// Those of them that run outside of the machine.
-        outside: Arc<[ExternalTool]>,
+        external: Arc<[ExternalTool]>,
     },
-    /// The kernel added a note to the last message, which has not been sent yet: descriptors of what
-    /// the provider's tools returned.
+    /// The kernel added a note to the last message, which has not been sent yet: descriptors of
+    /// what the provider's tools returned.
     Noted {
         /// The note, as the model reads it.
         text: Arc<str>,
@@ -298,7 +298,7 @@ impl<C: Clone> Fact<C> {
                 by,
             },
             Self::Exited { exit } => Fact::Exited { exit },
-            Self::ToolsReplaced { tools, outside } => Fact::ToolsReplaced { tools, outside },
+            Self::ToolsReplaced { tools, external } => Fact::ToolsReplaced { tools, external },
             Self::Noted { text } => Fact::Noted { text },
         })
     }

@@ -20,7 +20,7 @@ use serde::de::{
 };
 
 use super::allowance::Allowance;
-use super::{BincodeConfig, CodecError, bincode_config};
+use super::{ADDED_FIELDS, BincodeConfig, CodecError, bincode_config, fields_in_version};
 
 /// Overhead of an allocation: the allocator's header and the counters of an `Arc`.
 const ALLOCATION_BYTES: usize = 24;
@@ -36,6 +36,8 @@ const MAX_SERDE_RESERVED_BYTES: usize = 1 << 20;
 
 /// A record that is being decoded.
 pub(super) struct RecordDeserializer<'de, 'a> {
+    /// Version of the encoding.
+    version: u8,
     decoder: DecoderImpl<Remaining<'de>, BincodeConfig, ()>,
     allowance: &'a mut Allowance,
     /// Size of the slot for the next value, which is charged already.
@@ -44,8 +46,14 @@ pub(super) struct RecordDeserializer<'de, 'a> {
 
 impl<'de, 'a> RecordDeserializer<'de, 'a> {
     /// A deserializer for a value that is stored in a slot of this size.
-    pub(super) fn new(bytes: &'de [u8], allowance: &'a mut Allowance, slot_bytes: usize) -> Self {
+    pub(super) fn new(
+        version: u8,
+        bytes: &'de [u8],
+        allowance: &'a mut Allowance,
+        slot_bytes: usize,
+    ) -> Self {
         Self {
+            version,
             decoder: DecoderImpl::new(Remaining(bytes), bincode_config(), ()),
             allowance,
             slot_bytes,
@@ -254,11 +262,12 @@ impl<'de> Deserializer<'de> for &mut RecordDeserializer<'de, '_> {
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, CodecError> {
-        self.read_fields(fields.len(), visitor)
+        let count = fields_in_version(ADDED_FIELDS, self.version, name, fields.len());
+        self.read_fields(count, visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

@@ -10,11 +10,24 @@ fn a_record_of_a_later_version_is_refused_by_name() {
     assert_eq!(bytes, [VERSION, 7]);
     bytes[0] = VERSION + 1;
     let newer = decode::<FactNumber>(&bytes).unwrap_err();
-    assert!(matches!(newer, CodecError::Newer(2)), "{newer}");
+    assert!(matches!(newer, CodecError::Newer(3)), "{newer}");
     for older in [&[][..], &[0, 7]] {
         let refused = decode::<FactNumber>(older).unwrap_err();
         assert!(matches!(refused, CodecError::Decode(_)), "{refused}");
     }
+}
+
+#[test]
+fn a_struct_of_an_earlier_version_has_the_fields_of_that_version() {
+    let added = |since, fields_before| AddedFields {
+        of: "Grown",
+        since,
+        fields_before,
+    };
+    let added = [added(2, 3), added(4, 5)];
+    let counts = (1..=4).map(|version| fields_in_version(&added, version, "Grown", 6));
+    assert_eq!(counts.collect::<Vec<_>>(), [3, 5, 5, 6]);
+    assert_eq!(fields_in_version(&added, 1, "Other", 6), 6);
 }
 
 #[test]
