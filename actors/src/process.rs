@@ -48,7 +48,7 @@ use crate::context::KernelContext;
 use crate::environment::StartContextError;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, ProcessView};
-use crate::ports::Watcher;
+use crate::ports::SharedObserver;
 use crate::read_pool::ReadError;
 use crate::supervisor::{RunMessage, SupervisorMessage};
 
@@ -108,14 +108,14 @@ pub(crate) struct Delivery {
 pub(crate) struct ReplyTo {
     pub(crate) reply: oneshot::Sender<Answer>,
     /// Receives progress reports of a tool.
-    pub(crate) watcher: Option<Watcher>,
+    pub(crate) observer: Option<SharedObserver>,
 }
 
 impl From<oneshot::Sender<Answer>> for ReplyTo {
     fn from(reply: oneshot::Sender<Answer>) -> Self {
         Self {
             reply,
-            watcher: None,
+            observer: None,
         }
     }
 }

@@ -67,7 +67,7 @@ pub use self::environment::{EnvCommand, EnvVar, EnvironmentChoice, Variable};
 pub(crate) use self::keyword::{Keyword, Word};
 pub use self::limits::{ForkRelease, Limits};
 pub use self::links::Link;
-pub use self::mcp::{McpSection, ServerSelection, ServerTools};
+pub use self::mcp::{McpSection, SelectedMcpTools, ServerSelection};
 pub use self::mcp_file::{DeclaredServers, ServersFileError, UnsupportedServer, parse_servers};
 pub use self::model::{CacheTtl, FallbackSection, ModelEntry, ModelSection, Provider};
 pub(crate) use self::money::{MAX_NANOS, Money};

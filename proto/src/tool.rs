@@ -58,8 +58,8 @@ pub struct ExternalTool {
 }
 
 impl ExternalTool {
-    /// The name by which the program refers to the tool: the given name for a server tool,
-    /// otherwise its own.
+    /// The name by which the program refers to the tool: the given name for a tool of a tool
+    /// server, otherwise its own.
     #[must_use]
     pub fn name_in_program(&self) -> &Arc<str> {
         if self.server.is_some() {

@@ -19,7 +19,7 @@ use super::tree::Tree;
 use crate::clock::now_ms;
 use crate::error::{KernelError, ProcessError};
 use crate::event::{Event, ProcessView};
-use crate::ports::Watcher;
+use crate::ports::SharedObserver;
 use crate::process::{Delivery, ProcessCopy, ReplyTo, TurnRequest};
 use crate::recovery::LoadPurpose;
 use crate::supervisor::{
@@ -44,7 +44,7 @@ pub struct Process {
     pid: Pid,
     wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     view: watch::Receiver<Option<ProcessView>>,
-    inbox: Arc<Semaphore>,
+    inbox_slots: Arc<Semaphore>,
     /// Declared after the subscriptions `exit` and `view`, so that they are dropped first: the
     /// supervisor then counts no subscriber when the guard notifies it.
     _guard: Arc<HandleGuard>,
@@ -61,7 +61,7 @@ impl Process {
             pid,
             wait_outcome,
             view,
-            inbox,
+            inbox_slots,
             guard,
         } = parts;
         Self {
@@ -69,7 +69,7 @@ impl Process {
             pid,
             wait_outcome,
             view,
-            inbox,
+            inbox_slots,
             _guard: guard,
             events: Arc::new(Mutex::new(Some(events))),
         }
@@ -416,10 +416,10 @@ impl Process {
         &self,
         request_id: Arc<str>,
         input: Input,
-        watcher: Option<Watcher>,
+        observer: Option<SharedObserver>,
     ) -> Result<Answer, KernelError> {
         let (reply, answer_receiver) = oneshot::channel();
-        self.deliver(input, Some((request_id, ReplyTo { reply, watcher })))
+        self.deliver(input, Some((request_id, ReplyTo { reply, observer })))
             .await?;
         answer_receiver.await.map_err(|_| self.unanswered_error())
     }
@@ -454,7 +454,7 @@ impl Process {
 
     fn acquire_inbox_permit(&self) -> Result<OwnedSemaphorePermit, KernelError> {
         let (pid, limit) = (self.pid, self.kernel.context.limits.inbox_capacity);
-        let inbox_permit = self.inbox.clone().try_acquire_owned();
+        let inbox_permit = self.inbox_slots.clone().try_acquire_owned();
         inbox_permit.map_err(|_| ProcessError::Busy { pid, limit }.into())
     }
 

@@ -90,7 +90,9 @@ impl Codec for BedrockMessages {
         };
         // A name of dots would be another path.
         if request.model.is_empty() || request.model.starts_with('.') {
-            return Err(invalid("the name of the model is none of Bedrock"));
+            return Err(invalid(
+                "the name of the model is not one that Bedrock can have",
+            ));
         }
         Ok(Some(format!(
             "/model/{}/{verb}",

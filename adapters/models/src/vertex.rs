@@ -13,7 +13,7 @@ use std::sync::Arc;
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 
-use self::location::Place;
+use self::location::VertexLocation;
 use self::token::GoogleTokens;
 use crate::anthropic::{self, Dialect, Messages};
 use crate::gemini::{self, GenerateContent};
@@ -33,13 +33,13 @@ pub type GeminiVertex = Client<VertexGenerateContent>;
 /// The codec of the Messages API at Vertex AI.
 #[derive(Clone, Debug, Default)]
 pub struct VertexMessages {
-    place: Place,
+    location: VertexLocation,
 }
 
 /// The codec of the Gemini API at Vertex AI.
 #[derive(Clone, Debug, Default)]
 pub struct VertexGenerateContent {
-    place: Place,
+    location: VertexLocation,
 }
 
 const TOKEN_VARIABLE: Option<&str> = Some("GOOGLE_OAUTH_ACCESS_TOKEN");
@@ -69,12 +69,12 @@ impl Codec for VertexMessages {
     type Decoder = anthropic::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
-        let place = Place::new(location);
-        Self { place }
+        let location = VertexLocation::new(location);
+        Self { location }
     }
 
     fn base_url(&self) -> Result<Cow<'static, str>, ModelError> {
-        self.place.base_url().map(Cow::Owned)
+        self.location.base_url().map(Cow::Owned)
     }
 
     fn signer(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
@@ -90,7 +90,7 @@ impl Codec for VertexMessages {
             Purpose::Count => "count-tokens",
             Purpose::Reply(_) => &*request.model,
         };
-        self.place.path("anthropic", model, verb).map(Some)
+        self.location.path("anthropic", model, verb).map(Some)
     }
 
     fn encode_head(
@@ -132,12 +132,12 @@ impl Codec for VertexGenerateContent {
     type Decoder = gemini::StreamDecoder;
 
     fn in_location(self, location: &CloudLocation) -> Self {
-        let place = Place::new(location);
-        Self { place }
+        let location = VertexLocation::new(location);
+        Self { location }
     }
 
     fn base_url(&self) -> Result<Cow<'static, str>, ModelError> {
-        self.place.base_url().map(Cow::Owned)
+        self.location.base_url().map(Cow::Owned)
     }
 
     fn signer(variable: &dyn Fn(&str) -> Option<String>) -> Option<Arc<dyn Signer>> {
@@ -151,7 +151,7 @@ impl Codec for VertexGenerateContent {
             Purpose::Reply(Delivery::Whole) => "generateContent",
             Purpose::Count => return Ok(None),
         };
-        self.place.path("google", &request.model, verb).map(Some)
+        self.location.path("google", &request.model, verb).map(Some)
     }
 
     fn encode_head(

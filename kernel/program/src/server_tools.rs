@@ -123,7 +123,7 @@ fn provider_of(model: &ModelSection) -> Provider {
         .unwrap_or_default()
 }
 
-/// The error of a table that is no tool of the provider.
+/// The error of a table that does not describe a tool of the provider.
 fn outline_error(provider: &Provider, written: &WithSpan<ServerTool>) -> Option<Diagnostic> {
     let table = &written.value.0;
     let error = |message: String, help: &str| {

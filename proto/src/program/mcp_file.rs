@@ -176,7 +176,7 @@ fn read_values(
     declared: &Map<String, Value>,
     key: &str,
 ) -> Result<Vec<Named<String>>, ServersFileError> {
-    let wrong = format!("`{key}` that is no object of texts");
+    let wrong = format!("`{key}` that is not an object of texts");
     let object: Map<String, Value> = read_key(declared, key, &wrong)?.unwrap_or_default();
     let value = |(name, value): (String, Value)| {
         let name = WithSpan {
@@ -279,11 +279,11 @@ mod tests {
             ),
             (
                 r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"X Key": "s3cret"}}}}"#,
-                "the server `a` has a header whose name is none",
+                "the server `a` has a header with an invalid name",
             ),
             (
                 r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"": "s3cret"}}}}"#,
-                "the server `a` has a header whose name is none",
+                "the server `a` has a header with an invalid name",
             ),
             (
                 r#"{"mcpServers": {"a": {"url": "http://y", "headers": {"X-Key": "s3cret\n"}}}}"#,
