@@ -202,7 +202,8 @@ impl fmt::Display for UnknownFormat {
     }
 }
 
-/// The header of a record.
+/// The header of a record. The table at the top of this file says what `subject`, `first` and
+/// `count` mean for each kind of record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
@@ -239,6 +240,16 @@ impl RecordHeader {
             .all(|number| *number <= MAX_NUMBER);
         // Each fact takes at least the 4 bytes of its length.
         is_in_bounds && (self.kind != RecordKind::Facts || count <= length / 4)
+    }
+
+    /// The length of a content's index in the payload, in bytes; 0 if it has none.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.first
+    }
+
+    /// The length of a content, in bytes.
+    pub(crate) fn content_bytes(&self) -> u64 {
+        self.count
     }
 
     /// Whether compaction has moved the record.

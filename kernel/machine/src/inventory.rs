@@ -47,7 +47,7 @@ impl ShortName {
 /// The position up to which a store was scanned. Only the store interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanPosition {
-    /// Part of the log.
+    /// The segment (file) of the log.
     pub segment: u32,
     /// First byte of that segment that was not scanned.
     pub offset: u64,
@@ -66,7 +66,7 @@ pub struct Inventory {
     live_contents: u64,
     /// The records and references of each process.
     processes: HashMap<Pid, ProcessInventory>,
-    /// Part and bytes of the record of each checkpoint.
+    /// Segment and bytes of the record of each checkpoint.
     checkpoints: HashMap<CheckpointId, (u32, u64)>,
     segments: BTreeMap<u32, SegmentUsage>,
     /// Processes with reports that are not counted yet.
@@ -106,7 +106,7 @@ pub struct Removals {
     references: HashMap<ShortName, u32>,
     /// Bytes of the deleted records in each segment.
     segments: BTreeMap<u32, u64>,
-    /// Parts whose live bytes become unreliable.
+    /// Segments whose live bytes become unreliable.
     doubtful: BTreeSet<u32>,
 }
 
@@ -303,10 +303,10 @@ impl Inventory {
             segments,
             doubtful,
         } = self.removals(deletions);
-        for (name, lost) in references {
+        for (name, removed) in references {
             let stored = self.contents.entry(name).or_default();
             let was_live = stored.process_count > 0;
-            stored.process_count = stored.process_count.saturating_sub(lost);
+            stored.process_count = stored.process_count.saturating_sub(removed);
             self.live_contents -= u64::from(was_live && stored.process_count == 0);
         }
         segments
@@ -348,11 +348,11 @@ impl Inventory {
             segments,
             ..
         } = &mut removals;
-        for (name, lost) in &*references {
+        for (name, removed) in &*references {
             if let Some(stored) = self
                 .contents
                 .get(name)
-                .filter(|stored| stored.process_count <= *lost)
+                .filter(|stored| stored.process_count <= *removed)
             {
                 *segments.entry(stored.segment).or_default() += stored.bytes;
             }
@@ -384,10 +384,10 @@ impl Inventory {
     /// Whether a process still refers to a content after this deletion.
     #[must_use]
     pub fn is_referred_to(&self, name: ShortName, removals: &Removals) -> bool {
-        let lost = removals.references.get(&name).copied().unwrap_or_default();
+        let removed = removals.references.get(&name).copied().unwrap_or_default();
         self.contents
             .get(&name)
-            .is_some_and(|stored| stored.process_count > lost)
+            .is_some_and(|stored| stored.process_count > removed)
     }
 
     /// Number of live contents after this deletion.
@@ -405,12 +405,12 @@ impl Inventory {
     #[must_use]
     pub fn usage(&self, segment: u32, removals: &Removals) -> Option<SegmentUsage> {
         let usage = self.segments.get(&segment)?;
-        let lost = removals.segments.get(&segment).copied().unwrap_or_default();
+        let removed = removals.segments.get(&segment).copied().unwrap_or_default();
         let is_doubtful = usage.is_doubtful
             || removals.doubtful.contains(&segment)
-            || (usage.is_unattributed && lost > 0);
+            || (usage.is_unattributed && removed > 0);
         Some(SegmentUsage {
-            live: usage.live.saturating_sub(lost),
+            live: usage.live.saturating_sub(removed),
             is_doubtful,
             ..*usage
         })
