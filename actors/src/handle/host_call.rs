@@ -96,7 +96,7 @@ impl Process {
             biased;
             answer = &mut answer_future => answer,
             () = cancelled => {
-                self.send_without_permit(Input::Host { request_id, request: HostRequest::Cancel }).await?;
+                self.send_without_slot(Input::Host { request_id, request: HostRequest::Cancel }).await?;
                 answer_future.await
             }
         }
