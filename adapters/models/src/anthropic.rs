@@ -1,9 +1,12 @@
 //! Anthropic's Messages API, and compatible servers.
 
+mod container;
 mod decode;
 mod dialect;
 mod encode;
 mod stream;
+
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -72,8 +75,13 @@ impl Codec for Messages {
         encode::encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Ok(encode::encode_tail(request, purpose))
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        Ok(encode::encode_tail(request, purpose, now))
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {

@@ -9,6 +9,8 @@ mod encode;
 mod generated_ids;
 mod stream;
 
+use std::time::SystemTime;
+
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 use serde_json::value::RawValue;
@@ -99,7 +101,12 @@ impl Codec for Completions {
         encode::encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, _purpose: Purpose) -> Result<String, ModelError> {
+    fn encode_tail(
+        &self,
+        request: &Request,
+        _purpose: Purpose,
+        _now: SystemTime,
+    ) -> Result<String, ModelError> {
         Ok(encode::encode_tail(request, self.dialect))
     }
 

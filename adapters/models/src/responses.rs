@@ -8,6 +8,8 @@ mod decode;
 mod encode;
 mod stream;
 
+use std::time::SystemTime;
+
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 use serde::Deserialize;
@@ -71,7 +73,12 @@ impl Codec for Responses {
         encode::encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        _now: SystemTime,
+    ) -> Result<String, ModelError> {
         Ok(encode::encode_tail(request, purpose))
     }
 

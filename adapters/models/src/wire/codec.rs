@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use dormouse_proto::id::FdId;
@@ -154,11 +155,17 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// The original text of a block is not JSON.
     fn encode_message(&self, context: MessageContext<'_>) -> Result<String, ModelError>;
 
-    /// Encodes the body after the messages, including the closing bracket.
+    /// Encodes the body after the messages, including the closing bracket. `now` decides whether
+    /// what the provider keeps for a while can still be named.
     ///
     /// # Errors
     /// As [`Codec::encode_head`].
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError>;
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError>;
 
     /// Decodes a complete reply.
     ///
