@@ -4,6 +4,7 @@
 //! reply keeps the original message as its raw form, which is sent back unchanged. The other blocks
 //! have no raw form.
 
+mod cited;
 mod decode;
 mod encode;
 mod generated_ids;

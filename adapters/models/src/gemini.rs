@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod metadata;
 mod names;
+mod partial_calls;
 mod stream;
 
 use std::time::SystemTime;
