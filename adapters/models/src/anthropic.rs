@@ -4,6 +4,7 @@ mod container;
 mod decode;
 mod dialect;
 mod encode;
+mod files;
 mod stream;
 
 use std::time::SystemTime;
@@ -17,7 +18,7 @@ pub(crate) use self::dialect::Dialect;
 pub(crate) use self::encode::encode_head;
 pub use self::stream::StreamDecoder;
 use crate::wire::call_ids;
-use crate::wire::{Client, Codec, Delivery, MessageContext, Purpose, Service, Version};
+use crate::wire::{Client, Codec, Delivery, FileLink, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "anthropic";
@@ -86,6 +87,10 @@ impl Codec for Messages {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_message(json)
+    }
+
+    fn files(&self, reply: &Reply) -> Vec<FileLink> {
+        files::links(&reply.blocks)
     }
 
     fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {

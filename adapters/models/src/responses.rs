@@ -6,6 +6,7 @@
 
 mod decode;
 mod encode;
+mod files;
 mod stream;
 
 use std::time::SystemTime;
@@ -16,7 +17,7 @@ use serde::Deserialize;
 
 pub use self::stream::StreamDecoder;
 use crate::wire::call_ids;
-use crate::wire::{Client, Codec, MessageContext, Purpose, Service, Version};
+use crate::wire::{Client, Codec, FileLink, MessageContext, Purpose, Service, Version};
 
 /// The name of the wire format in [`Raw`](dormouse_proto::message::Raw) blocks.
 pub const FORMAT: &str = "openai-responses";
@@ -84,6 +85,10 @@ impl Codec for Responses {
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
         decode::decode_reply(json)
+    }
+
+    fn files(&self, reply: &Reply) -> Vec<FileLink> {
+        files::links(&reply.blocks)
     }
 
     fn with_call_id(&self, raw: &str, _index: usize, id: &str) -> Option<String> {

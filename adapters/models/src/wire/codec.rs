@@ -11,6 +11,7 @@ use dormouse_proto::message::Message;
 use dormouse_proto::model::{Delta, ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
 
+use super::files::FileLink;
 use super::signing::{CloudLocation, Signer};
 
 /// How a reply is delivered.
@@ -172,6 +173,11 @@ pub trait Codec: Clone + Default + Send + Sync + 'static {
     /// # Errors
     /// The text is not a reply, or it reports an error of the provider.
     fn decode(&self, json: &str) -> Result<Reply, ModelError>;
+
+    /// The files that a reply names and its provider keeps. They are fetched after the reply.
+    fn files(&self, _reply: &Reply) -> Vec<FileLink> {
+        Vec::new()
+    }
 
     /// The original JSON `raw` with another id for its call number `index`, counted from 0 among
     /// the calls of `raw`; none if the call has no id there.
