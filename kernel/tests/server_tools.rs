@@ -9,6 +9,7 @@ use dormouse_kernel::process::{
 };
 use dormouse_kernel::program::compile;
 use dormouse_kernel::syscall::TOOL_SET;
+use dormouse_proto::budget::NANOS_PER_UNIT;
 use dormouse_proto::id::{FdId, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Raw};
@@ -24,7 +25,8 @@ const PNG: &str = "iVBORw0KGgo=";
 
 fn process() -> State {
     let text = "[model]\nname = \"m\"\nprovider = \"scripted\"\n[tools]\nenabled = [\"list_fds\", \
-                \"goto\"]\n[file_descriptor]\nmax_direct_output_chars = 20\n";
+                \"goto\"]\n[file_descriptor]\nmax_direct_output_chars = 20\n[prices.m]\ninput = 1\n\
+                output = 1\nserver_tools = { web_fetch = 0.25 }\n";
     let compiled = compile(
         Path::new("p.toml"),
         &mut |_| Ok(Bytes::from_static(text.as_bytes())),
@@ -152,6 +154,7 @@ fn a_large_result_is_a_descriptor_and_the_next_message_says_so_once() {
     );
     assert!(!notes[0].contains("fd:1"), "{notes:?}");
     assert_eq!(run.counted(), [("web_fetch".to_owned(), 2)]);
+    assert_eq!(run.state.usage().cost_nanos, NANOS_PER_UNIT / 2);
     run.replied(vec![Block::text("so")], StopReason::EndTurn);
     run.says("more");
     assert_eq!(run.notes(), [""; 0]);

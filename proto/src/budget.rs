@@ -2,13 +2,15 @@
 //!
 //! Types only: `dormouse_kernel::budget` computes shares and checks limits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::CallId;
-use crate::model::Usage;
-use crate::program::{CacheTtl, Duration, MAX_NANOS, Money, Reader, Section, Size};
+use crate::model::{Reply, Usage};
+use crate::program::{CacheTtl, CallPrices, Duration, MAX_NANOS, Money, Reader, Section, Size};
+use crate::server_tool::count_calls;
 
 /// One unit of the price table's currency, in billionths ("nanos"). Money is counted in integers.
 pub const NANOS_PER_UNIT: u64 = 1_000_000_000;
@@ -167,10 +169,11 @@ const PER_MILLION: &str = "what a million tokens cost, for example `input = 3.0`
 
 /// The price of a model, from the table `[prices]`: nanos of a currency ([`NANOS_PER_UNIT`]) for a
 /// million tokens of each kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Section)]
+#[derive(Clone, Debug, PartialEq, Eq, Section)]
 #[section(
     check = Price::fill_cache_prices,
-    expected = "a table of `input`, `output`, `cache_read`, `cache_write` and `cache_write_1h`"
+    expected = "a table of `input`, `output`, `cache_read`, `cache_write`, `cache_write_1h` and \
+                `server_tools`"
 )]
 pub struct Price {
     /// The price of a million input tokens that are neither read from a cache nor written to one.
@@ -191,6 +194,11 @@ pub struct Price {
     /// (`model.cache_ttl`); the same as `cache_write` if it is not given.
     #[key(with = Money, range = 0..=MAX_NANOS)]
     pub cache_write_1h: u64,
+    /// The price of one call of each tool that the provider runs, by the name of the tool as
+    /// `dormouse ps` shows it, such as `{ web_search = 0.01 }`. A tool that is not listed costs
+    /// nothing.
+    #[key(with = CallPrices, range = 0..=MAX_NANOS)]
+    pub server_tools: BTreeMap<String, u64>,
 }
 
 impl Price {
@@ -220,6 +228,7 @@ impl Price {
             cache_read: input,
             cache_write: input,
             cache_write_1h: input,
+            server_tools: BTreeMap::new(),
         }
     }
 
@@ -233,6 +242,20 @@ impl Price {
                 ..self
             },
         }
+    }
+
+    /// Cost of a reply: its tokens, rounded up to a nano, and the calls of the provider's tools that
+    /// it shows. Saturates. O(n) in the blocks.
+    #[must_use]
+    pub fn reply_cost_nanos(&self, reply: &Reply) -> u64 {
+        let mut nanos = self.cost_nanos(&reply.usage);
+        if !self.server_tools.is_empty() {
+            for (tool, calls) in count_calls(&reply.blocks) {
+                let price = self.server_tools.get(&tool).copied().unwrap_or_default();
+                nanos = nanos.saturating_add(price.saturating_mul(calls.into()));
+            }
+        }
+        nanos
     }
 
     /// Cost of these tokens, rounded up to a nano. Saturates.
@@ -329,6 +352,8 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{Block, Raw};
+    use crate::model::StopReason;
 
     #[test]
     fn money_is_formatted_as_a_decimal() {
@@ -352,6 +377,7 @@ mod tests {
             cache_read: NANOS_PER_UNIT / 3,
             cache_write: 0,
             cache_write_1h: 0,
+            server_tools: BTreeMap::from([("web_search".to_owned(), NANOS_PER_UNIT / 100)]),
         };
         let usage = |input_tokens, output_tokens, cache_read_tokens| Usage {
             input_tokens,
@@ -370,6 +396,23 @@ mod tests {
         for ((input, output, read), nanos) in cases {
             assert_eq!(price.cost_nanos(&usage(input, output, read)), nanos);
         }
+        let block = |name: &str| {
+            let json = format!(r#"{{"type":"server_tool_use","name":"{name}","input":{{}}}}"#);
+            let format = "anthropic".into();
+            Block::Opaque(Raw {
+                format,
+                json: json.into(),
+            })
+        };
+        let reply = |usage| Reply {
+            blocks: ["web_search", "web_fetch", "web_search"].map(block).into(),
+            stop: StopReason::EndTurn,
+            usage,
+        };
+        let cost = price.reply_cost_nanos(&reply(usage(1, 1, 0)));
+        assert_eq!(cost, 18_000 + 2 * NANOS_PER_UNIT / 100);
+        let cost = price.reply_cost_nanos(&reply(usage(u64::MAX, u64::MAX, 0)));
+        assert_eq!(cost, u64::MAX);
         assert_eq!(
             price.cost_nanos(&usage(u64::MAX, u64::MAX, u64::MAX)),
             u64::MAX
