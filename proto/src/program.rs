@@ -70,7 +70,7 @@ pub use self::links::Link;
 pub use self::mcp::{McpSection, SelectedMcpTools, ServerSelection};
 pub use self::mcp_file::{DeclaredServers, ServersFileError, UnsupportedServer, parse_servers};
 pub use self::model::{CacheTtl, FallbackSection, ModelEntry, ModelSection, Provider};
-pub(crate) use self::money::{MAX_NANOS, Money};
+pub(crate) use self::money::{CallPrices, MAX_NANOS, Money};
 pub use self::nearest::{advice, listed, nearest, shorten, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::preload::{PreloadSection, RelativeTo};

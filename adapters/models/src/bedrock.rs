@@ -9,6 +9,7 @@ mod signature;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -113,8 +114,13 @@ impl Codec for BedrockMessages {
         Messages.encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Messages.encode_tail(request, purpose)
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        Messages.encode_tail(request, purpose, now)
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {

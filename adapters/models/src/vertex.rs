@@ -9,6 +9,7 @@ mod token;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use dormouse_proto::model::{ModelError, Reply, Request};
 use dormouse_proto::program::CacheTtl;
@@ -106,8 +107,13 @@ impl Codec for VertexMessages {
         Messages.encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        Messages.encode_tail(request, purpose)
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        Messages.encode_tail(request, purpose, now)
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
@@ -167,8 +173,13 @@ impl Codec for VertexGenerateContent {
         GenerateContent.encode_message(context)
     }
 
-    fn encode_tail(&self, request: &Request, purpose: Purpose) -> Result<String, ModelError> {
-        GenerateContent.encode_tail(request, purpose)
+    fn encode_tail(
+        &self,
+        request: &Request,
+        purpose: Purpose,
+        now: SystemTime,
+    ) -> Result<String, ModelError> {
+        GenerateContent.encode_tail(request, purpose, now)
     }
 
     fn decode(&self, json: &str) -> Result<Reply, ModelError> {
