@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_actors::ports::{Store, SyncLevel, WriteOp};
 use dormouse_proto::id::{ContentHash, FactNumber, Pid};
+use dormouse_proto::record::codec::VERSION;
 use dormouse_records::{
     MemoryLog, NewContent, RecordBatch, RecordLog, RecordOp, RecordStore, StoreSecret, Stream,
     StreamKind,
@@ -143,15 +144,19 @@ fn from_hex(digits: &str) -> Bytes {
         .collect()
 }
 
-fn golden(name: &str) -> PathBuf {
+/// The file of a version of the encoding.
+fn golden(version: u8, name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    folder.join(format!("log-1-{name}.txt"))
+    folder.join(format!("log-{version}-{name}.txt"))
 }
 
 #[cfg(not(feature = "compression"))]
 #[test]
 fn a_program_without_the_feature_compression_names_it_when_it_reads_compressed_bytes() {
-    let log = |name| Arc::new(from_text(&std::fs::read_to_string(golden(name)).unwrap()));
+    let log = |name| {
+        let file = golden(VERSION, name);
+        Arc::new(from_text(&std::fs::read_to_string(file).unwrap()))
+    };
     check(&plain(log("plain")));
     let store = packed(log("packed"));
     assert_eq!(store.processes().unwrap().rows.len(), 2);
@@ -163,17 +168,19 @@ fn a_program_without_the_feature_compression_names_it_when_it_reads_compressed_b
 
 #[cfg(feature = "compression")]
 #[test]
-fn logs_of_version_1_can_be_read_and_continued() {
+fn logs_of_every_version_can_be_read_and_continued() {
     type Open = fn(Arc<MemoryLog>) -> RecordStore<Arc<MemoryLog>>;
     for (name, open) in [("packed", packed as Open), ("plain", plain)] {
-        let file = golden(name);
+        let file = golden(VERSION, name);
         if std::env::var_os("UPDATE_GOLDEN").is_some() && !file.exists() {
             let log = Arc::new(MemoryLog::default());
             fill(&open(log.clone()));
             std::fs::write(&file, to_text(&log)).unwrap();
         }
-        let log = from_text(&std::fs::read_to_string(&file).unwrap());
-        check(&open(Arc::new(log)));
+        for version in 1..=VERSION {
+            let log = from_text(&std::fs::read_to_string(golden(version, name)).unwrap());
+            check(&open(Arc::new(log)));
+        }
     }
 }
 
@@ -183,6 +190,6 @@ fn an_unencrypted_log_has_the_bytes_of_the_golden_file() {
     fill(&plain(log.clone()));
     assert_eq!(
         to_text(&log),
-        std::fs::read_to_string(golden("plain")).unwrap()
+        std::fs::read_to_string(golden(VERSION, "plain")).unwrap()
     );
 }
