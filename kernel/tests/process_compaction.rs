@@ -265,7 +265,7 @@ fn the_history_is_read_searched_and_named_like_any_descriptor() {
 fn a_refused_conversation_is_compacted_and_sent_again_until_nothing_is_left() {
     let mut run = begun();
     run.converse(1..=3);
-    run.hear("go on");
+    run.hear(&said(9));
     let calls = run.state.image().iterations;
     for left in [2, 1, 0] {
         run.refuse();
@@ -277,7 +277,7 @@ fn a_refused_conversation_is_compacted_and_sent_again_until_nothing_is_left() {
         );
     }
     assert!(
-        run.texts()[0].contains("7 user: go on"),
+        run.texts()[0].contains("7 user: question 9"),
         "{:?}",
         run.texts()
     );
@@ -291,7 +291,7 @@ fn a_refused_conversation_is_compacted_and_sent_again_until_nothing_is_left() {
     // The process goes on, and nothing is lost.
     run.hear("and now?");
     run.say("fine", 10, StopReason::EndTurn);
-    assert!(run.everything().contains(&said(1)) && run.everything().contains("go on"));
+    assert!(run.everything().contains(&said(1)) && run.everything().contains(&said(9)));
 }
 
 #[test]
@@ -307,6 +307,16 @@ fn a_reply_that_fills_the_window_is_compacted_with_the_rest() {
     assert!(text.contains("write a book"), "{text}");
     run.say("Chapter two", 100, StopReason::EndTurn);
     assert_eq!(run.state.last_message_number(), 7);
+}
+
+#[test]
+fn a_conversation_that_no_summary_makes_shorter_is_not_compacted() {
+    let mut run = begun();
+    run.hear("go on");
+    run.refuse();
+    assert_eq!(run.compactions(), 0);
+    let end = run.turn_end();
+    assert!(end.contains("nothing more of the conversation"), "{end}");
 }
 
 #[test]

@@ -252,7 +252,7 @@ async fn check_compaction<C: Codec>(format: Format) {
         .unwrap();
     let text = format!("{}[context]\nkeep_messages = 2\n", program(&format));
     let loaded = kernel.parse(text).unwrap().program;
-    let input = format!("{}\n{}", server::FULL, "Look at it.\n".repeat(50));
+    let input = format!("{}\n{}", server::FULL, "Look at it.\n".repeat(500));
     let root = kernel.start(loaded).session().input(input).await.unwrap();
     at_rest(&root, 4).await;
     let sent = server.captured();

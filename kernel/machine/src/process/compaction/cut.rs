@@ -39,45 +39,51 @@ pub(super) enum Kept {
     AsText,
 }
 
-/// Finds the cut that keeps at least `keep` messages, if there is something before it. If the
-/// conversation is too long, smaller numbers are tried, down to none. `summaries` is the number of
-/// messages at its start that are a summary: 0 or 1. O(messages), and O(n) in the raw JSON of the
-/// kept ones.
-pub(super) fn find_cut(
+/// The cuts to try, one after the other. The first keeps at least `keep` messages and has something
+/// before it. If the conversation is too long, further ones keep fewer messages, down to none.
+/// `summaries` is the number of messages at its start that are a summary: 0 or 1. O(messages), and
+/// O(n) in the raw JSON of the kept ones.
+pub(super) fn cuts(
     messages: &[Arc<Message>],
     summaries: usize,
     keep: usize,
     urgency: Urgency,
-) -> Option<Cut> {
-    if urgency == Urgency::NeededAfterReply {
-        let before = &messages[..before_last_reply(messages)];
-        find_cut(before, summaries, keep, Urgency::Needed)?;
+) -> Vec<Cut> {
+    let before_reply = &messages[..before_last_reply(messages)];
+    if urgency == Urgency::NeededAfterReply
+        && cuts(before_reply, summaries, keep, Urgency::Needed).is_empty()
+    {
+        return Vec::new();
     }
-    let numbers: Vec<usize> = match urgency {
-        Urgency::Early => vec![keep],
-        Urgency::Needed | Urgency::NeededAfterReply => {
-            std::iter::successors(Some(keep), |keep| Some(keep / 2))
-                .take_while(|keep| *keep > 0)
-                .collect()
-        }
+    let numbers = match urgency {
+        Urgency::Early => 1,
+        Urgency::Needed | Urgency::NeededAfterReply => usize::MAX,
     };
-    let cuts = numbers
-        .into_iter()
-        .map(|keep| last_valid_cut(messages, messages.len().saturating_sub(keep)));
-    if let Some(at) = cuts.into_iter().find(|at| *at > summaries) {
-        let kept = match can_follow_a_summary(messages, at) {
-            true => Kept::AsMessages,
-            false => Kept::AsText,
-        };
-        return Some(Cut { at, kept });
-    }
+    let numbers = std::iter::successors(Some(keep), |keep| Some(keep / 2))
+        .take_while(|keep| *keep > 0)
+        .take(numbers);
+    let places = numbers.map(|keep| last_valid_cut(messages, messages.len().saturating_sub(keep)));
+    let mut cuts: Vec<Cut> = places
+        .filter(|at| *at > summaries)
+        .map(|at| Cut {
+            at,
+            kept: match can_follow_a_summary(messages, at) {
+                true => Kept::AsMessages,
+                false => Kept::AsText,
+            },
+        })
+        .collect();
     // Without what a summary shows as text, it is shorter.
-    let is_last_resort = urgency != Urgency::Early;
     let has_text = messages.first().is_some_and(|first| first.blocks.len() > 1);
-    (is_last_resort && (messages.len() > summaries || (summaries > 0 && has_text))).then_some(Cut {
-        at: messages.len(),
-        kept: Kept::AsMessages,
-    })
+    let has_more = messages.len() > summaries || (summaries > 0 && has_text);
+    if urgency != Urgency::Early && has_more {
+        cuts.push(Cut {
+            at: messages.len(),
+            kept: Kept::AsMessages,
+        });
+    }
+    cuts.dedup();
+    cuts
 }
 
 /// Number of messages before the last reply, and before the answers to its calls.
@@ -220,15 +226,18 @@ mod tests {
             ("saucr", 1, 1, NeededAfterReply, Some((3, AsMessages))),
         ];
         for (letters, summaries, keep, urgency, expected) in cases {
-            let found = find_cut(&conversation(letters), summaries, keep, urgency);
-            let found = found.map(|cut| (cut.at, cut.kept));
+            let found = cuts(&conversation(letters), summaries, keep, urgency);
+            let found = found.first().map(|cut| (cut.at, cut.kept));
             assert_eq!(found, expected, "{letters}, {keep} {urgency:?}");
         }
         let bare = [Arc::new(Message::user("so far"))];
-        assert_eq!(find_cut(&bare, 1, 6, Urgency::Needed), None);
+        assert_eq!(cuts(&bare, 1, 6, Urgency::Needed), []);
         let mut replied = bare.to_vec();
         replied.extend(conversation("cr"));
-        assert_eq!(find_cut(&replied, 1, 6, Urgency::NeededAfterReply), None);
-        assert_eq!(find_cut(&[], 0, 6, Urgency::Needed), None);
+        assert_eq!(cuts(&replied, 1, 6, Urgency::NeededAfterReply), []);
+        assert_eq!(cuts(&[], 0, 6, Urgency::Needed), []);
+        let places = cuts(&conversation("uauaucr"), 0, 4, Urgency::Needed);
+        let places: Vec<_> = places.iter().map(|cut| cut.at).collect();
+        assert_eq!(places, [3, 5, 7], "then fewer stay");
     }
 }

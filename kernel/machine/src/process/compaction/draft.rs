@@ -15,7 +15,7 @@ use dormouse_proto::record::{CompactedMessages, Entry, codec};
 use dormouse_proto::xml::Element;
 use imbl::Vector;
 
-use super::cut::{Cut, Kept, Urgency, find_cut};
+use super::cut::{Cut, Kept, Urgency, cuts};
 use crate::table::extent;
 use crate::table::placement::Placer;
 use crate::tool::PendingSummary;
@@ -33,9 +33,11 @@ const MAX_PROMPT_CHARS: usize = 100_000;
 /// Characters that the prompt may have for each token of the window: half of it, at four characters
 /// a token.
 const PROMPT_CHARS_PER_TOKEN: u64 = 2;
-/// Before the window is full, a compaction must free at least this part of it: otherwise every call
-/// would compact again.
+/// The part of the window that a compaction frees at the least, if it takes fewer messages out of the
+/// conversation than it keeps.
 const MIN_FREED: u64 = 16;
+/// Estimated tokens of an image or a document.
+const MEDIA_TOKENS: u64 = 1_000;
 /// Passes over the messages: for their text, their encoding, their excerpts and the index.
 const PASSES: usize = 4;
 
@@ -147,19 +149,22 @@ impl CompactionRead {
         let messages: Vec<_> = self.messages.iter().cloned().collect();
         let summaries = usize::from(self.compacted > 0);
         let keep = self.context.keep_messages as usize;
-        let cut = find_cut(&messages, summaries, keep, self.urgency)?;
-        if self.urgency == Urgency::Early && !self.frees_enough(&messages[summaries..cut.at]) {
-            return None;
-        }
-        self.draft_of(&messages, cut, placer.now_ms)
+        let is_useful = |draft: &CompactionDraft, cut: Cut| match self.urgency {
+            Urgency::Early => self.is_worth_it(&messages[summaries..cut.at]),
+            Urgency::Needed | Urgency::NeededAfterReply => draft.is_shorter_than(&messages),
+        };
+        cuts(&messages, summaries, keep, self.urgency)
+            .into_iter()
+            .filter_map(|cut| Some((self.draft_of(&messages, cut, placer.now_ms)?, cut)))
+            .find(|(draft, cut)| is_useful(draft, *cut))
+            .map(|(draft, _)| draft)
     }
 
-    fn frees_enough(&self, leaving: &[Arc<Message>]) -> bool {
-        let tokens: u64 = leaving
-            .iter()
-            .map(|message| estimated_tokens(&message.blocks))
-            .sum();
-        tokens >= self.context.window.unwrap_or_default() / MIN_FREED
+    /// Whether a compaction before the window is full takes enough messages out of it: otherwise
+    /// every call would compact again where the system prompt and the tools alone fill the window.
+    fn is_worth_it(&self, leaving: &[Arc<Message>]) -> bool {
+        let min_freed = self.context.window.unwrap_or_default() / MIN_FREED;
+        leaving.len() >= self.context.keep_messages as usize || tokens(leaving) >= min_freed
     }
 
     fn entry(&self, text: String, now_ms: u64) -> Entry<Content> {
@@ -205,6 +210,13 @@ impl CompactionRead {
 }
 
 impl CompactionDraft {
+    /// Whether the conversation is shorter after the compaction than `messages`, as estimated.
+    fn is_shorter_than(&self, messages: &[Arc<Message>]) -> bool {
+        let summary = self.summary_message(&self.excerpts, SummaryAuthor::Kernel);
+        let leaving = &messages[..messages.len() - self.kept as usize];
+        tokens(&[Arc::new(summary)]) < tokens(leaving)
+    }
+
     /// The message that takes the place of the compacted messages.
     pub(super) fn summary_message(&self, text: &str, author: SummaryAuthor) -> Message {
         SummaryMessage {
@@ -238,6 +250,16 @@ impl CompactionDraft {
             pages_read: None,
         }
     }
+}
+
+/// Estimated tokens of messages, media included. O(n).
+fn tokens(messages: &[Arc<Message>]) -> u64 {
+    let is_media = |block: &&Block| matches!(block, Block::Media { .. });
+    let of_message = |message: &Arc<Message>| {
+        let media = message.blocks.iter().filter(is_media).count() as u64;
+        estimated_tokens(&message.blocks) + media * MEDIA_TOKENS
+    };
+    messages.iter().map(of_message).sum()
 }
 
 fn count(messages: usize) -> u32 {
