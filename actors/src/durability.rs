@@ -68,10 +68,12 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
             )
             | Fact::Exited { .. }
             | Fact::Restored { .. }
+            | Fact::WentToCompacted { .. }
             | Fact::ToolsReplaced { .. }
             | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Noted { .. }
+            | Fact::Compacted { .. }
             | Fact::Turn(TurnFact::Began)
             | Fact::Descriptor(DescriptorFact::Opened { .. } | DescriptorFact::Annotated { .. })
             | Fact::Call(

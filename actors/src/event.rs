@@ -247,7 +247,7 @@ impl ProcessView {
             phase: state.phase().clone(),
             stopped: state.is_stopped(),
             hibernated: false,
-            messages: state.messages().len(),
+            messages: state.last_message_number(),
             waiting_messages: state.waiting_messages(),
             background_children: state.background().len(),
             children: state.budget().shares().len(),

@@ -27,6 +27,10 @@ pub(crate) struct Messages {
     /// Print the system prompt as well.
     #[arg(long)]
     pub(crate) system: bool,
+    /// Print every message as it was, the compacted ones included, instead of the summary in their
+    /// place.
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Print one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -39,24 +43,44 @@ pub(crate) async fn messages(args: Messages) -> Result<ExitCode, Failure> {
     let conversation = kernel
         .conversation(args.position.pid, args.position.at)
         .await;
+    let all = match args.all {
+        true => Some(
+            kernel
+                .all_messages(args.position.pid, args.position.at)
+                .await,
+        ),
+        false => None,
+    };
     kernel.shutdown().await?;
+    let conversation = conversation?;
+    let all = all.transpose()?;
+    let numbered: Vec<_> = match &all {
+        Some(messages) => (1..).map(Some).zip(messages).collect(),
+        None => conversation.numbered().collect(),
+    };
     let Conversation {
-        system, messages, ..
-    } = conversation?;
+        system, compacted, ..
+    } = &conversation;
     let mut out = terminal::stdout();
     if args.system && args.json {
-        let line = json!({ "role": "system", "blocks": [{ "type": "text", "text": *system }] });
+        let line = json!({ "role": "system", "blocks": [{ "type": "text", "text": **system }] });
         writeln!(out, "{}", terminal::escaped_json(&line))?;
     } else if args.system {
-        writeln!(out, "── system\n{}\n", terminal::printable(&system))?;
+        writeln!(out, "── system\n{}\n", terminal::printable(system))?;
     }
-    for (number, message) in (1..).zip(&messages) {
+    for (number, message) in numbered {
         if args.json {
             let blocks: Vec<_> = message.blocks.iter().map(as_json).collect();
-            let line = json!({ "message": number, "role": role(message), "blocks": blocks });
+            let mut line = json!({ "message": number, "role": role(message), "blocks": blocks });
+            if number.is_none() {
+                line["summary_of"] = json!([1, compacted]);
+            }
             writeln!(out, "{}", terminal::escaped_json(&line))?;
         } else {
-            writeln!(out, "── {number} {}", role(message))?;
+            match number {
+                Some(number) => writeln!(out, "── {number} {}", role(message))?,
+                None => writeln!(out, "── summary of 1-{compacted}")?,
+            }
             for block in &message.blocks {
                 writeln!(out, "{}", terminal::printable(&as_text(block)))?;
             }

@@ -222,7 +222,7 @@ impl ExportVisitor for SummaryCollector {
             bundle: image.bundle.hash,
             program_key: image.program.to_string(),
             status: status_word(&image.phase),
-            messages: image.messages.len(),
+            messages: image.last_message_number(),
             descriptors: image.table.len(),
         });
     }

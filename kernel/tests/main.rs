@@ -15,6 +15,7 @@ mod golden;
 mod imitation;
 mod process_attachments;
 mod process_budget;
+mod process_compaction;
 mod process_control;
 mod process_machine;
 mod process_mail;

@@ -117,7 +117,7 @@ impl fmt::Debug for ContentHash {
 
 /// The id of a descriptor in the table of a process.
 ///
-/// Shown as `fd:1`, `ref:plan` or `msg:3`; `fd-1` is accepted as well.
+/// Shown as `fd:1`, `ref:plan`, `msg:3` or `history:1`; `fd-1` is accepted as well.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FdId {
     /// A numbered descriptor. Counts from 1, never reused within a process (FD-1).
@@ -131,6 +131,9 @@ pub enum FdId {
         /// Number of the part, counted from 1; `None` for the whole message.
         part: Option<u32>,
     },
+    /// The text of the messages that a compaction moved out of the conversation. Counts from 1,
+    /// never reused within a process (FD-1).
+    History(u32),
 }
 
 impl fmt::Display for FdId {
@@ -143,13 +146,14 @@ impl fmt::Display for FdId {
                 number,
                 part: Some(part),
             } => write!(f, "msg:{number}.{part}"),
+            Self::History(number) => write!(f, "history:{number}"),
         }
     }
 }
 
 /// The text is not a descriptor id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a descriptor: expected fd:N, ref:ID or msg:N")]
+#[error("'{0}' is not a descriptor: expected fd:N, ref:ID, msg:N or history:N")]
 pub struct ParseFdError(pub String);
 
 impl FromStr for FdId {
@@ -179,6 +183,12 @@ impl FromStr for FdId {
                 part,
             });
         }
+        if let Some(digits) = text
+            .strip_prefix("history:")
+            .or_else(|| text.strip_prefix("history-"))
+        {
+            return parse_count(digits).map(Self::History).ok_or_else(error);
+        }
         let digits = text
             .strip_prefix("fd:")
             .or_else(|| text.strip_prefix("fd-"));
@@ -204,6 +214,8 @@ mod tests {
             ("ref:a b", "ref:a b"),
             ("msg:3", "msg:3"),
             ("msg-3.12", "msg:3.12"),
+            ("history:2", "history:2"),
+            ("history-12", "history:12"),
         ];
         for (text, shown) in accepted {
             assert_eq!(text.parse::<FdId>().unwrap().to_string(), shown);
@@ -226,6 +238,10 @@ mod tests {
             "msg:1.",
             "msg:1.0",
             "msg:1.2.3",
+            "history:",
+            "history:0",
+            "history:1.1",
+            "history",
         ] {
             assert!(
                 text.parse::<FdId>().is_err(),

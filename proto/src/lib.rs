@@ -18,6 +18,7 @@
 pub mod budget;
 pub mod checkpoint;
 pub mod command;
+pub mod compaction;
 pub mod descriptor;
 pub mod export;
 pub mod file;
@@ -35,6 +36,7 @@ pub mod server_tool;
 mod server_value;
 pub mod shown;
 pub mod temp_file;
+pub mod thinking;
 pub mod tool;
 pub mod user_input;
 pub mod xml;

@@ -25,6 +25,7 @@ mod budget;
 mod builder;
 mod command;
 mod command_line;
+mod context;
 mod demo;
 mod descriptors;
 mod diagnostic;
@@ -60,6 +61,7 @@ pub use self::budget::BudgetSection;
 pub use self::builder::ProgramBuilder;
 pub use self::command::CommandSection;
 pub(crate) use self::command::{Scalar, Scalars};
+pub use self::context::{ContextSection, SummaryMethod};
 pub use self::demo::Demo;
 pub use self::descriptors::{DescriptorSection, Expansion};
 pub use self::diagnostic::{Diagnostic, Diagnostics, Label, Severity};
@@ -140,6 +142,9 @@ pub struct ProgramFile {
     /// How large content is kept away from the model's context. The descriptor system is on where
     /// `[tools]` enables a descriptor tool, such as `read_fd`.
     pub file_descriptor: Option<DescriptorSection>,
+    /// What happens when the conversation fills the context of the model: its older messages move
+    /// into a descriptor, and a summary takes their place.
+    pub context: ContextSection,
     /// Files that the model is given from the start.
     pub preload: PreloadSection,
     /// What a process is told about the machine, once, when it starts.

@@ -191,6 +191,31 @@ pub struct Image<C: Clone> {
     pub output_totals: OutputTotals,
     /// Number of restores.
     pub restores: u32,
+    /// Messages that compactions moved out of the conversation, oldest first. `messages` then
+    /// begins with a summary.
+    #[serde(default)]
+    pub compacted: Vector<CompactedMessages<C>>,
+    /// Number of the last descriptor `history:N`; 0 if there is none.
+    #[serde(default)]
+    pub last_history: u32,
+    /// Tokens of the last request and its reply; 0 if they are unknown.
+    #[serde(default)]
+    pub request_tokens: u64,
+}
+
+/// Messages that one compaction moved out of the conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactedMessages<C> {
+    /// Number of the descriptor `history:N` that shows their text.
+    pub history: u32,
+    /// Number of the last one, counted from 1.
+    pub last: u32,
+    /// Message counts at each fork before the compaction, oldest first.
+    pub forked_at: Vec<u32>,
+    /// The conversation before the compaction, up to the last of these messages: the encoding
+    /// ([`codec::encode`]) of a list of [`Message`]s. It begins with the summary of the compaction
+    /// before, if there is one.
+    pub messages: C,
 }
 
 /// Counts of the characters that tools produced and of those that entered the context. Their
@@ -240,11 +265,46 @@ impl<C> Entry<C> {
     }
 }
 
+impl<C> CompactedMessages<C> {
+    /// Converts the representation of the content.
+    ///
+    /// # Errors
+    /// Errors of `convert`.
+    pub fn try_map<D, E>(
+        self,
+        convert: &mut impl FnMut(C) -> Result<D, E>,
+    ) -> Result<CompactedMessages<D>, E> {
+        let Self {
+            history,
+            last,
+            forked_at,
+            messages,
+        } = self;
+        Ok(CompactedMessages {
+            history,
+            last,
+            forked_at,
+            messages: convert(messages)?,
+        })
+    }
+}
+
 impl<C: Clone> Image<C> {
     /// The contents of the image, its program first: the same that [`try_map`](Self::try_map)
     /// converts.
     pub fn contents(&self) -> impl Iterator<Item = &C> {
-        std::iter::once(&self.bundle).chain(self.table.values().map(|entry| &entry.content))
+        let compacted = self.compacted.iter().map(|compacted| &compacted.messages);
+        std::iter::once(&self.bundle)
+            .chain(self.table.values().map(|entry| &entry.content))
+            .chain(compacted)
+    }
+
+    /// Number of the last message of the conversation, counted from 1; 0 if there is none.
+    /// Compacted messages keep their numbers.
+    #[must_use]
+    pub fn last_message_number(&self) -> usize {
+        let compacted = self.compacted.last().map_or(0, |compacted| compacted.last);
+        compacted.saturating_sub(1) as usize + self.messages.len()
     }
 
     /// Converts the representation of the contents.
@@ -260,6 +320,11 @@ impl<C: Clone> Image<C> {
             .table
             .into_iter()
             .map(|(id, entry)| Ok((id, entry.try_map(convert)?)))
+            .collect::<Result<_, E>>()?;
+        let compacted = self
+            .compacted
+            .into_iter()
+            .map(|compacted| compacted.try_map(convert))
             .collect::<Result<_, E>>()?;
         Ok(Image {
             bundle,
@@ -288,6 +353,9 @@ impl<C: Clone> Image<C> {
             budget: self.budget,
             output_totals: self.output_totals,
             restores: self.restores,
+            compacted,
+            last_history: self.last_history,
+            request_tokens: self.request_tokens,
         })
     }
 }

@@ -8,6 +8,7 @@
 mod answers;
 mod budget;
 mod calls;
+mod compaction;
 mod descriptors;
 mod durability;
 mod forks;
@@ -71,7 +72,8 @@ impl World {
             self.fd_3(pid, fact)?;
             self.pages_of(fact)?;
             self.xml_1(before, &running.state, fact)?;
-            self.note_return(pid, fact);
+            self.compact_1(running, before, facts, fact)?;
+            self.note_return(pid, fact, running.state.last_compacted());
         }
         self.mail_1(before, &running.state, running.last() + 1, facts)?;
         self.fd_2(running)?;

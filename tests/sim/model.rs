@@ -27,6 +27,7 @@ impl World {
                 8..12 => ModelErrorKind::CutStream,
                 12..14 => ModelErrorKind::Deadline,
                 14..16 => ModelErrorKind::InvalidRequest,
+                16..20 => ModelErrorKind::ContextOverflow,
                 _ => return (delay, Ok(self.reply(state))),
             };
             let error = ModelError::new(failure, "no");

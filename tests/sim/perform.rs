@@ -49,8 +49,13 @@ impl World {
         let pid = running.pid();
         match effect {
             Effect::StartWork { call, work } => self.begin_work(running, call, work)?,
-            Effect::Summarize { .. } => {
-                unreachable!("no program of the simulation wants automatic summaries")
+            Effect::Summarize { pending, .. } => {
+                self.tally.count("summaries of compacted messages");
+                let (delay, result) = self.ask_for_summary(pid);
+                let input = Input::Summarized { pending, result };
+                let (life, message) = (running.life, ProcessMessage::Input(Box::new(input)));
+                self.schedule
+                    .after(delay, Event::Process { pid, life, message });
             }
             Effect::Abandon { calls } => {
                 for call in &calls {

@@ -242,10 +242,11 @@ impl World {
             reads,
             mut effects,
         } = decision;
+        let decided = facts.clone();
         let facts = self.tampered(&before, facts);
-        match self.defect {
-            None => running.state = state,
-            Some(_) => facts
+        match facts == decided {
+            true => running.state = state,
+            false => facts
                 .iter()
                 .for_each(|fact| evolve(&mut running.state, fact)),
         }

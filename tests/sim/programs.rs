@@ -37,6 +37,12 @@ max_depth = 2
 max_children = 4
 max_fork_children = 3
 max_mailbox = 4
+[context]
+window = 100
+compact_at = 0.3
+keep_messages = 3
+summary = "model"
+max_summary_chars = 200
 "#;
 
 /// Of everything little.
@@ -83,6 +89,11 @@ max_children = 3
 max_fork_children = 2
 max_mailbox = 2
 fork_release = "all"
+[context]
+window = 100
+compact_at = 0.3
+keep_messages = 1
+max_summary_chars = 200
 "#;
 
 const PLAIN: &str = r#"

@@ -52,6 +52,19 @@ impl World {
             Some(Defect::ForgetsAReservation) => {
                 facts.retain(|fact| !matches!(fact, Fact::Budget(Change::Reserved { .. })));
             }
+            Some(Defect::LosesACompactedMessage) => {
+                for fact in &mut facts {
+                    if let Fact::Compacted { entry, .. } = fact {
+                        let text = entry
+                            .content
+                            .unlimited_reader()
+                            .text()
+                            .expect("it is in memory");
+                        let rest = text.find("\n\n## ").map_or("", |at| &text[at..]);
+                        entry.content = Content::new(rest.to_owned());
+                    }
+                }
+            }
             Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before, &facts)),
             _ => {}
         }

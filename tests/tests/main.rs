@@ -8,6 +8,7 @@ mod book;
 mod branching;
 mod budgets;
 mod commands;
+mod compaction;
 mod conformance;
 mod control;
 mod conversations;

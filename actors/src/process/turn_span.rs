@@ -20,7 +20,10 @@ impl RunningProcess {
                     | TurnFact::WentTo {
                         by: Caller::Host, ..
                     },
-                ) => self.turn_span = Some(spans::turn_span(self.pid, &self.state, self.root)),
+                )
+                | Fact::WentToCompacted {
+                    by: Caller::Host, ..
+                } => self.turn_span = Some(spans::turn_span(self.pid, &self.state, self.root)),
                 // If the restored process is in a turn, the code below begins a new span.
                 Fact::Restored {
                     by: Caller::Host, ..

@@ -13,7 +13,9 @@
 //! input.
 //!
 //! Invariants kept here:
-//! * HIST-1: the bytes sent to a model are only appended to, except after a `goto` or a restore.
+//! * HIST-1: the bytes sent to a model are only appended to, except after a `goto`, a restore or a
+//!   compaction.
+//! * COMPACT-1: every message that leaves the conversation by a compaction can still be read.
 //! * FORK-1, FORK-2: a fork starts from a value that later changes do not touch, and its history
 //!   begins with the bytes of its parent.
 //! * DUR-2: replaying the facts yields the state that wrote them.
@@ -30,6 +32,7 @@ mod budget;
 mod checkpoint;
 mod checkpoint_op;
 mod children;
+mod compaction;
 mod control;
 mod copy;
 mod decide;
@@ -66,6 +69,7 @@ pub use birth::{Birth, initial_image};
 pub use checkpoint_op::{
     CheckpointError, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply,
 };
+pub use compaction::CompactionDraft;
 pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
 pub use decide::{Decision, decide};
 pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
@@ -76,7 +80,7 @@ pub use envelope::{
 pub use environment::{GatheredEnvironment, add_environment};
 pub use evolve::evolve;
 pub use fact_summary::summary_line;
-pub use goto::{GotoArguments, GotoError, check_goto_message};
+pub use goto::{GotoArguments, GotoError, GotoRead, check_goto_message};
 pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};

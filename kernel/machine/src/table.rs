@@ -33,7 +33,7 @@ use dormouse_proto::descriptor::view::ContentSummary;
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::Message;
-use dormouse_proto::record::{Annotation, Entry};
+use dormouse_proto::record::{Annotation, CompactedMessages, Entry};
 use imbl::{OrdMap, Vector};
 
 use self::conversation::Conversation;
@@ -44,6 +44,8 @@ use dormouse_content::{Content, Reader, Unreadable};
 pub struct Table {
     entries: OrdMap<FdId, Entry<Content>>,
     next_fd: u32,
+    /// Number of the last descriptor `history:N`; 0 if there is none.
+    last_history: u32,
     /// The messages as descriptors `msg:N`, if the program enables that.
     conversation: Option<Conversation>,
 }
@@ -52,15 +54,15 @@ pub struct Table {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A descriptor has a number that was never assigned.
-    #[error("the table contains {id}, but the next free number is {next_fd}")]
+    #[error("the table contains {id}, but the next free number is {next}")]
     Unassigned {
         /// Id of the descriptor.
         id: FdId,
-        /// The next free number, as it was stored.
-        next_fd: u32,
+        /// The next free number of its kind, as it was stored.
+        next: u32,
     },
     /// A descriptor or the next free number is 0; numbers count from 1.
-    #[error("fd:0 is not a descriptor: numbers count from 1")]
+    #[error("fd:0 and history:0 are no descriptors: numbers count from 1")]
     Zero,
     /// A descriptor has a page size of 0.
     #[error("{id} has pages of 0 characters")]
@@ -75,6 +77,7 @@ impl Default for Table {
         Self {
             entries: OrdMap::new(),
             next_fd: 1,
+            last_history: 0,
             conversation: None,
         }
     }
@@ -94,17 +97,25 @@ impl Table {
     pub fn from_parts(
         entries: OrdMap<FdId, Entry<Content>>,
         next_fd: u32,
+        last_history: u32,
     ) -> Result<Self, TableError> {
         if next_fd == 0 {
             return Err(TableError::Zero);
         }
+        let next_history = last_history.saturating_add(1);
         for (id, entry) in &entries {
             match id {
-                FdId::Fd(0) => return Err(TableError::Zero),
+                FdId::Fd(0) | FdId::History(0) => return Err(TableError::Zero),
                 FdId::Fd(number) if *number >= next_fd => {
                     return Err(TableError::Unassigned {
                         id: id.clone(),
-                        next_fd,
+                        next: next_fd,
+                    });
+                }
+                FdId::History(number) if *number > last_history => {
+                    return Err(TableError::Unassigned {
+                        id: id.clone(),
+                        next: next_history,
                     });
                 }
                 _ if entry.page_chars == 0 => {
@@ -116,15 +127,23 @@ impl Table {
         Ok(Self {
             entries,
             next_fd,
+            last_history,
             conversation: None,
         })
     }
 
-    /// Restores the descriptors of an earlier table, whose next free number was `next_fd`. Numbers
-    /// that were assigned later are not reused (FD-1). O(1).
-    pub(crate) fn restore(&mut self, entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) {
+    /// Restores the descriptors of an earlier table, whose next free number was `next_fd` and whose
+    /// last `history:N` was `last_history`. Numbers that were assigned later are not reused (FD-1).
+    /// O(1).
+    pub(crate) fn restore(
+        &mut self,
+        entries: OrdMap<FdId, Entry<Content>>,
+        next_fd: u32,
+        last_history: u32,
+    ) {
         self.entries = entries;
         self.next_fd = self.next_fd.max(next_fd);
+        self.last_history = self.last_history.max(last_history);
     }
 
     /// The entries, for storage. O(1).
@@ -145,6 +164,12 @@ impl Table {
         self.next_fd
     }
 
+    /// Number of the last descriptor `history:N`; 0 if there is none.
+    #[must_use]
+    pub fn last_history(&self) -> u32 {
+        self.last_history
+    }
+
     /// Looks a descriptor up by id. O(log n). Of the messages, only those with notes are found.
     #[must_use]
     pub fn get(&self, id: &FdId) -> Option<&Entry<Content>> {
@@ -152,11 +177,11 @@ impl Table {
     }
 
     /// Resolves the text with which a model names a descriptor: `fd:N`, `fd-N`, `ref:ID`, `msg:N`,
-    /// or an assigned name. O(log n); O(n) for an assigned name.
+    /// `history:N`, or an assigned name. O(log n); O(n) for an assigned name.
     ///
     /// # Errors
     /// `not_found`, with the same text for a malformed name, a name of another process and a number
-    /// that was never assigned.
+    /// that was never assigned. For a message that was compacted, the text says where it is.
     pub fn resolve(&self, fd: &str) -> Result<(FdId, Cow<'_, Entry<Content>>), FdError> {
         let entry = match fd.parse::<FdId>() {
             Ok(id) => self.find(&id).map(|entry| (id, entry)),
@@ -165,7 +190,9 @@ impl Table {
                 .map(|(id, entry)| (id.clone(), Cow::Borrowed(entry))),
         };
         entry.ok_or_else(|| {
-            let known = self.describe_known_ids();
+            let known = self
+                .describe_compacted(fd)
+                .unwrap_or_else(|| self.describe_known_ids());
             let message = format!("File descriptor {fd} not found. {known}");
             FdError::new(FdErrorKind::NotFound, Some(fd.to_owned()), message)
         })
@@ -186,9 +213,30 @@ impl Table {
     }
 
     /// Publishes the messages as descriptors `msg:1`, `msg:2` …, replacing the previous ones.
-    /// Copies no text and builds no index until one is read. O(1).
-    pub fn set_conversation(&mut self, messages: Vector<Arc<Message>>, page_chars: u32) {
-        self.conversation = Some(Conversation::new(messages, page_chars));
+    /// Messages that were compacted keep their numbers and are no descriptors; if there are some,
+    /// the first of `messages` is their summary. Copies no text and builds no index until one is
+    /// read. O(1).
+    pub fn set_conversation(
+        &mut self,
+        messages: Vector<Arc<Message>>,
+        compacted: Vector<CompactedMessages<Content>>,
+        page_chars: u32,
+    ) {
+        self.conversation = Some(Conversation::new(messages, compacted, page_chars));
+    }
+
+    /// The sentence of an error that says where the text of a compacted message is. `None` if `fd`
+    /// names no such message.
+    fn describe_compacted(&self, fd: &str) -> Option<String> {
+        let FdId::Message { number, .. } = fd.parse().ok()? else {
+            return None;
+        };
+        let history = self.conversation.as_ref()?.history_of(number)?;
+        let history = FdId::History(history);
+        Some(format!(
+            "Message {number} left the conversation when it filled the context: its text is in \
+             {history}, after the line '## msg:{number}'."
+        ))
     }
 
     /// The messages that are descriptors, in order; empty if the program does not enable that.
@@ -210,12 +258,13 @@ impl Table {
     /// from 1, since their numbers will be reused. O(log n) per note.
     pub fn drop_notes_after(&mut self, last: u32) {
         let is_removed = |id: &&FdId| matches!(id, FdId::Message { number, .. } if *number > last);
-        // Message ids sort after all other ids, so the scan can stop at the first id of another
+        // Only histories sort after message ids, so the scan can stop at the first id of another
         // kind.
         let removed: Vec<_> = self
             .entries
-            .keys()
+            .range(..FdId::History(0))
             .rev()
+            .map(|(id, _)| id)
             .take_while(is_removed)
             .cloned()
             .collect();
@@ -254,14 +303,16 @@ impl Table {
 
     /// Inserts or replaces a descriptor. The next free number stays above all numbers. O(log n).
     pub fn insert(&mut self, id: FdId, entry: Entry<Content>) {
-        if let FdId::Fd(number) = id {
-            self.next_fd = self.next_fd.max(number.saturating_add(1));
+        match id {
+            FdId::Fd(number) => self.next_fd = self.next_fd.max(number.saturating_add(1)),
+            FdId::History(number) => self.last_history = self.last_history.max(number),
+            FdId::Ref(_) | FdId::Message { .. } => {}
         }
         self.entries.insert(id, entry);
     }
 
     /// The descriptors in the order of their ids: numbers, then references, then annotated
-    /// messages.
+    /// messages, then histories.
     pub fn iter(&self) -> impl Iterator<Item = (&FdId, &Entry<Content>)> {
         self.entries.iter()
     }
@@ -356,11 +407,27 @@ mod tests {
         let cases = [
             (vec![(FdId::Fd(0), entry("x"))], 1, Some(TableError::Zero)),
             (
+                vec![(FdId::History(0), entry("x"))],
+                1,
+                Some(TableError::Zero),
+            ),
+            (
+                vec![
+                    (FdId::History(3), entry("x")),
+                    (FdId::History(4), entry("x")),
+                ],
+                1,
+                Some(TableError::Unassigned {
+                    id: FdId::History(4),
+                    next: 4,
+                }),
+            ),
+            (
                 vec![(FdId::Fd(2), entry("x"))],
                 2,
                 Some(TableError::Unassigned {
                     id: FdId::Fd(2),
-                    next_fd: 2,
+                    next: 2,
                 }),
             ),
             (
@@ -380,7 +447,7 @@ mod tests {
         ];
         for (parts, next_fd, error) in cases {
             assert_eq!(
-                Table::from_parts(parts.into_iter().collect(), next_fd).err(),
+                Table::from_parts(parts.into_iter().collect(), next_fd, 3).err(),
                 error
             );
         }

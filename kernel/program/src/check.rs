@@ -76,6 +76,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         environment: file.environment,
         links,
         limits,
+        context: file.context,
         shared: OnceLock::new(),
         budget: file.budget,
         prices: prices::by_model(file.prices),

@@ -54,8 +54,9 @@ mod servers;
 mod tools;
 
 pub use dormouse_proto::program::{
-    CacheTtl, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named,
-    ProgramBuilder, Provider, ServersFileError, UnsupportedServer, Variable, parse_servers, schema,
+    CacheTtl, ContextSection, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits,
+    Named, ProgramBuilder, Provider, ServersFileError, SummaryMethod, UnsupportedServer, Variable,
+    parse_servers, schema,
 };
 
 pub use self::bundle::{

@@ -11,8 +11,8 @@ use dormouse_proto::budget::{Budget, Price};
 use dormouse_proto::command::Command;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::program::{
-    BudgetSection, CacheTtl, Demo, DescriptorSection, EnvironmentChoice, Expansion, Limits,
-    Provider, Span,
+    BudgetSection, CacheTtl, ContextSection, Demo, DescriptorSection, EnvironmentChoice, Expansion,
+    Limits, Provider, Span,
 };
 use dormouse_proto::provider_tools::ProviderTools;
 use dormouse_proto::server::{CaFile, ServerValue};
@@ -51,6 +51,7 @@ pub(super) struct CheckedProgram {
     pub(super) environment: EnvironmentChoice,
     pub(super) links: Vec<ResolvedLink>,
     pub(super) limits: Limits,
+    pub(super) context: ContextSection,
     pub(super) budget: BudgetSection,
     pub(super) prices: BTreeMap<String, Price>,
     pub(super) demo: Demo,
@@ -276,6 +277,12 @@ impl Program {
             .is_some_and(|section| section.references)
     }
 
+    /// What happens when a conversation fills the context of the model.
+    #[must_use]
+    pub fn context(&self) -> ContextSection {
+        self.checked_program().context
+    }
+
     /// Whether every message is a descriptor (`reference_messages`).
     #[must_use]
     pub fn message_references(&self) -> bool {
@@ -316,8 +323,8 @@ impl Program {
         self.checked_program().descriptors.as_ref()
     }
 
-    /// The model that summarizes descriptors: by default the primary model; a program can name
-    /// another one of the same provider.
+    /// The model that summarizes descriptors and compacted messages: by default the primary model;
+    /// a program can name another one of the same provider.
     #[must_use]
     pub fn summary_model(&self) -> &str {
         self.descriptor_section()

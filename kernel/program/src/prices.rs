@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_proto::budget::Price;
-use dormouse_proto::program::{CacheTtl, Diagnostic, Named, Span, parse_prices};
+use dormouse_proto::program::{CacheTtl, Diagnostic, Named, Span, SummaryMethod, parse_prices};
 
 use super::compile::Compiled;
 use super::finding::{Finding, ProgramErrors, named_source};
@@ -103,8 +103,10 @@ impl Program {
         let is_automatic = self
             .descriptors()
             .is_some_and(|settings| settings.auto_summary_chars.is_some());
-        let summarizes =
-            is_automatic || self.tools().iter().any(|tool| tool.name == "summarize_fd");
+        let context = self.context();
+        let summarizes = is_automatic
+            || (context.enabled && context.summary == SummaryMethod::Model)
+            || self.tools().iter().any(|tool| tool.name == "summarize_fd");
         let summary = summarizes.then(|| self.summary_model());
         self.models()
             .iter()

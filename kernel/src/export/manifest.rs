@@ -352,6 +352,8 @@ impl SeenProcesses {
             image.depth,
             image.iterations,
             image.restores,
+            image.last_history,
+            image.compacted.last().map_or(0, |compacted| compacted.last),
         ];
         ensure(counts.iter().all(|count| *count < MAX_COUNT), || {
             format!("a counter of process {pid} is too high")

@@ -170,7 +170,7 @@ mod tests {
                 blocks: vec![Block::text(text)],
             })
         });
-        table.set_conversation(messages.into_iter().collect(), 4);
+        table.set_conversation(messages.into_iter().collect(), Default::default(), 4);
         table
     }
 

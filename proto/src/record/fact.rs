@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
-use super::{Annotation, Caller, Entry, Image};
+use super::{Annotation, Caller, CompactedMessages, Entry, Image};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
@@ -65,6 +66,35 @@ pub enum Fact<C: Clone> {
     Noted {
         /// The note, as the model reads it.
         text: Arc<str>,
+    },
+    /// The conversation filled the context of the model: its older messages became the descriptor
+    /// `history:N`, and a summary takes their place. The epoch rises.
+    Compacted {
+        /// The messages that left the conversation.
+        compacted: CompactedMessages<C>,
+        /// The descriptor that shows their text.
+        entry: Box<Entry<C>>,
+        /// The message that takes their place.
+        summary: Arc<Message>,
+        /// How many messages follow the summary: the newest of the conversation.
+        kept: u32,
+        /// Usage of the model call that made the summary.
+        usage: Usage,
+    },
+    /// The conversation went back to a message that had been compacted: it is again as it was
+    /// before that compaction, up to this message, and another message was added. Calls in flight
+    /// become stale. Descriptors stay, except for notes on removed messages.
+    WentToCompacted {
+        /// Number of the last message that is kept, counted from 1.
+        to: u32,
+        /// The conversation up to this message, as it was.
+        messages: Vector<Arc<Message>>,
+        /// Message counts at each fork that the conversation then had, oldest first.
+        forked_at: Vec<u32>,
+        /// Message that follows it.
+        message: Arc<Message>,
+        /// Whether the model went back, within its turn, or the host, which starts a turn.
+        by: Caller,
     },
 }
 
@@ -259,6 +289,8 @@ impl<C: Clone> Fact<C> {
             Self::Exited { .. } => "exited",
             Self::ToolsReplaced { .. } => "tools_replaced",
             Self::Noted { .. } => "noted",
+            Self::Compacted { .. } => "compacted",
+            Self::WentToCompacted { .. } => "went_to_compacted",
         }
     }
 
@@ -300,6 +332,32 @@ impl<C: Clone> Fact<C> {
             Self::Exited { exit } => Fact::Exited { exit },
             Self::ToolsReplaced { tools, external } => Fact::ToolsReplaced { tools, external },
             Self::Noted { text } => Fact::Noted { text },
+            Self::Compacted {
+                compacted,
+                entry,
+                summary,
+                kept,
+                usage,
+            } => Fact::Compacted {
+                compacted: compacted.try_map(convert)?,
+                entry: Box::new(entry.try_map(convert)?),
+                summary,
+                kept,
+                usage,
+            },
+            Self::WentToCompacted {
+                to,
+                messages,
+                forked_at,
+                message,
+                by,
+            } => Fact::WentToCompacted {
+                to,
+                messages,
+                forked_at,
+                message,
+                by,
+            },
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use dormouse_kernel::process::{Fact, State};
 use dormouse_kernel::syscall::{self, Group};
+use dormouse_proto::message::Block;
 use dormouse_proto::record::{CallFact, Phase};
 use roxmltree::{Document, Node};
 
@@ -26,6 +27,13 @@ const KERNELS: [&str; 9] = [
 
 impl World {
     pub(super) fn xml_1(&mut self, before: &State, after: &State, fact: &Fact) -> Held {
+        if let Fact::Compacted { summary, .. } = fact {
+            let mut texts = summary.blocks.iter().filter_map(|block| match block {
+                Block::Text { text, .. } => Some(text),
+                _ => None,
+            });
+            return texts.try_for_each(|text| self.xml_of(after, text, Must::Parse));
+        }
         let Fact::Call(CallFact::ToolReturned { call, answer, .. }) = fact else {
             return Ok(());
         };

@@ -25,6 +25,19 @@ impl World {
                 .map(|(id, entry)| (id.clone(), entry.content.hash()))
                 .collect();
         }
+        if let Fact::Compacted {
+            compacted, entry, ..
+        } = fact
+        {
+            let history = compacted.history;
+            let highest = ledger.histories.last().map_or(0, |(highest, _)| *highest);
+            ensure(history > highest, "FD-1", || {
+                format!("{pid} opens history:{history}, and {highest} was given out before")
+            })?;
+            ledger.histories.push((history, number));
+            let hash = entry.content.hash();
+            ledger.contents.insert(FdId::History(history), hash);
+        }
         let Fact::Descriptor(DescriptorFact::Opened { id, entry }) = fact else {
             return Ok(());
         };

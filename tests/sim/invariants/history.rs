@@ -11,6 +11,7 @@ use dormouse_proto::model::Request;
 use dormouse_proto::process::Origin;
 use dormouse_tests::fault_of;
 
+use super::ledger::Sent;
 use super::{Held, ensure};
 use crate::model::PAUSED;
 use crate::world::World;
@@ -78,27 +79,32 @@ impl World {
     }
 
     /// One that went back sends another history from there on.
-    pub(super) fn note_return(&mut self, pid: Pid, fact: &Fact) {
+    /// `last_compacted` is the number of the last message that was compacted before.
+    pub(super) fn note_return(&mut self, pid: Pid, fact: &Fact, last_compacted: u32) {
         let Some(ledger) = self.ledgers.get_mut(&pid) else {
             return;
         };
         match fact {
-            Fact::Turn(TurnFact::WentTo { to, .. }) => ledger.sent.messages.truncate(*to as usize),
-            Fact::Restored { image, .. } => {
-                // What both begin with: the fact may be lost yet.
-                let same =
-                    |(at, sent): &(usize, &Arc<Message>)| is_message(image.messages.get(*at), sent);
-                let common = ledger
-                    .sent
-                    .messages
-                    .iter()
-                    .enumerate()
-                    .take_while(same)
-                    .count();
-                ledger.sent.messages.truncate(common);
+            Fact::Turn(TurnFact::WentTo { to, .. }) => {
+                let before = last_compacted.saturating_sub(1);
+                ledger.sent.messages.truncate((*to - before) as usize);
+            }
+            Fact::Restored { image, .. } => ledger.sent.goes_on_as(|at| image.messages.get(at)),
+            Fact::WentToCompacted { messages, .. } => ledger.sent.goes_on_as(|at| messages.get(at)),
+            Fact::Compacted { summary, .. } => {
+                ledger.sent.goes_on_as(|at| (at == 0).then_some(summary));
             }
             _ => {}
         }
+    }
+}
+
+impl Sent {
+    /// Another conversation follows. What both begin with is as it was: the fact may be lost yet.
+    fn goes_on_as<'a>(&mut self, message: impl Fn(usize) -> Option<&'a Arc<Message>>) {
+        let same = |(at, sent): &(usize, &Arc<Message>)| is_message(message(*at), sent);
+        let common = self.messages.iter().enumerate().take_while(same).count();
+        self.messages.truncate(common);
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Ledger {
     /// The greatest number of a descriptor, and the fact that gave each; the first is what it was
     /// born with.
     pub(super) numbers: Vec<(u32, u64)>,
+    /// The same of descriptors `history:N`.
+    pub(super) histories: Vec<(u32, u64)>,
     /// What each descriptor holds.
     pub(super) contents: BTreeMap<FdId, ContentHash>,
     /// What it was told, made or inherited.
@@ -104,6 +106,7 @@ impl World {
         let ledger = Ledger {
             root,
             numbers: vec![(created.image.next_fd.saturating_sub(1), 0)],
+            histories: vec![(created.image.last_history, 0)],
             contents: BTreeMap::new(),
             known,
             sent,
@@ -124,6 +127,7 @@ impl World {
             return;
         };
         ledger.numbers.retain(|(_, at)| *at <= last);
+        ledger.histories.retain(|(_, at)| *at <= last);
         ledger.letters.begin(state, last);
         ledger.spending.begin(state.budget(), last);
         ledger.applied.retain(|_, at| *at <= last);

@@ -9,8 +9,12 @@ use crate::world::World;
 
 impl World {
     pub(super) fn pages_of(&mut self, fact: &Fact) -> Held {
-        let Fact::Descriptor(DescriptorFact::Opened { id, entry }) = fact else {
-            return Ok(());
+        let (id, entry) = match fact {
+            Fact::Descriptor(DescriptorFact::Opened { id, entry }) => (id.to_string(), entry),
+            Fact::Compacted {
+                compacted, entry, ..
+            } => (format!("history:{}", compacted.history), &**entry),
+            _ => return Ok(()),
         };
         let (content, size) = (&entry.content, entry.page_chars);
         let mut joined = String::new();

@@ -72,12 +72,18 @@ impl World {
                     .expect("it is in memory"),
                 &id.to_string(),
             ),
+            Fact::Compacted { entry, summary, .. } => {
+                let text = entry.content.unlimited_reader().text();
+                self.check_told(pid, &text.expect("it is in memory"), "a history")?;
+                self.check_told(pid, &summary.text(), "a summary")
+            }
             Fact::Call(CallFact::ToolReturned { answer, .. }) => {
                 self.check_told(pid, &answer.text, "an answer")
             }
             Fact::Mail(MailFact::Queued { message, .. } | MailFact::Received { message, .. })
             | Fact::Child(ChildFact::Reported { message, .. })
             | Fact::Turn(TurnFact::WentTo { message, .. })
+            | Fact::WentToCompacted { message, .. }
             | Fact::Restored { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));
@@ -124,6 +130,9 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
         }
         Input::Host { request, .. } => of_request(request, found),
         Input::Completed { result, .. } => return of_completion(result, found),
+        Input::Summarized {
+            result: Ok(reply), ..
+        } => reply.blocks.iter().for_each(|block| of_block(block, found)),
         Input::Child {
             event: ChildEvent::CreationFailed { why },
             ..
@@ -140,7 +149,7 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
             ..
         }
         | Input::Placed(_)
-        | Input::Summarized { .. }
+        | Input::Summarized { result: Err(_), .. }
         | Input::Signal(_)
         | Input::TimeUp { .. } => {}
     }

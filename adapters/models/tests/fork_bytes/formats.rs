@@ -20,6 +20,10 @@ pub(crate) struct Format {
     is_reply: fn(&Value) -> bool,
     /// A reply, with its number.
     pub(crate) reply: fn(usize, &[Part]) -> Value,
+    /// What only a call, and what only its answer has.
+    pub(crate) call_and_answer: (&'static str, &'static str),
+    /// The error for a conversation that is too long, in the words of the provider.
+    pub(crate) too_long: fn() -> Value,
 }
 
 impl Format {
@@ -60,6 +64,8 @@ pub(crate) const ANTHROPIC: Format = Format {
             .collect();
         json!({"type": "message", "content": content, "stop_reason": "end_turn", "usage": {"input_tokens": 1}})
     },
+    call_and_answer: ("\"type\":\"tool_use\"", "\"type\":\"tool_result\""),
+    too_long: || json!({"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 208310 tokens > 200000 maximum"}}),
 };
 
 pub(crate) const RESPONSES: Format = Format {
@@ -83,6 +89,11 @@ pub(crate) const RESPONSES: Format = Format {
             .collect();
         json!({"object": "response", "status": "completed", "output": output, "usage": {"input_tokens": 1}})
     },
+    call_and_answer: (
+        "\"type\":\"function_call\"",
+        "\"type\":\"function_call_output\"",
+    ),
+    too_long: || json!({"error": {"type": "invalid_request_error", "code": "context_length_exceeded", "message": "Your input exceeds the context window of this model."}}),
 };
 
 pub(crate) const CHAT: Format = Format {
@@ -119,6 +130,8 @@ pub(crate) const CHAT: Format = Format {
         }
         json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}})
     },
+    call_and_answer: ("\"type\":\"function\"", "\"role\":\"tool\""),
+    too_long: || json!({"error": {"type": "exceed_context_size_error", "code": 400, "message": "the request exceeds the available context size"}}),
 };
 
 pub(crate) const GEMINI: Format = Format {
@@ -137,4 +150,6 @@ pub(crate) const GEMINI: Format = Format {
         let candidate = json!({"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"});
         json!({"candidates": [candidate], "responseId": format!("r{reply}"), "usageMetadata": {"promptTokenCount": 1}})
     },
+    call_and_answer: ("\"functionCall\":", "\"functionResponse\":"),
+    too_long: || json!({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."}}),
 };

@@ -234,6 +234,72 @@ fn check_shared(requests: &[Vec<Arc<Message>>]) {
     assert_eq!(ends.len(), 3);
 }
 
+/// In the middle of calls, the provider says that the conversation is too long. What is sent after
+/// the compaction is valid for the format: it has no thinking that is bound to what is gone, no
+/// call without its answer, and the system prompt and tools in the same bytes.
+async fn check_compaction<C: Codec>(format: Format) {
+    let server = Server::start(format).await;
+    let client = Client::<C>::builder()
+        .base_url(&server.url)
+        .delivery(Delivery::Whole)
+        .build()
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = Kernel::open(LogStore::open(folder.path()).unwrap())
+        .model("gemini-claude-gpt", client)
+        .build()
+        .await
+        .unwrap();
+    let text = format!("{}[context]\nkeep_messages = 2\n", program(&format));
+    let loaded = kernel.parse(text).unwrap().program;
+    let input = format!("{}\n{}", server::FULL, "Look at it.\n".repeat(500));
+    let root = kernel.start(loaded).session().input(input).await.unwrap();
+    at_rest(&root, 4).await;
+    let sent = server.captured();
+    let [_, refused, compacted, ..] = &sent[..] else {
+        panic!("{sent:#?}")
+    };
+    let head = refused.find(&format!("\"{}\":[", format.messages));
+    assert!(head.is_some_and(|head| common(refused, compacted) > head));
+    assert!(compacted.contains("compacted_messages fd="), "{compacted}");
+    let is_signed = |body: &str| body.contains("c2lnbmVk");
+    // What a chat server says of its reasoning is bound to nothing.
+    assert!(is_signed(refused) && (format.word == "openai-chat" || !is_signed(compacted)));
+    for body in &sent[2..] {
+        let parsed: serde_json::Value = serde_json::from_str(body).unwrap();
+        let messages = parsed[format.messages].to_string();
+        let (call, answer) = format.call_and_answer;
+        assert_eq!(
+            messages.matches(call).count(),
+            messages.matches(answer).count(),
+            "{body}"
+        );
+    }
+    for pair in sent[2..].windows(2) {
+        assert!(pair[1].starts_with(history(&format, &pair[0])), "HIST-1");
+    }
+}
+
+#[tokio::test]
+async fn a_compacted_conversation_is_valid_at_anthropic() {
+    check_compaction::<Messages>(formats::ANTHROPIC).await;
+}
+
+#[tokio::test]
+async fn a_compacted_conversation_is_valid_in_responses() {
+    check_compaction::<Responses>(formats::RESPONSES).await;
+}
+
+#[tokio::test]
+async fn a_compacted_conversation_is_valid_in_chat_completions() {
+    check_compaction::<Completions>(formats::CHAT).await;
+}
+
+#[tokio::test]
+async fn a_compacted_conversation_is_valid_at_gemini() {
+    check_compaction::<GenerateContent>(formats::GEMINI).await;
+}
+
 #[tokio::test]
 async fn requests_begin_with_those_before_them_at_anthropic() {
     check::<Messages>(formats::ANTHROPIC).await;

@@ -21,7 +21,12 @@ struct Inner {
     sent: Mutex<Captured>,
     hung: Notify,
     hangs: Mutex<bool>,
+    /// Whether the next conversation that has [`FULL`] and a reply is too long.
+    is_full: Mutex<bool>,
 }
+
+/// What makes a conversation too long, once.
+pub(crate) const FULL: &str = "more than fits";
 
 impl Server {
     pub(crate) async fn start(format: Format) -> Self {
@@ -32,6 +37,7 @@ impl Server {
             sent: Mutex::default(),
             hung: Notify::new(),
             hangs: Mutex::new(true),
+            is_full: Mutex::new(true),
         });
         let served = inner.clone();
         tokio::spawn(async move {
@@ -69,9 +75,18 @@ async fn serve(inner: Arc<Inner>, mut socket: TcpStream) {
         inner.hung.notify_one();
         std::future::pending::<()>().await;
     }
-    let answer = (inner.format.reply)(replies, &script(replies, &body)).to_string();
+    let is_full =
+        replies > 0 && body.contains(FULL) && std::mem::take(&mut *inner.is_full.lock().unwrap());
+    let (status, answer) = match is_full {
+        true => ("400 Bad Request", (inner.format.too_long)()),
+        false => (
+            "200 OK",
+            (inner.format.reply)(replies, &script(replies, &body)),
+        ),
+    };
+    let answer = answer.to_string();
     let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}",
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}",
         answer.len()
     );
     // Who was shut down reads no answer.
@@ -103,7 +118,7 @@ fn script(replies: usize, body: &str) -> Vec<Part> {
     let page = |page: u32| Part::Use("read_fd", json!({"fd": "fd:1", "page": page}));
     match replies {
         0 => vec![Part::Say("I look."), page(2), page(3)],
-        1 => {
+        1 if !body.contains(FULL) => {
             vec![
                 Part::Say("I split."),
                 Part::Use("fork", json!({"prompts": PROMPTS})),

@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Sender;
+use dormouse_proto::message::Message;
 use dormouse_proto::user_input::UserInput;
+use imbl::Vector;
 
 use super::auto_summary::NewSummary;
+use super::compaction::{CompactionDraft, CompactionRead};
+use super::goto::GotoRead;
 use super::{Envelope, PlacedEnvelope};
 use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
@@ -38,6 +42,10 @@ pub(super) enum Arrival {
     },
     /// A new descriptor that is to be summarized.
     Summary(NewSummary),
+    /// A conversation that is to be compacted.
+    Compaction(CompactionRead),
+    /// Compacted messages to which a goto goes back.
+    Goto(GotoRead),
 }
 
 /// An arrival whose bytes have been read.
@@ -72,6 +80,20 @@ pub enum PlacedArrival {
     },
     /// A new descriptor that is to be summarized: the request to the model, if it needs a summary.
     Summary(Option<PendingSummary>),
+    /// A conversation that is to be compacted.
+    Compaction {
+        /// Epoch in which the compaction was requested.
+        epoch: u32,
+        /// The compaction; `None` if nothing can be compacted.
+        draft: Option<Box<CompactionDraft>>,
+    },
+    /// Compacted messages to which a goto goes back.
+    Goto {
+        /// The goto.
+        goto: GotoRead,
+        /// The conversation before the compaction, or why it cannot be read.
+        messages: Result<Vector<Arc<Message>>, Arc<str>>,
+    },
 }
 
 impl Arrival {
@@ -110,6 +132,14 @@ impl Arrival {
                 }
             }
             Self::Summary(new_summary) => PlacedArrival::Summary(new_summary.read(placer)),
+            Self::Compaction(read) => PlacedArrival::Compaction {
+                epoch: read.epoch,
+                draft: read.draft(placer).map(Box::new),
+            },
+            Self::Goto(goto) => PlacedArrival::Goto {
+                messages: goto.read_messages(placer.quota),
+                goto,
+            },
         }
     }
 }

@@ -111,6 +111,9 @@ impl Draft {
             usage: self.state.usage_with_cost(&model, &reply),
             ..reply
         });
+        let Some((pending, result)) = self.finish_summarized_compaction(pending, result) else {
+            return;
+        };
         let usage = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
         let Summarized { note, .. } = pending.into_summarized(result);
         let is_wanted = |id: &FdId| {

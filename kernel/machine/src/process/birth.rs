@@ -115,6 +115,7 @@ pub fn initial_image(
         receipts: Vec::new(),
         background: Vec::new(),
         next_fd: table.next_fd(),
+        last_history: table.last_history(),
         table: table.entries(),
         epoch: 0,
         next_seq: 0,
@@ -131,6 +132,8 @@ pub fn initial_image(
         },
         output_totals: OutputTotals::default(),
         restores: 0,
+        compacted: Vector::new(),
+        request_tokens: 0,
     };
     if !program.environment().needs_gathering() {
         add_environment(

@@ -103,7 +103,7 @@ impl Draft {
         };
         let message = Arc::new(append_marker(
             &self.state.program,
-            self.state.messages.len(),
+            self.state.last_message_number(),
             message,
         ));
         let mut image = Image {

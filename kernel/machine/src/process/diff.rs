@@ -83,8 +83,9 @@ pub fn diff(left: &Image, right: &Image) -> Diff {
         .count();
     let summarize_rest = |image: &Image| {
         let messages = image.messages.iter().enumerate().skip(common_messages);
+        let before_first = image.last_message_number() - image.messages.len();
         messages
-            .map(|(index, message)| summarize_message(index + 1, message))
+            .map(|(index, message)| summarize_message(before_first + index + 1, message))
             .collect::<Vec<_>>()
     };
     let ids: BTreeSet<&FdId> = left.table.keys().chain(right.table.keys()).collect();

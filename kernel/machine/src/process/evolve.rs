@@ -6,19 +6,20 @@
 use std::sync::Arc;
 
 use dormouse_proto::budget::Change;
-use dormouse_proto::id::CallId;
+use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
-    Annotation, CallFact, Caller, ChildFact, Control, ControlFact, DescriptorFact, Lifetime,
-    MailFact, PendingCall, Phase, TurnFact,
+    Annotation, CallFact, Caller, ChildFact, CompactedMessages, Control, ControlFact,
+    DescriptorFact, Entry, Lifetime, MailFact, PendingCall, Phase, TurnFact,
 };
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
 
 use super::{Fact, Image, State};
 use crate::table::marker;
+use dormouse_content::Content;
 use dormouse_program::Program;
 
 /// Applies `fact`. O(log n) in the size of the conversation or table; a switch to a model of
@@ -59,6 +60,28 @@ pub fn evolve(state: &mut State, fact: &Fact) {
             state.phase = Phase::Ended { exit: exit.clone() };
         }
         Fact::Noted { text } => append_to_last_message(state, text),
+        Fact::Compacted {
+            compacted,
+            entry,
+            summary,
+            kept,
+            usage,
+        } => {
+            state.budget.add_usage(*usage);
+            compact(state, compacted, entry, summary, *kept);
+        }
+        Fact::WentToCompacted {
+            to,
+            messages,
+            forked_at,
+            message,
+            by,
+        } => {
+            state.compacted.retain(|compacted| compacted.last < *to);
+            state.messages = messages.clone();
+            state.forked_at.clone_from(forked_at);
+            append_after_goto(state, *to, message, *by);
+        }
         Fact::ToolsReplaced { tools, external } => state.set_tools(tools.clone(), external.clone()),
     }
 }
@@ -115,6 +138,7 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             ..
         } => {
             state.budget.add_usage(*usage);
+            state.request_tokens = usage.all_input_tokens().saturating_add(usage.output_tokens);
             apply_reply(state, blocks, *stop);
         }
         CallFact::ModelSwitched { to, .. } => switch_model(state, *to),
@@ -298,7 +322,7 @@ fn push_message(state: &mut State, role: Role, blocks: Vec<Block>) {
     if !blocks.is_empty() {
         let message = append_marker(
             &state.program,
-            state.messages.len(),
+            state.last_message_number(),
             Message { role, blocks },
         );
         state.messages.push_back(Arc::new(message));
@@ -409,15 +433,51 @@ pub(super) fn tool_result_blocks(
 /// Goes back to message `to`: drops the later messages and their annotations, and appends
 /// `message`. The epoch rises, so that completions of the dropped calls are stale.
 fn go_to_message(state: &mut State, to: u32, message: &Message, by: Caller) {
+    let index = (to as usize).saturating_sub(state.messages_before_first());
+    state.messages.truncate(index);
+    state.forked_at.retain(|at| *at as usize <= index);
+    append_after_goto(state, to, message, by);
+}
+
+/// Appends the message of a goto to message `to`, which is now the last one.
+fn append_after_goto(state: &mut State, to: u32, message: &Message, by: Caller) {
     state.epoch = state.epoch.saturating_add(1);
-    state.messages.truncate(to as usize);
-    state.forked_at.retain(|at| *at <= to);
+    state.request_tokens = 0;
     state.recount_server_tool_calls();
     state.table.drop_notes_after(to);
     push_message(state, message.role, message.blocks.clone());
     if by == Caller::Host {
         state.iterations = 0;
     }
+    state.phase = Phase::Ready { stop_reason: None };
+}
+
+/// Replaces all messages except the last `kept` ones by `summary`. The epoch rises, since the
+/// process waits for a model that refused the conversation, or for none.
+fn compact(
+    state: &mut State,
+    compacted: &CompactedMessages<Content>,
+    entry: &Entry<Content>,
+    summary: &Arc<Message>,
+    kept: u32,
+) {
+    if let Phase::Thinking { .. } = state.phase {
+        // A refused call does not count against `max_iterations`.
+        state.iterations = state.iterations.saturating_sub(1);
+    }
+    state.epoch = state.epoch.saturating_add(1);
+    let first_kept = state.messages.len().saturating_sub(kept as usize);
+    let mut messages = state.messages.split_off(first_kept);
+    messages.push_front(summary.clone());
+    state.messages = messages;
+    // No other descendant of a fork has this summary.
+    state.forked_at.clear();
+    state.request_tokens = 0;
+    state.recount_server_tool_calls();
+    let id = FdId::History(compacted.history);
+    state.table.insert(id, entry.clone());
+    state.compacted.push_back(compacted.clone());
+    state.update_message_descriptors();
     state.phase = Phase::Ready { stop_reason: None };
 }
 
@@ -434,7 +494,11 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
     state.background = older_children
         .map(|(call, child)| (*call, *child))
         .collect();
-    state.table.restore(image.table.clone(), image.next_fd);
+    state
+        .table
+        .restore(image.table.clone(), image.next_fd, image.last_history);
+    state.compacted = image.compacted.clone();
+    state.request_tokens = image.request_tokens;
     state.mailbox = restored_mailbox(&image.mailbox, &state.mailbox);
     state.messages = image.messages.clone();
     state.forked_at.clone_from(&image.forked_at);

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use dormouse_proto::id::FdId;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
@@ -85,6 +86,15 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Exited { exit } => format!("{}: {}", exit.status.word(), truncated(&exit.message)),
         Fact::Turn(TurnFact::WentTo { to, message, .. }) => {
             format!("msg:{to}: {}", message_summary(message))
+        }
+        Fact::WentToCompacted { to, message, .. } => {
+            format!("msg:{to}: {}", message_summary(message))
+        }
+        Fact::Compacted {
+            compacted, kept, ..
+        } => {
+            let id = FdId::History(compacted.history);
+            format!("messages up to {} into {id}, {kept} kept", compacted.last)
         }
         Fact::Restored { checkpoint, .. } => checkpoint.to_string(),
         Fact::Budget(_) => String::new(),

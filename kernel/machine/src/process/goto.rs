@@ -5,6 +5,9 @@
 //! be removed before the model reads them. The turn keeps counting its model calls, so that a loop
 //! of gotos ends at `max_iterations`. The host can use goto at any time: calls in flight are
 //! abandoned, and a turn begins with the host's message.
+//!
+//! Messages that were compacted can be gone back to as well. They are read from their content, and
+//! the conversation is again as it was before that compaction.
 
 mod destination;
 
@@ -12,14 +15,17 @@ use std::sync::Arc;
 
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::record::{Caller, TurnFact};
+use dormouse_proto::record::{Caller, CompactedMessages, TurnFact, codec};
 use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::InputPart;
 use dormouse_proto::xml::Element;
+use imbl::Vector;
 
-use self::destination::{find_destination, last_user_message_number};
-use super::Effect;
+use self::destination::{Destination, Messages, find_destination, last_user_message_number};
+use super::arrival::Arrival;
 use super::decide::Draft;
+use super::{Effect, Fact};
+use dormouse_content::{Content, ReadQuota};
 
 pub use self::destination::{GotoArguments, GotoError, check_goto_message};
 
@@ -35,6 +41,47 @@ struct GotoPlan {
     to: u32,
     /// Text of the message that is appended.
     message: String,
+    /// The conversation up to the last message that is kept, if that message was compacted.
+    earlier: Option<EarlierConversation>,
+}
+
+/// A conversation as it was before a compaction.
+struct EarlierConversation {
+    messages: Vector<Arc<Message>>,
+    forked_at: Vec<u32>,
+}
+
+/// A goto to a message that was compacted. The messages have to be read first.
+#[derive(Clone, Debug)]
+pub struct GotoRead {
+    caller: GotoCaller,
+    arguments: GotoArguments,
+    /// The messages among which the position is.
+    compacted: CompactedMessages<Content>,
+}
+
+/// Who asked for a goto that has to read messages.
+#[derive(Clone, Debug)]
+enum GotoCaller {
+    /// A call of the tool.
+    Call(CallId),
+    /// A request of the host.
+    Request(Arc<str>),
+}
+
+impl GotoRead {
+    /// Reads the conversation before the compaction. The error says why it cannot be read.
+    pub(super) fn read_messages(
+        &self,
+        quota: &ReadQuota,
+    ) -> Result<Vector<Arc<Message>>, Arc<str>> {
+        let content = &self.compacted.messages;
+        let len = usize::try_from(content.len_bytes()).unwrap_or(usize::MAX);
+        let charged = quota.charge(len.saturating_mul(2));
+        let bytes = charged.and_then(|()| content.reader(quota).bytes());
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        codec::decode(&bytes).map_err(|error| error.to_string().into())
+    }
 }
 
 impl Draft {
@@ -45,10 +92,29 @@ impl Draft {
         call: CallId,
         parse_arguments: fn(&str) -> Result<GotoArguments, GotoError>,
     ) {
+        match parse_arguments(&self.pending_call(call).args) {
+            Ok(arguments) => self.goto_for_call(call, arguments, None),
+            Err(error) => self.answer_in_full(call, error.answer()),
+        }
+    }
+
+    fn goto_for_call(
+        &mut self,
+        call: CallId,
+        arguments: GotoArguments,
+        read: Option<ReadMessages>,
+    ) {
         let by = self.caller();
-        let arguments = parse_arguments(&self.pending_call(call).args);
-        let plan = match arguments.and_then(|arguments| self.plan_goto(arguments, by)) {
-            Ok(plan) => plan,
+        let from = match by {
+            _ if self.state.pending_calls().len() > 1 => {
+                return self.answer_in_full(call, GotoError::NotAlone.answer());
+            }
+            Caller::Model => last_user_message_number(self.numbered_messages()),
+            Caller::Host => self.state.last_message_number(),
+        };
+        let plan = match self.plan_goto(GotoCaller::Call(call), from, arguments, read) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return,
             Err(error) => return self.answer_in_full(call, error.answer()),
         };
         if by == Caller::Model {
@@ -59,36 +125,39 @@ impl Draft {
         self.call_model();
     }
 
-    fn plan_goto(
-        &self,
-        GotoArguments { position, message }: GotoArguments,
-        by: Caller,
-    ) -> Result<GotoPlan, GotoError> {
-        if self.state.pending_calls().len() > 1 {
-            return Err(GotoError::NotAlone);
-        }
-        let from = match by {
-            Caller::Model => last_user_message_number(&self.state.messages),
-            Caller::Host => self.state.messages.len(),
-        };
-        let to = find_destination(&self.state.messages, from, &position)?;
-        Ok(GotoPlan { from, to, message })
-    }
-
     /// Goes back at the request of the host, within a turn or between two turns.
     pub(super) fn goto_for_host(&mut self, request_id: Arc<str>, position: &str, message: String) {
-        let from = self.state.messages.len();
-        let checked = check_goto_message(&message);
-        let plan =
-            match checked.and_then(|()| find_destination(&self.state.messages, from, position)) {
-                Ok(to) => GotoPlan { from, to, message },
-                Err(error) => {
-                    return self.schedule(Effect::AnswerHost {
-                        request_id,
-                        answer: error.answer(),
-                    });
-                }
-            };
+        let arguments = GotoArguments {
+            position: position.to_owned(),
+            message,
+        };
+        match check_goto_message(&arguments.message) {
+            Ok(()) => self.goto_for_request(request_id, arguments, None),
+            Err(error) => self.schedule(Effect::AnswerHost {
+                request_id,
+                answer: error.answer(),
+            }),
+        }
+    }
+
+    fn goto_for_request(
+        &mut self,
+        request_id: Arc<str>,
+        arguments: GotoArguments,
+        read: Option<ReadMessages>,
+    ) {
+        let from = self.state.last_message_number();
+        let caller = GotoCaller::Request(request_id.clone());
+        let plan = match self.plan_goto(caller, from, arguments, read) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return,
+            Err(error) => {
+                return self.schedule(Effect::AnswerHost {
+                    request_id,
+                    answer: error.answer(),
+                });
+            }
+        };
         self.abandon_calls(ABANDONED);
         self.schedule(Effect::AnswerHost {
             request_id,
@@ -101,7 +170,97 @@ impl Draft {
         }
     }
 
-    fn record_goto(&mut self, GotoPlan { from, to, message }: GotoPlan, by: Caller) {
+    /// Continues a goto whose messages were read. Between the request and now the conversation may
+    /// have changed, so the goto is checked again.
+    pub(super) fn handle_earlier_messages(
+        &mut self,
+        goto: GotoRead,
+        messages: Result<Vector<Arc<Message>>, Arc<str>>,
+    ) {
+        let GotoRead {
+            caller,
+            arguments,
+            compacted,
+        } = goto;
+        let read = Some((compacted, messages));
+        match caller {
+            GotoCaller::Request(request_id) => self.goto_for_request(request_id, arguments, read),
+            GotoCaller::Call(call) => {
+                let mut calls = self.state.pending_calls().iter();
+                let is_open = calls
+                    .any(|pending_call| pending_call.call == call && pending_call.answer.is_none());
+                // A stopped process executes the call again when it is continued.
+                if is_open && !self.state.is_stopped() {
+                    let by = self.caller();
+                    self.goto_for_call(call, arguments, read);
+                    self.continue_turn(by);
+                }
+            }
+        }
+    }
+
+    fn numbered_messages(&self) -> Messages<'_> {
+        Messages {
+            messages: &self.state.messages,
+            last_compacted: self.state.last_compacted(),
+        }
+    }
+
+    /// Checks a goto. Returns `None` if messages have to be read first, which is requested.
+    fn plan_goto(
+        &mut self,
+        caller: GotoCaller,
+        from: usize,
+        arguments: GotoArguments,
+        read: Option<ReadMessages>,
+    ) -> Result<Option<GotoPlan>, GotoError> {
+        let messages = self.numbered_messages();
+        let number = match find_destination(messages, from, &arguments.position)? {
+            Destination::Kept(to) => {
+                return Ok(Some(GotoPlan {
+                    from,
+                    to,
+                    message: arguments.message,
+                    earlier: None,
+                }));
+            }
+            Destination::Compacted(number) => number,
+        };
+        let mut before = 0;
+        let segment = self.state.compacted.iter().find(|segment| {
+            let is_found = segment.last >= number;
+            if !is_found {
+                before = segment.last;
+            }
+            is_found
+        });
+        let segment = segment
+            .expect("a compacted message is in a segment")
+            .clone();
+        let Some((_, messages)) = read.filter(|(read, _)| *read == segment) else {
+            self.request_arrival_placement(Arrival::Goto(GotoRead {
+                caller,
+                arguments,
+                compacted: segment,
+            }));
+            return Ok(None);
+        };
+        let (to, earlier) = earlier_conversation(before, number, segment, messages)?;
+        Ok(Some(GotoPlan {
+            from,
+            to,
+            message: arguments.message,
+            earlier: Some(earlier),
+        }))
+    }
+
+    fn record_goto(&mut self, plan: GotoPlan, by: Caller) {
+        let GotoPlan {
+            from,
+            to,
+            message,
+            earlier,
+        } = plan;
         let part = InputPart::text(message);
         let element = Element::new("goto")
             .attribute("from", format_position(from))
@@ -112,8 +271,59 @@ impl Draft {
             role: Role::User,
             blocks: vec![Block::text(element.to_xml())],
         });
-        self.emit(TurnFact::WentTo { to, message, by });
+        match earlier {
+            None => self.emit(TurnFact::WentTo { to, message, by }),
+            Some(EarlierConversation {
+                messages,
+                forked_at,
+            }) => self.emit(Fact::WentToCompacted {
+                to,
+                messages,
+                forked_at,
+                message,
+                by,
+            }),
+        }
     }
+}
+
+/// Compacted messages that were read for a goto.
+type ReadMessages = (
+    CompactedMessages<Content>,
+    Result<Vector<Arc<Message>>, Arc<str>>,
+);
+
+/// The conversation up to message `requested`, or up to the next one after which no call is open.
+/// `before` is the number of the last message that an earlier compaction removed.
+fn earlier_conversation(
+    before: u32,
+    requested: u32,
+    segment: CompactedMessages<Content>,
+    messages: Result<Vector<Arc<Message>>, Arc<str>>,
+) -> Result<(u32, EarlierConversation), GotoError> {
+    let unreadable = |why| GotoError::Unreadable { requested, why };
+    let mut messages = messages.map_err(unreadable)?;
+    let numbered = Messages {
+        messages: &messages,
+        last_compacted: before,
+    };
+    let to = numbered.finished_from(requested);
+    let to = to.unwrap_or(segment.last).min(segment.last);
+    let len = (to as usize).saturating_sub(before.saturating_sub(1) as usize);
+    if messages.len() < len {
+        let why = format!("{len} messages are expected, and {} found", messages.len());
+        return Err(unreadable(why.into()));
+    }
+    messages.truncate(len);
+    let mut forked_at = segment.forked_at;
+    forked_at.retain(|at| *at as usize <= len);
+    Ok((
+        to,
+        EarlierConversation {
+            messages,
+            forked_at,
+        },
+    ))
 }
 
 fn format_position(number: impl std::fmt::Display) -> String {

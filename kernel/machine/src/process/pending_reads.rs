@@ -15,6 +15,7 @@ use dormouse_proto::temp_file::TempId;
 use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput};
 
 use super::arrival::{Arrival, PlacedArrival};
+use super::compaction::RunningCompaction;
 use super::decide::{Decision, Draft, decide};
 use super::read::{Read, ReadPurpose, ReadResult, ReadSubject};
 use super::toolbox::BoundTool;
@@ -82,6 +83,8 @@ pub(super) struct PendingReads {
     arrivals: usize,
     /// Number of descriptors that a model summarizes without being asked.
     summaries: usize,
+    /// The compaction that the process waits for.
+    compaction: Option<RunningCompaction>,
     /// Outputs that become descriptors and wait for the output of an earlier call.
     waiting_outputs: Vec<(CallId, PlacedOutput)>,
     /// Calls from before a restart. They are repeated once the read of an earlier call has finished
@@ -123,6 +126,7 @@ impl PendingReads {
     /// continue.
     pub(super) fn drop_call_reads(&mut self) {
         self.calls.clear();
+        self.compaction = None;
         self.waiting_outputs.clear();
         self.calls_to_repeat.clear();
     }
@@ -134,6 +138,20 @@ impl PendingReads {
     /// Removes and returns the calls that are to be repeated.
     pub(super) fn take_calls_to_repeat(&mut self) -> Vec<CallId> {
         std::mem::take(&mut self.calls_to_repeat)
+    }
+
+    /// The compaction that the process waits for.
+    pub(super) fn compaction(&self) -> Option<&RunningCompaction> {
+        self.compaction.as_ref()
+    }
+
+    pub(super) fn set_compaction(&mut self, compaction: RunningCompaction) {
+        self.compaction = Some(compaction);
+    }
+
+    /// Removes and returns the compaction that the process waits for.
+    pub(super) fn take_compaction(&mut self) -> Option<RunningCompaction> {
+        self.compaction.take()
     }
 
     fn finish_arrival(&mut self) {
@@ -222,6 +240,10 @@ impl Draft {
                     self.start_auto_summary(pending);
                 }
             }
+            PlacedArrival::Compaction { epoch, draft } => {
+                self.handle_compaction_draft(epoch, draft);
+            }
+            PlacedArrival::Goto { goto, messages } => self.handle_earlier_messages(goto, messages),
             PlacedArrival::Opened { request_id, new } => self.open_for_host(request_id, new),
             PlacedArrival::Message {
                 request_id,

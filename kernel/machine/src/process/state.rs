@@ -14,7 +14,7 @@ use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
-    CallFact, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
+    CallFact, CompactedMessages, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
 };
 use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -84,6 +84,11 @@ pub struct State {
     pub(super) output_totals: OutputTotals,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
+    /// Messages that compactions moved out of the conversation, oldest first. `messages` then
+    /// begins with a summary.
+    pub(super) compacted: Vector<CompactedMessages<Content>>,
+    /// Tokens of the last request and its reply; 0 if they are unknown.
+    pub(super) request_tokens: u64,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -112,6 +117,9 @@ pub enum StateError {
         /// Value of the counter.
         count: u32,
     },
+    /// The compacted messages of the image are out of order, or their summary is missing.
+    #[error("the compacted messages of the image are out of order, or have no summary")]
+    Compacted,
     /// The image names a model that its program does not have.
     #[error("the image uses model {requested} of its program, which has {models} models")]
     Model {
@@ -151,7 +159,8 @@ impl State {
         check_model(&program, image.model)?;
         check_counts(&image)?;
         check_calls(&image)?;
-        let table = build_table(image.table, image.next_fd)?;
+        check_compacted(&image)?;
+        let table = build_table(image.table, image.next_fd, image.last_history)?;
         let mut state = Self {
             pid,
             toolbox: ProgramCache::for_program(&program, &host).stored_toolbox(
@@ -182,6 +191,8 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             output_totals: image.output_totals,
             restores: image.restores,
+            compacted: image.compacted,
+            request_tokens: image.request_tokens,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -202,7 +213,8 @@ impl State {
             Fact::Restored { image, .. } => {
                 check_model(&self.program, image.model)?;
                 check_counts(image)?;
-                build_table(image.table.clone(), image.next_fd).map(drop)
+                check_compacted(image)?;
+                build_table(image.table.clone(), image.next_fd, image.last_history).map(drop)
             }
             _ => Ok(()),
         }
@@ -224,8 +236,11 @@ impl State {
             .descriptors()
             .filter(|_| self.program.message_references())
         {
-            self.table
-                .set_conversation(self.messages.clone(), settings.page_chars);
+            self.table.set_conversation(
+                self.messages.clone(),
+                self.compacted.clone(),
+                settings.page_chars,
+            );
         }
     }
 
@@ -268,6 +283,9 @@ impl State {
             budget: self.budget.ledger(),
             output_totals: self.output_totals,
             restores: self.restores,
+            compacted: self.compacted.clone(),
+            last_history: self.table.last_history(),
+            request_tokens: self.request_tokens,
         }
     }
 
@@ -449,7 +467,32 @@ impl State {
         &self.table
     }
 
-    /// The conversation.
+    /// Messages that compactions moved out of the conversation, oldest first.
+    #[must_use]
+    pub fn compacted(&self) -> &Vector<CompactedMessages<Content>> {
+        &self.compacted
+    }
+
+    /// Number of the last message that was compacted, counted from 1; 0 if there is none.
+    #[must_use]
+    pub fn last_compacted(&self) -> u32 {
+        self.compacted.last().map_or(0, |compacted| compacted.last)
+    }
+
+    /// Number of the last message, counted from 1; 0 if there is none. Compacted messages keep
+    /// their numbers, and the summary in their place has none.
+    #[must_use]
+    pub fn last_message_number(&self) -> usize {
+        self.messages_before_first() + self.messages.len()
+    }
+
+    /// How many messages are before the first of the conversation. If messages were compacted, the
+    /// first is a summary, in the place of the last of them.
+    pub(super) fn messages_before_first(&self) -> usize {
+        self.last_compacted().saturating_sub(1) as usize
+    }
+
+    /// The conversation as the model has it. If messages were compacted, the first is a summary.
     #[must_use]
     pub fn messages(&self) -> &Vector<Arc<Message>> {
         &self.messages
@@ -575,10 +618,26 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.depth,
         image.iterations,
         image.restores,
+        image.last_history,
+        image.compacted.last().map_or(0, |compacted| compacted.last),
     ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),
         None => Ok(()),
+    }
+}
+
+/// Refuses compacted messages that are out of order or have no summary.
+fn check_compacted(image: &Image) -> Result<(), StateError> {
+    let mut last = 0;
+    let is_ordered = image.compacted.iter().all(|compacted| {
+        let is_after = compacted.last > 0 && compacted.last >= last;
+        last = compacted.last;
+        is_after
+    });
+    match is_ordered && (image.compacted.is_empty() || !image.messages.is_empty()) {
+        true => Ok(()),
+        false => Err(StateError::Compacted),
     }
 }
 
@@ -594,8 +653,13 @@ fn check_model(program: &Program, index: u32) -> Result<(), StateError> {
     }
 }
 
-fn build_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Table, StateError> {
-    Table::from_parts(entries, next_fd).map_err(|error| StateError::Table(error.to_string()))
+fn build_table(
+    entries: OrdMap<FdId, Entry<Content>>,
+    next_fd: u32,
+    last_history: u32,
+) -> Result<Table, StateError> {
+    Table::from_parts(entries, next_fd, last_history)
+        .map_err(|error| StateError::Table(error.to_string()))
 }
 
 fn check_calls(image: &Image) -> Result<(), StateError> {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_proto::id::{CallId, FdId};
 use dormouse_proto::message::{Role, text_of};
-use dormouse_proto::model::{ModelError, Reply, StopReason};
+use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{CallFact, Entry, Lifetime, Phase, TurnFact};
 
+use super::compaction::CompactionCause;
 use super::decide::Draft;
 use super::{Effect, Fact, Report, Work};
 use crate::references::references;
@@ -36,7 +37,7 @@ impl Draft {
     /// Checks the limits before a model call, and ends the turn or the process if one is reached.
     /// Returns whether the model may be called.
     fn check_call_limits(&mut self) -> bool {
-        if self.state.is_stopped() {
+        if self.state.is_stopped() || self.state.is_compacting() {
             return false;
         }
         let limit = self.state.program.model().max_iterations;
@@ -51,6 +52,14 @@ impl Draft {
 
     fn start_model_call(&mut self) {
         self.note_server_outputs();
+        if self.state.is_compaction_due() {
+            return self.request_compaction(CompactionCause::Threshold);
+        }
+        self.start_model_call_at_once();
+    }
+
+    /// Calls the model, however many tokens the conversation has.
+    pub(super) fn start_model_call_at_once(&mut self) {
         let call = self.state.next_call();
         self.emit(CallFact::ModelCalled { call });
         self.schedule_model_call(call);
@@ -72,7 +81,8 @@ impl Draft {
 
     pub(super) fn handle_model_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
         let model = self.state.model().name.clone();
-        if self.state.phase != (Phase::Thinking { call }) {
+        // While a refused conversation is compacted, the process still waits for the same call.
+        if self.state.phase != (Phase::Thinking { call }) || self.state.is_compacting() {
             return self.record_late_usage(call, &model, &result);
         }
         match result {
@@ -80,10 +90,21 @@ impl Draft {
                 reply.usage = self.state.usage_with_cost(&model, &reply);
                 self.record_reply(call, reply);
             }
-            Err(error) => match self.next_fallback_model(&error) {
-                Some(to) => self.switch_model(to, &error),
-                None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
-            },
+            Err(error)
+                if error.kind == ModelErrorKind::ContextOverflow
+                    && self.state.program.context().enabled =>
+            {
+                self.request_compaction(CompactionCause::Refused(error));
+            }
+            Err(error) => self.handle_model_failure(&error, error.to_string()),
+        }
+    }
+
+    /// Calls the next model of the program after a failure, or ends the turn with `message`.
+    pub(super) fn handle_model_failure(&mut self, error: &ModelError, message: String) {
+        match self.next_fallback_model(error) {
+            Some(to) => self.switch_model(to, error),
+            None => self.end_turn(ExitStatus::ModelFailed, message),
         }
     }
 
@@ -148,7 +169,7 @@ impl Draft {
     /// Continues after a reply without tools to run: the reply called no tool, or it was truncated,
     /// so that its tool calls were declined.
     pub(super) fn handle_stop_reason(&mut self, stop: StopReason) {
-        if self.state.is_stopped() {
+        if self.state.is_stopped() || self.state.is_compacting() {
             return;
         }
         let last_role = self.state.messages.last().map(|message| message.role);
@@ -167,6 +188,9 @@ impl Draft {
             }
             StopReason::MaxTokens => self.end_turn(ExitStatus::Truncated, text),
             StopReason::Refusal => self.end_turn(ExitStatus::Refused, text),
+            StopReason::ContextWindow if self.state.program.context().enabled => {
+                self.request_compaction(CompactionCause::CutReply);
+            }
             StopReason::ContextWindow => {
                 self.end_turn(
                     ExitStatus::ModelFailed,
@@ -178,7 +202,7 @@ impl Draft {
 
     /// Calls the model without a warning that limits are near. The last message may be the model's
     /// own, to which nothing may be appended.
-    fn call_model_without_warning(&mut self) {
+    pub(super) fn call_model_without_warning(&mut self) {
         if self.check_call_limits() {
             self.start_model_call();
         }

@@ -56,6 +56,9 @@ impl InputProgress {
                 Fact::Turn(TurnFact::WentTo {
                     by: Caller::Host, ..
                 })
+                | Fact::WentToCompacted {
+                    by: Caller::Host, ..
+                }
                 | Fact::Restored {
                     by: Caller::Host, ..
                 },

@@ -2,12 +2,16 @@
 //!
 //! These descriptors are computed when they are read, and never stored. A single text is shared
 //! with its message. If a message has several parts, `msg:3` joins them with line feeds.
+//!
+//! Messages that were compacted keep their numbers. They are no descriptors of their own: their
+//! text is in a descriptor `history:N`.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Message, Role};
-use dormouse_proto::record::Entry;
+use dormouse_proto::record::{CompactedMessages, Entry};
 use imbl::Vector;
 
 use dormouse_content::Content;
@@ -20,7 +24,9 @@ pub(crate) fn marker(number: usize) -> String {
 /// The messages of a conversation as descriptors. Cloning costs O(1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conversation {
+    /// If messages were compacted, the first of these is their summary.
     messages: Vector<Arc<Message>>,
+    compacted: Vector<CompactedMessages<Content>>,
     page_chars: u32,
 }
 
@@ -31,9 +37,14 @@ struct Part {
 }
 
 impl Conversation {
-    pub(super) fn new(messages: Vector<Arc<Message>>, page_chars: u32) -> Self {
+    pub(super) fn new(
+        messages: Vector<Arc<Message>>,
+        compacted: Vector<CompactedMessages<Content>>,
+        page_chars: u32,
+    ) -> Self {
         Self {
             messages,
+            compacted,
             page_chars: page_chars.max(1),
         }
     }
@@ -56,10 +67,31 @@ impl Conversation {
         ))
     }
 
+    /// Number of the last compacted message; 0 if there is none.
+    fn last_compacted(&self) -> u32 {
+        self.compacted.last().map_or(0, |compacted| compacted.last)
+    }
+
+    /// N of the descriptor `history:N` that holds a compacted message; `None` if the message was
+    /// not compacted. O(log n).
+    pub(super) fn history_of(&self, number: u32) -> Option<u32> {
+        let found = self
+            .compacted
+            .binary_search_by(|compacted| match compacted.last < number {
+                true => Ordering::Less,
+                false => Ordering::Greater,
+            });
+        // No element is equal, so the result is where the first greater one is.
+        let (Ok(at) | Err(at)) = found;
+        Some(self.compacted.get(at)?.history)
+    }
+
     /// All messages, each with all of its parts.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FdId, Entry<Content>)> {
-        let ids = (1..)
-            .take(self.messages.len())
+        let last_compacted = self.last_compacted();
+        let has_summary = last_compacted > 0;
+        let ids = (last_compacted.saturating_add(1)..)
+            .take(self.messages.len() - usize::from(has_summary && !self.messages.is_empty()))
             .map(|number| FdId::Message { number, part: None });
         ids.filter_map(|id| self.entry(&id).map(|entry| (id, entry)))
     }
@@ -67,7 +99,12 @@ impl Conversation {
     /// The texts of a message in order, without the marker: texts of the user or the model, and
     /// answers of tools.
     fn parts(&self, number: usize) -> Option<Vec<Part>> {
+        let last_compacted = self.last_compacted() as usize;
         let index = number.checked_sub(1)?;
+        let index = match last_compacted {
+            0 => index,
+            last => number.checked_sub(last).filter(|index| *index > 0)?,
+        };
         let message = self.messages.get(index)?;
         let marker = marker(number);
         let parts = message.blocks.iter().filter_map(|block| match block {
@@ -169,7 +206,7 @@ mod tests {
             (Role::User, vec![tool_result("z", "unasked")]),
         ];
         let messages = messages.map(|(role, blocks)| Arc::new(Message { role, blocks }));
-        Conversation::new(messages.into_iter().collect(), 10)
+        Conversation::new(messages.into_iter().collect(), Vector::new(), 10)
     }
 
     #[test]
@@ -205,13 +242,48 @@ mod tests {
     }
 
     #[test]
+    fn compacted_messages_keep_their_numbers_and_say_where_they_are() {
+        let segment = |history, last| CompactedMessages {
+            history,
+            last,
+            forked_at: Vec::new(),
+            messages: Content::new(""),
+        };
+        let conversation = Conversation {
+            compacted: [segment(1, 4), segment(2, 4), segment(5, 9)]
+                .into_iter()
+                .collect(),
+            ..conversation()
+        };
+        let ids: Vec<_> = conversation.iter().map(|(id, _)| id.to_string()).collect();
+        assert_eq!(
+            ids,
+            ["msg:10", "msg:11", "msg:13"],
+            "the first is the summary"
+        );
+        let cases = [
+            (1, Some(1)),
+            (4, Some(1)),
+            (5, Some(5)),
+            (9, Some(5)),
+            (10, None),
+        ];
+        for (number, history) in cases {
+            assert_eq!(conversation.history_of(number), history, "{number}");
+            let id = FdId::Message { number, part: None };
+            assert_eq!(conversation.entry(&id).is_some(), number >= 10, "{number}");
+        }
+    }
+
+    #[test]
     fn a_single_text_is_shared_and_not_copied() {
         let text: Arc<str> = "said".into();
         let message = Message {
             role: Role::User,
             blocks: vec![Block::text(text.clone())],
         };
-        let conversation = Conversation::new([Arc::new(message)].into_iter().collect(), 10);
+        let conversation =
+            Conversation::new([Arc::new(message)].into_iter().collect(), Vector::new(), 10);
         let entry = conversation
             .entry(&FdId::Message {
                 number: 1,

@@ -119,7 +119,10 @@ fn assert_equal(table: &Table, model: &Model, next: u32) {
         assert_eq!(table.named(name).map(|(id, _)| id), holder.as_ref());
         assert_eq!(table.resolve(name).ok().map(|(id, _)| id), holder);
     }
-    assert_eq!(Table::from_parts(table.entries(), next).as_ref(), Ok(table));
+    assert_eq!(
+        Table::from_parts(table.entries(), next, table.last_history()).as_ref(),
+        Ok(table)
+    );
 }
 
 fn apply_edit((table, model, next): &mut (Table, Model, u32), edit: Edit) {

@@ -272,7 +272,7 @@ fn table_of(texts: &[&str]) -> Table {
 fn table_with_messages(texts: &[&str]) -> Table {
     let mut table = table_of(texts);
     let messages = ["beta said", "beta noted"].map(|text| Arc::new(Message::user(text)));
-    table.set_conversation(messages.into_iter().collect(), 10);
+    table.set_conversation(messages.into_iter().collect(), Default::default(), 10);
     table.annotate(
         &FdId::Message {
             number: 2,

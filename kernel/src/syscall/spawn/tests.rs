@@ -65,6 +65,7 @@ fn table() -> Table {
         [std::sync::Arc::new(Message::user("said"))]
             .into_iter()
             .collect(),
+        Default::default(),
         8,
     );
     table

@@ -3,6 +3,9 @@
 //! The caller names a position as `msg:N`, the number of a message. Providers reject a history that
 //! ends with an unfinished reply: a position at a reply that calls tools, or that was paused,
 //! therefore resolves to the next message.
+//!
+//! Messages that were compacted keep their numbers. Where a goto among them ends is known once they
+//! are read.
 
 use std::sync::Arc;
 
@@ -25,6 +28,16 @@ pub enum GotoError {
         requested: String,
         /// The valid positions, as text.
         valid: String,
+    },
+    /// The compacted messages at the position cannot be read.
+    #[error(
+        "msg:{requested} left the conversation when it filled the context, and cannot be read: {why}"
+    )]
+    Unreadable {
+        /// The requested position.
+        requested: u32,
+        /// The reason.
+        why: Arc<str>,
     },
     /// The position is the end of the conversation.
     #[error(
@@ -64,6 +77,7 @@ impl GotoError {
             Self::Current { .. } => "current_position",
             Self::Future { .. } => "future_position",
             Self::NotAlone => "not_alone",
+            Self::Unreadable { .. } => "content_unreadable",
         }
     }
 
@@ -101,6 +115,43 @@ pub fn check_goto_message(message: &str) -> Result<(), GotoError> {
     Ok(())
 }
 
+/// Where a goto goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// The number of the last message that is kept.
+    Kept(u32),
+    /// The number of a message that was compacted.
+    Compacted(u32),
+}
+
+/// The messages in which a goto finds its destination.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Messages<'a> {
+    /// The conversation.
+    pub(super) messages: &'a Vector<Arc<Message>>,
+    /// Number of the last compacted message; 0 if there is none. If there are some, the first of
+    /// `messages` is their summary.
+    pub(super) last_compacted: u32,
+}
+
+impl Messages<'_> {
+    fn before_first(self) -> usize {
+        self.last_compacted.saturating_sub(1) as usize
+    }
+
+    fn last(self) -> usize {
+        self.before_first() + self.messages.len()
+    }
+
+    /// The first message from `number` on after which no call is open.
+    pub(super) fn finished_from(self, number: u32) -> Option<u32> {
+        (number..).find(|number| {
+            let index = (*number as usize).saturating_sub(self.before_first());
+            !is_unfinished_reply(self.messages, index)
+        })
+    }
+}
+
 /// Finds the number of the last message that a goto keeps. Messages are numbered from 1; `current`
 /// is the message that the goto starts from, and the destination must precede it. O(1), except for
 /// paused replies.
@@ -108,10 +159,10 @@ pub fn check_goto_message(message: &str) -> Result<(), GotoError> {
 /// # Errors
 /// [`GotoError::Unknown`], [`GotoError::Current`], [`GotoError::Future`].
 pub(super) fn find_destination(
-    messages: &Vector<Arc<Message>>,
+    messages: Messages<'_>,
     current: usize,
     requested: &str,
-) -> Result<u32, GotoError> {
+) -> Result<Destination, GotoError> {
     let position = requested
         .trim()
         .trim_start_matches('[')
@@ -127,15 +178,18 @@ pub(super) fn find_destination(
             valid: describe_valid_positions(current),
         });
     };
-    if number as usize > messages.len() {
+    if number as usize > messages.last() {
         return Err(GotoError::Future {
             requested: number,
-            last: messages.len(),
+            last: messages.last(),
             valid: describe_valid_positions(current),
         });
     }
-    match (number..).find(|number| !is_unfinished_reply(messages, *number as usize)) {
-        Some(to) if (to as usize) < current => Ok(to),
+    if number <= messages.last_compacted && (number as usize) < current {
+        return Ok(Destination::Compacted(number));
+    }
+    match messages.finished_from(number) {
+        Some(to) if (to as usize) < current => Ok(Destination::Kept(to)),
         _ => Err(GotoError::Current {
             requested: number,
             valid: describe_valid_positions(current),
@@ -144,11 +198,12 @@ pub(super) fn find_destination(
 }
 
 /// The number of the last message that the model did not write. A goto of the model starts from it.
-pub(super) fn last_user_message_number(messages: &Vector<Arc<Message>>) -> usize {
-    messages
+pub(super) fn last_user_message_number(numbered: Messages<'_>) -> usize {
+    let last = numbered
+        .messages
         .iter()
-        .rposition(|message| message.role == Role::User)
-        .map_or(0, |index| index + 1)
+        .rposition(|message| message.role == Role::User);
+    last.map_or(0, |index| numbered.before_first() + index + 1)
 }
 
 /// The sentence of an error that lists the valid positions.
@@ -160,11 +215,12 @@ fn describe_valid_positions(current: usize) -> String {
     }
 }
 
-/// Whether message `number` is a reply that needs the next message, which continues the reply or
+/// Whether the message at this place, counted from 1, is a reply that needs the next message, which continues the reply or
 /// answers its tool calls.
 fn is_unfinished_reply(messages: &Vector<Arc<Message>>, number: usize) -> bool {
-    let Some(message) = messages
-        .get(number - 1)
+    let Some(message) = number
+        .checked_sub(1)
+        .and_then(|index| messages.get(index))
         .filter(|message| message.role == Role::Assistant)
     else {
         return false;
@@ -218,7 +274,11 @@ mod tests {
     #[test]
     fn a_position_resolves_to_a_message_after_which_no_call_is_open() {
         let messages = conversation();
-        assert_eq!(last_user_message_number(&messages), 6);
+        let messages = Messages {
+            messages: &messages,
+            last_compacted: 0,
+        };
+        assert_eq!(last_user_message_number(messages), 6);
         let cases = [
             ("msg:1", 6, Ok(1)),
             ("[msg:1]", 6, Ok(1)),
@@ -244,14 +304,44 @@ mod tests {
             ("", 6, Err("unknown_position")),
         ];
         for (requested, current, expected) in cases {
-            let found =
-                find_destination(&messages, current, requested).map_err(|error| error.word());
+            let found = find_destination(messages, current, requested);
+            let found = found.map_err(|error| error.word());
+            let expected = expected.map(Destination::Kept);
             assert_eq!(found, expected, "{requested} at {current}");
         }
+        let none = Messages {
+            messages: &Vector::new(),
+            last_compacted: 0,
+        };
         assert!(
-            find_destination(&Vector::new(), 0, "msg:1")
+            find_destination(none, 0, "msg:1")
                 .is_err_and(|error| error.word() == "future_position")
         );
+    }
+
+    #[test]
+    fn numbers_go_on_after_a_compaction() {
+        let messages = conversation();
+        let messages = Messages {
+            messages: &messages,
+            last_compacted: 40,
+        };
+        assert_eq!(last_user_message_number(messages), 45);
+        let cases = [
+            ("msg:1", 45, Ok(Destination::Compacted(1))),
+            ("msg:40", 45, Ok(Destination::Compacted(40))),
+            ("msg:40", 40, Err("current_position")),
+            // A call of a tool, and its answer.
+            ("msg:41", 45, Ok(Destination::Kept(42))),
+            ("msg:44", 45, Ok(Destination::Kept(44))),
+            ("msg:45", 45, Err("current_position")),
+            ("msg:47", 47, Err("future_position")),
+        ];
+        for (requested, current, expected) in cases {
+            let found = find_destination(messages, current, requested);
+            let found = found.map_err(|error| error.word());
+            assert_eq!(found, expected, "{requested} at {current}");
+        }
     }
 
     #[test]
@@ -263,7 +353,11 @@ mod tests {
             (7, "msg:1 to msg:6."),
         ];
         for (current, words) in cases {
-            let error = find_destination(&conversation(), current, "msg:9").unwrap_err();
+            let messages = Messages {
+                messages: &conversation(),
+                last_compacted: 0,
+            };
+            let error = find_destination(messages, current, "msg:9").unwrap_err();
             let answer = error.answer();
             assert!(
                 answer.is_error && answer.text.contains(words),
