@@ -16,6 +16,7 @@ mod imitation;
 mod process_attachments;
 mod process_budget;
 mod process_control;
+mod process_held;
 mod process_machine;
 mod process_mail;
 mod process_reads;

@@ -46,11 +46,13 @@ pub(crate) enum Defect {
     LosesTheEndOfAPage,
     /// An answer is written without escapes.
     WritesAnswersUnescaped,
+    /// A process that comes back takes what it holds for approved.
+    TakesHeldForApproved,
 }
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 21] = [
+    pub(crate) const ALL: [(Self, &'static str); 22] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),
@@ -72,5 +74,6 @@ impl Defect {
         (Self::ForgetsAReservation, "TREE-1"),
         (Self::LosesTheEndOfAPage, "PAGE-1"),
         (Self::WritesAnswersUnescaped, "XML-1"),
+        (Self::TakesHeldForApproved, "HELD-1"),
     ];
 }

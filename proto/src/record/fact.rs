@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Annotation, Caller, Entry, Image};
+use super::{Annotation, Caller, Entry, Hold, Image};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
@@ -178,6 +178,29 @@ pub enum CallFact {
         /// Characters that the tool produced, independent of how many entered the context.
         produced_chars: u64,
     },
+    /// A call waits until a person has answered. Nothing of it has begun.
+    Held {
+        /// Id of the call.
+        call: CallId,
+        /// Why and since when the call is held.
+        hold: Hold,
+    },
+    /// A person approved a held call. It has not begun yet.
+    Approved {
+        /// Id of the call.
+        call: CallId,
+        /// The arguments that run in place of those of the model; `None` if they are unchanged.
+        edited: Option<EditedArguments>,
+    },
+}
+
+/// The arguments of a call as a person changed them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EditedArguments {
+    /// The arguments as JSON text.
+    pub args: Arc<str>,
+    /// The notice that stands before the answer of the call, as the model reads it.
+    pub notice: Arc<str>,
 }
 
 /// Children.
@@ -355,6 +378,8 @@ impl CallFact {
             Self::HostCalled { .. } => "host_called",
             Self::ToolCalled { .. } => "tool_called",
             Self::ToolReturned { .. } => "tool_returned",
+            Self::Held { .. } => "held",
+            Self::Approved { .. } => "approved",
         }
     }
 }
