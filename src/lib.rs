@@ -78,8 +78,8 @@
 #[doc(inline)]
 pub use dormouse_actors::handle::{
     Branch, Conversation, Events, Export, FnTool, Import, ImportedTree, Kernel, KernelBuilder,
-    LogLine, MissingPermission, Position, Process, ProcessInfo, Recovery, RecoveryAction,
-    RecoveryFn, Start, Tree,
+    LogLine, MissingPermission, PendingCalls, Position, Process, ProcessInfo, Recovery,
+    RecoveryAction, RecoveryFn, Start, Tree,
 };
 /// Items that the expansion of [`macro@tool`] uses.
 #[doc(hidden)]
@@ -89,8 +89,8 @@ pub mod derive {
 
 #[doc(inline)]
 pub use dormouse_actors::{
-    DescriptorView, Durability, Event, ExportFailure, Fact, KernelError, LoadError, NameError,
-    NotFound, ProcessError, ProcessView, StartError, StoreFailure, garbage, ports,
+    DescriptorView, Durability, Event, ExportFailure, Fact, HeldCall, KernelError, LoadError,
+    NameError, NotFound, ProcessError, ProcessView, StartError, StoreFailure, garbage, ports,
 };
 #[doc(inline)]
 pub use dormouse_content as content;
@@ -98,6 +98,7 @@ pub use dormouse_content as content;
 #[doc(inline)]
 pub use dormouse_host as host;
 pub use dormouse_kernel::budget::{Account, ReachedLimit};
+pub use dormouse_kernel::process::{Question, Verdict};
 pub use dormouse_macros::tool;
 /// The differences between two positions of processes.
 pub mod diff {
@@ -148,6 +149,8 @@ mod book {
     struct GettingStarted;
     #[doc = include_str!("../docs/embedding.md")]
     struct Embedding;
+    #[doc = include_str!("../docs/approval.md")]
+    struct Approval;
     #[doc = include_str!("../docs/confinement.md")]
     struct Confinement;
 }

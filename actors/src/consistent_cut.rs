@@ -197,12 +197,7 @@ pub(crate) fn processes_at(
         };
         let state =
             recovery::load_process(store, context, row.pid, Some(at), LoadPurpose::Run)?.state;
-        let image = Box::new(image_of_branch(
-            state.image(),
-            cut.at_ms,
-            now_ms(),
-            start_mode,
-        ));
+        let image = Box::new(image_of_branch(state.image(), now_ms(), start_mode));
         // A branch of an imported tree keeps the ids of the tree's source store.
         let import = row.branched_from.and_then(|origin| origin.import);
         let import = import.map(|import| ImportSource {

@@ -64,6 +64,8 @@ pub(crate) struct KernelContext {
     pub(crate) read_pool: ReadPool,
     /// Compiled programs, by the bundle that journals refer to.
     pub(crate) program_cache: Mutex<ProgramCache>,
+    /// Programs that were compiled to inspect processes. They must not be used to run.
+    pub(crate) inspected_programs: Mutex<ProgramCache>,
 }
 
 /// The process that calls a tool.

@@ -70,6 +70,7 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
             | Fact::Restored { .. }
             | Fact::WentToCompacted { .. }
             | Fact::ToolsReplaced { .. }
+            | Fact::Call(CallFact::Held { .. } | CallFact::Approved { .. })
             | Fact::Control(ControlFact::Stopped | ControlFact::Continued) => true,
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Noted { .. }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dormouse_kernel::export::ExportError;
 use dormouse_kernel::program::MissingPrice;
 use dormouse_proto::file::FileError;
-use dormouse_proto::id::{CheckpointId, Pid};
+use dormouse_proto::id::{CheckpointId, Pid, ProcessCallId};
 use dormouse_proto::model::ModelError;
 
 use crate::checkpoint::CommitError;
@@ -151,6 +151,14 @@ pub enum ProcessError {
         pid: Pid,
         /// The pending work.
         what: String,
+    },
+    /// The verdict of a person does not apply: no such call is held, or it is not valid for the call.
+    #[error("call {call} was not answered: {reason}")]
+    NotAnswered {
+        /// The call.
+        call: ProcessCallId,
+        /// Why, and what is valid.
+        reason: String,
     },
     /// An input without parts begins no turn.
     #[error(

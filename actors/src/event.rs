@@ -7,11 +7,13 @@ use dormouse_kernel::budget::Account;
 use dormouse_kernel::process::{State, Tools};
 use dormouse_kernel::program::Program;
 use dormouse_kernel::table::Table;
-use dormouse_proto::id::{FactNumber, FdId, Pid};
+use dormouse_proto::id::{FactNumber, FdId, Pid, ProcessCallId};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Exit;
 use dormouse_proto::record::{self, ContentRef, Entry, OutputTotals, Phase};
 use dormouse_proto::tool::Progress;
+
+use crate::held_call::HeldCall;
 
 /// A fact as published: contents are references, so that an event keeps no content in memory.
 pub type Fact = record::Fact<ContentRef>;
@@ -101,6 +103,17 @@ pub enum Event {
         /// The error of the first model.
         reason: Arc<str>,
     },
+    /// A call of the model waits for a person ([`Kernel::approve`](crate::handle::Kernel::approve)).
+    CallHeld {
+        /// The call.
+        call: HeldCall,
+    },
+    /// A held call was approved, refused or answered, or it has expired. If its turn was given up,
+    /// no such event is published.
+    HeldCallAnswered {
+        /// The call.
+        call: ProcessCallId,
+    },
     /// A turn ended, and the process waits for input.
     TurnEnded {
         /// The process.
@@ -151,6 +164,8 @@ impl Event {
             | Self::Hibernated { pid }
             | Self::Woke { pid }
             | Self::Exited { pid, .. } => Some(*pid),
+            Self::CallHeld { call } => Some(call.id.pid),
+            Self::HeldCallAnswered { call } => Some(call.pid),
             Self::Lagged { .. } => None,
         }
     }
@@ -166,6 +181,9 @@ pub struct ProcessView {
     pub phase: Phase,
     /// Whether the process was stopped. It begins nothing until it is continued.
     pub stopped: bool,
+    /// Whether the process rests: nothing happens in it before it gets an input, a person answers one
+    /// of its calls, a child ends, or it is continued.
+    pub rests: bool,
     /// Whether the process hibernates. The view shows its state before it hibernated, which has not
     /// changed.
     pub hibernated: bool,
@@ -246,6 +264,7 @@ impl ProcessView {
             fact,
             phase: state.phase().clone(),
             stopped: state.is_stopped(),
+            rests: state.busy_reason().is_none(),
             hibernated: false,
             messages: state.last_message_number(),
             waiting_messages: state.waiting_messages(),
@@ -313,12 +332,14 @@ impl ProcessView {
     pub fn status(&self) -> &'static str {
         match &self.phase {
             Phase::Ended { exit } => exit.status.word(),
+            phase if self.hibernated && phase.asks() => "asking",
             _ if self.hibernated => "hibernated",
             _ if self.stopped => "stopped",
             Phase::Idle if self.waiting_messages > 0 => "starting",
             Phase::Idle if self.background_children > 0 => "waiting",
             Phase::Idle => "idle",
             Phase::Ready { .. } | Phase::Thinking { .. } => "thinking",
+            phase if phase.asks() => "asking",
             Phase::Acting { .. } => "acting",
         }
     }

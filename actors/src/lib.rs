@@ -24,6 +24,7 @@ mod event;
 mod export;
 pub mod garbage;
 pub mod handle;
+mod held_call;
 mod import;
 mod permits;
 pub mod ports;
@@ -42,5 +43,6 @@ pub use error::{
 };
 pub use event::{DescriptorView, Event, Fact, ProcessView};
 pub use export::ExportSummary;
+pub use held_call::HeldCall;
 pub use import::{read_export, scan_export};
 pub use recovery::LoadError;

@@ -185,12 +185,12 @@ fn load_program(
     image: &Image<ContentRef>,
     purpose: LoadPurpose,
 ) -> Result<Program, LoadError> {
-    let cache = || {
-        context
-            .program_cache
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    // For inspection, a program may be compiled with tools that this kernel lacks.
+    let cache = match purpose {
+        LoadPurpose::Run => &context.program_cache,
+        LoadPurpose::Inspect => &context.inspected_programs,
     };
+    let cache = || cache.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cached) = cache().find(image) {
         return Ok(cached.program);
     }
@@ -209,14 +209,10 @@ fn load_program(
         &image.program,
         purpose,
     )?;
-    // For inspection, a program may be compiled with tools that this kernel lacks; it must not be
-    // used to run.
-    if purpose == LoadPurpose::Run {
-        cache().insert(CachedProgram {
-            bundle: image.bundle,
-            program: program.clone(),
-        });
-    }
+    cache().insert(CachedProgram {
+        bundle: image.bundle,
+        program: program.clone(),
+    });
     Ok(program)
 }
 

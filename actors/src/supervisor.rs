@@ -9,6 +9,7 @@ mod branch;
 mod children;
 mod commit_failure;
 mod entry;
+mod expiries;
 mod fork_release;
 mod hibernation;
 mod local_ids;
@@ -18,6 +19,7 @@ mod recovery_queue;
 mod run;
 mod table;
 mod tree;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,13 +32,14 @@ pub(crate) use self::branch::{
     BranchReply, BranchRequest, BranchResult, Launch, ProcessTree, RestoredProcess,
 };
 pub(crate) use self::entry::WaitOutcome;
+use self::expiries::Expiries;
 pub(crate) use self::hibernation::HibernationMessage;
 use self::local_ids::LocalIds;
 pub(crate) use self::lookup::{HandleGuard, HandleParts, HandleReply, Lineage, LookupMessage};
 pub(crate) use self::mail::{MailMessage, ReachableProcesses, SendRequest};
 use self::recovery_queue::RecoveryQueue;
 pub(crate) use self::run::RunMessage;
-pub(crate) use self::table::{ListFilter, ListedProcess, ProcessTable};
+pub(crate) use self::table::{ListFilter, ListedProcess, MAX_EXAMINED, ProcessTable};
 pub(crate) use self::tree::TreeMessage;
 use crate::context::KernelContext;
 
@@ -92,6 +95,8 @@ pub(crate) struct Supervisor {
     /// The roots of isolated trees: messages from other trees are refused
     /// ([`Kernel::isolate`](crate::handle::Kernel::isolate)).
     isolated_trees: BTreeSet<Pid>,
+    /// The hibernated processes whose held calls expire.
+    expiries: Expiries,
 }
 
 impl Actor for SupervisorActor {
@@ -114,6 +119,7 @@ impl Actor for SupervisorActor {
             messages_routed: 0,
             recovery_queue: RecoveryQueue::default(),
             isolated_trees: BTreeSet::new(),
+            expiries: Expiries::default(),
         })
     }
 

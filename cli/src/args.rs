@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::approval::{AnswerCall, Approve, Pending, Refuse};
 use crate::branch::{Branch, Checkpoint, Restore};
 use crate::call::Call;
 use crate::export::{Export, Import};
@@ -31,7 +32,8 @@ use crate::store_key::Key;
     name = "dormouse",
     version,
     after_help = "Exit codes: 0 done; 1 a process ended without finishing its task (model failure, \
-         limit, refusal); 2 the command line or a program is wrong; 3 the store cannot be used; \
+         limit, refusal); 2 the command line or a program is wrong; 3 the store cannot be used; 4 \
+         calls wait for a person (dormouse pending); \
          129, 130, 143 stopped by SIGHUP, Ctrl-C, SIGTERM, with a store it can be resumed. On a \
          terminal, characters that would control it, or reorder or hide text, are shown by signs \
          (␛, \\u{202e}); in a pipe or a file, an answer is exact, and JSON has them as \\u escapes \
@@ -50,6 +52,14 @@ pub(crate) enum Command {
     Run(Run),
     /// Resume the processes of a store that have not ended, or the named trees only.
     Resume(Resume),
+    /// List the calls of a store that wait for a person: approvals and questions.
+    Pending(Pending),
+    /// Approve a call that waits: it runs when its process is resumed.
+    Approve(Approve),
+    /// Refuse a call that waits.
+    Refuse(Refuse),
+    /// Answer a question that waits.
+    Answer(AnswerCall),
     /// List the processes of a store.
     Ps(Ps),
     /// Collect the garbage of a store: delete what the rules select, and free the space that

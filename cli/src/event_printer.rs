@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::approval::call_json;
 use crate::progress::Progress;
 use crate::terminal::{self, OutputFormat};
 
@@ -95,6 +96,14 @@ fn event_json(event: &Event) -> Value {
             from, to, reason, ..
         } => {
             json!({ "event": "model_switched", "pid": pid, "from": &**from, "to": &**to, "reason": &**reason })
+        }
+        Event::CallHeld { call } => {
+            let mut held = call_json(call);
+            held["event"] = "call_held".into();
+            held
+        }
+        Event::HeldCallAnswered { call } => {
+            json!({ "event": "held_call_answered", "pid": pid, "call": call.to_string() })
         }
         Event::TurnEnded { outcome, .. } => {
             json!({ "event": "turn_ended", "pid": pid, "status": outcome.status.word() })

@@ -4,6 +4,7 @@
 //! This crate is the composition root: it chooses the store, the models and the host, and gives
 //! them to the kernel. Each command has a module of its own, with its arguments and its behaviour.
 
+mod approval;
 mod args;
 #[cfg(test)]
 mod book_tests;
@@ -75,6 +76,10 @@ async fn run_command() -> ExitCode {
     let result = match arguments.command {
         Command::Run(run) => run::run(run).await,
         Command::Resume(resume) => resume::resume(resume).await,
+        Command::Pending(pending) => approval::pending(pending).await,
+        Command::Approve(approve) => approval::approve(approve).await,
+        Command::Refuse(refuse) => approval::refuse(refuse).await,
+        Command::Answer(answer) => approval::answer(answer).await,
         Command::Ps(ps) => ps::ps(ps).await,
         Command::Gc(gc) => gc::gc(gc).await,
         Command::Fsck(fsck) => fsck::run(fsck).await,

@@ -92,6 +92,10 @@ fn describe_step(event: &Event) -> Option<String> {
         Event::ModelSwitched {
             from, to, reason, ..
         } => format!("calls {to} instead of {from}: {reason}"),
+        Event::CallHeld { call } => {
+            format!("asks you about {} {}", call.tool, shorten(&call.args))
+        }
+        Event::HeldCallAnswered { call } => format!("call {} is answered", call.call),
         Event::TurnEnded { outcome, .. } => format!("waits ({})", describe_exit(outcome)),
         Event::Hibernated { .. } => "hibernates".to_owned(),
         Event::Woke { .. } => "woke".to_owned(),

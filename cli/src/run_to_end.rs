@@ -1,18 +1,23 @@
 //! The last part of every command that runs processes: waits until each root process has ended or
 //! can do nothing more by itself, then prints the results and chooses the exit code.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use dormouse::id::Pid;
+use dormouse::id::{FactNumber, Pid};
 use dormouse::process::{Exit, ExitStatus};
-use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView};
+use dormouse::{Event, Events, HeldCall, Kernel, KernelError, Process, ProcessError, ProcessView};
+use futures_util::StreamExt;
 use serde_json::json;
 
+use crate::approval::{call_json, print_how_to_answer};
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, exit_code};
 use crate::process_table::{ProcessLine, process_lines, total_chars};
+use crate::process_trees::Trees;
 use crate::stop_signals::StopSignals;
 use crate::terminal::{self, OutputFormat, print_stderr};
 
@@ -23,6 +28,8 @@ enum RootOutcome {
     Idle,
     /// It was stopped, and does not continue by itself.
     Stopped,
+    /// Nothing goes on in its tree, and these calls wait for a person.
+    Asking(Vec<HeldCall>),
     /// It has not ended, but cannot run here. The text says why.
     Held(String),
 }
@@ -30,7 +37,7 @@ enum RootOutcome {
 /// Prints events until every root has an outcome, then shuts the kernel down and prints the
 /// results. A signal ends the wait: the command then exits with the code of the signal.
 ///
-/// Exits with 3 if a root is held, if a content could not be read, or if what was written could not
+/// Exits with 4 if calls wait for a person, and with 3 if a root is held, if a content could not be read, or if what was written could not
 /// be synced.
 pub(crate) async fn run_to_end(
     kernel: Kernel,
@@ -43,7 +50,7 @@ pub(crate) async fn run_to_end(
     let mut results = Vec::new();
     for root in &roots {
         let outcome = tokio::select! {
-            outcome = wait_for_outcome(root) => outcome?,
+            outcome = wait_for_outcome(&kernel, root) => outcome?,
             code = stop.next() => return shut_down_early(kernel, events, store, stop, code).await,
         };
         results.push((root.pid(), outcome));
@@ -70,7 +77,7 @@ pub(crate) async fn run_to_end(
     })
 }
 
-async fn wait_for_outcome(root: &Process) -> Result<RootOutcome, Failure> {
+async fn wait_for_outcome(kernel: &Kernel, root: &Process) -> Result<RootOutcome, Failure> {
     // A stopped process counts as an outcome: nothing continues it while this command runs.
     let idle_or_stopped = root.wait_for(|view: &ProcessView| view.is_idle() || view.stopped);
     tokio::select! {
@@ -88,22 +95,115 @@ async fn wait_for_outcome(root: &Process) -> Result<RootOutcome, Failure> {
         } else {
             RootOutcome::Idle
         }),
+        calls = wait_until_asking(kernel, root.pid()) => Ok(RootOutcome::Asking(calls?)),
+    }
+}
+
+/// How often it is looked whether a tree with held calls goes on.
+const ASKING_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Waits until nothing goes on in a tree but calls that wait for a person, and returns these.
+async fn wait_until_asking(kernel: &Kernel, root: Pid) -> Result<Vec<HeldCall>, Failure> {
+    let mut events = kernel.events();
+    let mut before = None;
+    let mut has_asked = has_held_calls(kernel, root).await?;
+    loop {
+        if !has_asked {
+            wait_for_held_call(&mut events).await;
+            has_asked = true;
+        }
+        let now = RestingTree::find(kernel, root).await?;
+        match now {
+            // An input may be on its way from one process to another: so nothing may have happened
+            // since the last look either.
+            Some(tree) if before.as_ref() == Some(&tree) => return Ok(tree.calls),
+            Some(_) => tokio::time::sleep(ASKING_INTERVAL).await,
+            None => wait_for_change(&mut events).await,
+        }
+        before = now;
+    }
+}
+
+/// Whether a process of the tree holds calls.
+async fn has_held_calls(kernel: &Kernel, root: Pid) -> Result<bool, Failure> {
+    let processes = kernel.processes().await?;
+    let members = Trees::new(processes.clone()).living_members(&[root]);
+    Ok(processes
+        .iter()
+        .any(|info| members.contains(&info.row.pid) && !info.held_calls().is_empty()))
+}
+
+async fn wait_for_held_call(events: &mut Events) {
+    while let Some(event) = events.next().await {
+        if matches!(event, Event::CallHeld { .. } | Event::Lagged { .. }) {
+            return;
+        }
+    }
+    // The kernel is shutting down.
+    std::future::pending().await
+}
+
+/// Waits for the next event after which a tree may rest.
+async fn wait_for_change(events: &mut Events) {
+    while let Some(event) = events.next().await {
+        if !matches!(event, Event::Text { .. } | Event::Thinking { .. }) {
+            // Events come in groups, so some time is left before the next look.
+            return tokio::time::sleep(ASKING_INTERVAL).await;
+        }
+    }
+    // The kernel is shutting down.
+    std::future::pending().await
+}
+
+/// A tree in which nothing goes on, and calls wait for a person.
+#[derive(PartialEq)]
+struct RestingTree {
+    /// The last fact of each process.
+    facts: Vec<(Pid, FactNumber)>,
+    calls: Vec<HeldCall>,
+}
+
+impl RestingTree {
+    /// The tree of `root`; `None` if something goes on in it, or nothing waits.
+    async fn find(kernel: &Kernel, root: Pid) -> Result<Option<Self>, Failure> {
+        let processes = kernel.processes().await?;
+        let trees = Trees::new(processes.clone());
+        let members: BTreeSet<Pid> = trees.living_members(&[root]).into_iter().collect();
+        let (mut facts, mut calls) = (Vec::new(), Vec::new());
+        for info in processes
+            .iter()
+            .filter(|info| members.contains(&info.row.pid))
+        {
+            match &info.view {
+                Some(view) if view.rests => facts.push((info.row.pid, view.fact)),
+                Some(_) => return Ok(None),
+                // It is held, since it could not be resumed.
+                None if info.status == "held" => {}
+                None => return Ok(None),
+            }
+            calls.extend(info.held_calls());
+        }
+        Ok((!calls.is_empty()).then_some(Self { facts, calls }))
     }
 }
 
 /// A held root makes the code 3. Otherwise the first root that ended without finishing its task
-/// determines the code.
+/// determines the code. If there is none, a root whose calls wait for a person makes it 4.
 fn code_of_results(results: &[(Pid, RootOutcome)]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let mut has_failed = false;
     for (_, outcome) in results {
         match outcome {
             RootOutcome::Held(_) => return ExitCode::from(3),
+            RootOutcome::Asking(_) if !has_failed => code = ExitCode::from(4),
             RootOutcome::Ended(exit) if exit.status != ExitStatus::Done && !has_failed => {
                 code = exit_code(exit.status);
                 has_failed = true;
             }
-            RootOutcome::Ended(_) | RootOutcome::Idle | RootOutcome::Stopped => {}
+            RootOutcome::Ended(_)
+            | RootOutcome::Idle
+            | RootOutcome::Stopped
+            | RootOutcome::Asking(_) => {}
         }
     }
     code
@@ -143,6 +243,14 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
             RootOutcome::Ended(exit) => (exit.status.word(), &*exit.message),
             RootOutcome::Idle => ("idle", "it waits for input"),
             RootOutcome::Stopped => ("stopped", "it is stopped"),
+            RootOutcome::Asking(calls) => {
+                for call in calls {
+                    let mut pending = call_json(call);
+                    pending["event"] = "pending".into();
+                    writeln!(out, "{}", terminal::escaped_json(&pending))?;
+                }
+                ("asking", "its calls wait for a person")
+            }
             RootOutcome::Held(reason) => ("held", reason.as_str()),
         };
         let result =
@@ -182,6 +290,7 @@ fn print_text(
             )),
             RootOutcome::Idle => print_stderr(&format!("process {pid} waits for input")),
             RootOutcome::Stopped => print_stderr(&format!("process {pid} is stopped")),
+            RootOutcome::Asking(calls) => print_how_to_answer(calls, store),
             RootOutcome::Held(reason) => {
                 let hint = match store {
                     Some(store) => format!(": dormouse resume --store {}", store.display()),

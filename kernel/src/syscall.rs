@@ -7,6 +7,7 @@
 
 pub mod append_temp_file;
 mod args;
+pub mod ask_user;
 pub mod checkpoint_process;
 pub mod create_temp_file;
 pub mod delete_fd_section;
@@ -121,6 +122,7 @@ pub static TOOLS: &[Tool] = &[
     receive_messages::TOOL,
     wait::TOOL,
     list_processes::TOOL,
+    ask_user::TOOL,
     create_temp_file::TOOL,
     read_temp_file::TOOL,
     write_temp_file::TOOL,

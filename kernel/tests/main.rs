@@ -17,6 +17,7 @@ mod process_attachments;
 mod process_budget;
 mod process_compaction;
 mod process_control;
+mod process_held;
 mod process_machine;
 mod process_mail;
 mod process_reads;

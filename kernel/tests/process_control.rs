@@ -707,9 +707,9 @@ fn a_process_is_at_rest_where_nothing_happens_before_somebody_speaks_to_it() {
     );
     timed.reply(&[]);
     assert_eq!(
-        timed.state.busy_reason(),
-        Some(BusyReason::Deadline),
-        "it is to be ended when its time is over"
+        (timed.state.busy_reason(), timed.state.next_wake_ms()),
+        (None, None),
+        "the time of one that rests does not pass"
     );
 }
 

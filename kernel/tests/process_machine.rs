@@ -281,7 +281,11 @@ impl World {
                     | Effect::FindChild { .. }
                     | Effect::AnswerHost { .. }
                     | Effect::Report(
-                        Report::Switch { .. } | Report::Turn { .. } | Report::Exit { .. }
+                        Report::Switch { .. }
+                            | Report::Held { .. }
+                            | Report::HeldAnswered { .. }
+                            | Report::Turn { .. }
+                            | Report::Exit { .. }
                     )
             )
         };
@@ -393,9 +397,7 @@ impl World {
             | Effect::Summarize { .. } => {
                 panic!("no such tool is enabled")
             }
-            Effect::AnswerHost { .. }
-            | Effect::Report(Report::Switch { .. } | Report::Turn { .. } | Report::Exit { .. }) => {
-            }
+            Effect::AnswerHost { .. } | Effect::Report(_) => {}
         }
     }
 

@@ -344,12 +344,12 @@ fn a_session_that_was_idle_is_idle_again_and_a_task_is_asked() {
 #[test]
 fn a_process_of_a_branch_has_the_wall_time_that_was_left() {
     let mut image = begun(Lifetime::Task).state.image();
-    image.budget.began_ms = 1_000;
+    image.budget.ran_ms = 4_000;
     image.control = Control::Stopped;
-    let branch = image_of_branch(image.clone(), 5_000, 60_000, StartMode::Running);
+    let branch = image_of_branch(image.clone(), 60_000, StartMode::Running);
     assert_eq!(
-        (branch.budget.began_ms, branch.control),
-        (56_000, Control::Running)
+        (branch.budget.ran_ms, branch.control),
+        (4_000, Control::Running)
     );
     let expected = Image {
         control: Control::Running,

@@ -178,7 +178,7 @@ fn what_the_reader_refuses_in_a_key_the_schema_refuses_too() {
         "[tools.mcp.a]\ntool = []",
         "[[tools.command]]\nname = \"a\"\ndescription = \"d\"",
         "[[tools.command]]\nname = \"\"\ndescription = \"d\"\nargv = []",
-        "[[tools.command]]\nname = \"a\"\ndescription = \"d\"\nargv = []\ndeadline = \"3d\"",
+        "[[tools.command]]\nname = \"a\"\ndescription = \"d\"\nargv = []\ndeadline = \"3w\"",
         "[[tools.command]]\nname = \"a\"\ndescription = \"d\"\nargv = []\nparameters.a = {}",
         "[mcp.servers.a]\ncommand = 1",
         "[mcp.servers.a]\ncomand = \"a\"",

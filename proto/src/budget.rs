@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::price::Price;
 use crate::id::CallId;
 use crate::model::Usage;
-use crate::program::{Duration, MAX_NANOS, Money, Section, Size};
+use crate::program::{Duration, MAX_LONG_DURATION_MS, MAX_NANOS, Money, Section, Size};
 
 /// One unit of the price table's currency, in billionths ("nanos"). Money is counted in integers.
 pub const NANOS_PER_UNIT: u64 = 1_000_000_000;
@@ -25,7 +25,7 @@ pub enum Amount {
     OutputTokens,
     /// Money, in nanos of the price table's currency ([`NANOS_PER_UNIT`]).
     Cost,
-    /// Milliseconds since the process was born.
+    /// Milliseconds that the process ran.
     WallTime,
     /// Processes that live at the same time.
     Processes,
@@ -111,8 +111,9 @@ pub struct Budget {
     /// Money, in the currency of `[prices]`. Every model that may be asked then needs a price.
     #[key(name = "cost", with = Money, range = 1..=MAX_NANOS, last)]
     pub cost_nanos: Option<u64>,
-    /// The time that may pass after the start of the process.
-    #[key(name = "wall_time", with = Duration, last)]
+    /// The time that the process may run. The time in which it rests does not count: while it waits
+    /// for input or for a person, while it is stopped, and while the kernel is not running.
+    #[key(name = "wall_time", with = Duration, range = 1..=MAX_LONG_DURATION_MS, last)]
     pub wall_time_ms: Option<u64>,
     /// The most processes that live at the same time, this one included.
     #[key(range = 1..=1_000_000)]
@@ -171,7 +172,7 @@ impl Budget {
 pub struct Ledger {
     /// Limits of the process and its subtree.
     pub limits: Budget,
-    /// Start of its wall time: milliseconds since the epoch, UTC.
+    /// Until when its running time is counted in `ran_ms`: milliseconds since the epoch, UTC.
     pub began_ms: u64,
     /// Bytes of the contents that the process opened itself.
     pub held_bytes: u64,
@@ -183,6 +184,22 @@ pub struct Ledger {
     pub warned: Vec<(Amount, u64)>,
     /// Calls that were abandoned last and may have called a model. Their usage may still arrive.
     pub abandoned_calls: Vec<CallId>,
+    /// Milliseconds that the process had run at `began_ms`.
+    #[serde(default)]
+    pub ran_ms: u64,
+    /// Whether the wall time has passed since `began_ms`.
+    #[serde(default)]
+    pub clock: Clock,
+}
+
+/// Whether the wall time of a process passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Clock {
+    /// The process runs: its wall time passes.
+    #[default]
+    Runs,
+    /// The process rests.
+    Rests,
 }
 
 /// A change of a budget account.
@@ -222,6 +239,15 @@ pub enum Change {
         /// Usage of the call.
         usage: Usage,
     },
+    /// The wall time was counted. Recorded for processes whose wall time is limited.
+    Clock {
+        /// Milliseconds that the process has run.
+        ran_ms: u64,
+        /// When that was: milliseconds since the epoch, UTC.
+        at_ms: u64,
+        /// Whether the wall time passes from then on.
+        clock: Clock,
+    },
 }
 
 impl Change {
@@ -233,6 +259,7 @@ impl Change {
             Self::Returned { .. } => "budget_returned",
             Self::Warned { .. } => "budget_warned",
             Self::Used { .. } => "budget_used",
+            Self::Clock { .. } => "budget_clock",
         }
     }
 }

@@ -99,6 +99,51 @@ impl fmt::Display for CallId {
     }
 }
 
+/// A call of one process, in one kernel. Written `PID/EPOCH.SEQ`, such as `3/0.7`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessCallId {
+    /// The process.
+    pub pid: Pid,
+    /// The call.
+    pub call: CallId,
+}
+
+impl fmt::Display for ProcessCallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.pid, self.call)
+    }
+}
+
+impl FromStr for ProcessCallId {
+    type Err = ParseCallError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (pid, call) = text.split_once('/')?;
+            let (epoch, seq) = call.split_once('.')?;
+            let parts = [pid, epoch, seq];
+            let is_decimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+            let call = CallId {
+                epoch: epoch.parse().ok()?,
+                seq: seq.parse().ok()?,
+            };
+            let pid = Pid(pid.parse().ok().filter(|pid| *pid > 0)?);
+            parts
+                .into_iter()
+                .all(is_decimal)
+                .then_some(Self { pid, call })
+        };
+        parse().ok_or_else(|| ParseCallError(text.to_owned()))
+    }
+}
+
+/// The text is not the id of a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' names no call: valid is PID/EPOCH.SEQ, such as 3/0.7, as `dormouse pending` lists it"
+)]
+pub struct ParseCallError(pub String);
+
 /// The BLAKE3 hash of a content's bytes, which identifies it in a store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ContentHash(pub [u8; 32]);

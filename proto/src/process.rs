@@ -18,6 +18,10 @@ pub struct Exit {
     pub message: Arc<str>,
     /// Model usage of the process and its subtree; `None` if unknown.
     pub spent: Option<Usage>,
+    /// How long the process ran, in milliseconds, if its wall time is limited; otherwise 0 or less
+    /// than that.
+    #[serde(default)]
+    pub ran_ms: u64,
 }
 
 impl Exit {
@@ -27,6 +31,7 @@ impl Exit {
             status,
             message: message.into(),
             spent: None,
+            ran_ms: 0,
         }
     }
 

@@ -20,6 +20,7 @@
 //! ```
 
 mod amount;
+mod ask;
 mod base_url;
 mod budget;
 mod builder;
@@ -54,8 +55,9 @@ use std::ops::Range;
 use serde_json::{Map, Value as Json};
 use toml::de::DeTable;
 
-pub(crate) use self::amount::{Duration, Size};
+pub(crate) use self::amount::{Duration, MAX_LONG_DURATION_MS, Size};
 pub use self::amount::{ParseAmountError, parse_bytes, parse_duration_ms};
+pub use self::ask::{AskCondition, AskEntry, ExactValue};
 pub use self::base_url::{BaseUrlError, check_base_url};
 pub use self::budget::BudgetSection;
 pub use self::builder::ProgramBuilder;

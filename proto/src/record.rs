@@ -24,7 +24,9 @@ use crate::process::{Exit, Priority};
 use crate::tool::{Access, Answer, ExternalTool, ToolSpec};
 
 pub use self::annotations::{Annotation, Annotations, Section};
-pub use self::fact::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact};
+pub use self::fact::{
+    CallFact, ChildFact, ControlFact, DescriptorFact, EditedArguments, Fact, MailFact, TurnFact,
+};
 
 /// A reference to a content, which a record stores in place of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +131,57 @@ pub struct PendingCall {
     pub ended_children: OrdMap<u32, (Pid, Exit)>,
     /// The answer, once there is one.
     pub answer: Option<Answer>,
+    /// What a person has to decide about the call, or has decided; `None` if nobody was asked.
+    #[serde(default)]
+    pub gate: Option<Gate>,
+}
+
+/// The state of a call that a person is asked about. The call begins only once it is
+/// [`Approved`](Self::Approved).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Gate {
+    /// The call waits for the person.
+    Held(Hold),
+    /// The person approved the call.
+    Approved {
+        /// The hold that was approved.
+        hold: Hold,
+        /// The change that the person made to the arguments.
+        edit: Option<ArgumentEdit>,
+    },
+}
+
+/// Why and since when a call is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Why the call is held.
+    pub reason: HoldReason,
+    /// Since when: milliseconds since the epoch, UTC.
+    pub since_ms: u64,
+    /// When the call is refused if nobody has answered: milliseconds since the epoch, UTC. `None`
+    /// if the call waits without limit.
+    pub expires_ms: Option<u64>,
+}
+
+/// Why a call is held. Further reasons are added at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HoldReason {
+    /// A rule of the program's `tools.ask` matches the call.
+    Rule {
+        /// The rule, as people read it: `write`, `bash when command matches /rm/`.
+        rule: Arc<str>,
+    },
+    /// The call asks the person a question (`ask_user`). The person's value is the answer.
+    Question,
+}
+
+/// A change that a person made to the arguments of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArgumentEdit {
+    /// The arguments as the model wrote them: JSON text.
+    pub original: Arc<str>,
+    /// The notice that stands before the answer of the call, as the model reads it.
+    pub notice: Arc<str>,
 }
 
 /// The stored state of a process, without its pid. A fork, a spawn or a restore starts from an
@@ -226,6 +279,60 @@ pub struct OutputTotals {
     pub produced_chars: u64,
     /// Characters of tool answers that entered the context.
     pub entered_chars: u64,
+}
+
+impl PendingCall {
+    /// The hold of a call that waits for a person.
+    #[must_use]
+    pub fn hold(&self) -> Option<&Hold> {
+        match &self.gate {
+            Some(Gate::Held(hold)) if self.answer.is_none() => Some(hold),
+            _ => None,
+        }
+    }
+
+    /// The change that a person made to the arguments.
+    #[must_use]
+    pub fn edit(&self) -> Option<&ArgumentEdit> {
+        match &self.gate {
+            Some(Gate::Approved { edit, .. }) => edit.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl Phase {
+    /// The tool calls of the turn, in order; empty unless the process is acting.
+    #[must_use]
+    pub fn pending_calls(&self) -> &[PendingCall] {
+        match self {
+            Self::Acting { pending_calls, .. } => pending_calls,
+            _ => &[],
+        }
+    }
+
+    /// The calls that wait for a person, each with its hold.
+    pub fn held_calls(&self) -> impl Iterator<Item = (&PendingCall, &Hold)> {
+        let calls = self.pending_calls().iter();
+        calls.filter_map(|pending_call| Some((pending_call, pending_call.hold()?)))
+    }
+
+    /// Whether calls wait for a person, and nothing else of the turn is under way.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        let mut open = self
+            .pending_calls()
+            .iter()
+            .filter(|call| call.answer.is_none());
+        self.held_calls().next().is_some() && open.all(|call| !call.started)
+    }
+
+    /// When the next held call expires: milliseconds since the epoch, UTC.
+    #[must_use]
+    pub fn next_expiry_ms(&self) -> Option<u64> {
+        let expiries = self.held_calls().filter_map(|(_, hold)| hold.expires_ms);
+        expiries.min()
+    }
 }
 
 impl<C> Entry<C> {

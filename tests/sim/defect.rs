@@ -48,6 +48,8 @@ pub(crate) enum Defect {
     WritesAnswersUnescaped,
     /// The oldest message that a compaction moves away is left out of its descriptor.
     LosesACompactedMessage,
+    /// A process that comes back takes what it holds for approved.
+    TakesHeldForApproved,
 }
 
 impl Defect {
@@ -75,5 +77,6 @@ impl Defect {
         (Self::LosesTheEndOfAPage, "PAGE-1"),
         (Self::WritesAnswersUnescaped, "XML-1"),
         (Self::LosesACompactedMessage, "COMPACT-1"),
+        (Self::TakesHeldForApproved, "HELD-1"),
     ];
 }

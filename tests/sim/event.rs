@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use dormouse_content::Content;
-use dormouse_kernel::process::{Child, ChildEvent, Completion, HostRequest, Image, Input, Signal};
+use dormouse_kernel::process::{
+    Child, ChildEvent, Completion, HostRequest, Image, Input, Signal, Verdict,
+};
 use dormouse_kernel::program::Program;
 use dormouse_kernel::syscall::PendingTempFile;
 use dormouse_proto::id::{CallId, Pid};
@@ -198,6 +200,12 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Host { request, .. } => match request {
             HostRequest::Open { .. } => "opened",
             HostRequest::Call { .. } => "host_called",
+            HostRequest::AnswerHeld { verdict, .. } => match verdict {
+                Verdict::Approve { args: None } => "approved",
+                Verdict::Approve { args: Some(_) } => "approved_with_others",
+                Verdict::Refuse { .. } => "refused",
+                Verdict::Answer { .. } => "question_answered",
+            },
             HostRequest::Cancel => "host_gave_up",
             HostRequest::Goto { .. } => "sent_back",
             HostRequest::Restore(_) => "taken_back",
@@ -253,6 +261,7 @@ pub(crate) fn request_id(input: &Input) -> Option<Arc<str>> {
             request:
                 HostRequest::Open { .. }
                 | HostRequest::Call { .. }
+                | HostRequest::AnswerHeld { .. }
                 | HostRequest::Goto { .. }
                 | HostRequest::Restore(_),
         } => Some(request_id.clone()),

@@ -3,13 +3,14 @@
 
 use dormouse_content::CappedBytes;
 use dormouse_kernel::process::{
-    Birth, CheckpointImage, CheckpointInfo, HostRequest, Input, Preloads, Signal, initial_image,
+    Birth, CheckpointImage, CheckpointInfo, HostRequest, Input, Preloads, Signal, Verdict,
+    initial_image,
 };
 use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::id::{CheckpointId, FactNumber, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::process::{Origin, Priority};
-use dormouse_proto::record::Lifetime;
+use dormouse_proto::record::{HoldReason, Lifetime};
 use dormouse_proto::tool::Access;
 
 use crate::event::{Event, SupervisorMessage};
@@ -28,6 +29,9 @@ impl World {
             self.start_root();
             return Ok(());
         };
+        if self.random.percent(25) {
+            self.answer_any_held();
+        }
         match self.random.below(1_000) {
             0..35 if living.len() < MOST_LIVING => self.start_root(),
             0..330 => self.speak(pid),
@@ -45,8 +49,8 @@ impl World {
             905..920 => self.fault(pid),
             920..923 => self.fault_again_and_again(pid),
             923..931 => self.schedule.after(0, Event::Crash),
-            931..950 => self.speak(pid),
-            950..980 => self.ask_supervisor(SupervisorMessage::Hibernate { pid }),
+            931..940 => self.speak(pid),
+            940..980 => self.ask_supervisor(SupervisorMessage::Hibernate { pid }),
             _ => self.ask_supervisor(SupervisorMessage::Resume { pid }),
         }
         Ok(())
@@ -170,6 +174,53 @@ impl World {
                 Input::Host {
                     request_id,
                     request: HostRequest::Cancel,
+                },
+            );
+        }
+    }
+
+    /// A verdict on a call that a process holds. At times it comes twice, or goes to another
+    /// process.
+    fn answer_any_held(&mut self) {
+        let held = self.running.iter().flat_map(|(pid, running)| {
+            let calls = running.state.phase().held_calls();
+            calls.map(|(pending_call, hold)| {
+                (*pid, pending_call.call, hold.reason == HoldReason::Question)
+            })
+        });
+        let held: Vec<_> = held.collect();
+        let Some((pid, call, is_question)) = self.random.pick(&held) else {
+            return;
+        };
+        let verdict = match self.random.below(10) {
+            0 => Verdict::Refuse {
+                why: "not now".to_owned(),
+            },
+            1..8 if is_question => Verdict::Answer {
+                value: "yes".into(),
+            },
+            1..3 => Verdict::Approve {
+                args: Some("{\"query\": \"edited\"}".to_owned()),
+            },
+            _ => Verdict::Approve { args: None },
+        };
+        let others: Vec<_> = self.running.keys().copied().collect();
+        let to = match self.random.percent(10) {
+            true => self.random.pick(&others).unwrap_or(pid),
+            false => pid,
+        };
+        let times = if self.random.percent(20) { 2 } else { 1 };
+        for _ in 0..times {
+            let request_id = self.new_ticket();
+            if matches!(verdict, Verdict::Approve { .. }) {
+                self.approved.insert((to, call));
+            }
+            let verdict = verdict.clone();
+            self.tell(
+                to,
+                Input::Host {
+                    request_id,
+                    request: HostRequest::AnswerHeld { call, verdict },
                 },
             );
         }

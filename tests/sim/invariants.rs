@@ -12,6 +12,7 @@ mod compaction;
 mod descriptors;
 mod durability;
 mod forks;
+mod held;
 mod history;
 pub(crate) mod ledger;
 mod mail;
@@ -69,6 +70,7 @@ impl World {
             self.tally.count_of("fact", fact.name());
             self.fd_1(pid, number, fact)?;
             self.call_1(pid, number, fact)?;
+            self.held_1(before, &running.state, fact)?;
             self.fd_3(pid, fact)?;
             self.pages_of(fact)?;
             self.xml_1(before, &running.state, fact)?;

@@ -210,6 +210,10 @@ impl World {
             }
             "fd_to_file" => format!("{{\"fd\": {fd}, \"file_path\": \"out.txt\"}}"),
             "summarize_fd" => format!("{{\"fd\": {fd}, \"again\": {}}}", small > 2),
+            "ask_user" if small == 1 => {
+                "{\"question\": \"Go on?\", \"choices\": [\"yes\", \"no\"]}".to_owned()
+            }
+            "ask_user" => format!("{{\"question\": \"Why {token}?\"}}"),
             "list_fds" => "{}".to_owned(),
             "rename_fd" => format!("{{\"fd\": {fd}, \"name\": \"name_{small}\"}}"),
             "mark_fd_section" => {

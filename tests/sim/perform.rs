@@ -112,6 +112,8 @@ impl World {
                 self.receipt_given(&request_id, answer);
             }
             Effect::Report(Report::Switch { .. }) => self.tally.count("models switched"),
+            Effect::Report(Report::Held { .. }) => self.tally.count("calls held"),
+            Effect::Report(Report::HeldAnswered { .. }) => self.tally.count("held calls answered"),
             Effect::Report(Report::Turn { .. }) => self.tally.count("turns ended"),
             Effect::Report(Report::Exit { exit }) => {
                 self.check_told(pid, &exit.message, "the last words")?;

@@ -67,6 +67,20 @@ wall_time = "4s"
 output_tokens = 400
 "#;
 
+/// `[tools]` of a program that asks a person.
+const ASK: &str = r#"ask = ["grep", { tool = "look", when = { argument = "query", matches = "[02468]" } }, "fd_to_file", "fork"]
+ask_expires = "5s"
+[linked_programs]
+"#;
+
+/// The tools that a process of the asking program asks about, whatever their arguments.
+const ASKED_TOOLS: [&str; 3] = ["grep", "fd_to_file", "fork"];
+
+/// Whether a call of the model of a process of this program needs an approval.
+pub(crate) fn needs_approval(program: &Program, tool: &str) -> bool {
+    program.key() == "asking.toml" && ASKED_TOOLS.contains(&tool)
+}
+
 const WORKER: &str = r#"
 [model]
 name = "m"
@@ -143,9 +157,15 @@ impl Programs {
             tools,
             ..HostContext::new(&TOOL_SET)
         });
-        let roots = ["lead.toml", "worker.toml", "thrifty.toml", "hurried.toml"]
-            .map(compiled)
-            .to_vec();
+        let roots = [
+            "lead.toml",
+            "worker.toml",
+            "thrifty.toml",
+            "hurried.toml",
+            "asking.toml",
+        ]
+        .map(compiled)
+        .to_vec();
         let bundles = roots
             .iter()
             .map(|program| program.bundle().to_bytes())
@@ -171,6 +191,9 @@ fn compiled(entry: &str) -> Program {
             Some("lead.toml") => LEAD.to_owned(),
             Some("thrifty.toml") => format!("{LEAD}{THRIFTY}"),
             Some("hurried.toml") => format!("{LEAD}{HURRIED}"),
+            Some("asking.toml") => LEAD
+                .replace("\"spawn\"]", "\"spawn\", \"ask_user\"]")
+                .replace("[linked_programs]\n", ASK),
             Some("worker.toml") => WORKER.to_owned(),
             _ => PLAIN.to_owned(),
         };

@@ -1,15 +1,35 @@
 //! Where the world makes the mistakes of a [`Defect`] that concern the facts of a process.
 
 use dormouse_content::Content;
-use dormouse_kernel::process::{Fact, Image, Input, State, evolve};
+use dormouse_kernel::process::{Fact, Image, Input, Signal, State, evolve};
+use dormouse_kernel::program::Program;
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};
-use dormouse_proto::record::{CallFact, DescriptorFact, Entry};
+use dormouse_proto::record::{CallFact, DescriptorFact, Entry, Gate, Phase};
 use dormouse_proto::tool::Answer;
 
 use crate::defect::Defect;
 use crate::process::Running;
+use crate::programs::needs_approval;
 use crate::world::World;
+
+/// Whether a held call that nobody approved counts as approved from now on.
+fn approve_all(program: &Program, image: &mut Image) -> bool {
+    let Phase::Acting { pending_calls, .. } = &mut image.phase else {
+        return false;
+    };
+    let mut has_approved = false;
+    for pending_call in pending_calls {
+        if let Some(Gate::Held(hold)) = &pending_call.gate
+            && needs_approval(program, &pending_call.tool)
+        {
+            let hold = hold.clone();
+            pending_call.gate = Some(Gate::Approved { hold, edit: None });
+            has_approved = true;
+        }
+    }
+    has_approved
+}
 
 impl World {
     /// The facts of a decision, as the world was told to have them.
@@ -73,14 +93,24 @@ impl World {
 
     /// The state that an input is decided on, where that is not the process's own.
     pub(crate) fn tampered_state(&self, state: &State, input: &Input) -> Option<State> {
-        if self.defect != Some(Defect::ForgetsWhatItHeard)
-            || !matches!(input, Input::Message { .. })
-        {
-            return None;
-        }
-        let image = Image {
-            receipts: Vec::new(),
-            ..state.image()
+        let image = match (self.defect?, input) {
+            // Reads that are pending are no part of an image, and would be lost in a turn.
+            (Defect::ForgetsWhatItHeard, Input::Message { .. })
+                if state.phase().pending_calls().is_empty() =>
+            {
+                Image {
+                    receipts: Vec::new(),
+                    ..state.image()
+                }
+            }
+            (Defect::TakesHeldForApproved, Input::Signal(Signal::Resume)) => {
+                let mut image = state.image();
+                if !approve_all(state.program(), &mut image) {
+                    return None;
+                }
+                image
+            }
+            _ => return None,
         };
         State::from_image(
             state.pid(),

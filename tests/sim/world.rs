@@ -47,6 +47,8 @@ pub(crate) struct World {
     /// What was started outside, whatever became of the kernel since.
     pub(crate) started: BTreeMap<(Pid, CallId), u32>,
     pub(crate) ledgers: BTreeMap<Pid, Ledger>,
+    /// The calls that the host approved, of each process.
+    pub(crate) approved: BTreeSet<(Pid, CallId)>,
     /// Messages whose senders were told that nothing was kept.
     pub(crate) refused: BTreeSet<(Pid, CallId)>,
     pub(crate) plain_files: BTreeMap<Pid, PlainFiles>,
@@ -89,6 +91,7 @@ impl World {
             gatherings: BTreeMap::new(),
             started: BTreeMap::new(),
             ledgers: BTreeMap::new(),
+            approved: BTreeSet::new(),
             refused: BTreeSet::new(),
             plain_files: BTreeMap::new(),
             tokens: Tokens::default(),

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dormouse::host::{LocalHost, Permissions};
+use dormouse::message::Block;
 use dormouse::model::{ModelError, Reply, Request};
 use dormouse::program::Program;
 use dormouse::store::MemoryStore;
-use dormouse::tool::Access;
-use dormouse::{Kernel, Process, ProcessView};
+use dormouse::tool::{Access, Answer};
+use dormouse::{Kernel, Position, Process, ProcessView};
 use dormouse_kernel::syscall::{Group, TOOL_SET, TOOLS, Tool, tool};
-use dormouse_tests::{FnModel, says, within};
+use dormouse_tests::{FnModel, asks, says, within};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -61,7 +62,7 @@ test lines ... ok
 ";
 
 /// The calls that are shown, in this order: later ones find what earlier ones left.
-const CALLS: [(&str, &str); 28] = [
+const CALLS: [(&str, &str); 29] = [
     ("read_fd", r#"{"fd": "fd:1", "page": 2}"#),
     (
         "read_fd",
@@ -102,6 +103,7 @@ const CALLS: [(&str, &str); 28] = [
     ),
     ("receive_messages", r#"{"timeout_ms": 60000}"#),
     ("list_processes", "{}"),
+    ("ask_user", ASK),
     ("create_temp_file", r#"{"content": "- numbers fails\n"}"#),
     (
         "append_temp_file",
@@ -121,6 +123,9 @@ const CALLS: [(&str, &str); 28] = [
     ),
     ("restore_process", r#"{"checkpoint_id": "cp:1"}"#),
 ];
+
+/// A question, which only the model of a process can ask.
+const ASK: &str = r#"{"question": "Repair the test or the code?", "choices": ["test", "code"]}"#;
 
 /// The program of the examples, compiled.
 fn program(kernel: &Kernel) -> Program {
@@ -150,6 +155,9 @@ async fn process(kernel: &Kernel) -> Process {
 /// Answers what the examples need; the child in the background only once it is waited for.
 async fn answer(request: Request, waited_for: Arc<Notify>) -> Result<Reply, ModelError> {
     let asked = request.messages.last().unwrap().text();
+    if asked.starts_with("Ask the user.") {
+        return Ok(asks(&[("ask_user", ASK)]));
+    }
     if asked.contains("Watch the build.") {
         waited_for.notified().await;
     }
@@ -186,12 +194,34 @@ async fn answers(kernel: &Kernel, waited_for: &Notify) -> Vec<String> {
         };
         let call = within(process.call(name, args));
         let answer = match name {
+            "ask_user" => Ok(answer_of_question(kernel).await),
             "wait" | "receive_messages" => tokio::join!(call, meanwhile).0,
             _ => call.await,
         };
         answers.push(without_times(&answer.unwrap().text));
     }
     answers
+}
+
+/// What the model of a process is answered that asks the question.
+async fn answer_of_question(kernel: &Kernel) -> Answer {
+    let asking = kernel.start(program(kernel)).input("Ask the user.");
+    let asking = asking.session().access(Access::Admin).await.unwrap();
+    let held = |view: &ProcessView| view.phase.held_calls().next().is_some();
+    within(asking.wait_for(held)).await.unwrap();
+    let call = kernel.pending().await.unwrap().calls[0].id;
+    within(kernel.answer(call, "code".into())).await.unwrap();
+    within(asking.wait_for(ProcessView::is_idle)).await.unwrap();
+    let conversation = kernel.conversation(asking.pid(), Position::Now).await;
+    let messages = conversation.unwrap().messages;
+    let mut blocks = messages.iter().flat_map(|message| &message.blocks);
+    let text = blocks.find_map(|block| match block {
+        Block::ToolResult { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    within(asking.kill()).await.unwrap();
+    within(asking.wait()).await.unwrap();
+    Answer::shown(&*text.unwrap())
 }
 
 /// The same with one time in place of each other.

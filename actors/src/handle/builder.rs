@@ -318,6 +318,7 @@ impl KernelBuilder {
             checkpoints_in_use: Arc::default(),
             read_pool: ReadPool::new(),
             program_cache: Mutex::default(),
+            inspected_programs: Mutex::default(),
         });
         let spawned = SupervisorActor::spawn(None, SupervisorActor, (context.clone(), table)).await;
         let (supervisor, _task) = spawned.map_err(|_| KernelError::Closed)?;

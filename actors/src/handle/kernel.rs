@@ -22,6 +22,7 @@ use super::start::Start;
 use crate::context::KernelContext;
 use crate::error::{KernelError, NotFound, StoreFailure};
 use crate::event::ProcessView;
+use crate::held_call::HeldCall;
 use crate::ports::Store;
 use crate::recovery::{self, LoadPurpose, Loaded};
 use crate::supervisor::{
@@ -47,13 +48,25 @@ pub struct ProcessInfo {
     pub row: ProcessRow,
     /// The status word: `held` (not loaded since the kernel was opened or the process had to stop),
     /// `hibernated` (not loaded, nothing pending until an input arrives), `starting`, `idle`,
-    /// `waiting` (for children in the background), `thinking`, `acting`, `stopped`, or the exit
-    /// status.
+    /// `waiting` (for children in the background), `thinking`, `acting`, `asking` (its calls wait for
+    /// a person, whether it is loaded or hibernates), `stopped`, or the exit status.
     pub status: &'static str,
     /// The detailed state of the process, if it runs. The state of an ended process is here while a
     /// handle on the process exists, and in a kernel without a store. For all other processes use
     /// [`Kernel::inspect`].
     pub view: Option<Box<ProcessView>>,
+}
+
+impl ProcessInfo {
+    /// The calls that wait for a person, if the process is loaded; for all others see
+    /// [`Kernel::pending`].
+    #[must_use]
+    pub fn held_calls(&self) -> Vec<HeldCall> {
+        self.view
+            .as_ref()
+            .map(|view| HeldCall::all(self.row.pid, &view.phase))
+            .unwrap_or_default()
+    }
 }
 
 impl Kernel {
@@ -331,7 +344,7 @@ impl Kernel {
 
     /// Waits until all records that are queued now, for instance birth records, are written or
     /// refused.
-    async fn wait_for_queued_writes(&self) {
+    pub(super) async fn wait_for_queued_writes(&self) {
         let (done, written) = oneshot::channel();
         let acknowledge = Box::new(|_| {
             // The requester has dropped its receiver if it no longer waits.

@@ -167,7 +167,8 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError::Pending`](crate::ProcessError::Pending) while something is pending: a turn,
-    /// unless the process was stopped, a call, a message that waits, or the end of its wall time.
+    /// unless the process was stopped or its calls only wait for a person or for children; a call,
+    /// or a message that waits.
     /// [`StoreFailure::NoStore`](crate::StoreFailure::NoStore), since without a store the process
     /// could not be loaded again. [`ProcessError::Ended`](crate::ProcessError::Ended),
     /// [`StoreFailure::NotDurable`](crate::StoreFailure::NotDurable),

@@ -10,7 +10,7 @@ use dormouse_kernel::process::{Child, ChildEvent, Completion, Effect, Input, Rep
 use dormouse_kernel::program::ModelChoice;
 use dormouse_kernel::syscall::{PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_proto::file::{FileError, FileErrorKind};
-use dormouse_proto::id::{CallId, FdId};
+use dormouse_proto::id::{CallId, FdId, ProcessCallId};
 use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, Request};
 use dormouse_proto::process::Origin;
 use dormouse_proto::record::{Caller, PendingCall, Phase};
@@ -27,6 +27,7 @@ use super::{Delivery, ProcessMessage, RunningProcess, model_call, tool_call};
 use crate::context::ToolCaller;
 use crate::environment::{self, StartContextError};
 use crate::event::Event;
+use crate::held_call::HeldCall;
 use crate::ports::OutputSink;
 use crate::spans;
 use crate::supervisor::{BirthMessage, RunMessage, SupervisorMessage, TreeMessage};
@@ -74,6 +75,15 @@ impl RunningProcess {
                     to,
                     reason,
                 });
+            }
+            Effect::Report(Report::Held { call }) => {
+                if let Some(call) = HeldCall::find(pid, self.state.phase(), call) {
+                    self.context.publish(Event::CallHeld { call });
+                }
+            }
+            Effect::Report(Report::HeldAnswered { call }) => {
+                let call = ProcessCallId { pid, call };
+                self.context.publish(Event::HeldCallAnswered { call });
             }
             Effect::Report(Report::Turn { outcome }) => {
                 self.context.publish(Event::TurnEnded { pid, outcome })

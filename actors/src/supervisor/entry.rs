@@ -48,13 +48,21 @@ pub(super) enum RunState {
     Held,
     /// Not loaded, and nothing is pending until it receives an input.
     Hibernated {
-        /// Whether the process was stopped when it hibernated.
-        is_stopped: bool,
+        rest: Rest,
     },
     Running,
     /// Its actor was asked to hibernate. Inputs wait for the answer.
     Hibernating,
     Ended,
+}
+
+/// The state in which a process hibernated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    Waiting,
+    Stopped,
+    /// Calls of its turn wait for a person.
+    Asking,
 }
 
 /// How a process was created.
@@ -274,8 +282,11 @@ impl ProcessEntry {
         match (self.exit(), self.run_state) {
             (Some(exit), _) => exit.status.word(),
             (None, RunState::Held) => "held",
-            (None, RunState::Hibernated { is_stopped: true }) => "stopped",
-            (None, RunState::Hibernated { is_stopped: false }) => "hibernated",
+            (None, RunState::Hibernated { rest }) => match rest {
+                Rest::Waiting => "hibernated",
+                Rest::Stopped => "stopped",
+                Rest::Asking => "asking",
+            },
             (
                 None,
                 RunState::Loading | RunState::Running | RunState::Hibernating | RunState::Ended,

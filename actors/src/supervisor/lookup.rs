@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use super::branch::ProcessTreeReply;
 use super::entry::WaitOutcome;
 use super::mail::ReachableProcesses;
-use super::table::{HandleChannels, ListFilter, ListedProcess};
+use super::table::{HandleChannels, HeldPage, ListFilter, ListedProcess};
 use super::{HibernationMessage, Supervisor, SupervisorMessage};
 use crate::error::{KernelError, NotFound};
 use crate::event::ProcessView;
@@ -24,6 +24,11 @@ pub(crate) enum LookupMessage {
     List {
         filter: ListFilter,
         reply: oneshot::Sender<Vec<ListedProcess>>,
+    },
+    /// The held calls of the processes after a pid.
+    ListHeld {
+        after: Option<Pid>,
+        reply: oneshot::Sender<HeldPage>,
     },
     /// The processes that a process can write to.
     ListReachable {
@@ -84,6 +89,9 @@ impl Supervisor {
             }
             LookupMessage::List { filter, reply } => {
                 let _ = reply.send(self.table.list(filter));
+            }
+            LookupMessage::ListHeld { after, reply } => {
+                let _ = reply.send(self.table.list_held(after));
             }
             LookupMessage::ListReachable { pid, reply } => self.list_reachable(pid, reply),
             LookupMessage::ListTree { pid, reply } => self.list_tree(pid, reply),

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use dormouse_proto::id::Pid;
+use dormouse_kernel::process::Verdict;
+use dormouse_proto::id::{Pid, ProcessCallId};
 use dormouse_proto::process::{Exit, ExitStatus, ProcessRow};
 use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorId};
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 use super::Supervisor;
 use super::entry::RunState;
 use super::lookup::HandleReply;
+use super::verdict::VerdictReply;
 use crate::checkpoint::{AppendSize, CommitError, LogRecord};
 use crate::error::{KernelError, StoreFailure};
 use crate::event::{Event, ProcessView};
@@ -40,6 +42,15 @@ pub(crate) enum RunMessage {
     NotDurable { pid: Pid, error: CommitError },
     /// A process ended, durably.
     Ended { pid: Pid, exit: Exit },
+    /// Record a verdict on a held call in the journal of a process that was not loaded since the
+    /// kernel was opened.
+    RecordVerdict {
+        call: ProcessCallId,
+        verdict: Verdict,
+        reply: VerdictReply,
+    },
+    /// A verdict was recorded in the journal of a process, or could not be.
+    VerdictRecorded { pid: Pid },
     /// Copy a running process. The reply is dropped if the process does not run.
     Copy { pid: Pid, reply: CopyReply },
 }
@@ -53,6 +64,12 @@ impl Supervisor {
             RunMessage::Loaded { pid, result } => self.on_loaded(pid, result).await,
             RunMessage::NotDurable { pid, error } => self.on_commit_failed(pid, &error),
             RunMessage::Ended { pid, exit } => self.on_process_ended(pid, exit),
+            RunMessage::RecordVerdict {
+                call,
+                verdict,
+                reply,
+            } => self.record_verdict(call, verdict, reply),
+            RunMessage::VerdictRecorded { pid } => self.on_verdict_recorded(pid),
             RunMessage::Copy { pid, reply } => self.copy(pid, reply),
         }
     }

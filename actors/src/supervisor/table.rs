@@ -11,11 +11,12 @@ use dormouse_proto::process::{Exit, Origin, ProcessRow};
 use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
-use super::entry::{LiveState, ProcessEntry, RunState, WaitOutcome, child_slot};
+use super::entry::{LiveState, ProcessEntry, Rest, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
 use crate::error::{KernelError, NotFound, ProcessError};
 use crate::event::ProcessView;
+use crate::held_call::HeldCall;
 use crate::ports::ProcessListing;
 use crate::process::{Delivery, ProcessMessage};
 use crate::supervisor::HandleReply;
@@ -52,6 +53,22 @@ pub(crate) struct ListedProcess {
     pub(crate) row: ProcessRow,
     pub(crate) status: &'static str,
     pub(crate) view: Option<Box<ProcessView>>,
+}
+
+/// How many rows are examined for held calls in one message.
+pub(crate) const MAX_EXAMINED: usize = 4096;
+
+/// The held calls of some rows of the table.
+#[derive(Debug, Default)]
+pub(crate) struct HeldPage {
+    /// Those of processes that are loaded.
+    pub(crate) calls: Vec<HeldCall>,
+    /// The processes that are not loaded and may hold calls: their journals tell.
+    pub(crate) unloaded: Vec<Pid>,
+    /// The last row that was examined.
+    pub(crate) last: Option<Pid>,
+    /// The number of rows that were examined.
+    pub(crate) examined: usize,
 }
 
 /// Which rows are listed.
@@ -382,6 +399,12 @@ impl ProcessTable {
         }
     }
 
+    /// Whether a caller waits until the process runs.
+    pub(super) fn has_run_waiters(&self, pid: Pid) -> bool {
+        let live = self.get(pid).and_then(ProcessEntry::live);
+        live.is_some_and(|live| !live.run_waiters.is_empty())
+    }
+
     pub(super) fn take_run_waiters(&mut self, pid: Pid) -> Vec<HandleReply> {
         self.live_mut(pid)
             .map(|live| std::mem::take(&mut live.run_waiters))
@@ -518,6 +541,26 @@ impl ProcessTable {
             view: live.view.subscribe(),
             inbox_slots: live.inbox_slots.clone(),
         })
+    }
+
+    /// The held calls of the next [`MAX_EXAMINED`] processes after a pid.
+    pub(super) fn list_held(&self, after: Option<Pid>) -> HeldPage {
+        let mut page = HeldPage::default();
+        for (pid, entry) in self.entries.after(after).take(MAX_EXAMINED) {
+            page.examined += 1;
+            page.last = Some(pid);
+            match (entry.run_state, entry.view()) {
+                (RunState::Ended, _) => {}
+                (RunState::Hibernated { rest }, _) => {
+                    if rest == Rest::Asking {
+                        page.unloaded.push(pid);
+                    }
+                }
+                (_, Some(view)) => page.calls.extend(HeldCall::all(pid, &view.phase)),
+                (_, None) => page.unloaded.push(pid),
+            }
+        }
+        page
     }
 
     /// The selected rows, sorted by pid.

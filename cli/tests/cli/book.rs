@@ -36,10 +36,9 @@ fn trimmed(text: &[u8]) -> String {
 }
 
 /// Runs each block in order, and compares what it printed with the next block of output.
-#[test]
-fn getting_started_does_what_it_says() {
+fn does_what_it_says(chapter: &str) -> (usize, usize) {
     let folder = tempfile::tempdir().unwrap();
-    let blocks = blocks_of("docs/getting-started.md");
+    let blocks = blocks_of(chapter);
     for block in blocks.iter().filter(|block| block.tags[0] == "toml") {
         let name = block.file_name().expect("a file says its name");
         std::fs::write(folder.path().join(name), &block.text).unwrap();
@@ -56,7 +55,18 @@ fn getting_started_does_what_it_says() {
         }
         ran += 1;
     }
+    (ran, compared)
+}
+
+#[test]
+fn getting_started_does_what_it_says() {
+    let (ran, compared) = does_what_it_says("docs/getting-started.md");
     assert!(ran > 4 && compared > 4, "{ran} {compared}");
+}
+
+#[test]
+fn approval_does_what_it_says() {
+    assert_eq!(does_what_it_says("docs/approval.md"), (3, 3));
 }
 
 #[test]

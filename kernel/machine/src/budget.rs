@@ -11,6 +11,8 @@
 //! How usage is counted:
 //! * Tokens and money: the usage of the process itself plus that of its ended children.
 //! * Processes: one.
+//! * Wall time: the time in which the process does not rest. While it waits for its children, it
+//!   rests, and when a child ends, the time that the child ran is charged.
 //! * Resident bytes: the lengths of the contents that the process itself opened, even if two
 //!   descriptors share bytes.
 //!
@@ -18,7 +20,7 @@
 
 mod share;
 
-use dormouse_proto::budget::{Amount, Budget, Change, Ledger};
+use dormouse_proto::budget::{Amount, Budget, Change, Clock, Ledger};
 use dormouse_proto::id::CallId;
 use dormouse_proto::model::Usage;
 use imbl::OrdMap;
@@ -45,7 +47,11 @@ const ENDING_AMOUNTS: [Amount; 5] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     limits: Budget,
+    /// Until when the running time is counted in `ran_ms`.
     began_ms: u64,
+    /// Milliseconds that the process had run at `began_ms`.
+    ran_ms: u64,
+    clock: Clock,
     /// Usage of the process itself.
     own_usage: Usage,
     /// Resident bytes: the lengths of the contents that the process opened.
@@ -110,12 +116,16 @@ impl Account {
             shares,
             warned,
             abandoned_calls,
+            ran_ms,
+            clock,
         } = ledger;
         let shares = shares.into_iter().collect();
         let warned = warned.into_iter().collect();
         Self {
             limits,
             began_ms,
+            ran_ms,
+            clock,
             own_usage,
             held_bytes,
             descendant_usage,
@@ -144,6 +154,8 @@ impl Account {
                 .map(|(amount, limit)| (*amount, *limit))
                 .collect(),
             abandoned_calls: self.abandoned_calls.clone(),
+            ran_ms: self.ran_ms,
+            clock: self.clock,
         }
     }
 
@@ -236,12 +248,52 @@ impl Account {
             .map_or(0, |limit| total.saturating_sub(limit))
     }
 
-    /// End of the wall time: milliseconds since the epoch, UTC.
+    /// End of the wall time: milliseconds since the epoch, UTC. `None` if it is not limited, or does
+    /// not pass because the process rests.
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {
-        self.limits
-            .wall_time_ms
-            .map(|limit| self.began_ms.saturating_add(limit))
+        let limit = self.limits.wall_time_ms?;
+        let left = limit.saturating_sub(self.ran_ms);
+        (self.clock == Clock::Runs).then(|| self.began_ms.saturating_add(left))
+    }
+
+    /// Milliseconds that the process has run at `now_ms`, as far as its clock was kept.
+    #[must_use]
+    pub fn ran_ms(&self, now_ms: u64) -> u64 {
+        match self.clock {
+            Clock::Runs => self
+                .ran_ms
+                .saturating_add(now_ms.saturating_sub(self.began_ms)),
+            Clock::Rests => self.ran_ms,
+        }
+    }
+
+    /// The wall time that is left at `now_ms`, in milliseconds; `None` if it is not limited.
+    #[must_use]
+    pub fn wall_time_left_ms(&self, now_ms: u64) -> Option<u64> {
+        let limit = self.limits.wall_time_ms?;
+        Some(limit.saturating_sub(self.ran_ms(now_ms)))
+    }
+
+    /// Whether the wall time passes.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Milliseconds that the process had run when its clock was last set.
+    pub(crate) fn counted_ms(&self) -> u64 {
+        self.ran_ms
+    }
+
+    /// Whether the clock was last set at `now_ms` or later.
+    pub(crate) fn is_counted_at(&self, now_ms: u64) -> bool {
+        self.began_ms >= now_ms
+    }
+
+    /// Milliseconds since a resting clock was last set.
+    pub(crate) fn rested_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.began_ms)
     }
 
     /// Counted usage of the process and its subtree. Usage of living children is not included.
@@ -303,7 +355,7 @@ impl Account {
     /// Usage and limit of an amount that ends a process, if it is limited.
     fn usage_and_limit(&self, amount: Amount, now_ms: u64) -> Option<ReachedLimit> {
         let used = match amount {
-            Amount::WallTime => now_ms.saturating_sub(self.began_ms),
+            Amount::WallTime => self.ran_ms(now_ms),
             _ => self.used(amount),
         };
         Some(ReachedLimit {
@@ -354,6 +406,8 @@ impl Account {
             .retain(|(amount, _)| *amount != Amount::WallTime);
         Ledger {
             began_ms: now_ms,
+            ran_ms: 0,
+            clock: Clock::Runs,
             shares: Vec::new(),
             abandoned_calls: Vec::new(),
             ..ledger
@@ -405,6 +459,15 @@ impl Account {
             Change::Used { call, usage } => {
                 self.abandoned_calls.retain(|abandoned| abandoned != call);
                 self.add_usage(*usage);
+            }
+            Change::Clock {
+                ran_ms,
+                at_ms,
+                clock,
+            } => {
+                self.ran_ms = *ran_ms;
+                self.began_ms = *at_ms;
+                self.clock = *clock;
             }
         }
     }

@@ -22,6 +22,7 @@
 //! * CALL-1: a completion is applied at most once.
 //! * CALL-2: a tool that is not idempotent never runs twice for one call.
 //! * MAIL-1: a message is delivered once.
+//! * HELD-1: no held call begins unanswered, and an answer applies to one call of one process.
 //! * TREE-1: the usage of a tree stays within the budget of its root.
 
 mod arrival;
@@ -44,6 +45,7 @@ mod evolve;
 mod fact_summary;
 mod fallback;
 mod goto;
+mod held;
 mod hibernation;
 mod input;
 mod mail;
@@ -71,7 +73,7 @@ pub use checkpoint_op::{
 };
 pub use compaction::CompactionDraft;
 pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
-pub use decide::{Decision, decide};
+pub use decide::{Decision, decide, record_verdict};
 pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
 pub use effect::{Child, Effect, Report, Work};
 pub use envelope::{
@@ -81,6 +83,7 @@ pub use environment::{GatheredEnvironment, add_environment};
 pub use evolve::evolve;
 pub use fact_summary::summary_line;
 pub use goto::{GotoArguments, GotoError, GotoRead, check_goto_message};
+pub use held::{Question, Verdict};
 pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};

@@ -33,7 +33,8 @@ pub use self::parameter::Parameter;
 
 use self::parameter::OfferedParameters;
 use crate::process::{
-    CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, WaitArguments,
+    CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, Question,
+    WaitArguments,
 };
 use crate::table::{Table, View, in_default_form};
 use dormouse_content::{Content, ReadQuota, Unreadable};
@@ -177,6 +178,8 @@ pub enum ProcessHandler {
     Wait(fn(&str) -> Result<WaitArguments, Refusal>),
     /// List the processes to which the caller can send messages.
     ListProcesses(fn(&str) -> Result<(), Refusal>),
+    /// Ask the person a question.
+    AskUser(fn(&str) -> Result<Question, Refusal>),
 }
 
 /// Checks a call of `spawn` by a process of this program.

@@ -14,7 +14,7 @@ use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
 use super::server_tools::OwnTools;
-use super::{ca_file, command, descriptors, prices, server_tools, servers, tools};
+use super::{ask, ca_file, command, descriptors, prices, server_tools, servers, tools};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
@@ -45,6 +45,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         servers: &servers,
     };
     let diagnostics = &mut compilation.diagnostics;
+    let ask_rules = ask::check(&file.tools.ask, &tools, &servers, diagnostics);
     let provider_tools = server_tools::check(&file.tools, &file.model, own, diagnostics);
     let models = choose_models(file.model, compilation);
     let preloads = read_preloads(&file.preload, compilation);
@@ -68,6 +69,8 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         parameters: Arc::new(file.parameters),
         descriptors,
         tools,
+        ask_rules,
+        ask_expires_ms: file.tools.ask_expires_ms,
         provider_tools_elsewhere: server_tools::for_other_providers(&provider_tools),
         provider_tools: Arc::new(provider_tools),
         commands,

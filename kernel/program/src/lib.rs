@@ -36,6 +36,7 @@
 //! # Ok::<(), dormouse_program::ProgramErrors>(())
 //! ```
 
+mod ask;
 mod bundle;
 mod ca_file;
 mod check;
@@ -43,6 +44,7 @@ mod command;
 mod compile;
 mod descriptors;
 mod finding;
+pub mod json_schema;
 mod kernel_tool;
 mod library;
 mod parameters;
@@ -59,6 +61,7 @@ pub use dormouse_proto::program::{
     parse_servers, schema,
 };
 
+pub use self::ask::{AskRule, AskedCall};
 pub use self::bundle::{
     Bundle, BundleError, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_PROGRAM_BYTES,
 };

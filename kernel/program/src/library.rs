@@ -18,6 +18,7 @@ use dormouse_proto::provider_tools::ProviderTools;
 use dormouse_proto::server::{CaFile, ServerValue};
 use serde_json::{Map, Value};
 
+use super::ask::{AskRule, AskedCall};
 use super::bundle::Bundle;
 use super::finding::{Source, named_source};
 use super::servers::EnabledServer;
@@ -39,6 +40,8 @@ pub(super) struct CheckedProgram {
     pub(super) user: Option<String>,
     pub(super) parameters: Arc<Map<String, Value>>,
     pub(super) tools: Vec<EnabledTool>,
+    pub(super) ask_rules: Vec<AskRule>,
+    pub(super) ask_expires_ms: Option<u64>,
     /// What requests to the provider of the first model say about tools.
     pub(super) provider_tools: Arc<ProviderTools>,
     /// What requests to other providers say.
@@ -238,6 +241,20 @@ impl Program {
     #[must_use]
     pub fn tools(&self) -> &[EnabledTool] {
         &self.checked_program().tools
+    }
+
+    /// The first rule of `tools.ask` that matches a call of the model; `None` if nobody is asked.
+    #[must_use]
+    pub fn ask_rule(&self, call: &AskedCall<'_>) -> Option<&AskRule> {
+        let mut rules = self.checked_program().ask_rules.iter();
+        rules.find(|rule| rule.matches(call))
+    }
+
+    /// The time after which a held call is refused, in milliseconds; `None` if it waits without
+    /// limit.
+    #[must_use]
+    pub fn ask_expires_ms(&self) -> Option<u64> {
+        self.checked_program().ask_expires_ms
     }
 
     /// What requests to this model say about tools in the words of its provider.

@@ -91,7 +91,7 @@ impl<'a> Birth<'a> {
     #[must_use]
     pub fn image(&self, image: Image, now_ms: u64, start_mode: StartMode) -> Image {
         match self.manifest.head.scope {
-            Scope::Tree => image_of_branch(image, self.manifest.head.at_ms, now_ms, start_mode),
+            Scope::Tree => image_of_branch(image, now_ms, start_mode),
             Scope::Process => with_start_mode(image_of_copy(image, now_ms), start_mode),
         }
     }

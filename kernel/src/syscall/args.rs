@@ -254,6 +254,13 @@ impl Args {
         }
     }
 
+    pub(super) fn object(&self, key: &str) -> Option<&Value> {
+        match self.values.get(key)? {
+            Arg::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
     pub(super) fn error(&self, kind: FdErrorKind, message: impl Into<String>) -> FdError {
         FdError::new(kind, self.fd.clone(), message)
     }

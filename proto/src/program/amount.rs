@@ -7,9 +7,12 @@ use super::reader::integer;
 use super::{Diagnostic, Node, Reader, Rules, Value};
 use crate::descriptor::MAX_CONTENT_BYTES;
 
-/// A day in milliseconds: the longest duration that a program may name.
+/// A day in milliseconds: the longest duration, unless the key allows more.
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
-const DURATIONS: [(&str, u64); 5] = [
+/// The longest duration of keys that allow more than a day: ten years.
+pub(crate) const MAX_LONG_DURATION_MS: u64 = 3_650 * DAY_MS;
+const DURATIONS: [(&str, u64); 6] = [
+    ("d", DAY_MS),
     ("h", 3_600_000),
     ("m", 60_000),
     ("s", 1_000),
@@ -58,7 +61,7 @@ impl ParseAmountError {
     pub fn valid(&self) -> &str {
         match self {
             Self::Duration(_) => {
-                "valid: \"30s\", \"500ms\", \"2m\", \"1h\", or a number of seconds"
+                "valid: \"30s\", \"500ms\", \"2m\", \"1h\", \"1d\", or a number of seconds"
             }
             Self::Size(_) => "valid: \"64MB\", \"512KiB\", or a number of bytes",
             Self::OutOfRange(_, valid) => valid,
@@ -99,7 +102,7 @@ impl Value for Duration {
     const EXPECTED: &'static str = "a duration";
 
     fn read(table: &mut Reader<'_>, key: &str, node: Node<'_>, rules: &Rules) -> Option<Self> {
-        let max_ms = DAY_MS.min(*rules.range.end());
+        let max_ms = max_duration_ms(rules);
         let parse = |text: &str| parse_duration_to(text, max_ms);
         let text = match node.get_ref() {
             DeValue::Float(number) => Some(number.as_str().to_owned()),
@@ -109,13 +112,13 @@ impl Value for Duration {
     }
 
     fn schema(rules: &Rules) -> Json {
-        let max_ms = DAY_MS.min(*rules.range.end());
+        let max_ms = max_duration_ms(rules);
         let text = json!({ "type": "string", "pattern": unit_pattern(&DURATIONS) });
         let number =
             json!({ "type": "number", "minimum": 0.001, "maximum": max_ms.div_ceil(1_000) });
         let max = format_with_unit(max_ms, &DURATIONS);
         let units = format!(
-            "A number of seconds, or a text such as `500ms`, `30s`, `2m` or `1h`; up to {max}."
+            "A number of seconds, or a text such as `500ms`, `30s`, `2m`, `1h` or `1d`; up to {max}."
         );
         json!({ "title": "duration", "description": units, "anyOf": [text, number] })
     }
@@ -143,6 +146,14 @@ impl Value for Size {
 
     fn show(&self) -> Option<Json> {
         Some(json!(format_with_unit(self.0, &SIZES)))
+    }
+}
+
+/// The longest duration that a key allows.
+fn max_duration_ms(rules: &Rules) -> u64 {
+    match *rules.range.end() {
+        u64::MAX => DAY_MS,
+        max_ms => max_ms,
     }
 }
 
@@ -248,6 +259,7 @@ mod tests {
             ("500ms", 500),
             ("2m", 120_000),
             ("1.5 h", 5_400_000),
+            ("1d", 86_400_000),
             ("7", 7_000),
         ];
         for (text, ms) in durations {

@@ -33,7 +33,7 @@ fn to_object(table: &mut Reader<'_>) -> Map<String, Json> {
 
 /// Converts a value to JSON. A value that JSON does not have is reported. The parser has bounded
 /// the nesting, so the recursion is bounded too.
-fn to_json(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
+pub(super) fn to_json(table: &mut Reader<'_>, key: &str, node: Node<'_>) -> Option<Json> {
     match node.get_ref() {
         DeValue::String(text) => Some(json!(text)),
         DeValue::Boolean(flag) => Some(json!(flag)),

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    CommandSection, Named, Node, Reader, Rules, Section, SelectedMcpTools, Span, Value, WithSpan,
+    AskEntry, CommandSection, Duration, MAX_LONG_DURATION_MS, Named, Node, Reader, Rules, Section,
+    SelectedMcpTools, Span, Value, WithSpan,
 };
 use crate::tool::Access;
 
@@ -18,6 +19,16 @@ pub struct ToolsSection {
     /// not be listed.
     #[key(alias = "builtin", max_items = MAX_TOOLS)]
     pub enabled: Vec<ToolEntry>,
+    /// The calls of the model that a person has to approve before they begin: `"write"` for every
+    /// tool that needs write access or more (also `"read"`, `"admin"`), the name of a tool, or a
+    /// table of `tool` and `when`. The host and its tools are not asked about. A child has the rules
+    /// of its own program.
+    #[key(max_items = MAX_TOOLS)]
+    pub ask: Vec<AskEntry>,
+    /// The time after which a call that nobody has approved or answered is refused. If it is not
+    /// given, such a call waits without limit.
+    #[key(name = "ask_expires", with = Duration, range = 1..=MAX_LONG_DURATION_MS)]
+    pub ask_expires_ms: Option<u64>,
     /// Programs of the host as tools. They are started without a shell, and the user has to permit
     /// each program.
     #[key(name = "command", max_items = MAX_TOOLS)]

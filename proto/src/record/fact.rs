@@ -5,7 +5,7 @@ use std::sync::Arc;
 use imbl::Vector;
 use serde::{Deserialize, Serialize};
 
-use super::{Annotation, Caller, CompactedMessages, Entry, Image};
+use super::{Annotation, Caller, CompactedMessages, Entry, Hold, Image};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
@@ -208,6 +208,29 @@ pub enum CallFact {
         /// Characters that the tool produced, independent of how many entered the context.
         produced_chars: u64,
     },
+    /// A call waits until a person has answered. Nothing of it has begun.
+    Held {
+        /// Id of the call.
+        call: CallId,
+        /// Why and since when the call is held.
+        hold: Hold,
+    },
+    /// A person approved a held call. It has not begun yet.
+    Approved {
+        /// Id of the call.
+        call: CallId,
+        /// The arguments that run in place of those of the model; `None` if they are unchanged.
+        edited: Option<EditedArguments>,
+    },
+}
+
+/// The arguments of a call as a person changed them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EditedArguments {
+    /// The arguments as JSON text.
+    pub args: Arc<str>,
+    /// The notice that stands before the answer of the call, as the model reads it.
+    pub notice: Arc<str>,
 }
 
 /// Children.
@@ -413,6 +436,8 @@ impl CallFact {
             Self::HostCalled { .. } => "host_called",
             Self::ToolCalled { .. } => "tool_called",
             Self::ToolReturned { .. } => "tool_returned",
+            Self::Held { .. } => "held",
+            Self::Approved { .. } => "approved",
         }
     }
 }

@@ -12,7 +12,7 @@
 
 /// Prefixes of the names of all kernel elements. Within a kernel element, text must not contain one
 /// of them directly after `<` or `</`.
-pub const ELEMENT_PREFIXES: [&str; 25] = [
+pub const ELEMENT_PREFIXES: [&str; 26] = [
     "fd_",
     "preview",
     "omitted",
@@ -38,6 +38,7 @@ pub const ELEMENT_PREFIXES: [&str; 25] = [
     "wait",
     "budget_",
     "compacted_",
+    "edited_",
 ];
 
 /// Prefixes that no other markup uses: any name that starts with one is an imitation, also outside
@@ -48,7 +49,7 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
 /// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
 /// them and the kernel writes them only within its elements.
-const ELEMENT_NAMES: [&str; 54] = [
+const ELEMENT_NAMES: [&str; 56] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -96,6 +97,8 @@ const ELEMENT_NAMES: [&str; 54] = [
     "budget_warning",
     "compacted_message",
     "compacted_messages",
+    "edited_arguments",
+    "edited_json",
     "preview",
     "omitted",
     "match",

@@ -10,7 +10,12 @@ use super::{Held, Violation, ensure};
 use crate::world::World;
 
 /// How an answer begins that no tool gave: it was refused, or its call was given up.
-const PLAIN: [&str; 3] = ["Interrupted", "Access denied", "No model is asked"];
+const PLAIN: [&str; 4] = [
+    "Interrupted",
+    "Access denied",
+    "No model is asked",
+    "Refused",
+];
 
 /// How an answer begins that a tool of the kernel gives.
 const KERNELS: [&str; 9] = [

@@ -106,13 +106,12 @@ impl World {
             )
         };
         above.check([(place, below)]).map_err(broken)?;
-        // One that is born after that, before its parent was woken, has no time at all.
-        let has_none = below.limits().wall_time_ms == Some(0);
-        let is_in_time = above
-            .deadline_ms()
-            .is_none_or(|end| below.deadline_ms().is_some_and(|it| it <= end));
-        ensure(is_in_time || has_none, "TREE-1", || {
-            format!("{} may live longer than {}", child.pid(), parent.pid())
+        let is_in_time = above.limits().wall_time_ms.is_none_or(|limit| {
+            let limit_below = below.limits().wall_time_ms;
+            limit_below.is_some_and(|it| it <= limit)
+        });
+        ensure(is_in_time, "TREE-1", || {
+            format!("{} may run longer than {}", child.pid(), parent.pid())
         })
     }
 

@@ -84,6 +84,9 @@ impl World {
                     "wait" => !state.background().is_empty(),
                     _ => self.has_living_child(pid, pending_call.call),
                 };
+                if state.phase().held_calls().next().is_some() {
+                    return None;
+                }
                 let lost = open.find(|pending_call| !pending_call.started || !waits(pending_call));
                 lost.map(|pending_call| {
                     format!(

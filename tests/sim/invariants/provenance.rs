@@ -162,7 +162,10 @@ fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
         HostRequest::Call { args, .. } => tokens_in(args, &mut found),
         HostRequest::Goto { message, .. } => tokens_in(message, &mut found),
         // It has known what it once was.
-        HostRequest::Cancel | HostRequest::Restore(_) | HostRequest::ReplaceTools { .. } => {}
+        HostRequest::AnswerHeld { .. }
+        | HostRequest::Cancel
+        | HostRequest::Restore(_)
+        | HostRequest::ReplaceTools { .. } => {}
     }
 }
 

@@ -35,6 +35,8 @@ impl Line {
             | Event::ToolProgress { .. }
             | Event::Retrying { .. }
             | Event::ModelSwitched { .. }
+            | Event::CallHeld { .. }
+            | Event::HeldCallAnswered { .. }
             | Event::TurnEnded { .. }
             | Event::Hibernated { .. }
             | Event::Woke { .. }

@@ -123,7 +123,7 @@ impl Account {
                     .checked_sub(1),
             ),
             Amount::WallTime => {
-                let left = self.began_ms.saturating_add(limit).saturating_sub(now_ms);
+                let left = self.wall_time_left_ms(now_ms).unwrap_or(limit);
                 (
                     left,
                     Some(requested.map_or(left, |requested| requested.min(left)))
@@ -143,9 +143,7 @@ impl Account {
     #[must_use]
     pub fn ledger_of_child(&self, call: CallId, index: u32, now_ms: u64) -> Ledger {
         let share = self.share(call, index).copied().unwrap_or_default();
-        let left_ms = self
-            .deadline_ms()
-            .map(|deadline| deadline.saturating_sub(now_ms));
+        let left_ms = self.wall_time_left_ms(now_ms);
         let wall_time_ms = share
             .wall_time_ms
             .map(|share| left_ms.map_or(share, |left| left.min(share)));

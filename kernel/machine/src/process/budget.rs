@@ -11,7 +11,7 @@
 //! * The usage of a call is known only after the call, so one call may exceed the budget. No call
 //!   starts after that.
 
-use dormouse_proto::budget::{Amount, Budget, Change};
+use dormouse_proto::budget::{Amount, Budget, Change, Clock};
 use dormouse_proto::id::CallId;
 use dormouse_proto::message::Role;
 use dormouse_proto::model::{ModelError, Reply, Usage};
@@ -96,34 +96,88 @@ impl Draft {
         ));
     }
 
-    /// Schedules a wake-up for the end of the wall time, or ends the process if that time has
-    /// passed. Returns whether the process is still running.
-    pub(super) fn schedule_deadline(&mut self) -> bool {
-        let Some(at_ms) = self.state.budget.deadline_ms() else {
-            return true;
-        };
-        if self.now_ms >= at_ms {
-            self.handle_deadline(at_ms);
-            return false;
+    /// Handles a scheduled wake-up: ends the process if its wall time is used up, and refuses held
+    /// calls that have expired. The comparison uses the scheduled time, not the clock, which may
+    /// have been set back.
+    pub(super) fn handle_time(&mut self, at_ms: u64) {
+        if !self.end_at_deadline(at_ms) && self.expire_held_calls(at_ms) {
+            self.start_unstarted_calls();
         }
-        self.schedule(Effect::WakeAt { at_ms });
-        true
     }
 
-    /// Handles the scheduled wake-up. The comparison uses the scheduled time, not the clock, which
-    /// may have been set back.
-    pub(super) fn handle_deadline(&mut self, at_ms: u64) {
-        let (Some(deadline), Some(limit)) = (
-            self.state.budget.deadline_ms(),
-            self.state.budget.limits().wall_time_ms,
-        ) else {
-            return;
+    /// Ends the process if its wall time is used up at `at_ms`. Returns whether it ended.
+    pub(super) fn end_at_deadline(&mut self, at_ms: u64) -> bool {
+        let budget = &self.state.budget;
+        let (Some(deadline), Some(limit)) = (budget.deadline_ms(), budget.limits().wall_time_ms)
+        else {
+            return false;
         };
-        if deadline <= at_ms {
+        let is_over = deadline <= at_ms;
+        if is_over {
             self.end_with_exhausted_budget(ReachedLimit {
                 amount: Amount::WallTime,
                 used: limit,
                 limit,
+            });
+        }
+        is_over
+    }
+
+    /// Keeps the account of the wall time, if it is limited: records when the process begins and
+    /// ceases to rest, and with each decision that records anything, how long it has run. So a
+    /// crash loses the time of one decision at most.
+    pub(super) fn update_clock(&mut self) {
+        let budget = &self.state.budget;
+        if budget.limits().wall_time_ms.is_none() || self.state.exit().is_some() {
+            return;
+        }
+        let clock = if self.state.busy_reason().is_none() {
+            Clock::Rests
+        } else {
+            Clock::Runs
+        };
+        let is_behind =
+            clock == Clock::Runs && self.has_facts() && !budget.is_counted_at(self.now_ms);
+        if clock != budget.clock() || is_behind {
+            self.set_clock(clock);
+        }
+    }
+
+    /// Records the time that the process has run until now, and whether it runs on.
+    pub(super) fn set_clock(&mut self, clock: Clock) {
+        let ran_ms = self.state.budget.ran_ms(self.now_ms);
+        self.emit(Change::Clock {
+            ran_ms,
+            at_ms: self.now_ms,
+            clock,
+        });
+    }
+
+    /// Charges the time that a child ran while this process rested, at most the time that this
+    /// process has rested since its clock was last set. The time in which the child itself rested
+    /// does not count.
+    pub(super) fn charge_wait(&mut self, child_ran_ms: u64) {
+        let budget = &self.state.budget;
+        if budget.limits().wall_time_ms.is_none() || budget.clock() == Clock::Runs {
+            return;
+        }
+        let ran_ms = budget.counted_ms() + child_ran_ms.min(budget.rested_ms(self.now_ms));
+        self.emit(Change::Clock {
+            ran_ms,
+            at_ms: self.now_ms,
+            clock: Clock::Rests,
+        });
+    }
+
+    /// Restarts the clock of a process that was not in memory: that time does not count.
+    pub(super) fn skip_unloaded_time(&mut self) {
+        let budget = &self.state.budget;
+        if budget.limits().wall_time_ms.is_some() && budget.clock() == Clock::Runs {
+            let ran_ms = budget.counted_ms();
+            self.emit(Change::Clock {
+                ran_ms,
+                at_ms: self.now_ms,
+                clock: Clock::Runs,
             });
         }
     }
@@ -256,6 +310,17 @@ impl Draft {
 }
 
 impl State {
+    /// When the process has to be awake: at the end of its wall time, or when a held call expires.
+    /// Milliseconds since the epoch, UTC; `None` if no time matters.
+    #[must_use]
+    pub fn next_wake_ms(&self) -> Option<u64> {
+        if self.exit().is_some() {
+            return None;
+        }
+        let times = [self.budget.deadline_ms(), self.phase.next_expiry_ms()];
+        times.into_iter().flatten().min()
+    }
+
     /// The usage of a reply, with its cost. The cost becomes part of the fact, so that a later price
     /// table does not change a replayed state (DUR-2).
     pub(super) fn usage_with_cost(&self, model: &str, reply: &Reply) -> Usage {

@@ -157,6 +157,10 @@ impl Draft {
     /// Handles the end of a child. The child's share is returned even if its call is already
     /// answered.
     pub(super) fn handle_child_ended(&mut self, call: CallId, index: u32, child: Pid, exit: Exit) {
+        // An end that is reported again was charged before.
+        if self.state.budget.share(call, index).is_some() {
+            self.charge_wait(exit.ran_ms);
+        }
         self.return_share(call, index, exit.spent);
         if self.state.background.contains_key(&call) {
             self.report_child_end(call, child, &exit);

@@ -6,6 +6,7 @@
 use dormouse_proto::record::{Control, Phase};
 
 use super::Image;
+use super::held::hold_anew;
 use crate::budget::Account;
 
 /// Whether a process that is created from another one runs at once.
@@ -19,12 +20,13 @@ pub enum StartMode {
 
 /// The image of a copy at `now_ms`. A copy of an ended process is idle; any other copy continues in
 /// its phase, even if the original was stopped. Limits and usage are kept, children are not. The
-/// epoch rises, since the calls in flight belong to the original.
+/// epoch rises, since the calls in flight belong to the original. Calls that a person was asked about
+/// are held anew.
 #[must_use]
 pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
     let phase = match image.phase {
         Phase::Ended { .. } => Phase::Idle,
-        phase => phase,
+        phase => hold_anew(phase, now_ms),
     };
     let budget = Account::as_root(image.budget, now_ms);
     Image {
@@ -36,20 +38,12 @@ pub fn image_of_copy(image: Image, now_ms: u64) -> Image {
     }
 }
 
-/// The image of a process of a branch that is created at `now_ms`, from the image that the original
-/// had at the time `position_ms`. Calls in flight, children and shares of the budget are kept. The
-/// process has as much wall time left as the original had at `position_ms`.
+/// The image of a process of a branch that is created at `now_ms`. Calls in flight, children and
+/// shares of the budget are kept, and so is the wall time that is left. Calls that a person was
+/// asked about are held anew.
 #[must_use]
-pub fn image_of_branch(
-    mut image: Image,
-    position_ms: u64,
-    now_ms: u64,
-    start_mode: StartMode,
-) -> Image {
-    image.budget.began_ms = image
-        .budget
-        .began_ms
-        .saturating_add(now_ms.saturating_sub(position_ms));
+pub fn image_of_branch(mut image: Image, now_ms: u64, start_mode: StartMode) -> Image {
+    image.phase = hold_anew(image.phase, now_ms);
     with_start_mode(image, start_mode)
 }
 

@@ -15,7 +15,7 @@ use dormouse_proto::xml::Element;
 use super::arrival::Arrival;
 use super::{
     ChildEvent, Completion, Effect, Fact, HostRequest, Input, PlacedArrival, Read, Signal, State,
-    evolve,
+    Verdict, evolve,
 };
 use crate::table::placement::Placement;
 use crate::table::{NewDescriptor, unreadable_answer};
@@ -46,14 +46,15 @@ pub struct Decision {
 /// Never reads the bytes of a content; it returns [`Read`]s instead. The cost depends on the size
 /// of the input, not on the size of the state.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
-    let mut draft = Draft {
-        state: state.clone(),
-        now_ms,
-        facts: Vec::new(),
-        reads: Vec::new(),
-        effects: Vec::new(),
-    };
+    let mut draft = Draft::new(state, now_ms);
+    let wake_before = state.next_wake_ms();
+    let is_resume = matches!(input, Input::Signal(Signal::Resume));
     draft.handle_input(input);
+    draft.update_clock();
+    let wake = draft.state.next_wake_ms();
+    if let Some(at_ms) = wake.filter(|_| is_resume || wake != wake_before) {
+        draft.schedule(Effect::WakeAt { at_ms });
+    }
     let Draft {
         facts,
         state,
@@ -69,6 +70,23 @@ pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     }
 }
 
+/// The facts that record the verdict of a person on a held call of a process that does not run. No
+/// call begins before the process is resumed.
+///
+/// # Errors
+/// Why the verdict does not apply: no such call is held, or the verdict is not valid for it.
+pub fn record_verdict(
+    state: &State,
+    call: CallId,
+    verdict: Verdict,
+    now_ms: u64,
+) -> Result<Vec<Fact>, String> {
+    let mut draft = Draft::new(state, now_ms);
+    draft.expire_held_calls(now_ms);
+    draft.apply_verdict(call, verdict)?;
+    Ok(draft.facts)
+}
+
 /// A decision in progress. Each fact is applied to a copy of the state when it is emitted, so that
 /// the rest of the decision sees the new state.
 pub(super) struct Draft {
@@ -80,6 +98,16 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    fn new(state: &State, now_ms: u64) -> Self {
+        Self {
+            state: state.clone(),
+            now_ms,
+            facts: Vec::new(),
+            reads: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
     /// Applies a fact to the state and adds it to the decision.
     pub(super) fn emit(&mut self, fact: impl Into<Fact>) {
         let fact = fact.into();
@@ -93,6 +121,11 @@ impl Draft {
         self.effects
             .reserve_exact(usize::from(self.effects.is_empty()));
         self.effects.push(effect);
+    }
+
+    /// Whether the decision has recorded anything.
+    pub(super) fn has_facts(&self) -> bool {
+        !self.facts.is_empty()
     }
 
     fn handle_input(&mut self, input: Input) {
@@ -127,7 +160,7 @@ impl Draft {
             Input::Summarized { pending, result } => self.handle_auto_summary(pending, result),
             Input::Child { call, event } => self.handle_child_event(call, event),
             Input::Signal(signal) => self.handle_signal(signal),
-            Input::TimeUp { at_ms } => self.handle_deadline(at_ms),
+            Input::TimeUp { at_ms } => self.handle_time(at_ms),
         }
     }
 
@@ -148,6 +181,9 @@ impl Draft {
             HostRequest::Call { tool, args } => self.handle_host_call(request_id, tool, args),
             HostRequest::ReplaceTools { tools, external } => {
                 self.replace_tools_for_host(request_id, tools, external)
+            }
+            HostRequest::AnswerHeld { call, verdict } => {
+                self.answer_held_call(request_id, call, verdict)
             }
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::Goto { position, message } => {
@@ -225,6 +261,7 @@ impl Draft {
                 request:
                     HostRequest::Open { .. }
                     | HostRequest::Call { .. }
+                    | HostRequest::AnswerHeld { .. }
                     | HostRequest::Goto { .. }
                     | HostRequest::Restore(_),
             }

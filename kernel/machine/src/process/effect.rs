@@ -156,6 +156,16 @@ pub enum Report {
         /// The failure of the first model.
         reason: Arc<str>,
     },
+    /// A call waits for a person.
+    Held {
+        /// Id of the call.
+        call: CallId,
+    },
+    /// A held call was approved, refused or answered, or it has expired.
+    HeldAnswered {
+        /// Id of the call.
+        call: CallId,
+    },
     /// The turn has ended, and the process waits for input.
     Turn {
         /// Result of the turn.

@@ -11,8 +11,8 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
-    Annotation, CallFact, Caller, ChildFact, CompactedMessages, Control, ControlFact,
-    DescriptorFact, Entry, Lifetime, MailFact, PendingCall, Phase, TurnFact,
+    Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control, ControlFact,
+    DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall, Phase, TurnFact,
 };
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
@@ -179,6 +179,12 @@ fn evolve_call(state: &mut State, fact: &CallFact) {
             });
             finish_calls(state);
         }
+        CallFact::Held { call, hold } => update_pending_call(state, *call, |pending_call| {
+            pending_call.gate = Some(Gate::Held(hold.clone()))
+        }),
+        CallFact::Approved { call, edited } => update_pending_call(state, *call, |pending_call| {
+            approve(pending_call, edited.as_ref())
+        }),
     }
 }
 
@@ -295,6 +301,18 @@ fn apply_reply(state: &mut State, blocks: &[Block], stop: StopReason) {
     }
 }
 
+/// Approves a held call. The tool use in the conversation keeps the arguments of the model.
+fn approve(pending_call: &mut PendingCall, edited: Option<&EditedArguments>) {
+    let Some(Gate::Held(hold)) = pending_call.gate.take() else {
+        return;
+    };
+    let edit = edited.map(|edited| ArgumentEdit {
+        original: std::mem::replace(&mut pending_call.args, edited.args.clone()),
+        notice: edited.notice.clone(),
+    });
+    pending_call.gate = Some(Gate::Approved { hold, edit });
+}
+
 fn new_pending_call(
     state: &mut State,
     id: Arc<str>,
@@ -309,6 +327,7 @@ fn new_pending_call(
         started: false,
         ended_children: OrdMap::new(),
         answer: None,
+        gate: None,
     }
 }
 
@@ -412,14 +431,18 @@ fn finish_calls(state: &mut State) {
     state.phase = Phase::Ready { stop_reason: None };
 }
 
-/// The blocks of an answer in the conversation: its text, then its media.
+/// The blocks of an answer in the conversation: its text, then its media. If a person changed the
+/// arguments of the call, the text begins with what they are.
 pub(super) fn tool_result_blocks(
     pending_call: &PendingCall,
     answer: &Answer,
 ) -> impl Iterator<Item = Block> {
     let text = Block::ToolResult {
         id: pending_call.id.clone(),
-        text: answer.text.clone(),
+        text: match pending_call.edit() {
+            Some(edit) => format!("{}\n{}", edit.notice, answer.text).into(),
+            None => answer.text.clone(),
+        },
         is_error: answer.is_error,
     };
     let id = pending_call.id.clone();

@@ -7,7 +7,8 @@ use dormouse_proto::id::FdId;
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
-    Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact,
+    Annotation, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, HoldReason, MailFact,
+    TurnFact,
 };
 use dormouse_proto::server_tool::count_calls;
 
@@ -45,6 +46,14 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Call(CallFact::ModelCalled { call } | CallFact::ToolCalled { call }) => {
             call.to_string()
         }
+        Fact::Call(CallFact::Held { call, hold }) => match &hold.reason {
+            HoldReason::Rule { rule } => format!("{call}: {}", truncated(rule)),
+            HoldReason::Question => format!("{call}: question"),
+        },
+        Fact::Call(CallFact::Approved { call, edited }) => match edited {
+            Some(edited) => format!("{call}: with {}", truncated(&edited.args)),
+            None => call.to_string(),
+        },
         Fact::Call(CallFact::ModelReplied { call, blocks, .. }) => {
             format!("{call}: {}", blocks_summary(blocks))
         }

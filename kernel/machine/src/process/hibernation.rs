@@ -3,9 +3,10 @@
 
 use std::fmt;
 
-use dormouse_proto::record::Phase;
+use dormouse_proto::record::{PendingCall, Phase};
 
 use super::State;
+use crate::tool::ProcessHandler;
 
 /// Why a process cannot be hibernated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,29 +19,59 @@ pub enum BusyReason {
     Mail,
     /// A model summarizes a descriptor of the process.
     Summary,
-    /// The process has a wall-time limit, at which it must be in memory to end.
-    Deadline,
 }
 
 impl State {
-    /// Why the process cannot be hibernated; `None` if it can. A stopped process can be hibernated
-    /// in the middle of its turn, since it starts nothing. A process with background children can
-    /// be hibernated, since the end of a child wakes it.
+    /// Why the process cannot be hibernated; `None` if it can: it *rests*, and its wall time stands
+    /// still. A stopped process can be hibernated in the middle of its turn, since it starts
+    /// nothing. So can a process whose open calls only wait: for a person, whose answer wakes it, or
+    /// for children, whose end wakes it.
     #[must_use]
     pub fn busy_reason(&self) -> Option<BusyReason> {
-        let is_stopped = self.is_stopped();
+        let may_rest = self.is_stopped() || self.only_waits();
         match self.phase {
             Phase::Ended { .. } => Some(BusyReason::Ended),
-            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !is_stopped => {
+            Phase::Thinking { .. } | Phase::Ready { .. } | Phase::Acting { .. } if !may_rest => {
                 Some(BusyReason::Turn)
             }
             _ if !self.mailbox.is_empty() || self.pending_reads.has_arrivals() => {
                 Some(BusyReason::Mail)
             }
             _ if self.pending_reads.has_summaries() => Some(BusyReason::Summary),
-            _ if self.budget.deadline_ms().is_some() => Some(BusyReason::Deadline),
             _ => None,
         }
+    }
+
+    /// Whether each open call of the turn waits for a person or for children, and nothing else is
+    /// under way.
+    fn only_waits(&self) -> bool {
+        let mut open = self
+            .pending_calls()
+            .iter()
+            .filter(|pending_call| pending_call.answer.is_none())
+            .peekable();
+        open.peek().is_some()
+            && !self.pending_reads.has_call_reads()
+            && open.all(|pending_call| {
+                self.waits_for_person(pending_call) || self.waits_for_children(pending_call)
+            })
+    }
+
+    /// Whether a call has started its children and waits for their end.
+    fn waits_for_children(&self, pending_call: &PendingCall) -> bool {
+        let binding = self.toolbox.find(&pending_call.tool);
+        let handler = binding.and_then(|binding| binding.tool.process_handler());
+        let args = &pending_call.args;
+        pending_call.started
+            && match handler {
+                Some(ProcessHandler::Fork { .. } | ProcessHandler::Spawn { .. }) => {
+                    self.budget.has_shares(pending_call.call)
+                }
+                Some(ProcessHandler::Wait(arguments)) => {
+                    arguments(args).is_ok_and(|arguments| arguments.timeout_ms.is_none())
+                }
+                _ => false,
+            }
     }
 }
 
@@ -51,7 +82,6 @@ impl fmt::Display for BusyReason {
             Self::Turn => "it is in the middle of a turn",
             Self::Mail => "messages wait for it",
             Self::Summary => "one of its descriptors is being summarized",
-            Self::Deadline => "it must be awake when its wall time is over (budget.wall_time)",
         })
     }
 }

@@ -13,7 +13,7 @@ use dormouse_proto::user_input::UserInput;
 
 use super::{
     CheckpointError, CheckpointImage, CheckpointReply, Envelope, FetchError, Fetched, PendingSpawn,
-    PlacedArrival, ReadResult,
+    PlacedArrival, ReadResult, Verdict,
 };
 use crate::tool::{PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_content::{CappedBytes, Content};
@@ -107,6 +107,13 @@ pub enum HostRequest {
         tools: Arc<[ToolSpec]>,
         /// Those of them that run outside of the machine.
         external: Arc<[ExternalTool]>,
+    },
+    /// Apply the verdict of a person to a held call.
+    AnswerHeld {
+        /// The call.
+        call: CallId,
+        /// The verdict.
+        verdict: Verdict,
     },
     /// Cancel the request of this id. Has no effect if the request is already answered.
     Cancel,

@@ -97,6 +97,11 @@ impl PendingReads {
         self.calls.contains(&call)
     }
 
+    /// Whether a call is being read for, or an output waits for that of an earlier call.
+    pub(super) fn has_call_reads(&self) -> bool {
+        !self.calls.is_empty() || !self.waiting_outputs.is_empty()
+    }
+
     /// Whether an arrival is being read.
     pub(super) fn has_arrivals(&self) -> bool {
         self.arrivals > 0
@@ -317,13 +322,13 @@ impl Draft {
         }
     }
 
-    /// Whether a tool outside of the kernel that the model called earlier in its reply has no
-    /// answer yet.
+    /// Whether a tool outside of the kernel that the model called earlier in its reply has begun and
+    /// has no answer yet. A call that waits for a person delays no output.
     fn is_earlier_tool_running(&self, call: CallId) -> bool {
         let is_running = |earlier: &PendingCall| {
             let tool = self.bound_tool_of(earlier);
             let is_outside = tool.is_some_and(|tool| matches!(tool, BoundTool::External(_)));
-            earlier.answer.is_none() && is_outside
+            earlier.started && earlier.answer.is_none() && is_outside
         };
         let mut calls = self.state.pending_calls().iter();
         self.caller() == Caller::Model

@@ -24,6 +24,9 @@ impl Draft {
     /// The intent of a repeated call is journalled again, so that no call starts while the store
     /// cannot write.
     pub(super) fn resume_process(&mut self) {
+        if self.state.exit().is_none() {
+            self.skip_unloaded_time();
+        }
         if self.state.control == Control::Stopped && self.state.exit().is_none() {
             // The calls that were in flight are gone. They are repeated when the process continues.
             self.emit(ControlFact::StoppedWithoutCalls);
@@ -38,9 +41,10 @@ impl Draft {
         self.schedule(Effect::KillChildrenExcept { calls });
         if self.state.exit().is_none() {
             self.find_children_of_answered_calls();
-            if !self.schedule_deadline() {
+            if self.end_at_deadline(self.now_ms) {
                 return;
             }
+            self.expire_held_calls(self.now_ms);
         }
         if !self.state.is_stopped() || self.state.exit().is_some() {
             self.resume_phase();
@@ -88,14 +92,14 @@ impl Draft {
         }
     }
 
-    /// Repeats a call that was in flight when the kernel stopped. A call that is not repeatable is
-    /// answered with the error that its effect is unknown.
-    pub(super) fn repeat_or_answer_unknown(&mut self, call: CallId, tool: &BoundTool) {
-        if self.is_repeatable(call, tool) {
-            self.emit(CallFact::ToolCalled { call });
-            self.execute_call(call, tool);
-        } else {
-            self.answer_call(call, Answer::failed(EFFECT_UNKNOWN), 0);
-        }
+    /// Repeats a call that was in flight when the kernel stopped.
+    pub(super) fn repeat_call(&mut self, call: CallId, tool: &BoundTool) {
+        self.emit(CallFact::ToolCalled { call });
+        self.execute_call(call, tool);
+    }
+
+    /// Answers a call that was in flight when the kernel stopped and is not repeatable.
+    pub(super) fn answer_effect_unknown(&mut self, call: CallId) {
+        self.answer_call(call, Answer::failed(EFFECT_UNKNOWN), 0);
     }
 }

@@ -561,10 +561,7 @@ impl State {
     }
 
     pub(super) fn pending_calls(&self) -> &[PendingCall] {
-        match &self.phase {
-            Phase::Acting { pending_calls, .. } => pending_calls,
-            _ => &[],
-        }
+        self.phase.pending_calls()
     }
 
     /// A started call without an answer; `None` if the completion for it is stale (CALL-1).

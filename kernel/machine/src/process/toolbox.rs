@@ -73,6 +73,14 @@ impl BoundTool {
         matches!(self, Self::Kernel(tool) if tool.makes_children())
     }
 
+    /// The name by which the program refers to the tool.
+    pub(super) fn name_in_program(&self) -> &str {
+        match self {
+            Self::Kernel(tool) => tool.name,
+            Self::External(tool) => tool.name_in_program(),
+        }
+    }
+
     /// The name that the kernel gives to its tool, independent of aliases; `None` for other tools.
     fn kernel_name(&self) -> Option<&'static str> {
         match self {

@@ -59,12 +59,21 @@ impl Draft {
             return;
         }
         let caller = self.caller();
+        self.hold_calls();
         let mut calls = calls.into_iter();
         for (call, is_started) in calls.by_ref() {
             match self.find_permitted_tool(call) {
                 _ if self.state.pending_reads.is_reading(call) => {}
                 Err(answer) => self.answer_call(call, answer, 0),
-                Ok(tool) if is_started => self.repeat_or_answer_unknown(call, &tool),
+                Ok(tool) if is_started && !self.is_repeatable(call, &tool) => {
+                    self.answer_effect_unknown(call);
+                }
+                Ok(_) if self.waits_for_person(call) => {
+                    if is_started {
+                        self.state.pending_reads.queue_repeat(call);
+                    }
+                }
+                Ok(tool) if is_started => self.repeat_call(call, &tool),
                 Ok(tool) => self.execute_call(call, &tool),
             }
             // Later calls of the model may depend on the result of this read.
@@ -124,6 +133,7 @@ impl Draft {
             ProcessHandler::ReceiveMessages(timeout_ms) => self.receive_messages(call, timeout_ms),
             ProcessHandler::Wait(arguments) => self.wait(call, arguments),
             ProcessHandler::ListProcesses(check) => self.list_processes(call, check),
+            ProcessHandler::AskUser(question) => self.ask_user(call, question),
         }
     }
 

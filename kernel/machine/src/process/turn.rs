@@ -234,7 +234,10 @@ impl Draft {
     /// Ends the process. The whole share of the budget that each running child was given counts as
     /// used, since its actual usage is not reported after the end of the parent.
     pub(super) fn end_process(&mut self, exit: Exit) {
-        let exit = exit.with_usage(self.state.budget.spent_at_most());
+        let exit = Exit {
+            ran_ms: self.state.budget.ran_ms(self.now_ms),
+            ..exit.with_usage(self.state.budget.spent_at_most())
+        };
         self.emit(Fact::Exited { exit: exit.clone() });
         self.schedule(Effect::Report(Report::Exit { exit }));
     }

@@ -50,6 +50,8 @@ pub enum ParameterKind {
     List(ItemType),
     /// A range: `"10-40"`, `"10-"` or `[10, 40]`.
     Range,
+    /// A JSON object.
+    Object,
 }
 
 /// The item type of a list. The tool itself checks the items.
@@ -97,6 +99,7 @@ impl ParameterKind {
             Self::Flag => "true or false",
             Self::List(_) => "a list",
             Self::Range => "a range, such as \"10-40\"",
+            Self::Object => "an object",
         }
     }
 
@@ -108,6 +111,7 @@ impl ParameterKind {
             Self::Integer => "integer",
             Self::Flag => "boolean",
             Self::List(_) => "array",
+            Self::Object => "object",
         }
     }
 }
@@ -226,6 +230,12 @@ impl Parameter {
     #[must_use]
     pub const fn range(name: &'static str) -> Self {
         Self::new(ParameterKind::Range, name, "")
+    }
+
+    /// A JSON object.
+    #[must_use]
+    pub const fn object(name: &'static str, description: &'static str) -> Self {
+        Self::new(ParameterKind::Object, name, description)
     }
 
     /// Accepts the parameter without mentioning it in the schema, since models use it on their own.

@@ -14,6 +14,7 @@ pub(super) enum Arg {
     Integer(i64),
     Flag(bool),
     List(Vec<Value>),
+    Object(Value),
     /// The first and the last number. The last is `None` for a range without an end.
     Range(i64, Option<i64>),
 }
@@ -34,6 +35,11 @@ pub(super) fn convert(value: &Value, kind: ParameterKind) -> Option<Arg> {
         (ParameterKind::List(_), Value::Array(items)) => Some(Arg::List(items.clone())),
         (ParameterKind::List(_), Value::String(text)) => {
             serde_json::from_str(text).ok().map(Arg::List)
+        }
+        (ParameterKind::Object, Value::Object(_)) => Some(Arg::Object(value.clone())),
+        (ParameterKind::Object, Value::String(text)) => {
+            let object: Option<Value> = serde_json::from_str(text).ok();
+            object.filter(Value::is_object).map(Arg::Object)
         }
         (ParameterKind::Range, value) => range(value).map(|(first, last)| Arg::Range(first, last)),
         _ => None,

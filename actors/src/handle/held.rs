@@ -1,0 +1,177 @@
+//! Held calls: lists what waits for a person, and records what the person decides.
+
+use dormouse_kernel::process::{HostRequest, Input, Verdict};
+use dormouse_proto::id::{Pid, ProcessCallId};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::kernel::Kernel;
+use crate::context::KernelContext;
+use crate::error::{KernelError, ProcessError};
+use crate::held_call::HeldCall;
+use crate::ports::{Store, StoreError};
+use crate::recovery::{self, LoadError, LoadPurpose};
+use crate::supervisor::{LookupMessage, MAX_EXAMINED, RunMessage};
+
+/// What waits for a person.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PendingCalls {
+    /// The held calls, sorted by process, and within a process in the order of its model.
+    pub calls: Vec<HeldCall>,
+    /// The processes whose journals could not be read, and why. Calls of theirs may be held.
+    pub unreadable: Vec<(Pid, String)>,
+}
+
+impl Kernel {
+    /// All calls that wait for a person, also those of processes that hibernate or were not loaded
+    /// since the kernel was opened; no process is woken. Costs a pass over the process table, and
+    /// reads the journals of the processes that hibernate with held calls and of those that were
+    /// not loaded since the kernel was opened; journals of other processes are not read.
+    ///
+    /// # Errors
+    /// [`KernelError::Closed`].
+    pub async fn pending(&self) -> Result<PendingCalls, KernelError> {
+        let mut pending = PendingCalls::default();
+        let mut unloaded = Vec::new();
+        let mut after = None;
+        loop {
+            let (reply, page) = oneshot::channel();
+            self.cast(LookupMessage::ListHeld { after, reply })?;
+            let page = page.await.map_err(|_| KernelError::Closed)?;
+            pending.calls.extend(page.calls);
+            unloaded.extend(page.unloaded);
+            after = page.last;
+            if page.examined < MAX_EXAMINED {
+                break;
+            }
+        }
+        if !unloaded.is_empty() {
+            self.wait_for_queued_writes().await;
+            let read = self
+                .context
+                .query_store(move |store, context| Ok(read_pending(store, context, &unloaded)))
+                .await?;
+            pending.calls.extend(read.calls);
+            pending.unreadable = read.unreadable;
+            pending.calls.sort_by_key(|call| call.id);
+        }
+        Ok(pending)
+    }
+
+    /// Approves a held call: it runs as its model made it. The approval is durable when this
+    /// returns, and is used once. A process that is not loaded is loaded and runs.
+    ///
+    /// # Errors
+    /// [`ProcessError::NotAnswered`] if no such call is held,
+    /// [`NotFound::Process`](crate::NotFound::Process), [`ProcessError::Ended`].
+    pub async fn approve(&self, call: ProcessCallId) -> Result<(), KernelError> {
+        self.answer_held(call, Verdict::Approve { args: None })
+            .await
+    }
+
+    /// Approves a held call with other arguments (a JSON object, as text). The model is told with
+    /// which arguments the call ran.
+    ///
+    /// # Errors
+    /// As [`approve`](Self::approve), and [`ProcessError::NotAnswered`] for invalid arguments.
+    pub async fn approve_with(
+        &self,
+        call: ProcessCallId,
+        args: impl Into<String>,
+    ) -> Result<(), KernelError> {
+        let args = Some(args.into());
+        self.answer_held(call, Verdict::Approve { args }).await
+    }
+
+    /// Refuses a held call: it does not run, and the model reads why.
+    ///
+    /// # Errors
+    /// As [`approve`](Self::approve).
+    pub async fn refuse(
+        &self,
+        call: ProcessCallId,
+        why: impl Into<String>,
+    ) -> Result<(), KernelError> {
+        self.answer_held(call, Verdict::Refuse { why: why.into() })
+            .await
+    }
+
+    /// Answers a question of a model (`ask_user`).
+    ///
+    /// # Errors
+    /// As [`approve`](Self::approve); [`ProcessError::NotAnswered`] if the value is none of the
+    /// choices, or does not match the schema of the question, which the text then says.
+    pub async fn answer(&self, call: ProcessCallId, value: Value) -> Result<(), KernelError> {
+        self.answer_held(call, Verdict::Answer { value }).await
+    }
+
+    /// Records a verdict. A process that was not loaded since the kernel was opened stays so, and
+    /// the verdict takes effect when it is resumed; any other process goes on at once.
+    ///
+    /// # Errors
+    /// As [`approve`](Self::approve) and [`answer`](Self::answer), and
+    /// [`StoreFailure`](crate::StoreFailure) if a journal cannot be read or written.
+    pub async fn record_verdict(
+        &self,
+        call: ProcessCallId,
+        verdict: Verdict,
+    ) -> Result<(), KernelError> {
+        let (reply, recorded) = oneshot::channel();
+        self.cast(RunMessage::RecordVerdict {
+            call,
+            verdict,
+            reply,
+        })?;
+        match recorded.await.map_err(|_| KernelError::Closed)? {
+            Ok(()) => Ok(()),
+            Err(NotRecorded::Loaded(verdict)) => self.answer_held(call, verdict).await,
+            Err(NotRecorded::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn answer_held(&self, call: ProcessCallId, verdict: Verdict) -> Result<(), KernelError> {
+        let process = self.process(call.pid).await?;
+        let answer = process
+            .request_answer(|request_id| Input::Host {
+                request_id,
+                request: HostRequest::AnswerHeld {
+                    call: call.call,
+                    verdict,
+                },
+            })
+            .await?;
+        match answer.is_error {
+            true => Err(ProcessError::NotAnswered {
+                call,
+                reason: answer.text.to_string(),
+            }
+            .into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Why the supervisor did not record a verdict itself.
+pub(crate) enum NotRecorded {
+    /// The process is loaded or hibernates: the verdict is an input for it.
+    Loaded(Verdict),
+    /// The verdict does not apply, or cannot be recorded.
+    Failed(KernelError),
+}
+
+/// Reads which calls these processes hold. A process whose birth is not durable yet, or that was
+/// deleted, holds none.
+fn read_pending(store: &dyn Store, context: &KernelContext, pids: &[Pid]) -> PendingCalls {
+    let mut pending = PendingCalls::default();
+    for pid in pids {
+        match recovery::load_process(store, context, *pid, None, LoadPurpose::Inspect) {
+            Ok(loaded) => {
+                let held = HeldCall::all(*pid, loaded.state.phase());
+                pending.calls.extend(held);
+            }
+            Err(LoadError::Store(StoreError::UnknownProcess(_))) => {}
+            Err(error) => pending.unreadable.push((*pid, error.to_string())),
+        }
+    }
+    pending
+}

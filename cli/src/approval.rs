@@ -1,0 +1,208 @@
+//! `dormouse pending`, `dormouse approve`, `dormouse refuse` and `dormouse answer`: the calls of a
+//! store that wait for a person.
+//!
+//! The verdict is recorded in the journal of the process, which is not run: the call runs when the
+//! process is resumed, under the permissions that are given then.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use dormouse::id::ProcessCallId;
+use dormouse::record::HoldReason;
+use dormouse::{HeldCall, KernelError, PendingCalls, ProcessError, Verdict};
+use serde_json::{Value, json};
+
+use crate::args::Store;
+use crate::failure::Failure;
+use crate::kernel_setup::{KernelSetup, open_read_only};
+use crate::terminal::{self, one_line, print_stderr};
+
+/// `dormouse pending`
+#[derive(Debug, Args)]
+pub(crate) struct Pending {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dormouse approve`
+#[derive(Debug, Args)]
+pub(crate) struct Approve {
+    /// The call, as `dormouse pending` names it.
+    #[arg(value_name = "CALL")]
+    pub(crate) call: ProcessCallId,
+    /// Run the call with these arguments, a JSON object, in place of those of the model.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) args: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+/// `dormouse refuse`
+#[derive(Debug, Args)]
+pub(crate) struct Refuse {
+    /// The call, as `dormouse pending` names it.
+    #[arg(value_name = "CALL")]
+    pub(crate) call: ProcessCallId,
+    /// Why, for the model.
+    #[arg(value_name = "REASON", default_value = "")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+/// `dormouse answer`
+#[derive(Debug, Args)]
+pub(crate) struct AnswerCall {
+    /// The call, as `dormouse pending` names it.
+    #[arg(value_name = "CALL")]
+    pub(crate) call: ProcessCallId,
+    /// The answer, as JSON or as a text.
+    #[arg(value_name = "VALUE")]
+    pub(crate) value: String,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+/// Lists what waits for a person. Exits with 3 if a journal cannot be read.
+pub(crate) async fn pending(args: Pending) -> Result<ExitCode, Failure> {
+    let kernel = open_read_only(&args.store).await?;
+    let pending = kernel.pending().await;
+    kernel.shutdown().await?;
+    let PendingCalls { calls, unreadable } = pending?;
+    let mut out = terminal::stdout();
+    for call in &calls {
+        match args.json {
+            true => writeln!(out, "{}", terminal::escaped_json(&call_json(call)))?,
+            false => writeln!(out, "{}", one_line(&call_line(call)))?,
+        }
+    }
+    if calls.is_empty() && !args.json {
+        print_stderr("nothing waits for a person");
+    }
+    for (pid, reason) in &unreadable {
+        print_stderr(&format!("process {pid} cannot be read: {reason}"));
+    }
+    Ok(match unreadable.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(3),
+    })
+}
+
+/// Approves a call.
+pub(crate) async fn approve(args: Approve) -> Result<ExitCode, Failure> {
+    let verdict = Verdict::Approve { args: args.args };
+    record(&args.store, args.call, vec![verdict]).await
+}
+
+/// Refuses a call.
+pub(crate) async fn refuse(args: Refuse) -> Result<ExitCode, Failure> {
+    let verdict = Verdict::Refuse { why: args.reason };
+    record(&args.store, args.call, vec![verdict]).await
+}
+
+/// Answers a question. A value that is JSON and not a valid answer may still be one as a text, such
+/// as the choice `1`.
+pub(crate) async fn answer(args: AnswerCall) -> Result<ExitCode, Failure> {
+    let text = Value::String(args.value.clone());
+    let json: Option<Value> = serde_json::from_str(&args.value).ok();
+    let values = json.into_iter().chain([text]);
+    let verdicts = values.map(|value| Verdict::Answer { value }).collect();
+    record(&args.store, args.call, verdicts).await
+}
+
+/// Records the first of the verdicts that applies.
+async fn record(
+    store: &Store,
+    call: ProcessCallId,
+    verdicts: Vec<Verdict>,
+) -> Result<ExitCode, Failure> {
+    let kernel = KernelSetup::on(store).open_existing().await?;
+    let mut first_error = None;
+    let mut is_recorded = false;
+    for verdict in verdicts {
+        match kernel.record_verdict(call, verdict).await {
+            Ok(()) => {
+                is_recorded = true;
+                break;
+            }
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    kernel.shutdown().await?;
+    match first_error.filter(|_| !is_recorded) {
+        Some(KernelError::Process(error @ ProcessError::NotAnswered { .. })) => {
+            Err(Failure::Usage(error.to_string()))
+        }
+        Some(error) => Err(error.into()),
+        None => {
+            print_stderr(&format!(
+                "Continue with: dormouse resume --store {} and the same --allow flags.",
+                store.folder.display()
+            ));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// What waits, and how to answer it, on standard error.
+pub(crate) fn print_how_to_answer(calls: &[HeldCall], store: Option<&Path>) {
+    for call in calls {
+        print_stderr(&format!("waits for you: {}", one_line(&call_line(call))));
+    }
+    let Some(store) = store.map(Path::display) else {
+        return print_stderr("Nothing was saved: run with --store to approve and answer calls.");
+    };
+    let is_question = |call: &HeldCall| call.question.is_some();
+    if let Some(HeldCall { id, .. }) = calls.iter().find(|call| !is_question(call)) {
+        print_stderr(&format!(
+            "Approve or refuse: dormouse approve {id} --store {store}, dormouse refuse {id} \
+             'why' --store {store}"
+        ));
+    }
+    if let Some(HeldCall { id, .. }) = calls.iter().find(|call| is_question(call)) {
+        print_stderr(&format!(
+            "Answer: dormouse answer {id} 'the answer' --store {store}"
+        ));
+    }
+    print_stderr(&format!("Then: dormouse resume --store {store}"));
+}
+
+/// A held call in one line, for people.
+fn call_line(call: &HeldCall) -> String {
+    let what = match &call.question {
+        None => format!("{} {}", call.tool, call.args),
+        Some(question) => {
+            let choices = match &question.choices[..] {
+                [] => String::new(),
+                choices => format!(" ({})", choices.join(" | ")),
+            };
+            let schema = question.schema.as_ref();
+            let schema = schema.map_or_else(String::new, |schema| format!(" schema: {schema}"));
+            format!("asks: {}{choices}{schema}", question.text)
+        }
+    };
+    format!("{} {what}", call.id)
+}
+
+/// A held call as JSON. Scripts read it: `docs/approval.md`.
+pub(crate) fn call_json(call: &HeldCall) -> Value {
+    let rule = match &call.reason {
+        HoldReason::Rule { rule } => Some(&**rule),
+        HoldReason::Question => None,
+    };
+    let question = call.question.as_ref().map(|question| {
+        json!({
+            "text": question.text, "choices": question.choices, "schema": question.schema,
+        })
+    });
+    json!({
+        "call": call.id.to_string(), "pid": call.id.pid.0, "tool": &*call.tool,
+        "args": &*call.args, "rule": rule, "question": question,
+        "since_ms": call.since_ms, "expires_ms": call.expires_ms,
+    })
+}

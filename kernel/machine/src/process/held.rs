@@ -1,0 +1,349 @@
+//! Held calls: tool calls of the model that a person has to approve, and questions of the model to
+//! the person (`ask_user`).
+//!
+//! Before any call of a reply begins, each call that a rule of `tools.ask` matches is *held*, which
+//! is a fact. Nothing of a held call has begun. While a call of the turn is held, calls that only
+//! read go on; a call that needs more than read access waits until nothing of the turn is held. An
+//! approval is a fact before the intent of the call, so a call that was approved and not begun runs
+//! once after a restart. A refusal, an answer and an expiry are the answer of the call.
+//!
+//! Invariant kept here: HELD-1, no held call begins unanswered, and an answer applies to one call of
+//! one process. A copy of a process holds its calls anew ([`hold_anew`]).
+
+use std::sync::Arc;
+
+use dormouse_program::AskedCall;
+use dormouse_program::json_schema::JsonSchema;
+use dormouse_proto::id::CallId;
+use dormouse_proto::record::{
+    ArgumentEdit, CallFact, Caller, EditedArguments, Gate, Hold, HoldReason, PendingCall, Phase,
+};
+use dormouse_proto::shown::ShownText;
+use dormouse_proto::tool::{Access, Answer};
+use dormouse_proto::xml::Element;
+use serde_json::Value;
+
+use super::decide::Draft;
+use super::{Effect, Report, State};
+use crate::tool::{ProcessHandler, Refusal};
+
+/// Answer to a call that nobody approved in time.
+const EXPIRED: &str = "Refused: nobody answered in time (tools.ask_expires). Nothing of this call \
+has run.";
+/// Answer to a question that the host asks by a tool call of its own.
+const ASKED_BY_HOST: &str = "Nobody was asked: this tool is for the model of a process.";
+
+/// What a person decides about a held call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// The call runs.
+    Approve {
+        /// Arguments in place of those of the model, as JSON text; `None` leaves them unchanged.
+        args: Option<String>,
+    },
+    /// The call does not run.
+    Refuse {
+        /// Why, for the model; may be empty.
+        why: String,
+    },
+    /// The answer to a question.
+    Answer {
+        /// The value. It must be one of the choices, or match the schema of the question.
+        value: Value,
+    },
+}
+
+/// A question of the model to the person.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The question.
+    pub text: String,
+    /// The valid answers; empty if the answer is free.
+    pub choices: Vec<String>,
+    /// The JSON Schema of valid answers, if the model gives one.
+    pub schema: Option<Value>,
+}
+
+impl Question {
+    /// Checks an answer.
+    ///
+    /// # Errors
+    /// What is wrong, and what is valid.
+    pub fn check(&self, value: &Value) -> Result<(), String> {
+        let is_choice = |choice: &String| value.as_str() == Some(choice);
+        if !self.choices.is_empty() && !self.choices.iter().any(is_choice) {
+            let choices: Vec<_> = self
+                .choices
+                .iter()
+                .map(|choice| format!("{choice:?}"))
+                .collect();
+            return Err(format!(
+                "{value} is none of the choices. Valid: {}",
+                choices.join(", ")
+            ));
+        }
+        let Some(schema) = &self.schema else {
+            return Ok(());
+        };
+        let compiled = JsonSchema::compile(schema).map_err(|error| error.to_string())?;
+        compiled.check(value).map_err(|invalid| {
+            format!("the value does not match the schema of the question: {invalid}. The schema: {schema}")
+        })
+    }
+}
+
+impl Draft {
+    /// Holds the calls of the turn that a person is asked about, before any of them begins. The
+    /// calls of the host are not asked about: they are made by the person, or on their behalf.
+    pub(super) fn hold_calls(&mut self) {
+        if self.caller() == Caller::Host {
+            return;
+        }
+        let open = self.state.pending_calls().iter().filter(|pending_call| {
+            pending_call.answer.is_none() && !pending_call.started && pending_call.gate.is_none()
+        });
+        let holds: Vec<_> = open
+            .filter_map(|pending_call| Some((pending_call.call, self.hold_reason(pending_call)?)))
+            .collect();
+        let expires_ms = self.state.program.ask_expires_ms();
+        for (call, reason) in holds {
+            let hold = Hold {
+                reason,
+                since_ms: self.now_ms,
+                expires_ms: expires_ms.map(|after| self.now_ms.saturating_add(after)),
+            };
+            self.emit(CallFact::Held { call, hold });
+            self.schedule(Effect::Report(Report::Held { call }));
+        }
+    }
+
+    /// Why a call has to wait for a person; `None` if it may begin, or is refused without asking:
+    /// an unknown tool, a lack of access, an invalid question.
+    fn hold_reason(&self, pending_call: &PendingCall) -> Option<HoldReason> {
+        let binding = self.state.toolbox.find(&pending_call.tool)?;
+        if binding.access > self.state.access {
+            return None;
+        }
+        if let Some(ProcessHandler::AskUser(question)) = binding.tool.process_handler() {
+            return question(&pending_call.args)
+                .is_ok()
+                .then_some(HoldReason::Question);
+        }
+        let name = binding.tool.name_in_program();
+        let rule = self.state.program.ask_rule(&AskedCall {
+            called: &pending_call.tool,
+            name,
+            access: binding.access,
+            args: &pending_call.args,
+            expands_handles: self.state.program.expands(name),
+        })?;
+        Some(HoldReason::Rule {
+            rule: rule.text().clone(),
+        })
+    }
+
+    /// Handles a question that is not held: its arguments are invalid, or the host asks it.
+    pub(super) fn ask_user(
+        &mut self,
+        call: CallId,
+        question: fn(&str) -> Result<Question, Refusal>,
+    ) {
+        let answer = match question(&self.pending_call(call).args) {
+            Err(refusal) => refusal.into(),
+            Ok(_) => Answer::failed(ASKED_BY_HOST),
+        };
+        self.answer_in_full(call, answer);
+    }
+
+    /// Applies the verdict of a person to a held call, and tells the host whether it was applied.
+    pub(super) fn answer_held_call(
+        &mut self,
+        request_id: Arc<str>,
+        call: CallId,
+        verdict: Verdict,
+    ) {
+        let has_expired = self.expire_held_calls(self.now_ms);
+        let applied = self.apply_verdict(call, verdict);
+        let goes_on = has_expired || applied.is_ok();
+        let answer = match applied {
+            Ok(()) => Answer::shown("Answered."),
+            Err(reason) => Answer::failed(reason),
+        };
+        self.schedule(Effect::AnswerHost { request_id, answer });
+        if goes_on {
+            self.start_unstarted_calls();
+        }
+    }
+
+    pub(super) fn apply_verdict(&mut self, call: CallId, verdict: Verdict) -> Result<(), String> {
+        let (pending_call, hold) = self.find_held_call(call)?;
+        let is_question = hold.reason == HoldReason::Question;
+        let answered = match verdict {
+            Verdict::Approve { .. } if is_question => {
+                return Err(format!(
+                    "call {call} is a question: answer it with a value, or refuse it"
+                ));
+            }
+            Verdict::Answer { .. } if !is_question => {
+                return Err(format!(
+                    "call {call} of `{}` is no question: approve or refuse it",
+                    pending_call.tool
+                ));
+            }
+            Verdict::Approve { args } => {
+                let edited = args.map(|args| edited_arguments(&pending_call, &args));
+                self.emit(CallFact::Approved {
+                    call,
+                    edited: edited.transpose()?.flatten(),
+                });
+                None
+            }
+            Verdict::Refuse { why } => Some(Answer::failed(refusal_text(&why))),
+            Verdict::Answer { value } => {
+                self.question_of(&pending_call)?.check(&value)?;
+                Some(Answer::shown(match value {
+                    Value::String(text) => text,
+                    value => value.to_string(),
+                }))
+            }
+        };
+        if let Some(answer) = answered {
+            self.answer_in_full(call, answer);
+        }
+        self.schedule(Effect::Report(Report::HeldAnswered { call }));
+        Ok(())
+    }
+
+    fn find_held_call(&self, call: CallId) -> Result<(PendingCall, Hold), String> {
+        let mut held = self.state.phase.held_calls();
+        let found = held.find(|(pending_call, _)| pending_call.call == call);
+        let found = found.map(|(pending_call, hold)| (pending_call.clone(), hold.clone()));
+        found.ok_or_else(|| {
+            format!(
+                "process {} holds no call {call}: it was answered before, has expired, or its turn \
+                 has ended",
+                self.state.pid
+            )
+        })
+    }
+
+    fn question_of(&self, pending_call: &PendingCall) -> Result<Question, String> {
+        match self.process_handler_of(pending_call) {
+            Some(ProcessHandler::AskUser(question)) => question(&pending_call.args)
+                .map_err(|refusal| Answer::from(refusal).text.to_string()),
+            _ => Err("the tool of the question is gone".to_owned()),
+        }
+    }
+
+    /// Refuses the held calls that expire at `at_ms` or earlier. Returns whether there were any.
+    pub(super) fn expire_held_calls(&mut self, at_ms: u64) -> bool {
+        let held = self.state.phase.held_calls();
+        let expired: Vec<_> = held
+            .filter(|(_, hold)| hold.expires_ms.is_some_and(|expires| expires <= at_ms))
+            .map(|(pending_call, _)| pending_call.call)
+            .collect();
+        for call in &expired {
+            self.answer_in_full(*call, Answer::failed(EXPIRED));
+            self.schedule(Effect::Report(Report::HeldAnswered { call: *call }));
+        }
+        !expired.is_empty()
+    }
+
+    /// Whether a call must not begin yet: it is held itself, or it needs more than read access
+    /// while another call of the turn is held.
+    pub(super) fn waits_for_person(&self, call: CallId) -> bool {
+        self.state.waits_for_person(self.pending_call(call))
+    }
+}
+
+impl State {
+    /// As [`Draft::waits_for_person`].
+    pub(super) fn waits_for_person(&self, pending_call: &PendingCall) -> bool {
+        let is_reading = self
+            .toolbox
+            .find(&pending_call.tool)
+            .is_some_and(|binding| binding.access == Access::Read);
+        pending_call.hold().is_some() || (!is_reading && self.phase.held_calls().next().is_some())
+    }
+}
+
+/// Checks the arguments of a person. `None` if they are those of the model.
+fn edited_arguments(
+    pending_call: &PendingCall,
+    args: &str,
+) -> Result<Option<EditedArguments>, String> {
+    let parsed: Value = serde_json::from_str(args)
+        .map_err(|error| format!("the edited arguments are not JSON: {error}"))?;
+    if !parsed.is_object() {
+        return Err(
+            "the edited arguments must be a JSON object, such as {\"path\": \"a.txt\"}".into(),
+        );
+    }
+    if serde_json::from_str(&pending_call.args).is_ok_and(|original: Value| original == parsed) {
+        return Ok(None);
+    }
+    let notice =
+        Element::new("edited_arguments")
+            .child(Element::new("message").text(
+                "A person changed the arguments of this call before it ran. It ran with these:",
+            ))
+            .child(Element::new("edited_json").text(args));
+    Ok(Some(EditedArguments {
+        args: args.into(),
+        notice: notice.to_xml().into(),
+    }))
+}
+
+fn refusal_text(why: &str) -> ShownText {
+    let refused = "Refused by a person. Nothing of this call has run.";
+    match why.trim() {
+        "" => ShownText::from(refused.to_owned()),
+        why => ShownText::from(format!("{refused} The reason: {why}")),
+    }
+}
+
+/// Holds the calls of a copy anew: what a person decided about the original does not apply to it.
+/// An approved call waits again, with the arguments of the model; all calls wait since `now_ms`.
+pub(super) fn hold_anew(phase: Phase, now_ms: u64) -> Phase {
+    let Phase::Acting {
+        caller,
+        mut pending_calls,
+    } = phase
+    else {
+        return phase;
+    };
+    for pending_call in &mut pending_calls {
+        if pending_call.answer.is_some() {
+            continue;
+        }
+        pending_call.gate = pending_call.gate.take().map(|gate| {
+            let hold = match gate {
+                Gate::Held(hold) => hold,
+                Gate::Approved { hold, edit } => {
+                    if let Some(ArgumentEdit { original, .. }) = edit {
+                        pending_call.args = original;
+                    }
+                    hold
+                }
+            };
+            Gate::Held(renew(hold, now_ms))
+        });
+    }
+    Phase::Acting {
+        caller,
+        pending_calls,
+    }
+}
+
+/// The hold, beginning at `now_ms`.
+fn renew(hold: Hold, now_ms: u64) -> Hold {
+    let expires_ms = hold.expires_ms.map(|expires_ms| {
+        let after_ms = expires_ms.saturating_sub(hold.since_ms);
+        now_ms.saturating_add(after_ms)
+    });
+    Hold {
+        since_ms: now_ms,
+        expires_ms,
+        ..hold
+    }
+}
