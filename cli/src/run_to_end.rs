@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
 use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, exit_code};
@@ -145,8 +145,13 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
             RootOutcome::Stopped => ("stopped", "it is stopped"),
             RootOutcome::Held(reason) => ("held", reason.as_str()),
         };
-        let result =
+        let mut result =
             json!({ "event": "result", "pid": pid.0, "status": status, "message": message });
+        if let RootOutcome::Ended(exit) = outcome
+            && let Ok(value) = exit.result_as::<Value>()
+        {
+            result["value"] = value;
+        }
         writeln!(out, "{}", terminal::escaped_json(&result))?;
     }
     let tree = json!({

@@ -67,11 +67,7 @@ static STORE: LazyLock<Forged> = LazyLock::new(|| {
         .clone();
     let facts = facts();
     let last = FactNumber(facts.len() as u64);
-    let exit = Exit {
-        status: ExitStatus::Done,
-        message: "done".into(),
-        spent: None,
-    };
+    let exit = Exit::new(ExitStatus::Done, "done");
     let commits: Vec<Vec<WriteOp>> = vec![
         contents.collect(),
         vec![

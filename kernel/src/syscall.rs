@@ -34,6 +34,7 @@ pub mod search_fd;
 mod selection;
 pub mod send_message;
 pub mod spawn;
+pub mod submit_result;
 pub mod summarize_fd;
 pub(crate) mod temp_file;
 pub(crate) mod transferred;
@@ -121,6 +122,7 @@ pub static TOOLS: &[Tool] = &[
     receive_messages::TOOL,
     wait::TOOL,
     list_processes::TOOL,
+    submit_result::TOOL,
     create_temp_file::TOOL,
     read_temp_file::TOOL,
     write_temp_file::TOOL,

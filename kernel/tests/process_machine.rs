@@ -696,6 +696,7 @@ impl World {
             descriptors: Vec::new(),
             files: Vec::new(),
             temp_files: Vec::new(),
+            result_schema: None,
         };
         let late = [
             Input::Completed {

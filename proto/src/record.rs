@@ -190,6 +190,18 @@ pub struct Image<C: Clone> {
     pub output_totals: OutputTotals,
     /// Number of restores.
     pub restores: u32,
+    /// Progress of the turn towards a result.
+    #[serde(default)]
+    pub result: ResultProgress,
+}
+
+/// How far the current turn, or the last one, is with the result that the process has to submit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultProgress {
+    /// Attempts that failed in the turn.
+    pub failed_attempts: u32,
+    /// The submitted value, as JSON text.
+    pub value: Option<Arc<str>>,
 }
 
 /// Counts of the characters that tools produced and of those that entered the context. Their
@@ -287,6 +299,7 @@ impl<C: Clone> Image<C> {
             budget: self.budget,
             output_totals: self.output_totals,
             restores: self.restores,
+            result: self.result,
         })
     }
 }

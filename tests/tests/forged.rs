@@ -263,11 +263,7 @@ fn store_with_images(dir: &Path) -> Forged {
         row: ProcessRow::started(Pid(pid), "p"),
         image: image.clone(),
     };
-    let exit = Exit {
-        status: ExitStatus::Done,
-        message: "done".into(),
-        spent: None,
-    };
+    let exit = Exit::new(ExitStatus::Done, "done");
     let contents = export::records(&golden())
         .into_iter()
         .filter(|record| record.kind == 5);

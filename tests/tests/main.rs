@@ -38,6 +38,7 @@ mod providers;
 mod quota;
 mod recovery;
 mod residents;
+mod results;
 mod soak;
 mod spawn;
 mod supervision;

@@ -177,6 +177,8 @@ pub enum ProcessHandler {
     Wait(fn(&str) -> Result<WaitArguments, Refusal>),
     /// List the processes to which the caller can send messages.
     ListProcesses(fn(&str) -> Result<(), Refusal>),
+    /// End the turn with a result. The result schema of the process is that of the argument.
+    SubmitResult,
 }
 
 /// Checks a call of `spawn` by a process of this program.
@@ -227,6 +229,11 @@ impl Tool {
             Handler::Table(syscall) => Some(syscall(call)),
             Handler::Process(_) => None,
         }
+    }
+
+    /// Whether the tool submits the result of a process.
+    pub(crate) fn submits_result(&self) -> bool {
+        matches!(self.handler, Handler::Process(ProcessHandler::SubmitResult))
     }
 
     /// Whether calls of the tool create children.

@@ -14,7 +14,7 @@ use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
 use super::server_tools::OwnTools;
-use super::{ca_file, command, descriptors, prices, server_tools, servers, tools};
+use super::{ca_file, command, descriptors, prices, result, server_tools, servers, tools};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
@@ -50,6 +50,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
     let preloads = read_preloads(&file.preload, compilation);
     warn_of_spawn_without_programs(enabled, &file.linked, &mut compilation.diagnostics);
     let links = check_links(file.linked, compilation);
+    let result = result::check(&file.result, enabled, compilation);
     let diagnostics = &mut compilation.diagnostics;
     let descriptors = descriptors::check(
         file.file_descriptor,
@@ -75,6 +76,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         preloads,
         environment: file.environment,
         links,
+        result,
         limits,
         shared: OnceLock::new(),
         budget: file.budget,

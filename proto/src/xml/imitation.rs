@@ -12,7 +12,7 @@
 
 /// Prefixes of the names of all kernel elements. Within a kernel element, text must not contain one
 /// of them directly after `<` or `</`.
-pub const ELEMENT_PREFIXES: [&str; 24] = [
+pub const ELEMENT_PREFIXES: [&str; 25] = [
     "fd_",
     "preview",
     "omitted",
@@ -37,6 +37,7 @@ pub const ELEMENT_PREFIXES: [&str; 24] = [
     "checkpoint",
     "wait",
     "budget_",
+    "result_due",
 ];
 
 /// Prefixes that no other markup uses: any name that starts with one is an imitation, also outside
@@ -47,7 +48,7 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
 /// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
 /// them and the kernel writes them only within its elements.
-const ELEMENT_NAMES: [&str; 52] = [
+const ELEMENT_NAMES: [&str; 53] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -93,6 +94,7 @@ const ELEMENT_NAMES: [&str; 52] = [
     "checkpoint_error",
     "checkpoint_list",
     "budget_warning",
+    "result_due",
     "preview",
     "omitted",
     "match",

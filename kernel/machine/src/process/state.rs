@@ -14,7 +14,7 @@ use dormouse_proto::message::{Block, Message};
 use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
-    CallFact, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
+    CallFact, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase, ResultProgress,
 };
 use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -84,6 +84,8 @@ pub struct State {
     pub(super) output_totals: OutputTotals,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
+    /// Progress of the turn towards the result that the process has to submit.
+    pub(super) result: ResultProgress,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -182,6 +184,7 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             output_totals: image.output_totals,
             restores: image.restores,
+            result: image.result,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -268,6 +271,7 @@ impl State {
             budget: self.budget.ledger(),
             output_totals: self.output_totals,
             restores: self.restores,
+            result: self.result.clone(),
         }
     }
 
@@ -280,7 +284,7 @@ impl State {
             model: self.model().name.as_str().into(),
             system: self.system.clone(),
             tools: self.toolbox.specs(),
-            provider_tools: self.program.provider_tools(self.model()),
+            provider_tools: self.provider_tools(),
             messages: self.messages.iter().cloned().collect(),
             forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
             parameters: self.with_reply_limit(self.program.parameters()),
@@ -575,6 +579,7 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.depth,
         image.iterations,
         image.restores,
+        image.result.failed_attempts,
     ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),

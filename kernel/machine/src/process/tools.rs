@@ -124,6 +124,7 @@ impl Draft {
             ProcessHandler::ReceiveMessages(timeout_ms) => self.receive_messages(call, timeout_ms),
             ProcessHandler::Wait(arguments) => self.wait(call, arguments),
             ProcessHandler::ListProcesses(check) => self.list_processes(call, check),
+            ProcessHandler::SubmitResult => self.submit_result(call),
         }
     }
 
