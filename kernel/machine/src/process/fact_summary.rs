@@ -34,9 +34,9 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Turn(TurnFact::ResultSubmitted { value }) => truncated(value),
         Fact::Turn(TurnFact::ResultRequested { message }) => message_summary(message),
         Fact::Turn(TurnFact::Began | TurnFact::ResultRefused)
-        | Fact::Control(ControlFact::Stopped | ControlFact::Frozen | ControlFact::Continued) => {
-            String::new()
-        }
+        | Fact::Control(
+            ControlFact::Stopped | ControlFact::StoppedWithoutCalls | ControlFact::Continued,
+        ) => String::new(),
         Fact::Descriptor(DescriptorFact::Opened { id, entry }) => {
             format!("{id} of {}", entry.source)
         }

@@ -153,7 +153,7 @@ impl Tools {
 }
 
 impl Toolbox {
-    /// Tools of a new process of `program`, before server tools are added.
+    /// Tools of a new process of `program`, before tools of tool servers are added.
     pub(super) fn new(program: &Program, host: &HostContext) -> Self {
         let submits_result = |enabled: &EnabledTool| {
             let tool = host.kernel_tools.find(&enabled.name);
