@@ -75,7 +75,12 @@ fn is_synced_every_turn(record: &LogRecord) -> bool {
             Fact::Mail(MailFact::Received { .. } | MailFact::Taken { .. })
             | Fact::Noted { .. }
             | Fact::Compacted { .. }
-            | Fact::Turn(TurnFact::Began)
+            | Fact::Turn(
+                TurnFact::Began
+                | TurnFact::ResultSubmitted { .. }
+                | TurnFact::ResultRefused
+                | TurnFact::ResultRequested { .. },
+            )
             | Fact::Descriptor(DescriptorFact::Opened { .. } | DescriptorFact::Annotated { .. })
             | Fact::Call(
                 CallFact::ModelCalled { .. }

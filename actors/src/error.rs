@@ -7,6 +7,7 @@ use dormouse_kernel::program::MissingPrice;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::{CheckpointId, Pid, ProcessCallId};
 use dormouse_proto::model::ModelError;
+use dormouse_proto::process::ResultError;
 
 use crate::checkpoint::CommitError;
 use crate::ports::StoreError;
@@ -165,6 +166,14 @@ pub enum ProcessError {
         "the input has no parts, so process {0} begins no turn with it. Give it a text or a part"
     )]
     EmptyInput(Pid),
+    /// The process ended without a result of the type that was asked for.
+    #[error("process {pid} gave no such result: {source}")]
+    Result {
+        /// The process.
+        pid: Pid,
+        /// Why there is none.
+        source: ResultError,
+    },
     /// The process stopped before it made the input durable or answered the call.
     #[error(
         "process {0} stopped before it could answer. Inspect the process to see whether the \

@@ -70,7 +70,8 @@ pub(crate) fn record_turn_end(turn: &Span, status: ExitStatus) {
         | ExitStatus::Refused
         | ExitStatus::ModelFailed
         | ExitStatus::BudgetExhausted
-        | ExitStatus::Faulted => record_failure(turn, status.word()),
+        | ExitStatus::Faulted
+        | ExitStatus::InvalidResult => record_failure(turn, status.word()),
     }
 }
 

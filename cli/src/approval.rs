@@ -182,7 +182,7 @@ fn call_line(call: &HeldCall) -> String {
                 choices => format!(" ({})", choices.join(" | ")),
             };
             let schema = question.schema.as_ref();
-            let schema = schema.map_or_else(String::new, |schema| format!(" schema: {schema}"));
+            let schema = schema.map_or_else(String::new, |schema| format!(" schema: {}", schema.json()));
             format!("asks: {}{choices}{schema}", question.text)
         }
     };
@@ -196,8 +196,9 @@ pub(crate) fn call_json(call: &HeldCall) -> Value {
         HoldReason::Question => None,
     };
     let question = call.question.as_ref().map(|question| {
+        let schema = question.schema.as_ref().map(ValueSchema::json);
         json!({
-            "text": question.text, "choices": question.choices, "schema": question.schema,
+            "text": question.text, "choices": question.choices, "schema": schema,
         })
     });
     json!({

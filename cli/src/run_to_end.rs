@@ -11,7 +11,7 @@ use dormouse::id::{FactNumber, Pid};
 use dormouse::process::{Exit, ExitStatus};
 use dormouse::{Event, Events, HeldCall, Kernel, KernelError, Process, ProcessError, ProcessView};
 use futures_util::StreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::approval::{call_json, print_how_to_answer};
 use crate::event_printer::EventPrinter;
@@ -253,8 +253,13 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
             }
             RootOutcome::Held(reason) => ("held", reason.as_str()),
         };
-        let result =
+        let mut result =
             json!({ "event": "result", "pid": pid.0, "status": status, "message": message });
+        if let RootOutcome::Ended(exit) = outcome
+            && let Ok(value) = exit.result_as::<Value>()
+        {
+            result["value"] = value;
+        }
         writeln!(out, "{}", terminal::escaped_json(&result))?;
     }
     let tree = json!({

@@ -226,6 +226,9 @@ pub fn facts() -> Vec<Vec<u8>> {
             reason: text("it failed"),
         }),
         Fact::Turn(TurnFact::Interrupted { answer: answer() }),
+        Fact::Turn(TurnFact::ResultRequested { message: message() }),
+        Fact::Turn(TurnFact::ResultRefused),
+        Fact::Turn(TurnFact::ResultSubmitted { value: text("7") }),
         Fact::Turn(TurnFact::WentTo {
             to: 1,
             message: message(),

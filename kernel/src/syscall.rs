@@ -35,6 +35,7 @@ pub mod search_fd;
 mod selection;
 pub mod send_message;
 pub mod spawn;
+pub mod submit_result;
 pub mod summarize_fd;
 pub(crate) mod temp_file;
 pub(crate) mod transferred;
@@ -123,6 +124,7 @@ pub static TOOLS: &[Tool] = &[
     wait::TOOL,
     list_processes::TOOL,
     ask_user::TOOL,
+    submit_result::TOOL,
     create_temp_file::TOOL,
     read_temp_file::TOOL,
     write_temp_file::TOOL,

@@ -698,6 +698,7 @@ impl World {
             descriptors: Vec::new(),
             files: Vec::new(),
             temp_files: Vec::new(),
+            result_schema: None,
         };
         let late = [
             Input::Completed {

@@ -13,7 +13,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 52] = [
+const CASES: [(&str, &str); 55] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     (
         "unknown_key_near",
@@ -28,6 +28,19 @@ const CASES: [(&str, &str); 52] = [
         "prices",
         "[budget]\ncost = 0.0\n\n[prices.m]\ninput = -1\ncache = 0.3\n\n[prices.\"x y\"]\ninput = \
          1e3\noutput = true\ncache_read = 0.0000000001\n\n[prices]\nz = 5\n",
+    ),
+    (
+        "result_schema",
+        "[tools]\nenabled = [\"submit_result\"]\n\n[result]\nattempts = 0\nschema = { type = \
+         \"object\", properties = { \"a/b\" = { type = \"array\", items = { type = \"strin\" } } } }\n",
+    ),
+    (
+        "result_schema_elsewhere",
+        "[result]\nschema = { \"$ref\" = \"https://example.com/schema.json\" }\n",
+    ),
+    (
+        "result_without_schema",
+        "[tools]\nenabled = [\"submit_result\"]\n\n[result]\nattempts = 5\n",
     ),
     ("unknown_key_far", "[prompt]\ncolour = \"red\"\n"),
     (

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallId, FactNumber, Pid};
@@ -22,6 +23,35 @@ pub struct Exit {
     /// than that.
     #[serde(default)]
     pub ran_ms: u64,
+    /// Whether `message` is the result that the process submitted: JSON text that its result schema
+    /// accepts.
+    #[serde(default)]
+    pub is_result: bool,
+}
+
+/// An exit does not hold a result of the type that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// There is no result.
+    #[error(
+        "there is no typed result: the status is {}, and the message is {message:?}. Give the \
+         program a [result] schema, and check the status first",
+        .status.word()
+    )]
+    NoResult {
+        /// Status of the exit.
+        status: ExitStatus,
+        /// Beginning of the message of the exit.
+        message: String,
+    },
+    /// The result is no value of the type.
+    #[error("the result is not a value of the type {type_name}: {source}")]
+    OtherType {
+        /// Name of the type.
+        type_name: &'static str,
+        /// Why the result cannot be read as that type.
+        source: serde_json::Error,
+    },
 }
 
 impl Exit {
@@ -32,7 +62,41 @@ impl Exit {
             message: message.into(),
             spent: None,
             ran_ms: 0,
+            is_result: false,
         }
+    }
+
+    /// The exit of a process that submitted a result. `json` is the text of the value.
+    pub fn with_result(json: impl Into<Arc<str>>) -> Self {
+        Self {
+            is_result: true,
+            ..Self::new(ExitStatus::Done, json)
+        }
+    }
+
+    /// The result that the process submitted, as JSON text; `None` if it submitted none.
+    #[must_use]
+    pub fn result(&self) -> Option<&Arc<str>> {
+        self.is_result.then_some(&self.message)
+    }
+
+    /// The result that the process submitted, as a value of `T`. O(n).
+    ///
+    /// # Errors
+    /// [`ResultError`] if there is no result, or if it is no value of `T`.
+    pub fn result_as<T: DeserializeOwned>(&self) -> Result<T, ResultError> {
+        /// How much of a message an error quotes, in characters.
+        const QUOTED_CHARS: usize = 200;
+        let Some(json) = self.result() else {
+            return Err(ResultError::NoResult {
+                status: self.status,
+                message: self.message.chars().take(QUOTED_CHARS).collect(),
+            });
+        };
+        serde_json::from_str(json).map_err(|source| ResultError::OtherType {
+            type_name: std::any::type_name::<T>(),
+            source,
+        })
     }
 
     /// The exit with this usage.
@@ -66,6 +130,8 @@ pub enum ExitStatus {
     Killed,
     /// The kernel stopped restarting it after repeated faults.
     Faulted,
+    /// It submitted no result that its result schema accepts, in as many attempts as it has.
+    InvalidResult,
 }
 
 impl ExitStatus {
@@ -82,6 +148,7 @@ impl ExitStatus {
             Self::Interrupted => "interrupted",
             Self::Killed => "killed",
             Self::Faulted => "faulted",
+            Self::InvalidResult => "invalid_result",
         }
     }
 }
@@ -245,6 +312,21 @@ impl ProcessRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_result_is_read_as_a_type_and_errors_say_why_not() {
+        let exit = Exit::with_result(r#"{"a":[1,2]}"#);
+        let read: std::collections::BTreeMap<String, Vec<u8>> = exit.result_as().unwrap();
+        assert_eq!(read["a"], [1, 2]);
+        let other = exit.result_as::<Vec<u8>>().unwrap_err().to_string();
+        assert!(other.contains("Vec<u8>"), "{other}");
+        let untyped = Exit::new(ExitStatus::Truncated, "1");
+        let none = untyped.result_as::<u8>().unwrap_err().to_string();
+        assert!(
+            none.contains("truncated") && none.contains("[result]"),
+            "{none}"
+        );
+    }
 
     #[test]
     fn a_process_has_an_ancestor_if_its_original_is_in_this_store() {

@@ -45,6 +45,7 @@ mod placeholder;
 mod preload;
 mod prompt;
 mod reader;
+mod result;
 mod schema;
 mod section;
 mod tools;
@@ -80,6 +81,7 @@ pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
 pub use self::preload::{PreloadSection, RelativeTo};
 pub use self::prompt::PromptSection;
 pub(crate) use self::reader::{Node, Reader};
+pub use self::result::{ResultSection, SchemaSource};
 pub(crate) use self::schema::TableSchema;
 pub use self::schema::schema;
 pub(crate) use self::section::{Key, Rules, Section};
@@ -155,6 +157,8 @@ pub struct ProgramFile {
     /// The programs that the tool `spawn` may start, by name. Each is a path, or a table.
     #[key(name = "linked_programs", max_items = 256)]
     pub linked: Vec<Named<Link>>,
+    /// The typed result with which a process ends. Without a schema it ends with a text.
+    pub result: ResultSection,
     /// The inputs that a demonstration of the program sends.
     pub demo: Demo,
     /// How many children a process may have, and what its commands may use of the machine.

@@ -31,6 +31,10 @@ impl ProviderTools {
 pub struct ToolForm {
     /// Whether the provider has to make the arguments valid against the schema.
     pub strict: bool,
+    /// As `strict`, if the strict mode of the provider can express the schema; otherwise the tool is
+    /// not strict.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub strict_if_expressible: bool,
     /// The format of a tool whose only argument is a text, which the provider then constrains, such
     /// as a grammar; in the provider's words. `None` for a tool that takes a JSON object.
     pub input_format: Option<Map<String, Value>>,

@@ -254,6 +254,9 @@ pub struct Image<C: Clone> {
     /// Tokens of the last request and its reply; 0 if they are unknown.
     #[serde(default)]
     pub request_tokens: u64,
+    /// Progress of the turn towards a result.
+    #[serde(default)]
+    pub result: ResultProgress,
 }
 
 /// Messages that one compaction moved out of the conversation.
@@ -269,6 +272,15 @@ pub struct CompactedMessages<C> {
     /// ([`codec::encode`]) of a list of [`Message`]s. It begins with the summary of the compaction
     /// before, if there is one.
     pub messages: C,
+}
+
+/// How far the current turn, or the last one, is with the result that the process has to submit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultProgress {
+    /// Attempts that failed in the turn.
+    pub failed_attempts: u32,
+    /// The submitted value, as JSON text.
+    pub value: Option<Arc<str>>,
 }
 
 /// Counts of the characters that tools produced and of those that entered the context. Their
@@ -463,6 +475,7 @@ impl<C: Clone> Image<C> {
             compacted,
             last_history: self.last_history,
             request_tokens: self.request_tokens,
+            result: self.result,
         })
     }
 }

@@ -161,15 +161,16 @@ impl World {
     /// Where the tools of a process stand among the names of all; those that make processes stand
     /// twice.
     fn specs_of(&self, state: &State) -> Vec<usize> {
-        let tools = state.program().tools();
+        let tools = state.tools();
+        let tools = tools.specs().iter().map(|tool| &*tool.name);
         let known = |tool: &str| self.names.iter().position(|name| name == tool);
-        let mut all: Vec<_> = tools.iter().filter_map(|tool| known(&tool.name)).collect();
+        let mut all: Vec<_> = tools.clone().filter_map(known).collect();
         if !self.is_draining {
+            let favoured = ["spawn", "grep", "send_message", "submit_result"];
             all.extend(
                 tools
-                    .iter()
-                    .filter(|tool| ["spawn", "grep", "send_message"].contains(&&*tool.name))
-                    .filter_map(|tool| known(&tool.name)),
+                    .filter(|tool| favoured.contains(tool))
+                    .filter_map(known),
             );
         }
         all
@@ -257,6 +258,10 @@ impl World {
             "wait" if small == 1 => "{}".to_owned(),
             "wait" => format!("{{\"timeout_ms\": {}}}", self.random.below(4) * 300),
             "list_processes" => "{}".to_owned(),
+            "submit_result" if small == 1 => format!("{{\"value\": {{\"said\": \"{token}\"}}}}"),
+            "submit_result" => {
+                format!("{{\"value\": {{\"count\": {small}, \"said\": \"{token}\"}}}}")
+            }
             "grep" if small == 1 => {
                 format!("{{\"pattern\": \"see <fd:{small} />\", \"fd\": {fd}}}")
             }
@@ -300,10 +305,11 @@ impl World {
     fn spawn(&mut self, fd: &str, token: &str) -> String {
         let program = self
             .random
-            .pick(&["worker", "plain", "plain", "nobody"])
+            .pick(&["worker", "plain", "plain", "typed", "nobody"])
             .unwrap_or("plain");
         let wait = self.random.percent(50);
-        let more = match self.random.below(8) {
+        let more = match self.random.below(9) {
+            8 => ", \"result_schema\": {\"required\": [\"count\"]}".to_owned(),
             0 | 1 => format!(", \"additional_preload_fds\": [{fd}]"),
             2 => ", \"additional_preload_files\": [\"notes.txt\"]".to_owned(),
             3 => format!(

@@ -25,6 +25,7 @@ enabled = ["read_fd", "search_fd", "diff_fd", "fd_to_file", "summarize_fd", "lis
 [linked_programs]
 worker = "worker.toml"
 plain = "plain.toml"
+typed = "typed.toml"
 [file_descriptor]
 max_direct_output_chars = 50
 default_page_size = 20
@@ -123,6 +124,21 @@ enabled = ["grep", "send_message"]
 output_tokens = 30
 "#;
 
+/// Ends with a value.
+const TYPED: &str = r#"
+[model]
+name = "m"
+provider = "scripted"
+max_iterations = 6
+[prompt]
+system = "You count."
+[tools]
+enabled = ["grep", "send_message"]
+[result]
+schema = { type = "object", required = ["count"], properties = { count = { type = "integer" }, said = { type = "string" } } }
+attempts = 2
+"#;
+
 /// The tools of the host: `grep` is done once, `look` may be done again.
 pub(crate) const HOST_TOOLS: [&str; 2] = ["grep", "look"];
 
@@ -195,6 +211,7 @@ fn compiled(entry: &str) -> Program {
                 .replace("\"spawn\"]", "\"spawn\", \"ask_user\"]")
                 .replace("[linked_programs]\n", ASK),
             Some("worker.toml") => WORKER.to_owned(),
+            Some("typed.toml") => TYPED.to_owned(),
             _ => PLAIN.to_owned(),
         };
         Ok(Bytes::from(text))

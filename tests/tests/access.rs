@@ -18,7 +18,7 @@ const LEVELS: [Access; 3] = [Access::Read, Access::Write, Access::Admin];
 
 /// What each tool needs where a program says nothing else, and so what a process without it cannot
 /// do.
-const NEEDED: [(&str, Access); 27] = [
+const NEEDED: [(&str, Access); 28] = [
     ("read_fd", Access::Read),
     ("search_fd", Access::Read),
     ("diff_fd", Access::Read),
@@ -41,6 +41,7 @@ const NEEDED: [(&str, Access); 27] = [
     ("wait", Access::Read),
     ("list_processes", Access::Read),
     ("ask_user", Access::Read),
+    ("submit_result", Access::Read),
     ("create_temp_file", Access::Write),
     ("read_temp_file", Access::Read),
     ("write_temp_file", Access::Write),
@@ -82,7 +83,7 @@ impl Enabled {
             format!("    {{ name = \"{tool}\", alias = \"{alias}\"{access} }},\n")
         };
         format!(
-            "[tools]\nenabled = [\n{}]\n",
+            "[result]\nschema = {{ type = \"string\" }}\nattempts = 2\n[tools]\nenabled = [\n{}]\n",
             NEEDED.iter().map(entry).collect::<String>()
         )
     }

@@ -40,6 +40,7 @@ mod providers;
 mod quota;
 mod recovery;
 mod residents;
+mod results;
 mod soak;
 mod spawn;
 mod supervision;

@@ -31,6 +31,15 @@ default_page_size = 120
 reviewer = { path = "reviewer.toml", description = "Reviews a text." }
 "#;
 
+/// The program of the process that submits a result.
+const REPORTER: &str = r#"[model]
+name = "m"
+provider = "scripted"
+
+[result]
+schema = { type = "object", properties = { failed = { type = "array", items = { type = "string" } } }, required = ["failed"] }
+"#;
+
 const REVIEWER: &str = "[model]\nname = \"m\"\nprovider = \"scripted\"\n";
 
 /// What `fd:1` holds.
@@ -62,7 +71,7 @@ test lines ... ok
 ";
 
 /// The calls that are shown, in this order: later ones find what earlier ones left.
-const CALLS: [(&str, &str); 29] = [
+const CALLS: [(&str, &str); 31] = [
     ("read_fd", r#"{"fd": "fd:1", "page": 2}"#),
     (
         "read_fd",
@@ -104,6 +113,8 @@ const CALLS: [(&str, &str); 29] = [
     ("receive_messages", r#"{"timeout_ms": 60000}"#),
     ("list_processes", "{}"),
     ("ask_user", ASK),
+    ("submit_result", r#"{"value": {"failed": "numbers"}}"#),
+    ("submit_result", r#"{"value": {"failed": ["numbers"]}}"#),
     ("create_temp_file", r#"{"content": "- numbers fails\n"}"#),
     (
         "append_temp_file",
@@ -158,6 +169,9 @@ async fn answer(request: Request, waited_for: Arc<Notify>) -> Result<Reply, Mode
     if asked.starts_with("Ask the user.") {
         return Ok(asks(&[("ask_user", ASK)]));
     }
+    if let Some(args) = asked.strip_prefix("Submit ") {
+        return Ok(asks(&[("submit_result", args)]));
+    }
     if asked.contains("Watch the build.") {
         waited_for.notified().await;
     }
@@ -171,6 +185,22 @@ async fn answer(request: Request, waited_for: Arc<Notify>) -> Result<Reply, Mode
     }))
 }
 
+/// What a model is answered that submits a result.
+async fn submitted(kernel: &Kernel, args: &str) -> String {
+    let program = kernel.parse(REPORTER).unwrap().program;
+    let process = kernel.start(program).input(format!("Submit {args}"));
+    let process = process.await.unwrap();
+    within(process.wait()).await.unwrap();
+    let conversation = kernel.conversation(process.pid(), Position::Now);
+    let messages = conversation.await.unwrap().messages;
+    let mut blocks = messages.iter().flat_map(|message| &message.blocks);
+    let answer = blocks.find_map(|block| match block {
+        Block::ToolResult { text, .. } => Some(text.to_string()),
+        _ => None,
+    });
+    answer.unwrap()
+}
+
 /// What each call was answered.
 async fn answers(kernel: &Kernel, waited_for: &Notify) -> Vec<String> {
     let process = process(kernel).await;
@@ -178,6 +208,10 @@ async fn answers(kernel: &Kernel, waited_for: &Notify) -> Vec<String> {
     let planner = planner.name("planner").await.unwrap();
     let mut answers = Vec::new();
     for (name, args) in CALLS {
+        if name == "submit_result" {
+            answers.push(submitted(kernel, args).await);
+            continue;
+        }
         let is_acting = |view: &ProcessView| view.status() == "acting";
         within(process.wait_for(|view| !is_acting(view)))
             .await
@@ -417,7 +451,8 @@ answered with an error that names the nearest parameter or descriptor.
 
 A kernel ran the calls below and gave the answers below them; only times are replaced. The host made the calls in the name of a process of
 this program. Its descriptor `fd:1` holds the log below the program, and `fd:2` the same log after a repair. Another process, which the host
-named `planner`, exists in the kernel.
+named `planner`, exists in the kernel. `submit_result` is called by the model of a process whose program has a
+[result schema](program-guide.md#results).
 ";
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use dormouse_proto::process::{Exit, Origin};
 use dormouse_proto::record::Phase;
 use dormouse_proto::tool::Answer;
 use dormouse_proto::user_input::UserInput;
+use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use super::events::Events;
@@ -282,6 +283,22 @@ impl Process {
             KernelError::Process(ProcessError::Held {
                 pid: self.pid,
                 reason,
+            })
+        })
+    }
+
+    /// Waits for the durable end of the process, as [`wait`](Self::wait) does, and returns the result
+    /// that it submitted as a value of `T`.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait). [`ProcessError::Result`](crate::ProcessError::Result) if the process
+    /// ended without a result, or if its result is no value of `T`.
+    pub async fn wait_as<T: DeserializeOwned>(&self) -> Result<T, KernelError> {
+        let exit = self.wait().await?;
+        exit.result_as().map_err(|source| {
+            KernelError::Process(ProcessError::Result {
+                pid: self.pid,
+                source,
             })
         })
     }

@@ -33,6 +33,7 @@ pub(crate) mod schema;
 mod signing;
 pub(crate) mod sources;
 mod strict_args;
+mod strict_schema;
 mod surrogates;
 pub(crate) mod tools;
 pub(crate) mod usage;

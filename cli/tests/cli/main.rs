@@ -16,6 +16,7 @@ mod mcp_login;
 mod mcp_sessions;
 mod recordings;
 mod refusals;
+mod results;
 mod review;
 mod schema;
 mod stopped;

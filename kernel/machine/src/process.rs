@@ -56,6 +56,7 @@ mod pending_spawn;
 mod process_list;
 mod program_cache;
 mod read;
+mod result;
 mod resume;
 mod server_output;
 mod spawn;

@@ -180,6 +180,8 @@ pub enum ProcessHandler {
     ListProcesses(fn(&str) -> Result<(), Refusal>),
     /// Ask the person a question.
     AskUser(fn(&str) -> Result<Question, Refusal>),
+    /// End the turn with a result. The result schema of the process is that of the argument.
+    SubmitResult,
 }
 
 /// Checks a call of `spawn` by a process of this program.
@@ -230,6 +232,11 @@ impl Tool {
             Handler::Table(syscall) => Some(syscall(call)),
             Handler::Process(_) => None,
         }
+    }
+
+    /// Whether the tool submits the result of a process.
+    pub(crate) fn submits_result(&self) -> bool {
+        matches!(self.handler, Handler::Process(ProcessHandler::SubmitResult))
     }
 
     /// Whether calls of the tool create children.

@@ -14,7 +14,7 @@ use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
 use super::server_tools::OwnTools;
-use super::{ask, ca_file, command, descriptors, prices, server_tools, servers, tools};
+use super::{ask, ca_file, command, descriptors, prices, result, server_tools, servers, tools};
 
 /// Checks the parsed part of a program file. The result is valid only if `compilation.diagnostics`
 /// contains no error afterwards.
@@ -51,6 +51,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
     let preloads = read_preloads(&file.preload, compilation);
     warn_of_spawn_without_programs(enabled, &file.linked, &mut compilation.diagnostics);
     let links = check_links(file.linked, compilation);
+    let result = result::check(&file.result, enabled, compilation);
     let diagnostics = &mut compilation.diagnostics;
     let descriptors = descriptors::check(
         file.file_descriptor,
@@ -78,6 +79,7 @@ pub(super) fn check(mut file: ProgramFile, compilation: &mut Compilation<'_>) ->
         preloads,
         environment: file.environment,
         links,
+        result,
         limits,
         context: file.context,
         shared: OnceLock::new(),

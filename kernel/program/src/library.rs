@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use super::ask::{AskRule, AskedCall};
 use super::bundle::Bundle;
 use super::finding::{Source, named_source};
+use super::result::ResultChoice;
 use super::servers::EnabledServer;
 use super::tools::EnabledTool;
 
@@ -53,6 +54,7 @@ pub(super) struct CheckedProgram {
     pub(super) preloads: Vec<(String, Bytes)>,
     pub(super) environment: EnvironmentChoice,
     pub(super) links: Vec<ResolvedLink>,
+    pub(super) result: ResultChoice,
     pub(super) limits: Limits,
     pub(super) context: ContextSection,
     pub(super) budget: BudgetSection,
@@ -380,6 +382,12 @@ impl Program {
             .iter()
             .find(|link| link.name == name)
             .map(|link| self.program_at(link.position))
+    }
+
+    /// The typed result that the program asks for.
+    #[must_use]
+    pub fn result(&self) -> &ResultChoice {
+        &self.checked_program().result
     }
 
     /// The limits on child processes and commands.

@@ -62,6 +62,7 @@ impl EnabledTool {
             parameters: entry.parameters.clone(),
             form: ToolForm {
                 strict: entry.strict.as_ref().is_some_and(|strict| strict.value),
+                strict_if_expressible: false,
                 input_format: entry
                     .input_format
                     .as_ref()

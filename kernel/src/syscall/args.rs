@@ -11,7 +11,7 @@ mod names;
 use std::collections::BTreeMap;
 
 use dormouse_proto::descriptor::{FdError, FdErrorKind};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::convert::{Arg, convert};
 use super::parameter::{self, OfferedParameters, Parameter};
@@ -254,9 +254,9 @@ impl Args {
         }
     }
 
-    pub(super) fn object(&self, key: &str) -> Option<&Value> {
+    pub(super) fn object(&self, key: &str) -> Option<&Map<String, Value>> {
         match self.values.get(key)? {
-            Arg::Object(object) => Some(object),
+            Arg::Object(fields) => Some(fields),
             _ => None,
         }
     }

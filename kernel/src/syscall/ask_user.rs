@@ -3,7 +3,7 @@
 //! The call is held until the person answers it (`dormouse_machine::process::held`).
 
 use dormouse_machine::process::Question;
-use dormouse_program::json_schema::JsonSchema;
+use dormouse_program::ValueSchema;
 use dormouse_proto::tool::Access;
 use serde_json::Value;
 
@@ -55,12 +55,13 @@ pub fn question(args: &str) -> Result<Question, Refusal> {
         .iter()
         .map(choice)
         .collect::<Result<Vec<_>, Refusal>>()?;
-    let schema = args.object(SCHEMA).cloned();
+    let schema = args
+        .object(SCHEMA)
+        .map(|schema| ValueSchema::parse(Value::Object(schema.clone())))
+        .transpose()
+        .map_err(|error| format!("Parameter 'schema': {error}."))?;
     if !choices.is_empty() && schema.is_some() {
         return Err("Give 'choices' or 'schema', not both.".into());
-    }
-    if let Some(schema) = &schema {
-        JsonSchema::compile(schema).map_err(|error| format!("Parameter 'schema': {error}."))?;
     }
     Ok(Question {
         text: text.to_owned(),
@@ -92,7 +93,7 @@ mod tests {
         let choices = question(r#"{"question": "Which?", "choices": ["a", "b"]}"#).unwrap();
         assert_eq!(choices.choices, ["a", "b"]);
         let schema = question(r#"{"question": "Where?", "schema": {"type": "object"}}"#).unwrap();
-        assert_eq!(schema.schema, Some(json!({ "type": "object" })));
+        assert_eq!(schema.schema.unwrap().json(), &json!({ "type": "object" }));
         for invalid in [
             "{}",
             r#"{"question": ""}"#,

@@ -16,7 +16,7 @@ use super::args::Args;
 use super::parameter::ItemType;
 use super::{Call, Group, Handler, Parameter, ProcessHandler, Refusal, SpecDraft, Tool};
 use crate::process::{PendingSpawn, check_preload_size};
-use crate::program::Program;
+use crate::program::{Program, ValueSchema};
 
 /// `spawn` as a tool.
 pub const TOOL: Tool = Tool {
@@ -38,8 +38,9 @@ pub const TOOL: Tool = Tool {
 const FDS: &str = "additional_preload_fds";
 const FILES: &str = "additional_preload_files";
 const TEMP_FILES: &str = "additional_preload_temp_files";
+const RESULT_SCHEMA: &str = "result_schema";
 
-const PARAMETERS: [Parameter; 6] = [
+const PARAMETERS: [Parameter; 7] = [
     Parameter::text("program_name", "The linked program.")
         .required()
         .also(&["program"]),
@@ -70,6 +71,10 @@ const PARAMETERS: [Parameter; 6] = [
         "Temporary files, such as temp:1, whose newest version stands in its system prompt.",
     )
     .with_temp_files(),
+    Parameter::object(
+        RESULT_SCHEMA,
+        "A JSON Schema. The process then ends with a value that it accepts, in place of a text.",
+    ),
 ];
 
 const DESCRIPTION: &str = "Starts a fresh process of a linked program and returns its last \
@@ -107,12 +112,24 @@ pub fn pending(program: &Program, call: &Call<'_>) -> Result<PendingSpawn, Refus
     let files = lists::texts(&args, FILES, "a path")?;
     let temp_files = lists::temp_files(&args, TEMP_FILES)?;
     check_preload_size(descriptors.iter().map(|(.., shown)| shown))?;
+    let result_schema = parse_result_schema(&args)?;
     Ok(PendingSpawn {
         program: child,
         query,
         descriptors,
         files,
         temp_files,
+        result_schema,
+    })
+}
+
+fn parse_result_schema(args: &Args) -> Result<Option<ValueSchema>, Refusal> {
+    let Some(schema) = args.object(RESULT_SCHEMA) else {
+        return Ok(None);
+    };
+    let parsed = ValueSchema::parse(schema.clone().into());
+    parsed.map(Some).map_err(|error| {
+        format!("Nothing was started: '{RESULT_SCHEMA}' is not valid. {error}.").into()
     })
 }
 

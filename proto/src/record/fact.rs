@@ -155,6 +155,19 @@ pub enum TurnFact {
         /// Whether the model went back, within its turn, or the host, which starts a turn.
         by: Caller,
     },
+    /// The model submitted a result that the result schema accepts. The turn ends with it once the
+    /// other calls of the reply are answered.
+    ResultSubmitted {
+        /// The value, as JSON text.
+        value: Arc<str>,
+    },
+    /// The model submitted a value that the result schema does not accept: an attempt failed.
+    ResultRefused,
+    /// The model ended its reply without a result, and was told that one is due: an attempt failed.
+    ResultRequested {
+        /// The message to the model.
+        message: Arc<Message>,
+    },
 }
 
 /// Model and tool calls.
@@ -423,6 +436,9 @@ impl TurnFact {
             Self::Ended { .. } => "turn_ended",
             Self::Interrupted { .. } => "interrupted",
             Self::WentTo { .. } => "went_to",
+            Self::ResultSubmitted { .. } => "result_submitted",
+            Self::ResultRefused => "result_refused",
+            Self::ResultRequested { .. } => "result_requested",
         }
     }
 }

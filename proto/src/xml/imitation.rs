@@ -12,7 +12,7 @@
 
 /// Prefixes of the names of all kernel elements. Within a kernel element, text must not contain one
 /// of them directly after `<` or `</`.
-pub const ELEMENT_PREFIXES: [&str; 26] = [
+pub const ELEMENT_PREFIXES: [&str; 27] = [
     "fd_",
     "preview",
     "omitted",
@@ -39,6 +39,7 @@ pub const ELEMENT_PREFIXES: [&str; 26] = [
     "budget_",
     "compacted_",
     "edited_",
+    "result_due",
 ];
 
 /// Prefixes that no other markup uses: any name that starts with one is an imitation, also outside
@@ -49,7 +50,7 @@ const UNIQUE_PREFIXES: [&str; 2] = ["fd_", "file_descriptor_"];
 /// elements imitates the kernel if it contains one of these as a tag; `<reference>` and
 /// `<MessageList>` are ordinary. `section`, `summary` and `details` are not listed, since HTML has
 /// them and the kernel writes them only within its elements.
-const ELEMENT_NAMES: [&str; 56] = [
+const ELEMENT_NAMES: [&str; 57] = [
     "fd_attachment",
     "fd_attachments",
     "fd_content",
@@ -99,6 +100,7 @@ const ELEMENT_NAMES: [&str; 56] = [
     "compacted_messages",
     "edited_arguments",
     "edited_json",
+    "result_due",
     "preview",
     "omitted",
     "match",

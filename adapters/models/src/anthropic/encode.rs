@@ -119,7 +119,7 @@ pub(super) fn encode_tail(request: &Request, purpose: Purpose, now: SystemTime) 
 }
 
 fn tool(spec: &ToolSpec, form: Option<&ToolForm>) -> Result<Fields, ModelError> {
-    let is_strict = form.is_some_and(|form| form.strict);
+    let is_strict = schema::is_strict(spec, form, schema::StrictDialect::Anthropic);
     let schema = match is_strict {
         true => schema::without_other_properties(spec)?,
         false => schema::for_request(spec)?,

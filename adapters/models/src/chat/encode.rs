@@ -94,7 +94,7 @@ fn tool(spec: &ToolSpec, form: Option<&ToolForm>) -> Result<Fields, ModelError> 
         let custom = described.with("format", &nested_format(format));
         return Ok(Fields::of_type("custom").with("custom", &custom));
     }
-    let is_strict = form.is_some_and(|form| form.strict);
+    let is_strict = schema::is_strict(spec, form, schema::StrictDialect::OpenAi);
     let schema = match is_strict {
         true => schema::with_all_required(spec)?,
         false => schema::for_request(spec)?,

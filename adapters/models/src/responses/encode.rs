@@ -128,7 +128,7 @@ fn tool(spec: &ToolSpec, form: Option<&ToolForm>) -> Result<Fields, ModelError> 
         schema::check_input_only(spec)?;
         return Ok(fields("custom").with("format", format));
     }
-    let is_strict = form.is_some_and(|form| form.strict);
+    let is_strict = schema::is_strict(spec, form, schema::StrictDialect::OpenAi);
     let schema = match is_strict {
         true => schema::with_all_required(spec)?,
         false => schema::for_request(spec)?,

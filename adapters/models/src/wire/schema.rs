@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::excerpt::invalid;
 use super::json_fields::{Fields, to_raw, verbatim};
+pub(crate) use super::strict_schema::StrictDialect;
+use super::strict_schema::is_expressible;
 
 /// The schema of a tool's arguments, as it is sent. It is unchanged, with one exception: an object
 /// schema without `properties` gets empty ones, since some providers otherwise refuse the whole
@@ -45,6 +47,13 @@ pub(crate) fn without_other_properties(spec: &ToolSpec) -> Result<Box<RawValue>,
 /// be given. A property that need not be given may be null, which counts as absent.
 pub(crate) fn with_all_required(spec: &ToolSpec) -> Result<Box<RawValue>, ModelError> {
     strict(spec, Optional::Null)
+}
+
+/// Whether a tool is sent as a strict one.
+pub(crate) fn is_strict(spec: &ToolSpec, form: Option<&ToolForm>, dialect: StrictDialect) -> bool {
+    form.is_some_and(|form| {
+        form.strict || form.strict_if_expressible && is_expressible(&spec.schema, dialect)
+    })
 }
 
 /// How a strict schema says that a property need not be given.

@@ -15,7 +15,7 @@ pub(crate) fn without_placeholder_nulls(request: &Request, mut reply: Reply) -> 
             continue;
         };
         let form = request.provider_tools.form(name);
-        if !form.is_some_and(|form| form.strict) {
+        if !form.is_some_and(|form| form.strict || form.strict_if_expressible) {
             continue;
         }
         let spec = request.tools.iter().find(|tool| tool.name == *name);
@@ -23,7 +23,7 @@ pub(crate) fn without_placeholder_nulls(request: &Request, mut reply: Reply) -> 
         let (Some(schema), Ok(mut value)) = (schema, serde_json::from_str(args)) else {
             continue;
         };
-        if remove_nulls(&mut value, &schema) {
+        if remove_nulls(&mut value, &schema, &schema) {
             *args = value.to_string().into();
         }
     }
@@ -31,11 +31,12 @@ pub(crate) fn without_placeholder_nulls(request: &Request, mut reply: Reply) -> 
 }
 
 /// Removes optional properties that are null where the schema takes no null, in nested objects and
-/// lists too. Whether any was removed. Recursion is bounded, since both were parsed.
-fn remove_nulls(value: &mut Value, schema: &Value) -> bool {
+/// lists too. Whether any was removed. Recursion is bounded, since the value was parsed.
+fn remove_nulls(value: &mut Value, schema: &Value, root: &Value) -> bool {
+    let schema = resolved(schema, root);
     match value {
         Value::Array(items) => items.iter_mut().fold(false, |removed, item| {
-            remove_nulls(item, &schema["items"]) | removed
+            remove_nulls(item, &schema["items"], root) | removed
         }),
         Value::Object(fields) => {
             let required = schema["required"].as_array();
@@ -43,16 +44,26 @@ fn remove_nulls(value: &mut Value, schema: &Value) -> bool {
                 |name: &str| required.is_some_and(|names| names.iter().any(|other| other == name));
             let before = fields.len();
             fields.retain(|name, field| {
-                let property = &schema["properties"][name];
+                let property = resolved(&schema["properties"][name], root);
                 !field.is_null() || is_required(name) || takes_null(property)
             });
             let removed = fields.len() < before;
             fields.iter_mut().fold(removed, |removed, (name, field)| {
-                remove_nulls(field, &schema["properties"][name]) | removed
+                remove_nulls(field, &schema["properties"][name], root) | removed
             })
         }
         _ => false,
     }
+}
+
+/// The schema that a schema refers to; itself without a reference.
+fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+    let target = schema["$ref"]
+        .as_str()
+        .and_then(|target| target.strip_prefix('#'));
+    target
+        .and_then(|pointer| root.pointer(pointer))
+        .unwrap_or(schema)
 }
 
 /// Whether a property may be null: unless its type, its values or its alternatives exclude null.
@@ -92,22 +103,27 @@ mod tests {
                 "one_of": {"enum": ["x", "y"]},
                 "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
                 "or_null": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "referred": {"$ref": "#/$defs/text"},
                 "list": {"type": "array", "items": {
-                    "type": "object", "properties": {"inner": {"type": "integer"}},
+                    "$ref": "#/$defs/item",
                 }},
+            },
+            "$defs": {
+                "text": {"type": "string"},
+                "item": {"type": "object", "properties": {"inner": {"type": "integer"}}},
             },
         });
         let mut args = json!({
             "must": null, "may": null, "nullable": null, "any": null,
-            "one_of": null, "either": null, "or_null": null,
+            "one_of": null, "either": null, "or_null": null, "referred": null,
             "list": [{"inner": null}, {"inner": 3}],
         });
-        assert!(remove_nulls(&mut args, &schema));
+        assert!(remove_nulls(&mut args, &schema, &schema));
         let expected = json!({
             "must": null, "nullable": null, "any": null, "or_null": null, "list": [{}, {"inner": 3}],
         });
         assert_eq!(args, expected);
-        assert!(!remove_nulls(&mut args, &schema));
+        assert!(!remove_nulls(&mut args, &schema, &schema));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
-use dormouse_proto::record::{Control, Lifetime, OutputTotals, Phase};
+use dormouse_proto::record::{Control, Lifetime, OutputTotals, Phase, ResultProgress};
 use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
@@ -134,6 +134,7 @@ pub fn initial_image(
         restores: 0,
         compacted: Vector::new(),
         request_tokens: 0,
+        result: ResultProgress::default(),
     };
     if !program.environment().needs_gathering() {
         add_environment(

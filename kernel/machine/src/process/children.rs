@@ -12,7 +12,7 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::{Exit, ExitStatus, Origin};
 use dormouse_proto::record::{
-    Caller, ChildFact, Control, Lifetime, OutputTotals, PendingCall, Phase,
+    Caller, ChildFact, Control, Lifetime, OutputTotals, PendingCall, Phase, ResultProgress,
 };
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
@@ -337,6 +337,7 @@ fn fork_image(state: &State) -> Image {
         budget: Ledger::default(),
         output_totals: OutputTotals::default(),
         restores: 0,
+        result: ResultProgress::default(),
         ..state.image()
     }
 }

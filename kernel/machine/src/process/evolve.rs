@@ -12,7 +12,8 @@ use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::StopReason;
 use dormouse_proto::record::{
     Annotation, ArgumentEdit, CallFact, Caller, ChildFact, CompactedMessages, Control, ControlFact,
-    DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall, Phase, TurnFact,
+    DescriptorFact, EditedArguments, Entry, Gate, Lifetime, MailFact, PendingCall, Phase,
+    ResultProgress, TurnFact,
 };
 use dormouse_proto::tool::Answer;
 use imbl::{OrdMap, Vector};
@@ -119,7 +120,19 @@ fn evolve_turn(state: &mut State, fact: &TurnFact) {
         TurnFact::Ended { .. } => state.phase = Phase::Idle,
         TurnFact::Interrupted { answer } => interrupt(state, answer),
         TurnFact::WentTo { to, message, by } => go_to_message(state, *to, message, *by),
+        TurnFact::ResultSubmitted { value } => state.result.value = Some(value.clone()),
+        TurnFact::ResultRefused => add_failed_attempt(state),
+        TurnFact::ResultRequested { message } => {
+            add_failed_attempt(state);
+            push_message(state, message.role, message.blocks.clone());
+            state.phase = Phase::Ready { stop_reason: None };
+        }
     }
+}
+
+fn add_failed_attempt(state: &mut State) {
+    let failed = &mut state.result.failed_attempts;
+    *failed = failed.saturating_add(1);
 }
 
 fn evolve_call(state: &mut State, fact: &CallFact) {
@@ -235,6 +248,7 @@ fn begin_turn(state: &mut State) {
         .collect();
     push_message(state, Role::User, blocks);
     state.iterations = 0;
+    state.result = ResultProgress::default();
     state.phase = Phase::Ready { stop_reason: None };
 }
 
@@ -469,8 +483,10 @@ fn append_after_goto(state: &mut State, to: u32, message: &Message, by: Caller) 
     state.recount_server_tool_calls();
     state.table.drop_notes_after(to);
     push_message(state, message.role, message.blocks.clone());
+    state.result.value = None;
     if by == Caller::Host {
         state.iterations = 0;
+        state.result.failed_attempts = 0;
     }
     state.phase = Phase::Ready { stop_reason: None };
 }
@@ -530,8 +546,10 @@ fn restore_image(state: &mut State, image: &Image, message: &Message, by: Caller
     state.model = image.model;
     state.update_message_descriptors();
     push_message(state, message.role, message.blocks.clone());
+    state.result.value = None;
     if by == Caller::Host {
         state.iterations = 0;
+        state.result.failed_attempts = 0;
     }
     state.phase = match (&image.phase, by, state.lifetime) {
         (

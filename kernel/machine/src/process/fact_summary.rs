@@ -33,7 +33,9 @@ pub fn summary_line<C: Clone>(fact: &Fact<C>) -> String {
         Fact::Noted { text } => truncated(text),
         Fact::ToolsReplaced { tools, .. } => format!("{} tools", tools.len()),
         Fact::Mail(MailFact::Taken { at }) => format!("{} messages", at.len()),
-        Fact::Turn(TurnFact::Began)
+        Fact::Turn(TurnFact::ResultSubmitted { value }) => truncated(value),
+        Fact::Turn(TurnFact::ResultRequested { message }) => message_summary(message),
+        Fact::Turn(TurnFact::Began | TurnFact::ResultRefused)
         | Fact::Control(
             ControlFact::Stopped | ControlFact::StoppedWithoutCalls | ControlFact::Continued,
         ) => String::new(),

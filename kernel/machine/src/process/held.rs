@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use dormouse_program::AskedCall;
-use dormouse_program::json_schema::JsonSchema;
+use dormouse_program::ValueSchema;
 use dormouse_proto::id::CallId;
 use dormouse_proto::record::{
     ArgumentEdit, CallFact, Caller, EditedArguments, Gate, Hold, HoldReason, PendingCall, Phase,
@@ -61,7 +61,7 @@ pub struct Question {
     /// The valid answers; empty if the answer is free.
     pub choices: Vec<String>,
     /// The JSON Schema of valid answers, if the model gives one.
-    pub schema: Option<Value>,
+    pub schema: Option<ValueSchema>,
 }
 
 impl Question {
@@ -85,9 +85,13 @@ impl Question {
         let Some(schema) = &self.schema else {
             return Ok(());
         };
-        let compiled = JsonSchema::compile(schema).map_err(|error| error.to_string())?;
-        compiled.check(value).map_err(|invalid| {
-            format!("the value does not match the schema of the question: {invalid}. The schema: {schema}")
+        schema.check(value).map_err(|violations| {
+            let violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
+            format!(
+                "the value does not match the schema of the question: {}. The schema: {}",
+                violations.join("; "),
+                schema.json()
+            )
         })
     }
 }

@@ -1,5 +1,6 @@
-//! Escapes the descriptions and schemas of tools that an MCP server offers. A server could imitate
-//! the XML of the kernel in them to deceive the model; [`ShownText`] explains the rule.
+//! Escapes the descriptions and schemas of tools that an MCP server offers, and result schemas that
+//! a model wrote. They could imitate the XML of the kernel to deceive the model; [`ShownText`]
+//! explains the rule.
 //!
 //! Escaping may alter descriptions, but not the names and values of parameters, since a call must
 //! repeat them. If a name or a value imitates the kernel, the model gets a schema without
@@ -19,7 +20,7 @@ const PARAMETERS_NOT_SHOWN: &str =
     "(Its parameters are not shown: a name or a value among them looks like a word of the kernel.)";
 
 /// The error if a name or a value in a schema imitates the kernel.
-struct Imitation;
+pub(super) struct Imitation;
 
 /// Escapes the description and the schema of a tool. `kernel_note` is a sentence of the kernel that
 /// is appended to the description. O(n).
@@ -46,7 +47,7 @@ pub(super) fn escape_tool(
 }
 
 /// Escapes the descriptions in a schema. A schema that needs no escaping is returned byte for byte.
-fn escape_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
+pub(super) fn escape_schema(schema: &Arc<str>, source: &str) -> Result<Arc<str>, Imitation> {
     let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
         return if imitates(schema) {
             Err(Imitation)

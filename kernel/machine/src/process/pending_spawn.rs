@@ -16,7 +16,7 @@ use dormouse_proto::xml::Element;
 use crate::table::{Table, build_preview, in_default_form};
 use crate::tool::Refusal;
 use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
-use dormouse_program::Program;
+use dormouse_program::{Program, ValueSchema};
 
 /// Maximum size of the preloads of one child, as its system prompt shows them.
 pub const MAX_PRELOAD_BYTES: u64 = 16 << 20;
@@ -153,6 +153,8 @@ pub struct PendingSpawn {
     pub files: Vec<String>,
     /// Temporary files to fetch.
     pub temp_files: Vec<TempId>,
+    /// Schema of the result that the child has to submit, in place of that of its program.
+    pub result_schema: Option<ValueSchema>,
 }
 
 /// A file that was fetched for a spawn.

@@ -14,6 +14,7 @@ use dormouse_proto::xml::Element;
 use super::birth::{Birth, initial_image};
 use super::decide::Draft;
 use super::read::ReadPurpose;
+use super::result::{require_result, with_shown_result_schema};
 use super::{Child, Effect, FetchError, Fetched, Image, PendingSpawn, Preloads, Work};
 use crate::tool::{CheckSpawn, ProcessHandler, Refusal};
 
@@ -35,7 +36,8 @@ impl Draft {
         call: CallId,
         pending: Result<PendingSpawn, Refusal>,
     ) {
-        let pending = match pending {
+        let pid = self.state.pid;
+        let pending = match pending.and_then(|pending| with_shown_result_schema(pending, pid)) {
             Ok(pending) => pending,
             Err(refusal) => return self.refuse_spawn(call, refusal),
         };
@@ -98,7 +100,12 @@ impl Draft {
     fn new_child(
         &self,
         call: CallId,
-        PendingSpawn { program, query, .. }: &PendingSpawn,
+        PendingSpawn {
+            program,
+            query,
+            result_schema,
+            ..
+        }: &PendingSpawn,
         preloads: &Preloads,
     ) -> Child {
         // The query is text of a model, which may quote others: it is rendered as untrusted input.
@@ -111,7 +118,10 @@ impl Draft {
             preloads,
             input: Some(&input),
         };
-        let image = initial_image(program, &self.state.host, birth, self.now_ms);
+        let mut image = initial_image(program, &self.state.host, birth, self.now_ms);
+        if let Some(schema) = result_schema {
+            require_result(&mut image, program, &self.state.host, schema);
+        }
         let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
         let image = Image {
             budget: Ledger {

@@ -15,6 +15,7 @@ use dormouse_proto::model::{Request, Usage};
 use dormouse_proto::process::{Exit, Priority};
 use dormouse_proto::record::{
     CallFact, CompactedMessages, Control, Entry, Lifetime, OutputTotals, PendingCall, Phase,
+    ResultProgress,
 };
 use dormouse_proto::tool::{Access, Answer, ExternalTool, ToolSpec};
 use imbl::{OrdMap, Vector};
@@ -89,6 +90,8 @@ pub struct State {
     pub(super) compacted: Vector<CompactedMessages<Content>>,
     /// Tokens of the last request and its reply; 0 if they are unknown.
     pub(super) request_tokens: u64,
+    /// Progress of the turn towards the result that the process has to submit.
+    pub(super) result: ResultProgress,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -193,6 +196,7 @@ impl State {
             restores: image.restores,
             compacted: image.compacted,
             request_tokens: image.request_tokens,
+            result: image.result,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -286,6 +290,7 @@ impl State {
             compacted: self.compacted.clone(),
             last_history: self.table.last_history(),
             request_tokens: self.request_tokens,
+            result: self.result.clone(),
         }
     }
 
@@ -298,7 +303,7 @@ impl State {
             model: self.model().name.as_str().into(),
             system: self.system.clone(),
             tools: self.toolbox.specs(),
-            provider_tools: self.program.provider_tools(self.model()),
+            provider_tools: self.provider_tools(),
             messages: self.messages.iter().cloned().collect(),
             forked_at: self.forked_at.iter().map(|at| *at as usize).collect(),
             parameters: self.with_reply_limit(self.program.parameters()),
@@ -617,6 +622,7 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.restores,
         image.last_history,
         image.compacted.last().map_or(0, |compacted| compacted.last),
+        image.result.failed_attempts,
     ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),

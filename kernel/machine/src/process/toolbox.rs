@@ -9,7 +9,7 @@ use dormouse_proto::tool::{Access, ExternalTool, ToolPolicy, ToolSpec};
 use serde_json::Value;
 
 use crate::tool::{Handler, ProcessHandler, Tool, ToolSet};
-use dormouse_program::{EnabledTool, Named, Program};
+use dormouse_program::{EnabledTool, Named, Program, ValueSchema};
 
 /// A tool that the host registers with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,11 @@ impl BoundTool {
         }
     }
 
+    /// Whether a call of this tool submits the result of the process.
+    fn submits_result(&self) -> bool {
+        matches!(self, Self::Kernel(tool) if tool.submits_result())
+    }
+
     /// The name that the kernel gives to its tool, independent of aliases; `None` for other tools.
     fn kernel_name(&self) -> Option<&'static str> {
         match self {
@@ -115,6 +120,17 @@ pub(crate) struct Toolbox {
     specs: Arc<[ToolSpec]>,
     /// The tools that run outside of the machine.
     external: Arc<[ExternalTool]>,
+    /// The tool that submits the result of the process, if it has to submit one.
+    result_tool: Option<ResultTool>,
+}
+
+/// The tool that submits the result of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResultTool {
+    /// The name that the model sees.
+    pub(super) name: Arc<str>,
+    /// The schema of the arguments, which contains that of the result.
+    pub(super) arguments: ValueSchema,
 }
 
 /// Read access to the tools of a process. Cloning costs a pointer.
@@ -147,21 +163,33 @@ impl Tools {
 impl Toolbox {
     /// Tools of a new process of `program`, before tools of tool servers are added.
     pub(super) fn new(program: &Program, host: &HostContext) -> Self {
+        let submits_result = |enabled: &EnabledTool| {
+            let tool = host.kernel_tools.find(&enabled.name);
+            tool.is_some_and(Tool::submits_result)
+        };
         let bound_tools = program
             .tools()
             .iter()
+            .filter(|enabled| !submits_result(enabled))
             .filter_map(|enabled| bind_tool(enabled, program, host));
         let (specs, bindings): (Vec<_>, BTreeMap<_, _>) = bound_tools
             .map(|(spec, binding)| (spec.clone(), (spec.name, binding)))
             .unzip();
-        let external = specs
+        let external: Arc<[_]> = specs
             .iter()
             .filter_map(|spec| bindings.get(&spec.name)?.external_tool().cloned())
             .collect();
-        Self {
-            bindings,
-            specs: specs.into(),
-            external,
+        match &program.result().schema {
+            Some(schema) => {
+                let specs = with_result_tool(&specs, program, host.kernel_tools, schema);
+                Self::from_stored(program, host.kernel_tools, specs, external)
+            }
+            None => Self {
+                bindings,
+                specs: specs.into(),
+                external,
+                result_tool: None,
+            },
         }
     }
 
@@ -174,7 +202,9 @@ impl Toolbox {
         specs: Arc<[ToolSpec]>,
         external: Arc<[ExternalTool]>,
     ) -> Self {
-        let kernel_bindings = program.tools().iter().filter_map(|enabled| {
+        let result_tool = find_result_tool(program, kernel_tools);
+        let enabled_tools = program.tools().iter().chain(result_tool.as_ref());
+        let kernel_bindings = enabled_tools.filter_map(|enabled| {
             let tool = kernel_tools.find(&enabled.name)?;
             Some((
                 enabled.called(),
@@ -193,15 +223,30 @@ impl Toolbox {
                 }),
                 None => kernel_bindings.get(shown_name).cloned(),
             };
-        let bindings = specs
+        let bindings: BTreeMap<_, _> = specs
             .iter()
             .filter_map(|spec| Some((spec.name.clone(), find_binding(&spec.name)?)))
             .collect();
+        let result_tool = specs.iter().find_map(|spec| {
+            let binding = bindings.get(&spec.name)?;
+            binding.tool.submits_result().then_some(())?;
+            let arguments = serde_json::from_str(&spec.schema).ok()?;
+            Some(ResultTool {
+                name: spec.name.clone(),
+                arguments: ValueSchema::parse_arguments(arguments).ok()?,
+            })
+        });
         Self {
             bindings,
             specs,
             external,
+            result_tool,
         }
+    }
+
+    /// The tool that submits the result of the process; `None` if it has to submit none.
+    pub(super) fn result_tool(&self) -> Option<&ResultTool> {
+        self.result_tool.as_ref()
     }
 
     /// Whether the toolbox has exactly these tools.
@@ -249,6 +294,40 @@ impl Toolbox {
     pub(super) fn external_tools(&self) -> Arc<[ExternalTool]> {
         self.external.clone()
     }
+}
+
+/// The tool that submits a result, as the program enables it, or unchanged. `None` if the kernel has
+/// no such tool.
+fn find_result_tool(program: &Program, kernel_tools: &ToolSet) -> Option<EnabledTool> {
+    let tool = kernel_tools
+        .tools
+        .iter()
+        .find(|tool| tool.submits_result())?;
+    let mut enabled = program.tools().iter();
+    let enabled = enabled.find(|enabled| enabled.name == tool.name).cloned();
+    Some(enabled.unwrap_or_else(|| EnabledTool::plain(tool.name.to_owned())))
+}
+
+/// The tools of a process that has to submit a result of this schema.
+pub(super) fn with_result_tool(
+    specs: &[ToolSpec],
+    program: &Program,
+    kernel_tools: &ToolSet,
+    schema: &ValueSchema,
+) -> Arc<[ToolSpec]> {
+    let result_tool = find_result_tool(program, kernel_tools).and_then(|enabled| {
+        let tool = kernel_tools.find(&enabled.name)?;
+        let spec = ToolSpec {
+            schema: schema.to_parameters().to_string().into(),
+            ..tool.spec(program, kernel_tools)
+        };
+        Some(apply_overrides(spec, &enabled))
+    });
+    let name = result_tool.as_ref().map(|tool| tool.name.clone());
+    let others = specs
+        .iter()
+        .filter(|spec| Some(&spec.name) != name.as_ref());
+    others.cloned().chain(result_tool).collect()
 }
 
 /// Finds a tool that the program enables, and applies the settings of the program to it. `None` if

@@ -134,6 +134,7 @@ impl Draft {
             ProcessHandler::Wait(arguments) => self.wait(call, arguments),
             ProcessHandler::ListProcesses(check) => self.list_processes(call, check),
             ProcessHandler::AskUser(question) => self.ask_user(call, question),
+            ProcessHandler::SubmitResult => self.submit_result(call),
         }
     }
 

@@ -26,7 +26,7 @@ impl Draft {
     }
 
     /// Calls the model after messages were added that the model has not seen. Ends the turn or the
-    /// process instead if a limit is reached.
+    /// process instead if the result was submitted or a limit is reached.
     pub(super) fn call_model(&mut self) {
         if self.check_call_limits() {
             self.warn_of_limits();
@@ -34,10 +34,13 @@ impl Draft {
         }
     }
 
-    /// Checks the limits before a model call, and ends the turn or the process if one is reached.
-    /// Returns whether the model may be called.
+    /// Checks the result and the limits before a model call, and ends the turn or the process if the
+    /// result was submitted or a limit is reached. Returns whether the model may be called.
     fn check_call_limits(&mut self) -> bool {
         if self.state.is_stopped() || self.state.is_compacting() {
+            return false;
+        }
+        if self.end_turn_with_result() {
             return false;
         }
         let limit = self.state.program.model().max_iterations;
@@ -180,6 +183,8 @@ impl Draft {
             StopReason::MaxTokens if last_role == Some(Role::User) => {
                 self.call_model_without_warning()
             }
+            StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse
+                if self.request_result() => {}
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
                 let media = self.state.describe_reply_media();
                 let parts = [text, media].into_iter().filter(|part| !part.is_empty());
@@ -212,7 +217,13 @@ impl Draft {
     /// begins another turn if messages are waiting, and waits for its background children if it has
     /// some. A task that failed ends at once, and its children end with it.
     pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
-        let exit = Exit::new(status, message).with_usage(self.state.budget.spent());
+        self.finish_turn(Exit::new(status, message));
+    }
+
+    /// Ends the turn with this exit, as [`end_turn`](Self::end_turn) does.
+    pub(super) fn finish_turn(&mut self, exit: Exit) {
+        let exit = exit.with_usage(self.state.budget.spent());
+        let status = exit.status;
         let has_mail = !self.state.mailbox.is_empty();
         match self.state.lifetime {
             Lifetime::Task if has_mail && status == ExitStatus::Done => self.begin_turn(),
@@ -220,8 +231,8 @@ impl Draft {
                 self.end_process(exit)
             }
             Lifetime::Task | Lifetime::Session => {
-                let reason =
-                    (*exit.message != *self.state.last_reply()).then(|| exit.message.clone());
+                let is_known = exit.is_result || *exit.message == *self.state.last_reply();
+                let reason = (!is_known).then(|| exit.message.clone());
                 self.emit(TurnFact::Ended { status, reason });
                 self.schedule(Effect::Report(Report::Turn { outcome: exit }));
                 if has_mail {

@@ -23,12 +23,15 @@ pub enum TurnEnd {
 }
 
 /// Whether an input still waits or is part of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputProgress {
     /// In the mailbox.
     Waiting,
     /// In the conversation.
-    InTurn,
+    InTurn {
+        /// The result of the turn, as JSON text, once it is submitted.
+        result: Option<Arc<str>>,
+    },
 }
 
 impl InputProgress {
@@ -40,36 +43,50 @@ impl InputProgress {
         fact: &Fact<C>,
         last_reply: impl FnOnce() -> Arc<str>,
     ) -> Option<TurnEnd> {
-        let (status, message) = match (fact, *self) {
-            (Fact::Exited { .. }, _) => return Some(TurnEnd::Process),
-            (Fact::Turn(TurnFact::Began), Self::Waiting) => {
-                *self = Self::InTurn;
+        let Self::InTurn { result } = self else {
+            return match fact {
+                Fact::Exited { .. } => Some(TurnEnd::Process),
+                Fact::Turn(TurnFact::Began) => {
+                    *self = Self::InTurn { result: None };
+                    None
+                }
+                _ => None,
+            };
+        };
+        let done = |result: &mut Option<Arc<str>>, last_reply| match result.take() {
+            Some(result) => Exit::with_result(result),
+            None => Exit::new(ExitStatus::Done, last_reply),
+        };
+        let exit = match fact {
+            Fact::Exited { .. } => return Some(TurnEnd::Process),
+            Fact::Turn(TurnFact::ResultSubmitted { value }) => {
+                *result = Some(value.clone());
                 return None;
             }
-            (_, Self::Waiting) => return None,
-            (Fact::Turn(TurnFact::Ended { status, reason }), Self::InTurn) => {
-                (*status, reason.clone().unwrap_or_else(last_reply))
+            Fact::Turn(TurnFact::Ended {
+                status: ExitStatus::Done,
+                reason: None,
+            }) => done(result, last_reply()),
+            Fact::Turn(TurnFact::Ended { status, reason }) => {
+                Exit::new(*status, reason.clone().unwrap_or_else(last_reply))
             }
             // A task that is done and has mail begins the next turn at once.
-            (Fact::Turn(TurnFact::Began), Self::InTurn) => (ExitStatus::Done, last_reply()),
-            (
-                Fact::Turn(TurnFact::WentTo {
-                    by: Caller::Host, ..
-                })
-                | Fact::WentToCompacted {
-                    by: Caller::Host, ..
-                }
-                | Fact::Restored {
-                    by: Caller::Host, ..
-                },
-                Self::InTurn,
-            ) => (
+            Fact::Turn(TurnFact::Began) => done(result, last_reply()),
+            Fact::Turn(TurnFact::WentTo {
+                by: Caller::Host, ..
+            })
+            | Fact::WentToCompacted {
+                by: Caller::Host, ..
+            }
+            | Fact::Restored {
+                by: Caller::Host, ..
+            } => Exit::new(
                 ExitStatus::Interrupted,
-                "the host took the conversation back before this turn was done".into(),
+                "the host took the conversation back before this turn was done",
             ),
-            (_, Self::InTurn) => return None,
+            _ => return None,
         };
-        Some(TurnEnd::Turn(Exit::new(status, message)))
+        Some(TurnEnd::Turn(exit))
     }
 }
 
@@ -141,6 +158,12 @@ mod tests {
         })
     }
 
+    fn submitted() -> Fact<ContentRef> {
+        Fact::Turn(TurnFact::ResultSubmitted {
+            value: "[7]".into(),
+        })
+    }
+
     fn done(message: &str) -> TurnEnd {
         TurnEnd::Turn(Exit::new(ExitStatus::Done, message))
     }
@@ -164,6 +187,21 @@ mod tests {
             ),
             // A task with mail begins its next turn without a fact that ends this one.
             (vec![BEGAN, replied("mine"), BEGAN], 3, done("mine")),
+            (
+                vec![BEGAN, replied("I submit"), submitted(), ended(None)],
+                4,
+                TurnEnd::Turn(Exit::with_result("[7]")),
+            ),
+            (
+                vec![BEGAN, submitted(), BEGAN],
+                3,
+                TurnEnd::Turn(Exit::with_result("[7]")),
+            ),
+            (
+                vec![submitted(), BEGAN, replied("text"), ended(None)],
+                4,
+                done("text"),
+            ),
             (vec![BEGAN, exited.clone(), BEGAN], 2, TurnEnd::Process),
             (vec![exited, BEGAN], 1, TurnEnd::Process),
         ];

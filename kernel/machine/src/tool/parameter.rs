@@ -50,8 +50,10 @@ pub enum ParameterKind {
     List(ItemType),
     /// A range: `"10-40"`, `"10-"` or `[10, 40]`.
     Range,
-    /// A JSON object.
+    /// An object.
     Object,
+    /// Any JSON value.
+    Any,
 }
 
 /// The item type of a list. The tool itself checks the items.
@@ -100,18 +102,20 @@ impl ParameterKind {
             Self::List(_) => "a list",
             Self::Range => "a range, such as \"10-40\"",
             Self::Object => "an object",
+            Self::Any => "any JSON value",
         }
     }
 
-    /// The name of the type in a JSON schema.
-    fn schema_type(self) -> &'static str {
+    /// The name of the type in a JSON schema; `None` for any type.
+    fn schema_type(self) -> Option<&'static str> {
         match self {
             // A number in place of a text is accepted but not advertised.
-            Self::Text | Self::Word | Self::Range => "string",
-            Self::Integer => "integer",
-            Self::Flag => "boolean",
-            Self::List(_) => "array",
-            Self::Object => "object",
+            Self::Text | Self::Word | Self::Range => Some("string"),
+            Self::Integer => Some("integer"),
+            Self::Flag => Some("boolean"),
+            Self::List(_) => Some("array"),
+            Self::Object => Some("object"),
+            Self::Any => None,
         }
     }
 }
@@ -232,10 +236,16 @@ impl Parameter {
         Self::new(ParameterKind::Range, name, "")
     }
 
-    /// A JSON object.
+    /// An object.
     #[must_use]
     pub const fn object(name: &'static str, description: &'static str) -> Self {
         Self::new(ParameterKind::Object, name, description)
+    }
+
+    /// Any JSON value.
+    #[must_use]
+    pub const fn any(name: &'static str, description: &'static str) -> Self {
+        Self::new(ParameterKind::Any, name, description)
     }
 
     /// Accepts the parameter without mentioning it in the schema, since models use it on their own.
@@ -316,7 +326,8 @@ impl Parameter {
 
     fn schema(&self) -> Value {
         let mut schema = Map::new();
-        schema.insert("type".into(), self.kind.schema_type().into());
+        let schema_type = self.kind.schema_type();
+        schema.extend(schema_type.map(|name| ("type".to_owned(), name.into())));
         if let ParameterKind::List(items) = self.kind {
             schema.insert("items".into(), items.schema());
             schema.insert("maxItems".into(), MAX_ITEMS.into());

@@ -2,7 +2,7 @@
 //!
 //! Models send numbers, booleans and lists as strings as well. What has one meaning is accepted.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::parameter::ParameterKind;
 
@@ -14,9 +14,9 @@ pub(super) enum Arg {
     Integer(i64),
     Flag(bool),
     List(Vec<Value>),
-    Object(Value),
     /// The first and the last number. The last is `None` for a range without an end.
     Range(i64, Option<i64>),
+    Object(Map<String, Value>),
 }
 
 /// Converts a value to the type of its parameter. `None` if it has another type.
@@ -36,10 +36,9 @@ pub(super) fn convert(value: &Value, kind: ParameterKind) -> Option<Arg> {
         (ParameterKind::List(_), Value::String(text)) => {
             serde_json::from_str(text).ok().map(Arg::List)
         }
-        (ParameterKind::Object, Value::Object(_)) => Some(Arg::Object(value.clone())),
+        (ParameterKind::Object, Value::Object(fields)) => Some(Arg::Object(fields.clone())),
         (ParameterKind::Object, Value::String(text)) => {
-            let object: Option<Value> = serde_json::from_str(text).ok();
-            object.filter(Value::is_object).map(Arg::Object)
+            serde_json::from_str(text).ok().map(Arg::Object)
         }
         (ParameterKind::Range, value) => range(value).map(|(first, last)| Arg::Range(first, last)),
         _ => None,

@@ -92,6 +92,36 @@ fn tools_of_the_provider_follow_those_of_the_program_as_they_were_written() {
 }
 
 #[test]
+fn a_tool_that_is_to_be_strict_where_that_is_expressible_is_else_a_plain_one() {
+    let wanted = || ToolForm {
+        strict_if_expressible: true,
+        ..ToolForm::default()
+    };
+    let mut request = with_tools(json!({"type": "t"}), &[("a", wanted()), ("b", wanted())]);
+    let mut tools = request.tools.to_vec();
+    tools[1].schema = r#"{"type":"object"}"#.into();
+    request.tools = tools.into();
+    let expected = [true, false];
+    let strict = |tools: &Value, of: fn(&Value) -> &Value| {
+        let tools = tools.as_array().unwrap()[..2].iter();
+        tools
+            .map(|tool| *of(tool) == json!(true))
+            .collect::<Vec<_>>()
+    };
+    let messages = sent::<Messages>(&request);
+    assert_eq!(strict(&messages["tools"], |tool| &tool["strict"]), expected);
+    let responses = sent::<Responses>(&request);
+    assert_eq!(
+        strict(&responses["tools"], |tool| &tool["strict"]),
+        expected
+    );
+    let completions = sent::<Completions>(&request);
+    let of_function = |tool: &Value| tool["function"]["strict"] == json!(true);
+    let tools = completions["tools"].as_array().unwrap()[..2].iter();
+    assert_eq!(tools.map(of_function).collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn a_strict_tool_has_the_schema_that_its_provider_requires() {
     let strict = ToolForm {
         strict: true,

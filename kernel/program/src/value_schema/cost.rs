@@ -1,0 +1,164 @@
+//! What a check costs, counted before the check.
+//!
+//! A step is a schema that is applied to a part of a value. Schemas that refer to each other can
+//! apply the same schema to the same part again and again, so that the number of steps grows
+//! exponentially, as in `{"allOf": [A, A]}` with a similar `A`. The count here remembers what each
+//! pair of schema and part costs, so that counting takes bounded time itself.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::parts::{Subschema, Target, parts, reference};
+use super::{SchemaError, Violation, schema_error};
+
+/// The most steps of a check. A step takes some 100 ns.
+const MAX_STEPS: u64 = 300_000;
+/// The most steps in which a schema is applied to one part of a value.
+const MAX_STEPS_OF_PART: u64 = 2_000;
+/// The most steps of a search for violations, in which a step takes some microseconds, unless each
+/// schema is applied about once to each part.
+const MAX_SEARCH_STEPS: u64 = 10_000;
+/// The deepest nesting of steps. It bounds the stack.
+const MAX_LEVELS: usize = 400;
+
+/// Why a check is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TooCostly {
+    Steps,
+    Levels,
+}
+
+/// What is affordable for a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Affordable {
+    /// Only whether the value is valid.
+    Verdict,
+    /// Also what is wrong, and where.
+    Violations,
+}
+
+/// Checks that the references of a schema do not lead back to the schema without leading to another
+/// part of the value, and that they do not multiply.
+pub(super) fn check_references(root: &Value, subschema: &Subschema<'_>) -> Result<(), SchemaError> {
+    let refused = |why| match why {
+        TooCostly::Levels => schema_error(
+            &subschema.at,
+            "the schema refers to itself without end",
+            "Valid: a schema that refers to itself from a part that applies to a part of the \
+             value, such as `properties` or `items`",
+        ),
+        TooCostly::Steps => schema_error(
+            &subschema.at,
+            "its references multiply: a value would be checked in too many steps",
+            "Valid: a schema that names each alternative once",
+        ),
+    };
+    let mut count = Count::new(root, MAX_STEPS_OF_PART);
+    let counted = count.steps_of(subschema.fields, &Value::Null, 0);
+    counted.map(drop).map_err(refused)
+}
+
+/// Counts the steps of the check of a value.
+///
+/// # Errors
+/// The check would take too many steps or too much stack.
+pub(super) fn affordable(root: &Value, value: &Value) -> Result<Affordable, Violation> {
+    let mut count = Count::new(root, MAX_STEPS);
+    let steps = count.steps(root, value, 0).map_err(|why| Violation {
+        at: String::new(),
+        message: match why {
+            TooCostly::Steps => format!(
+                "the value is too large for its schema: a check would take more than {MAX_STEPS} \
+                 steps. Submit a smaller one, or one that is nested less"
+            ),
+            TooCostly::Levels => "the value is nested too deeply. Submit a flatter one".to_owned(),
+        },
+    })?;
+    let is_searchable = steps <= MAX_SEARCH_STEPS.max(count.counted.saturating_mul(2));
+    Ok(if is_searchable {
+        Affordable::Violations
+    } else {
+        Affordable::Verdict
+    })
+}
+
+struct Count<'a> {
+    root: &'a Value,
+    /// Steps by schema and part. A schema is in `root`, so that its address identifies it.
+    known: BTreeMap<(*const Map<String, Value>, *const Value), u64>,
+    /// Pairs of schema and part that were counted.
+    counted: u64,
+    max: u64,
+}
+
+impl<'a> Count<'a> {
+    fn new(root: &'a Value, max: u64) -> Self {
+        Self {
+            root,
+            known: BTreeMap::new(),
+            counted: 0,
+            max,
+        }
+    }
+
+    fn steps(&mut self, schema: &'a Value, value: &Value, level: usize) -> Result<u64, TooCostly> {
+        match schema.as_object() {
+            Some(fields) => self.steps_of(fields, value, level),
+            None => Ok(1),
+        }
+    }
+
+    fn steps_of(
+        &mut self,
+        fields: &'a Map<String, Value>,
+        value: &Value,
+        level: usize,
+    ) -> Result<u64, TooCostly> {
+        let key = (std::ptr::from_ref(fields), std::ptr::from_ref(value));
+        if let Some(known) = self.known.get(&key) {
+            return Ok(*known);
+        }
+        if level >= MAX_LEVELS {
+            return Err(TooCostly::Levels);
+        }
+        self.counted += 1;
+        if self.counted > self.max {
+            return Err(TooCostly::Steps);
+        }
+        let mut total = 1;
+        if let Some((_, Some(target))) = reference(self.root, fields) {
+            total += self.steps(target, value, level + 1)?;
+        }
+        for part in parts(fields) {
+            for inner in targets(part.target, value) {
+                total += self.steps(part.schema, inner, level + 1)?;
+                if total > self.max {
+                    return Err(TooCostly::Steps);
+                }
+            }
+        }
+        // To know what is left, these keywords apply their neighbours once more.
+        let repeats = ["unevaluatedProperties", "unevaluatedItems"];
+        if repeats.iter().any(|keyword| fields.contains_key(*keyword)) {
+            total *= 2;
+        }
+        self.known.insert(key, total);
+        Ok(total)
+    }
+}
+
+/// The parts of a value that a schema applies to. A name of a property counts as null.
+fn targets<'a>(target: Target<'_>, value: &'a Value) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
+    let properties = || value.as_object().into_iter().flat_map(Map::values);
+    let items = || value.as_array().into_iter().flatten();
+    match target {
+        Target::Nothing => Box::new(std::iter::empty()),
+        Target::Same => Box::new(std::iter::once(value)),
+        Target::Property(name) => Box::new(value.get(name).into_iter()),
+        Target::EachProperty => Box::new(properties()),
+        Target::Item(index) => Box::new(value.get(index).into_iter()),
+        Target::EachItem => Box::new(items()),
+        Target::EachName => Box::new(properties().map(|_| &Value::Null)),
+    }
+}
