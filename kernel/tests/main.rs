@@ -28,6 +28,7 @@ mod program_reference;
 mod program_schema;
 mod program_support;
 mod replay;
+mod reply_reads;
 mod served_tools;
 mod server_tools;
 #[path = "../../tests/skip.rs"]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::FdId;
+use crate::server_tool::SummaryCell;
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,4 +132,19 @@ pub struct Raw {
     pub format: Arc<str>,
     /// JSON text of the block.
     pub json: Arc<str>,
+    /// What `json` says about tools of the provider, once somebody asked. Not stored.
+    #[serde(skip)]
+    pub(crate) server_summaries: SummaryCell,
+}
+
+impl Raw {
+    /// A block of this wire format.
+    #[must_use]
+    pub fn new(format: impl Into<Arc<str>>, json: impl Into<Arc<str>>) -> Self {
+        Self {
+            format: format.into(),
+            json: json.into(),
+            server_summaries: SummaryCell::default(),
+        }
+    }
 }

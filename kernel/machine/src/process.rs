@@ -50,6 +50,7 @@ mod pending_spawn;
 mod process_list;
 mod program_cache;
 mod read;
+mod reply;
 mod resume;
 mod server_output;
 mod server_tools;
@@ -66,6 +67,7 @@ pub use birth::{Birth, initial_image};
 pub use checkpoint_op::{
     CheckpointError, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply,
 };
+pub use children::PlacedExit;
 pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
 pub use decide::{Decision, decide};
 pub use diff::{DescriptorDifference, DescriptorSummary, Diff, MessageSummary, Pair, diff};
@@ -85,7 +87,9 @@ pub use pending_spawn::{
 };
 pub use process_list::MAX_SHOWN_PROCESSES;
 pub use read::{Read, ReadResult};
+pub use reply::PlacedReply;
 pub use server_tools::{MissingServerTool, ProcessTools, add_server_tools, tools_of_new_process};
+pub use spawn::NewChild;
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
 pub use turn_end::{InputProgress, TurnEnd, TurnSearch};

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Sender;
-use dormouse_proto::user_input::UserInput;
+use dormouse_proto::process::Exit;
+use dormouse_proto::user_input::{InputPart, UserInput};
 
 use super::auto_summary::NewSummary;
-use super::{Envelope, PlacedEnvelope};
+use super::{Envelope, PlacedEnvelope, PlacedExit};
 use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
 use crate::tool::PendingSummary;
@@ -35,6 +36,18 @@ pub(super) enum Arrival {
         call: CallId,
         acked_below: u32,
         envelope: Envelope,
+    },
+    /// The end of a background child.
+    EndedChild {
+        call: CallId,
+        child: Pid,
+        exit: Exit,
+    },
+    /// The message of a goto of the host.
+    Goto {
+        request_id: Arc<str>,
+        position: String,
+        message: String,
     },
     /// A new descriptor that is to be summarized.
     Summary(NewSummary),
@@ -69,6 +82,22 @@ pub enum PlacedArrival {
         acked_below: u32,
         /// The message.
         envelope: PlacedEnvelope,
+    },
+    /// The end of a background child.
+    EndedChild {
+        /// The call that created the child.
+        call: CallId,
+        /// The child, and the placement of its last message.
+        ended: PlacedExit,
+    },
+    /// The message of a goto of the host.
+    Goto {
+        /// Id of the request; the answer carries it.
+        request_id: Arc<str>,
+        /// Message to go back to, such as `msg:3`.
+        position: String,
+        /// Placement of the message that follows.
+        message: Placement,
     },
     /// A new descriptor that is to be summarized: the request to the model, if it needs a summary.
     Summary(Option<PendingSummary>),
@@ -109,6 +138,19 @@ impl Arrival {
                     envelope,
                 }
             }
+            Self::EndedChild { call, child, exit } => PlacedArrival::EndedChild {
+                call,
+                ended: PlacedExit::new((0, child), &exit, "spawn", placer),
+            },
+            Self::Goto {
+                request_id,
+                position,
+                message,
+            } => PlacedArrival::Goto {
+                request_id,
+                position,
+                message: placer.input(&InputPart::text(message)),
+            },
             Self::Summary(new_summary) => PlacedArrival::Summary(new_summary.read(placer)),
         }
     }

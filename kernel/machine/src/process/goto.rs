@@ -19,7 +19,9 @@ use dormouse_proto::xml::Element;
 
 use self::destination::{find_destination, last_user_message_number};
 use super::Effect;
+use super::arrival::Arrival;
 use super::decide::Draft;
+use crate::table::placement::{Placement, Placer};
 
 pub use self::destination::{GotoArguments, GotoError, check_goto_message};
 
@@ -33,8 +35,8 @@ struct GotoPlan {
     from: usize,
     /// Number of the last message that is kept.
     to: u32,
-    /// Text of the message that is appended.
-    message: String,
+    /// Placement of the message that is appended.
+    message: Placement,
 }
 
 impl Draft {
@@ -72,23 +74,49 @@ impl Draft {
             Caller::Host => self.state.messages.len(),
         };
         let to = find_destination(&self.state.messages, from, &position)?;
+        // The message has at most `MAX_ARGUMENT_BYTES`.
+        let message =
+            Placer::unlimited(self.state.settings(), self.now_ms).input(&InputPart::text(message));
         Ok(GotoPlan { from, to, message })
     }
 
-    /// Goes back at the request of the host, within a turn or between two turns.
-    pub(super) fn goto_for_host(&mut self, request_id: Arc<str>, position: &str, message: String) {
+    /// Handles the request of the host to go back: checks it, and requests the placement of its
+    /// message.
+    pub(super) fn request_goto(&mut self, request_id: Arc<str>, position: String, message: String) {
+        let checked = check_goto_message(&message).and_then(|()| {
+            find_destination(&self.state.messages, self.state.messages.len(), &position)
+        });
+        match checked {
+            Ok(_) => self.request_arrival_placement(Arrival::Goto {
+                request_id,
+                position,
+                message,
+            }),
+            Err(error) => self.schedule(Effect::AnswerHost {
+                request_id,
+                answer: error.answer(),
+            }),
+        }
+    }
+
+    /// Goes back at the request of the host, within a turn or between two turns. The conversation
+    /// may have changed since the request.
+    pub(super) fn goto_for_host(
+        &mut self,
+        request_id: Arc<str>,
+        position: &str,
+        message: Placement,
+    ) {
         let from = self.state.messages.len();
-        let checked = check_goto_message(&message);
-        let plan =
-            match checked.and_then(|()| find_destination(&self.state.messages, from, position)) {
-                Ok(to) => GotoPlan { from, to, message },
-                Err(error) => {
-                    return self.schedule(Effect::AnswerHost {
-                        request_id,
-                        answer: error.answer(),
-                    });
-                }
-            };
+        let plan = match find_destination(&self.state.messages, from, position) {
+            Ok(to) => GotoPlan { from, to, message },
+            Err(error) => {
+                return self.schedule(Effect::AnswerHost {
+                    request_id,
+                    answer: error.answer(),
+                });
+            }
+        };
         self.abandon_calls(ABANDONED);
         self.schedule(Effect::AnswerHost {
             request_id,
@@ -102,12 +130,10 @@ impl Draft {
     }
 
     fn record_goto(&mut self, GotoPlan { from, to, message }: GotoPlan, by: Caller) {
-        let part = InputPart::text(message);
         let element = Element::new("goto")
             .attribute("from", format_position(from))
             .attribute("to", format_position(to));
-        let placement = self.placer().input(&part);
-        let element = self.fill_element(element, placement);
+        let element = self.fill_element(element, message);
         let message = Arc::new(Message {
             role: Role::User,
             blocks: vec![Block::text(element.to_xml())],

@@ -325,14 +325,16 @@ impl PendingSpawn {
         })
     }
 
-    /// Combines the fetched files and the descriptors into the preloads of the child.
+    /// Combines the fetched files and the descriptors into the preloads of the child. O(preloads).
     ///
     /// # Errors
     /// A file was not fetched, or the preloads exceed the limit.
-    pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, Refusal> {
-        let fetched = fetched.map_err(|error| format!("Nothing was started: {error}"))?;
-        let descriptors = self.descriptors.iter().map(|(.., shown)| shown.clone());
-        let shown: Vec<_> = fetched.shown.into_iter().chain(descriptors).collect();
+    pub fn preloads(&self, fetched: &Result<Fetched, FetchError>) -> Result<Preloads, Refusal> {
+        let fetched = fetched
+            .as_ref()
+            .map_err(|error| format!("Nothing was started: {error}"))?;
+        let descriptors = self.descriptors.iter().map(|(.., shown)| shown);
+        let shown: Vec<_> = fetched.shown.iter().chain(descriptors).cloned().collect();
         check_preload_size(&shown)?;
         let descriptors = self
             .descriptors
@@ -341,7 +343,9 @@ impl PendingSpawn {
         let new_contents = fetched.descriptors.iter().map(|(_, entry)| &entry.content);
         Ok(Preloads {
             new_bytes: new_contents.map(Content::len_bytes).sum(),
-            descriptors: descriptors.chain(fetched.descriptors).collect(),
+            descriptors: descriptors
+                .chain(fetched.descriptors.iter().cloned())
+                .collect(),
             shown,
         })
     }

@@ -1,19 +1,16 @@
-//! A turn: one model call after another, from the first message to the final reply. Tool calls of
-//! the replies are executed in between (`tools.rs`).
+//! A turn: one model call after another, from the first message to the final reply. `reply.rs`
+//! records the replies, and `tools.rs` executes their tool calls in between.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use dormouse_proto::id::{CallId, FdId};
-use dormouse_proto::message::{Role, text_of};
-use dormouse_proto::model::{ModelError, Reply, StopReason};
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::Role;
+use dormouse_proto::model::{ModelError, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
-use dormouse_proto::record::{CallFact, Entry, Lifetime, Phase, TurnFact};
+use dormouse_proto::record::{CallFact, Lifetime, TurnFact};
 
 use super::decide::Draft;
 use super::{Effect, Fact, Report, Work};
-use crate::references::references;
-use dormouse_content::Content;
 
 impl Draft {
     pub(super) fn begin_turn(&mut self) {
@@ -70,20 +67,10 @@ impl Draft {
         });
     }
 
-    pub(super) fn handle_model_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
-        let model = self.state.model().name.clone();
-        if self.state.phase != (Phase::Thinking { call }) {
-            return self.record_late_usage(call, &model, &result);
-        }
-        match result {
-            Ok(mut reply) => {
-                reply.usage = self.state.with_cost(&model, reply.usage);
-                self.record_reply(call, reply);
-            }
-            Err(error) => match self.next_fallback_model(&error) {
-                Some(to) => self.switch_model(to, &error),
-                None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
-            },
+    pub(super) fn handle_model_error(&mut self, error: &ModelError) {
+        match self.next_fallback_model(error) {
+            Some(to) => self.switch_model(to, error),
+            None => self.end_turn(ExitStatus::ModelFailed, error.to_string()),
         }
     }
 
@@ -97,52 +84,6 @@ impl Draft {
         let to = self.state.model().name.as_str().into();
         self.schedule(Effect::Report(Report::Switch { from, to, reason }));
         self.call_model_without_warning();
-    }
-
-    fn record_reply(&mut self, call: CallId, reply: Reply) {
-        let Reply {
-            blocks,
-            stop,
-            usage,
-        } = reply;
-        let text = text_of(&blocks);
-        self.emit(CallFact::ModelReplied {
-            call,
-            blocks: blocks.clone(),
-            stop,
-            usage,
-        });
-        self.open_references(text);
-        self.open_server_outputs(&blocks);
-        match self.state.phase {
-            Phase::Ready {
-                stop_reason: Some(stop),
-            } => self.handle_stop_reason(stop),
-            _ => self.start_open_calls(),
-        }
-    }
-
-    /// Opens each part that the model marked in its reply as a descriptor, which shares the bytes
-    /// of the reply.
-    fn open_references(&mut self, reply: String) {
-        let Some(settings) = self
-            .state
-            .settings()
-            .filter(|_| self.state.program.references())
-            .copied()
-        else {
-            return;
-        };
-        let reply = Bytes::from(reply);
-        let text = std::str::from_utf8(&reply).expect("a reply is text");
-        for (id, range) in references(text) {
-            let content = Content::new(reply.slice(range));
-            content
-                .unlimited_reader()
-                .prepare_page_table(settings.page_chars);
-            let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
-            self.open_under_id(FdId::Ref(id.to_owned()), entry);
-        }
     }
 
     /// Continues after a reply without tools to run: the reply called no tool, or it was truncated,
@@ -161,8 +102,11 @@ impl Draft {
             }
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
                 let media = self.state.describe_reply_media();
-                let parts = [text, media].into_iter().filter(|part| !part.is_empty());
-                let message = parts.collect::<Vec<_>>().join("\n\n");
+                let message = match (text.is_empty(), media.is_empty()) {
+                    (_, true) => text,
+                    (true, false) => media.into(),
+                    (false, false) => format!("{text}\n\n{media}").into(),
+                };
                 self.end_turn(ExitStatus::Done, message);
             }
             StopReason::MaxTokens => self.end_turn(ExitStatus::Truncated, text),
@@ -187,7 +131,7 @@ impl Draft {
     /// Ends the turn. A session then waits for input. A task ends with its turn, except that it
     /// begins another turn if messages are waiting, and waits for its background children if it has
     /// some. A task that failed ends at once, and its children end with it.
-    pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
+    pub(super) fn end_turn(&mut self, status: ExitStatus, message: impl Into<Arc<str>>) {
         let exit = Exit::new(status, message).with_usage(self.state.budget.spent());
         let has_mail = !self.state.mailbox.is_empty();
         match self.state.lifetime {
@@ -196,8 +140,10 @@ impl Draft {
                 self.end_process(exit)
             }
             Lifetime::Task | Lifetime::Session => {
-                let reason =
-                    (*exit.message != *self.state.last_reply()).then(|| exit.message.clone());
+                let last_reply = self.state.last_reply();
+                let is_last_reply =
+                    Arc::ptr_eq(&exit.message, &last_reply) || exit.message == last_reply;
+                let reason = (!is_last_reply).then(|| exit.message.clone());
                 self.emit(TurnFact::Ended { status, reason });
                 self.schedule(Effect::Report(Report::Turn { outcome: exit }));
                 if has_mail {
