@@ -24,6 +24,7 @@ mod program_bundle;
 mod program_findings;
 mod program_good;
 mod program_hostile;
+mod program_preloads;
 mod program_reference;
 mod program_schema;
 mod program_support;

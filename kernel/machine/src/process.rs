@@ -47,6 +47,7 @@ mod mail;
 mod offered_tool;
 mod pending_reads;
 mod pending_spawn;
+mod preload;
 mod process_list;
 mod program_cache;
 mod read;
@@ -81,10 +82,8 @@ pub use fact_summary::summary_line;
 pub use goto::{GotoArguments, GotoError, check_goto_message};
 pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
-pub use pending_spawn::{
-    FetchError, Fetched, FetchedFile, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
-    check_preload_size,
-};
+pub use pending_spawn::{FetchError, Fetched, PendingSpawn, Preloads};
+pub use preload::{FetchedFile, MAX_PRELOAD_BYTES, ShownPreload, check_preload_size};
 pub use process_list::MAX_SHOWN_PROCESSES;
 pub use read::{Read, ReadResult};
 pub use reply::PlacedReply;

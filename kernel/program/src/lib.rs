@@ -47,6 +47,7 @@ mod kernel_tool;
 mod library;
 mod parameters;
 mod path;
+mod preload;
 mod prices;
 mod requirement;
 mod server_tools;
@@ -54,7 +55,7 @@ mod servers;
 mod tools;
 
 pub use dormouse_proto::program::{
-    CacheTtl, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, Named,
+    CacheTtl, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits, LineRange, Named,
     ProgramBuilder, Provider, ServersFileError, UnsupportedServer, Variable, parse_servers, schema,
 };
 
@@ -66,6 +67,7 @@ pub use self::finding::{Finding, ProgramErrors};
 pub use self::kernel_tool::KernelTool;
 pub use self::library::{ModelChoice, Program, Script};
 pub use self::path::relative_to_file as bundle_name;
+pub use self::preload::{Preload, PreloadPart};
 pub use self::prices::{MissingPrice, read_prices};
 pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
 pub use self::servers::{EnabledServer, ServedTools};

@@ -211,7 +211,7 @@ impl SpawnBirth {
         quota: &ReadQuota,
     ) -> Result<Result<NewChild, Refusal>, Unreadable> {
         let PendingSpawn { program, query, .. } = &self.pending;
-        let program_bytes: usize = program.preloads().iter().map(|(_, file)| file.len()).sum();
+        let program_bytes: usize = program.preloads().iter().map(|file| file.bytes.len()).sum();
         quota.charge(query.len() + program.system().len() + program_bytes)?;
         let preloads = match self.pending.preloads(&self.fetched) {
             Ok(preloads) => preloads,
