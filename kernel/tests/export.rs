@@ -87,8 +87,8 @@ fn head() -> Head {
         made_by,
         at_ms: 5,
         scope: Scope::Tree,
-        of: Pid(2),
-        last: Pid(9),
+        exported_pid: Pid(2),
+        last_pid: Pid(9),
         redaction,
     }
 }
@@ -363,7 +363,7 @@ fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
         (
             "another first process",
             with_head(Head {
-                of: Pid(5),
+                exported_pid: Pid(5),
                 ..head()
             }),
         ),
@@ -377,14 +377,14 @@ fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
         (
             "a number beyond all",
             with_head(Head {
-                last: Pid(u64::MAX),
+                last_pid: Pid(u64::MAX),
                 ..head()
             }),
         ),
         (
             "a number beyond the last",
             with_head(Head {
-                last: Pid(4),
+                last_pid: Pid(4),
                 ..head()
             }),
         ),

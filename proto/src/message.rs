@@ -147,4 +147,24 @@ impl Raw {
             server_summaries: SummaryCell::default(),
         }
     }
+
+    /// The format of a note that a model's adapter keeps in a reply, next to the provider's blocks:
+    /// what the provider says of the reply as a whole, or a file that the reply names. It is stored
+    /// with the conversation, and no provider gets it.
+    pub const NOTE: &str = "note";
+
+    /// A note with this JSON text, an object whose `type` says what it is.
+    #[must_use]
+    pub fn note(json: impl Into<Arc<str>>) -> Self {
+        Self::new(Self::NOTE, json)
+    }
+
+    /// The JSON text of a note; none if the block is another one.
+    #[must_use]
+    pub fn note_in(block: &Block) -> Option<&str> {
+        match block {
+            Block::Opaque(raw) if *raw.format == *Self::NOTE => Some(&raw.json),
+            _ => None,
+        }
+    }
 }

@@ -21,11 +21,15 @@ pub struct ServerBlockSummary {
     pub text_bytes: u64,
     /// The files and images that the tool returned.
     pub media: Vec<MediaSummary>,
+    /// What is to be said of each file that the provider has and the reply does not hold.
+    pub missing: Vec<String>,
 }
 
-/// The type and size of a file or an image.
+/// The name, type and size of a file or an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaSummary {
+    /// Its name, if it has one.
+    pub name: Option<String>,
     /// Its media type, such as `image/png`.
     pub media_type: String,
     /// The number of its bytes.
@@ -43,6 +47,7 @@ impl From<ServerBlock> for ServerBlockSummary {
             text_chars: output.text.chars().count() as u64,
             text_bytes: output.text.len() as u64,
             media: output.media.iter().map(MediaSummary::from).collect(),
+            missing: output.missing,
         }
     }
 }
@@ -50,6 +55,7 @@ impl From<ServerBlock> for ServerBlockSummary {
 impl From<&Media> for MediaSummary {
     fn from(media: &Media) -> Self {
         Self {
+            name: media.name.clone(),
             media_type: media.media_type.clone(),
             bytes: media.len_bytes(),
             base64_chars: media.base64.len(),

@@ -19,10 +19,10 @@ use tokio::time::timeout;
 
 use self::pending_request::{PendingRequest, call_end};
 use super::call_deadline::answer_within;
-use super::client_info::ClientInfo;
-use super::client_requests::BackingClient;
+use super::downstream_requests::DownstreamClient;
 use super::listing;
 use super::liveness::{CallEnd, Liveness, SessionHealth};
+use super::protocol_handler::ProtocolHandler;
 use super::request_error::RequestError;
 use super::unsolicited::CloseReason;
 use crate::login::Logins;
@@ -36,15 +36,15 @@ pub(super) const END_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Session {
     server: Arc<Server>,
     peer: Peer<RoleClient>,
-    service: Mutex<Option<RunningService<RoleClient, ClientInfo>>>,
+    service: Mutex<Option<RunningService<RoleClient, ProtocolHandler>>>,
     /// Keeps the server running, if it was started as a program; dropping the guard ends the
     /// server.
     process_guard: Mutex<Option<Box<dyn Send + Sync>>>,
     pub(super) began: Instant,
     liveness: Mutex<Liveness>,
     tool_changes: watch::Receiver<u64>,
-    /// How many requests of the server wait for the client behind.
-    open_client_requests: watch::Receiver<usize>,
+    /// How many requests of the server wait for the downstream client.
+    open_downstream_requests: watch::Receiver<usize>,
     progress_sinks: ProgressSinks,
     close_reason: CloseReason,
     /// The names of the server's own tools, and the number of changes after which they were listed.
@@ -54,7 +54,7 @@ pub(super) struct Session {
 /// What the sessions of one connection have in common.
 #[derive(Clone)]
 pub(super) struct SessionSettings {
-    pub(super) client: BackingClient,
+    pub(super) client: DownstreamClient,
     /// The longest message of the server.
     pub(super) max_message_bytes: usize,
     /// The tokens for servers over HTTP.
@@ -150,8 +150,8 @@ impl Session {
 
     /// Sends a call of a tool, with the metadata that `out` has for it, and reports its progress to
     /// `out`. Waits as long as the server's `deadline` for the answer or for progress, and then
-    /// again after each progress, and after each request of the server that the client behind has
-    /// answered.
+    /// again after each progress, and after each request of the server that the downstream client
+    /// has answered.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -170,10 +170,10 @@ impl Session {
         };
         let token = pending.progress_token();
         self.progress_sinks().insert(token, sink);
-        let client_requests = self.open_client_requests.clone();
+        let downstream_requests = self.open_downstream_requests.clone();
         let idle_ms = self.server.deadline_ms;
         let idle = Duration::from_millis(idle_ms);
-        answer_within(pending.answer(), progress, client_requests, idle)
+        answer_within(pending.answer(), progress, downstream_requests, idle)
             .await
             .unwrap_or(Err(RequestError::Idle(idle_ms)))
     }

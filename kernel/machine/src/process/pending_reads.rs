@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::id::CallId;
-use dormouse_proto::model::Usage;
+use dormouse_proto::model::Reply;
 use dormouse_proto::record::{Caller, DescriptorFact, PendingCall};
 use dormouse_proto::temp_file::TempId;
 use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput};
@@ -85,8 +85,8 @@ pub(super) struct PendingReads {
     summaries: usize,
     /// Outputs that become descriptors and wait for the output of an earlier call.
     waiting_outputs: Vec<(CallId, PlacedOutput)>,
-    /// The reply that is being read: its call and its usage.
-    reply: Option<(CallId, Usage)>,
+    /// The reply that is being read, and its call.
+    reply: Option<(CallId, Arc<Reply>)>,
     /// Calls from before a restart. They are repeated once the read of an earlier call has finished
     /// or the process is continued.
     calls_to_repeat: Vec<CallId>,
@@ -130,12 +130,12 @@ impl PendingReads {
         self.calls_to_repeat.clear();
     }
 
-    pub(super) fn set_reply_usage(&mut self, call: CallId, usage: Usage) {
-        self.reply = Some((call, usage));
+    pub(super) fn set_reply(&mut self, call: CallId, reply: Arc<Reply>) {
+        self.reply = Some((call, reply));
     }
 
-    /// Removes and returns the call and the usage of the reply that is being read.
-    pub(super) fn take_reply_usage(&mut self) -> Option<(CallId, Usage)> {
+    /// Removes and returns the reply that is being read, and its call.
+    pub(super) fn take_reply(&mut self) -> Option<(CallId, Arc<Reply>)> {
         self.reply.take()
     }
 

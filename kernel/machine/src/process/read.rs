@@ -50,7 +50,7 @@ pub(super) enum ReadSubject {
     /// A reply of the model, in which something may become a descriptor.
     Reply {
         call: CallId,
-        reply: Reply,
+        reply: Arc<Reply>,
         marks_references: bool,
     },
     /// The output of a tool that runs outside of the machine.

@@ -5,6 +5,8 @@
 //! read like a call, and after a restart the model is called again. The usage of a reply that is
 //! abandoned while it is read is recorded, since the reply has come.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dormouse_content::{Content, Unreadable};
 use dormouse_proto::id::{CallId, FdId};
@@ -118,8 +120,7 @@ impl Draft {
             return self.record_late_usage(call, &model, &result);
         }
         match result {
-            Ok(mut reply) => {
-                reply.usage = self.state.with_cost(&model, reply.usage);
+            Ok(reply) => {
                 if self.state.may_open_descriptors(&reply) {
                     self.read_reply(call, reply);
                 } else {
@@ -136,7 +137,8 @@ impl Draft {
 
     fn read_reply(&mut self, call: CallId, reply: Reply) {
         let marks_references = self.state.marks_references();
-        self.state.pending_reads.set_reply_usage(call, reply.usage);
+        let reply = Arc::new(reply);
+        self.state.pending_reads.set_reply(call, Arc::clone(&reply));
         self.request_read(ReadSubject::Reply {
             call,
             reply,
@@ -149,30 +151,29 @@ impl Draft {
         if self.state.pending_reads.finish_call_read(call)
             && self.state.phase == (Phase::Thinking { call })
         {
-            self.state.pending_reads.take_reply_usage();
+            self.state.pending_reads.take_reply();
             self.record_reply(call, placed);
         }
     }
 
     /// Records the usage of a reply whose read is given up.
     pub(super) fn record_usage_of_abandoned_reply(&mut self) {
-        if let Some((call, usage)) = self.state.pending_reads.take_reply_usage() {
+        if let Some((call, reply)) = self.state.pending_reads.take_reply() {
             self.state.pending_reads.finish_call_read(call);
-            self.record_usage(call, usage);
+            let model = &self.state.model().name;
+            self.record_usage(call, self.state.usage_with_cost(model, &reply));
         }
     }
 
     fn record_reply(&mut self, call: CallId, placed: PlacedReply) {
         let PlacedReply {
-            reply:
-                Reply {
-                    blocks,
-                    stop,
-                    usage,
-                },
+            reply,
             references,
             server_outputs,
         } = placed;
+        // The calls of the provider's tools are counted in what the read has summarized.
+        let usage = self.state.usage_with_cost(&self.state.model().name, &reply);
+        let Reply { blocks, stop, .. } = reply;
         self.emit(CallFact::ModelReplied {
             call,
             blocks,

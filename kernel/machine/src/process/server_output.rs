@@ -26,7 +26,7 @@ use imbl::OrdMap;
 
 use super::decide::Draft;
 use super::{Fact, State};
-use crate::table::attachment::MAX_ATTACHMENTS;
+use crate::table::attachment::{MAX_ATTACHMENTS, attachment_source};
 use crate::table::placement::Placer;
 
 /// The tool that Gemini's images and files are of: the model itself wrote them.
@@ -37,6 +37,8 @@ const REPLY: &str = "reply";
 struct ServerOutput {
     /// The source of the descriptor, such as `server:web_fetch`.
     source: String,
+    /// The name of a file, if it has one.
+    name: Option<String>,
     media_type: String,
     /// The number of bytes of the content.
     len_bytes: u64,
@@ -70,6 +72,7 @@ fn outputs_for_descriptors(
         if exceeds_limit(summary) {
             outputs.push(ServerOutput {
                 source: source.clone(),
+                name: None,
                 media_type: "text/plain".to_owned(),
                 len_bytes: summary.text_bytes,
                 index,
@@ -83,6 +86,7 @@ fn outputs_for_descriptors(
                 .enumerate()
                 .map(|(at, media)| ServerOutput {
                     source: source.clone(),
+                    name: media.name.clone(),
                     media_type: media.media_type.clone(),
                     len_bytes: media.bytes,
                     index,
@@ -145,7 +149,7 @@ fn place_media(
         return Ok(None);
     };
     let attachment = Attachment {
-        name: None,
+        name: media.name.as_deref().map(Arc::from),
         media_type: media.media_type.as_str().into(),
         bytes,
     };
@@ -195,10 +199,9 @@ impl State {
             .for_each(|message| self.add_server_tool_calls(&message.blocks));
     }
 
-    /// The outputs in the last reply, which may consist of several messages of the model, each with
-    /// its descriptor: the newest that has its source and size. `skip` messages follow the reply.
-    /// O(blocks of the reply), and O(descriptors) if it has outputs.
-    fn described_outputs(&self, skip: usize) -> Vec<(FdId, ServerOutput)> {
+    /// The blocks of the last reply, which may consist of several messages of the model. `skip`
+    /// messages follow the reply.
+    fn blocks_of_reply(&self, skip: usize) -> impl Iterator<Item = &Block> {
         let mut reply: Vec<_> = self
             .messages
             .iter()
@@ -207,8 +210,21 @@ impl State {
             .take_while(|message| message.role == Role::Assistant)
             .collect();
         reply.reverse();
-        let blocks = reply.into_iter().flat_map(|message| &message.blocks);
-        let outputs: Vec<_> = blocks
+        reply.into_iter().flat_map(|message| &message.blocks)
+    }
+
+    /// What is to be said of the files that the last reply names and the process does not have.
+    fn missing_files(&self, skip: usize) -> Vec<String> {
+        let found = self.blocks_of_reply(skip).flat_map(server_summaries);
+        let missing = found.flat_map(|found| &found.missing);
+        missing.take(MAX_ATTACHMENTS).cloned().collect()
+    }
+
+    /// The outputs in the last reply, each with its descriptor: the newest that has its source and
+    /// size. O(blocks of the reply), and O(descriptors) if it has outputs.
+    fn described_outputs(&self, skip: usize) -> Vec<(FdId, ServerOutput)> {
+        let outputs: Vec<_> = self
+            .blocks_of_reply(skip)
             .flat_map(|block| outputs_for_descriptors(self.settings(), block))
             .collect();
         if outputs.is_empty() {
@@ -217,9 +233,10 @@ impl State {
         let mut entries: Vec<_> = self.table.iter().collect();
         let mut described = Vec::new();
         for output in outputs.into_iter().rev() {
+            let source = attachment_source(&output.source, output.name.as_deref());
             let at = entries.iter().rposition(|(id, entry)| {
                 matches!(id, FdId::Fd(_))
-                    && *entry.source == *output.source
+                    && *entry.source == *source
                     && entry.content.len_bytes() + entry.cut_bytes == output.len_bytes
             });
             if let Some(at) = at {
@@ -230,14 +247,23 @@ impl State {
         described
     }
 
-    /// What a person is told of the files and images in the last reply; empty if there are none.
+    /// What a person is told of the files and images in the last reply, and of those that it only
+    /// names; empty if there are none.
     pub(super) fn describe_reply_media(&self) -> String {
         let outputs = self.described_outputs(0).into_iter();
         let media = outputs.filter(|(_, output)| matches!(output.part, OutputPart::Media(_)));
         let lines = media.map(|(id, output)| {
-            format!("[{id}: {}, {} bytes]", output.media_type, output.len_bytes)
+            let name = output.name.map(|name| format!("{name}, "));
+            format!(
+                "[{id}: {}{}, {} bytes]",
+                name.unwrap_or_default(),
+                output.media_type,
+                output.len_bytes
+            )
         });
-        lines.collect::<Vec<_>>().join("\n")
+        let missing = self.missing_files(0).into_iter();
+        let missing = missing.map(|file| format!("[{file}]"));
+        lines.chain(missing).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -251,21 +277,28 @@ impl Draft {
             return;
         };
         let outputs = self.state.described_outputs(1);
-        if outputs.is_empty() {
+        let missing = self.state.missing_files(1);
+        if outputs.is_empty() && missing.is_empty() {
             return;
         }
         let elements = outputs.iter().map(|(id, output)| {
             let attached = Attached {
                 source: &output.source,
-                name: None,
+                name: output.name.as_deref(),
                 media_type: &output.media_type,
                 bytes: output.len_bytes,
                 kept_bytes: None,
             };
             view::attachment(id, attached).to_xml()
         });
-        let text = std::iter::once(view::attachments_of_reply(outputs.len()).to_xml())
+        let kept = view::attachments_of_reply(outputs.len());
+        let kept = Some(kept).filter(|_| !outputs.is_empty());
+        let missing = Some(view::attachments_missing(&missing)).filter(|_| !missing.is_empty());
+        let text = kept
+            .map(|element| element.to_xml())
+            .into_iter()
             .chain(elements)
+            .chain(missing.map(|element| element.to_xml()))
             .collect::<Vec<_>>()
             .join("\n");
         let is_noted =

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{ProgressSinks, Session, SessionSettings};
-use crate::client::client_info::ClientInfo;
-use crate::client::client_requests::{self, ClientRequests};
+use crate::client::downstream_requests::{self, DownstreamRequests};
 use crate::client::http::{self, HttpAddress, HttpTransport};
+use crate::client::protocol_handler::ProtocolHandler;
 use crate::client::request_error;
 use crate::client::stderr;
 use crate::client::stdio::StdioTransport;
@@ -24,7 +24,7 @@ struct Inbound {
     server: Arc<str>,
     changes: watch::Sender<u64>,
     progress_sinks: ProgressSinks,
-    client_requests: ClientRequests,
+    downstream_requests: DownstreamRequests,
     close_reason: CloseReason,
 }
 
@@ -36,7 +36,7 @@ impl Inbound {
             &self.server,
             self.changes,
             self.progress_sinks,
-            self.client_requests,
+            self.downstream_requests,
             self.close_reason,
         )
     }
@@ -88,17 +88,21 @@ impl Session {
         settings: &SessionSettings,
     ) -> Result<Self, HandshakeError> {
         let (changes, tool_changes) = watch::channel(0);
-        let (open_count, open_client_requests) = watch::channel(0);
+        let (open_count, open_downstream_requests) = watch::channel(0);
         let client = &settings.client;
         let inbound = Inbound {
             server: server.name.clone(),
             changes,
             progress_sinks: ProgressSinks::default(),
-            client_requests: ClientRequests::new(server.name.clone(), client.clone(), open_count),
+            downstream_requests: DownstreamRequests::new(
+                server.name.clone(),
+                client.clone(),
+                open_count,
+            ),
             close_reason: CloseReason::default(),
         };
-        let client_info = ClientInfo {
-            capabilities: client_requests::capabilities(client),
+        let protocol_handler = ProtocolHandler {
+            capabilities: downstream_requests::capabilities(client),
         };
         let (progress_sinks, close_reason) =
             (inbound.progress_sinks.clone(), inbound.close_reason.clone());
@@ -116,7 +120,9 @@ impl Session {
                 let max_bytes = settings.max_message_bytes;
                 let transport = StdioTransport::new(stdout, stdin, max_bytes, close_reason.clone());
                 let transport = inbound.of(transport);
-                let service = client_info.serve_with_lifecycle(transport, lifecycle).await;
+                let service = protocol_handler
+                    .serve_with_lifecycle(transport, lifecycle)
+                    .await;
                 if service.is_err() {
                     // Ends the server, so that its standard error ends too.
                     drop(process_guard);
@@ -142,11 +148,15 @@ impl Session {
                 let service = match transport {
                     HttpTransport::Declared(transport) => {
                         let transport = inbound.of(transport);
-                        client_info.serve_with_lifecycle(transport, lifecycle).await
+                        protocol_handler
+                            .serve_with_lifecycle(transport, lifecycle)
+                            .await
                     }
                     HttpTransport::LoggedIn(transport) => {
                         let transport = inbound.of(transport);
-                        client_info.serve_with_lifecycle(transport, lifecycle).await
+                        protocol_handler
+                            .serve_with_lifecycle(transport, lifecycle)
+                            .await
                     }
                 };
                 (service, None)
@@ -172,7 +182,7 @@ impl Session {
             began: Instant::now(),
             liveness: Mutex::default(),
             tool_changes,
-            open_client_requests,
+            open_downstream_requests,
             progress_sinks,
             close_reason,
             own_tools: Mutex::default(),
