@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use dormouse::id::ProcessCallId;
+use dormouse::program::ValueSchema;
 use dormouse::record::HoldReason;
 use dormouse::{HeldCall, KernelError, PendingCalls, ProcessError, Verdict};
 use serde_json::{Value, json};
@@ -182,7 +183,8 @@ fn call_line(call: &HeldCall) -> String {
                 choices => format!(" ({})", choices.join(" | ")),
             };
             let schema = question.schema.as_ref();
-            let schema = schema.map_or_else(String::new, |schema| format!(" schema: {}", schema.json()));
+            let schema =
+                schema.map_or_else(String::new, |schema| format!(" schema: {}", schema.json()));
             format!("asks: {}{choices}{schema}", question.text)
         }
     };

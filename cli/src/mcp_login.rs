@@ -1,5 +1,5 @@
-//! `dormouse mcp login` and `logout`: the user grants access to a tool server in a browser, by
-//! OAuth.
+//! `dormouse mcp login` and `logout`: the user grants access to a tool server by OAuth, in a
+//! browser on this machine or on another one.
 
 mod callback;
 
@@ -10,7 +10,7 @@ use clap::Args;
 use dormouse::Kernel;
 use dormouse::mcp::login::{LoginError, LoginOptions, Logins};
 use dormouse::program::parse_servers;
-use dormouse::server::{Server, Transport};
+use dormouse::server::{CaFile, Server, Transport};
 use std::io::Write;
 
 use self::callback::Callback;
@@ -24,10 +24,17 @@ use crate::terminal;
 /// Logs in to a server that asks for OAuth. Prints the address that grants access in a browser. The
 /// token is kept for this user alone, is refreshed when it expires, and goes to this server only:
 /// in `dormouse mcp`, and in programs that may connect to its machine.
+///
+/// With `--device`, for machines without a browser, prints an address and a code to enter there, on
+/// any other machine.
 #[derive(Debug, Args)]
 pub(crate) struct Login {
     #[command(flatten)]
     server: ServerArgs,
+    /// Log in with a code that is entered in a browser on another machine, if the authorization
+    /// server offers that.
+    #[arg(long, conflicts_with = "port")]
+    device: bool,
     /// Wait for the browser at this port; otherwise at any that is free. A client that was
     /// registered by hand may permit only one.
     #[arg(long, default_value_t = 0)]
@@ -65,13 +72,24 @@ struct ServerArgs {
     program: Option<PathBuf>,
 }
 
+/// Where a server is, and the authorities that may have issued its certificate.
+struct ServerAddress {
+    url: String,
+    ca_file: Option<CaFile>,
+}
+
 impl ServerArgs {
-    /// The URL of the server.
-    async fn url(&self) -> Result<String, Failure> {
+    /// The address of the server.
+    async fn address(&self) -> Result<ServerAddress, Failure> {
         let servers = match (&self.config, &self.program) {
             (Some(path), _) => servers_of_file(path)?,
             (None, Some(path)) => servers_of_program(path).await?,
-            (None, None) if self.server.contains("://") => return Ok(self.server.clone()),
+            (None, None) if self.server.contains("://") => {
+                return Ok(ServerAddress {
+                    url: self.server.clone(),
+                    ca_file: None,
+                });
+            }
             (None, None) => {
                 return Err(Failure::Usage(
                     "name the URL of the server, or the file that declares it: --config FILE, or \
@@ -81,19 +99,36 @@ impl ServerArgs {
             }
         };
         let urls = servers.iter().filter_map(|server| match &server.transport {
-            Transport::Http { url, .. } => Some((&*server.name, url)),
+            Transport::Http { url, ca_file, .. } => Some((&*server.name, url, ca_file)),
             Transport::Stdio(_) => None,
         });
-        let found = urls.clone().find(|(name, _)| *name == self.server);
-        found.map(|(_, url)| url.clone()).ok_or_else(|| {
-            let names: Vec<_> = urls.map(|(name, _)| name).collect();
+        let found = urls.clone().find(|(name, ..)| *name == self.server);
+        let (_, url, ca_file) = found.ok_or_else(|| {
+            let names: Vec<_> = urls.map(|(name, ..)| name).collect();
             let server = &self.server;
             Failure::Usage(format!(
                 "no server with a url has the name {server:?}. Those there are: {}",
                 names.join(", ")
             ))
-        })
+        })?;
+        let ca_file = ca_file.clone().map(read_ca_file).transpose()?;
+        let url = url.clone();
+        Ok(ServerAddress { url, ca_file })
     }
+}
+
+/// Reads a file of authorities that a file of servers names. A program's is part of it. A relative
+/// path starts in the working directory, as for `dormouse mcp`.
+fn read_ca_file(file: CaFile) -> Result<CaFile, Failure> {
+    if !file.pem.is_empty() {
+        return Ok(file);
+    }
+    let path = Path::new(&file.path);
+    let pem = std::fs::read_to_string(path).map_err(|error| file_failure(path, &error))?;
+    Ok(CaFile {
+        pem: pem.into(),
+        ..file
+    })
 }
 
 fn servers_of_file(path: &Path) -> Result<Vec<Server>, Failure> {
@@ -123,9 +158,9 @@ fn logins() -> Result<Logins, Failure> {
     Ok(Logins::in_folder(folder))
 }
 
-/// Logs in, once the user has granted access in a browser.
+/// Logs in, once the user has granted access.
 pub(crate) async fn login(args: &Login) -> Result<ExitCode, Failure> {
-    let url = args.server.url().await?;
+    let ServerAddress { url, ca_file } = args.server.address().await?;
     let client_secret = match &args.client_secret_env {
         None => None,
         Some(name) => Some(std::env::var(name).map_err(|_| {
@@ -137,10 +172,38 @@ pub(crate) async fn login(args: &Login) -> Result<ExitCode, Failure> {
     let options = LoginOptions {
         client: args.client_id.clone().map(|id| (id, client_secret)),
         scopes: args.scope.clone(),
+        ca_file,
     };
-    let callback = Callback::listen(args.port).await?;
+    if args.device {
+        log_in_on_device(&url, options).await?;
+    } else {
+        log_in_with_browser(&url, options, args.port).await?;
+    }
+    writeln!(terminal::stdout(), "Logged in to {url}.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the user has entered a code on any machine.
+async fn log_in_on_device(url: &str, options: LoginOptions) -> Result<(), Failure> {
+    let pending = logins()?.begin_on_device(url, options).await?;
+    let (address, code) = (pending.address(), pending.user_code());
+    let mut out = terminal::stdout();
+    writeln!(
+        out,
+        "Open this address in a browser on any machine, and enter the code {code}:\n\n{address}\n"
+    )?;
+    if let Some(address) = pending.address_with_code() {
+        writeln!(out, "This address has the code in it:\n\n{address}\n")?;
+    }
+    out.flush()?;
+    Ok(pending.finish().await?)
+}
+
+/// Waits until the user has granted access in a browser, which then comes to `port`.
+async fn log_in_with_browser(url: &str, options: LoginOptions, port: u16) -> Result<(), Failure> {
+    let callback = Callback::listen(port).await?;
     let pending = logins()?
-        .begin(&url, &callback.redirect_uri(), options)
+        .begin(url, &callback.redirect_uri(), options)
         .await?;
     let mut out = terminal::stdout();
     writeln!(
@@ -154,14 +217,12 @@ pub(crate) async fn login(args: &Login) -> Result<ExitCode, Failure> {
     )?;
     out.flush()?;
     let redirected = callback.redirected_address().await?;
-    pending.finish(&redirected).await?;
-    writeln!(out, "Logged in to {url}.")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(pending.finish(&redirected).await?)
 }
 
 /// Forgets a login.
 pub(crate) async fn logout(args: &Logout) -> Result<ExitCode, Failure> {
-    let url = args.server.url().await?;
+    let ServerAddress { url, .. } = args.server.address().await?;
     let is_removed = logins()?.remove(&url).map_err(LoginError::from)?;
     if !is_removed {
         return Err(Failure::Usage(format!("there is no login to {url}")));
@@ -173,7 +234,7 @@ pub(crate) async fn logout(args: &Logout) -> Result<ExitCode, Failure> {
 impl From<LoginError> for Failure {
     fn from(error: LoginError) -> Self {
         match error {
-            LoginError::Url(_) => Self::Usage(error.to_string()),
+            LoginError::Url(_) | LoginError::Certificates(_) => Self::Usage(error.to_string()),
             LoginError::Refused(_) | LoginError::Store(_) => {
                 Self::Run(format!("no login: {error}"))
             }

@@ -160,10 +160,7 @@ pub fn facts() -> Vec<Vec<u8>> {
     let content = member().image.bundle;
     let text = |text: &str| Arc::<str>::from(text);
     let answer = || Answer::ok("an answer");
-    let raw = dormouse_proto::message::Raw {
-        format: text("f"),
-        json: text("{\"type\":\"text\"}"),
-    };
+    let raw = dormouse_proto::message::Raw::new(text("f"), text("{\"type\":\"text\"}"));
     let blocks = vec![
         Block::text("a reply"),
         Block::ToolUse {

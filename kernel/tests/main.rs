@@ -27,10 +27,12 @@ mod program_bundle;
 mod program_findings;
 mod program_good;
 mod program_hostile;
+mod program_preloads;
 mod program_reference;
 mod program_schema;
 mod program_support;
 mod replay;
+mod reply_reads;
 mod served_tools;
 mod server_tools;
 #[path = "../../tests/skip.rs"]

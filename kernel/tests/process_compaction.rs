@@ -362,10 +362,10 @@ fn thinking_that_a_provider_binds_to_compacted_messages_becomes_text() {
     let mut run = begun();
     run.converse(1..=3);
     run.hear("find it");
-    let thinking = Block::Opaque(Raw {
-        format: "anthropic".into(),
-        json: r#"{"type":"thinking","thinking":"hm","signature":"s"}"#.into(),
-    });
+    let thinking = Block::Opaque(Raw::new(
+        "anthropic",
+        r#"{"type":"thinking","thinking":"hm","signature":"s"}"#,
+    ));
     let call = Block::ToolUse {
         id: "a".into(),
         name: "grep".into(),

@@ -13,7 +13,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 const MODEL: &str = "[model]\nname = \"m\"\nprovider = \"anthropic\"\n\n";
 
 /// Cases of one program file, without its `[model]`.
-const CASES: [(&str, &str); 55] = [
+const CASES: [(&str, &str); 56] = [
     ("unknown_section", "[tool]\nenabled = []\n"),
     (
         "unknown_key_near",
@@ -150,6 +150,12 @@ const CASES: [(&str, &str); 55] = [
         "files_missing",
         "[prompt]\nsystem_prompt_file = \"system.md\"\n\n[preload]\nfiles = [\"a.md\", \
          \"\"]\nrelative_to = \"home\"\n",
+    ),
+    (
+        "preload_parts",
+        "[preload]\nfiles = [{ lines = \"1-2\" }, { path = \"main.toml\", lines = \"9-2\" }, \
+         { path = \"main.toml\", lines = \"400-500\" }, { path = \"main.toml\", lines = \"1\", full = \
+         true }, { path = \"main.toml\", pages = 1 }, 7]\n",
     ),
     (
         "mcp_file",

@@ -250,7 +250,7 @@ fn files_are_read_from_the_folder_of_the_program_that_names_them() {
     let preloads: Vec<_> = program
         .preloads()
         .iter()
-        .map(|(path, bytes)| (path.as_str(), &bytes[..]))
+        .map(|file| (file.path.as_str(), &file.bytes[..]))
         .collect();
     assert_eq!(
         preloads,
@@ -287,7 +287,7 @@ fn preloads_of_the_working_directory_are_not_those_of_the_program() {
     ];
     let program = compile_files(&files).unwrap().program;
     assert_eq!(
-        (program.system(), &program.preloads()[0].1[..]),
+        (program.system(), &program.preloads()[0].bytes[..]),
         ("of the program", &b"of the directory"[..])
     );
 }

@@ -49,10 +49,7 @@ fn process() -> State {
 }
 
 fn opaque(format: &str, json: &Value) -> Block {
-    Block::Opaque(Raw {
-        format: format.into(),
-        json: json.to_string().into(),
-    })
+    Block::Opaque(Raw::new(format, json.to_string()))
 }
 
 fn fetched(text: &str) -> [Block; 2] {

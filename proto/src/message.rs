@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::FdId;
+use crate::server_tool::SummaryCell;
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,9 +132,22 @@ pub struct Raw {
     pub format: Arc<str>,
     /// JSON text of the block.
     pub json: Arc<str>,
+    /// What `json` says about tools of the provider, once somebody asked. Not stored.
+    #[serde(skip)]
+    pub(crate) server_summaries: SummaryCell,
 }
 
 impl Raw {
+    /// A block of this wire format.
+    #[must_use]
+    pub fn new(format: impl Into<Arc<str>>, json: impl Into<Arc<str>>) -> Self {
+        Self {
+            format: format.into(),
+            json: json.into(),
+            server_summaries: SummaryCell::default(),
+        }
+    }
+
     /// The format of a note that a model's adapter keeps in a reply, next to the provider's blocks:
     /// what the provider says of the reply as a whole, or a file that the reply names. It is stored
     /// with the conversation, and no provider gets it.
@@ -142,10 +156,7 @@ impl Raw {
     /// A note with this JSON text, an object whose `type` says what it is.
     #[must_use]
     pub fn note(json: impl Into<Arc<str>>) -> Self {
-        Self {
-            format: Self::NOTE.into(),
-            json: json.into(),
-        }
+        Self::new(Self::NOTE, json)
     }
 
     /// The JSON text of a note; none if the block is another one.

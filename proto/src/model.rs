@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{FdId, Pid};
 use crate::message::{Block, Message};
 use crate::provider_tools::ProviderTools;
-use crate::server_tool::server_blocks;
+use crate::server_tool::server_summaries;
 use crate::tool::ToolSpec;
 
 /// A request to a model. All of its parts are shared: cloning costs a pointer per message and never
@@ -82,11 +82,10 @@ fn count_chars(blocks: &[Block]) -> usize {
 /// The characters of images and files in a block, which are not read as text: they count as the
 /// media of a message do.
 fn media_chars(block: &Block) -> usize {
-    let media = server_blocks(block)
-        .into_iter()
-        .flat_map(|found| found.output);
-    let media = media.flat_map(|output| output.media);
-    media.map(|media| media.base64.len()).sum()
+    let media = server_summaries(block)
+        .iter()
+        .flat_map(|found| &found.media);
+    media.map(|media| media.base64_chars).sum()
 }
 
 /// A model's complete reply.
@@ -289,10 +288,7 @@ mod tests {
     fn an_image_in_a_block_of_the_provider_is_not_counted_as_text() {
         let image = |data: &str| {
             let json = format!(r#"{{"inlineData":{{"mimeType":"image/png","data":"{data}"}}}}"#);
-            let raw = Raw {
-                format: "gemini".into(),
-                json: json.into(),
-            };
+            let raw = Raw::new("gemini", json);
             estimated_tokens(&[Block::Opaque(raw)])
         };
         assert_eq!(image(&"A".repeat(1_000_000)), image(""));

@@ -78,7 +78,7 @@ pub use self::model::{CacheTtl, FallbackSection, ModelEntry, ModelSection, Provi
 pub(crate) use self::money::{CallPrices, MAX_NANOS, Money};
 pub use self::nearest::{advice, listed, nearest, shorten, suggestion};
 pub use self::placeholder::{Placeholder, is_parameter_name, placeholders};
-pub use self::preload::{PreloadSection, RelativeTo};
+pub use self::preload::{LineRange, PreloadFile, PreloadSection, RelativeTo};
 pub use self::prompt::PromptSection;
 pub(crate) use self::reader::{Node, Reader};
 pub use self::result::{ResultSection, SchemaSource};

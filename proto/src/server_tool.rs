@@ -6,10 +6,13 @@
 //! A block that no rule knows is no part of a server tool.
 
 mod output;
+mod summary;
 
 use serde_json::Value;
 
 pub use self::output::{Media, Output};
+pub(crate) use self::summary::SummaryCell;
+pub use self::summary::{MediaSummary, ServerBlockSummary, server_summaries};
 use crate::message::{Block, Raw};
 
 /// The field of a kept Gemini part that holds what the response says next to its parts. It is not
@@ -55,31 +58,30 @@ impl ServerBlock {
 /// What a block of a reply says about tools of the provider. O(n) in the block.
 #[must_use]
 pub fn server_blocks(block: &Block) -> Vec<ServerBlock> {
+    raw_of(block).map(of_raw).unwrap_or_default()
+}
+
+/// The raw JSON of a block that may say something about tools of the provider. O(1).
+#[must_use]
+pub fn raw_of(block: &Block) -> Option<&Raw> {
     match block {
-        Block::Opaque(raw) => of_raw(raw),
+        Block::Opaque(raw) => Some(raw),
         // The metadata of a Gemini reply is kept with a text.
-        Block::Text { raw: Some(raw), .. }
-            if *raw.format == *"gemini"
-                && GEMINI_METADATA.iter().any(|name| raw.json.contains(name)) =>
-        {
-            of_raw(raw)
-        }
-        Block::Text { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Media { .. } => Vec::new(),
+        Block::Text { raw, .. } => raw.as_ref().filter(|raw| *raw.format == *"gemini"),
+        Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Media { .. } => None,
     }
 }
 
-/// The calls of the provider's tools in these blocks, by tool, in the order of the first call.
+/// The calls of the provider's tools in these blocks, by tool, in the order of the first call. Costs
+/// what [`server_summaries`] costs.
 #[must_use]
 pub fn count_calls(blocks: &[Block]) -> Vec<(String, u32)> {
     let mut counts: Vec<(String, u32)> = Vec::new();
-    let found = blocks.iter().flat_map(server_blocks);
-    for ServerBlock { tool, calls, .. } in found.filter(|found| found.calls > 0) {
-        match counts.iter_mut().find(|(known, _)| *known == tool) {
-            Some((_, count)) => *count = count.saturating_add(calls),
-            None => counts.push((tool, calls)),
+    let found = blocks.iter().flat_map(server_summaries);
+    for ServerBlockSummary { tool, calls, .. } in found.filter(|found| found.calls > 0) {
+        match counts.iter_mut().find(|(known, _)| known == tool) {
+            Some((_, count)) => *count = count.saturating_add(*calls),
+            None => counts.push((tool.clone(), *calls)),
         }
     }
     counts

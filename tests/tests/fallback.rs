@@ -157,10 +157,7 @@ async fn what_its_model_would_read_is_counted_or_estimated() {
 
 #[tokio::test]
 async fn a_model_that_cannot_be_sent_the_history_is_passed_over() {
-    let thought = Raw {
-        format: "anthropic".into(),
-        json: r#"{"type":"thinking"}"#.into(),
-    };
+    let thought = Raw::new("anthropic", r#"{"type":"thinking"}"#);
     let mut thinking = asks(&[("list_fds", "{}")]);
     thinking.blocks.insert(0, Block::Opaque(thought));
     let models = [
@@ -261,10 +258,7 @@ async fn what_a_server_sent_beside_its_words_does_not_go_to_another() {
             let Block::ToolUse { raw, .. } = &mut calls.blocks[0] else {
                 panic!("it calls")
             };
-            *raw = Some(Raw {
-                format: "openai-chat".into(),
-                json: r#"{"reasoning_content":"hm"}"#.into(),
-            });
+            *raw = Some(Raw::new("openai-chat", r#"{"reasoning_content":"hm"}"#));
             ready(match (&*request.model, request.messages.len()) {
                 ("a", 1) => Ok(calls),
                 ("a", _) => fails(ModelErrorKind::Authentication),

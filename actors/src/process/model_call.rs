@@ -13,8 +13,9 @@ use dormouse_content::Content;
 use dormouse_kernel::permits::Requester;
 use dormouse_kernel::program::{ModelChoice, Program};
 use dormouse_proto::id::{FdId, Pid};
+use dormouse_proto::message::Block;
 use dormouse_proto::model::{Delta, ModelError, ModelErrorKind, Reply, Request};
-use dormouse_proto::server_tool::{ServerBlock, server_blocks};
+use dormouse_proto::server_tool::{ServerBlock, server_blocks, server_summaries};
 
 use super::StartedSignal;
 use crate::context::KernelContext;
@@ -88,6 +89,7 @@ pub(super) async fn call_model(call: ModelRequest) -> Result<Reply, ModelError> 
             }
             Err(error) => return Err(explain_long_wait(error)),
             Ok(reply) => {
+                summarize_blocks(&reply);
                 if let DeltaSink::Publish(_) = &delta_sink {
                     publish_server_calls(&context, request.pid, &reply);
                 }
@@ -110,9 +112,22 @@ fn explain_long_wait(mut error: ModelError) -> ModelError {
     error
 }
 
+/// Computes what the blocks say about tools of the provider. The process actor needs it for the cost
+/// of the reply, and must not wait for it.
+fn summarize_blocks(reply: &Reply) {
+    for block in &reply.blocks {
+        let _ = server_summaries(block);
+    }
+}
+
 /// Publishes the calls of tools that the provider ran.
 fn publish_server_calls(context: &KernelContext, pid: Pid, reply: &Reply) {
-    let found = reply.blocks.iter().flat_map(server_blocks);
+    let has_calls = |block: &&Block| server_summaries(block).iter().any(|found| found.calls > 0);
+    let found = reply
+        .blocks
+        .iter()
+        .filter(has_calls)
+        .flat_map(server_blocks);
     for ServerBlock {
         tool, calls, input, ..
     } in found.filter(|found| found.calls > 0)

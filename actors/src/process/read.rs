@@ -1,8 +1,10 @@
-//! Reads contents for calls: small reads run in the handler, all others on the pool.
+//! Reads contents for calls, and replies of the model. Small reads run in the handler, all others on
+//! the pool.
 
 use dormouse_kernel::process::{Completion, Input, Read, ReadResult};
 use dormouse_kernel::syscall::Outcome;
 use dormouse_proto::id::CallId;
+use dormouse_proto::model::{ModelError, ModelErrorKind};
 use dormouse_proto::tool::Answer;
 
 use super::RunningProcess;
@@ -18,6 +20,7 @@ impl RunningProcess {
     /// Starts the read of a call on the pool. Abandoning the call cancels the read.
     pub(super) fn start_read(&mut self, call: CallId, read: Read) {
         let is_tool = read.is_tool();
+        let is_reply = read.is_reply();
         let work = Box::pin(self.context.read_pool.clone().execute_read(read));
         // A tool outside of the machine has a span of its own.
         let work = if is_tool {
@@ -27,11 +30,15 @@ impl RunningProcess {
         };
         let input = move |read: Result<Input, ReadError>| {
             read.unwrap_or_else(|why| {
-                let answer = Answer::failed(format!("Reading failed internally: {why}"));
-                Input::Completed {
-                    call,
-                    result: Completion::Read(ReadResult::Tool(Outcome::Answer(answer))),
-                }
+                let why = format!("Reading failed internally: {why}");
+                let result = match is_reply {
+                    true => Completion::Model(Err(ModelError::new(ModelErrorKind::Malformed, why))),
+                    false => {
+                        let outcome = Outcome::Answer(Answer::failed(why));
+                        Completion::Read(ReadResult::Tool(outcome))
+                    }
+                };
+                Input::Completed { call, result }
             })
         };
         self.spawn_for_input(work, call, input, |why| Err(ReadError::Panicked(why)));

@@ -65,7 +65,7 @@ impl TurnWaiters {
             }
             let mut ends = facts
                 .iter()
-                .filter_map(|fact| waiter.progress.apply(fact, || state.last_reply().into()));
+                .filter_map(|fact| waiter.progress.apply(fact, || state.last_reply()));
             match ends.next() {
                 Some(TurnEnd::Turn(exit)) => {
                     let end = TurnEnd::Turn(exit.with_usage(state.budget().spent()));

@@ -1,5 +1,5 @@
 //! Logs in to servers that ask for OAuth, as the protocol prescribes: the user grants access in a
-//! browser, and the token is kept for later sessions.
+//! browser, on this machine or with a code on another one, and the token is kept for later sessions.
 //!
 //! * A token is sent to the server of its login alone, whose URL is part of the request for it
 //!   (RFC 8707), and refreshed at the authorization server of its login.
@@ -7,6 +7,7 @@
 //! * Nothing is discovered when a token is used: what the login found is kept with it, so that no
 //!   server can lead a later session elsewhere.
 
+mod device;
 mod oauth_http;
 mod stored_login;
 
@@ -14,11 +15,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use dormouse_http::CertificateError;
+use dormouse_proto::server::CaFile;
 use reqwest::Url;
 use rmcp::transport::auth::{
-    AuthError, AuthorizationCallback, AuthorizationManager, OAuthClientConfig,
+    AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationMetadata,
+    OAuthClientConfig,
 };
 
+pub use self::device::DeviceLogin;
 use self::oauth_http::OAuthHttp;
 use self::stored_login::{LoginFile, StoredLogin};
 
@@ -36,6 +41,9 @@ pub struct LoginOptions {
     pub client: Option<(String, Option<String>)>,
     /// What access is asked for. If it is empty, what the server says.
     pub scopes: Vec<String>,
+    /// Authorities that may have issued the certificates of the server and of its authorization
+    /// server, next to those of the system.
+    pub ca_file: Option<CaFile>,
 }
 
 /// Why there is no login. No text has a token.
@@ -47,6 +55,9 @@ pub enum LoginError {
     /// The server or its authorization server refused, or does not support OAuth.
     #[error("{0}")]
     Refused(String),
+    /// The file of authorities cannot be used.
+    #[error(transparent)]
+    Certificates(#[from] CertificateError),
     /// The login cannot be kept.
     #[error("the login cannot be kept: {0}")]
     Store(#[from] io::Error),
@@ -86,26 +97,12 @@ impl Logins {
         redirect_uri: &str,
         options: LoginOptions,
     ) -> Result<PendingLogin, LoginError> {
-        let parsed = Url::parse(url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https"))
-            .filter(|url| !dormouse_http::is_unencrypted(url));
-        let parsed = parsed.ok_or_else(|| LoginError::Url(url.to_owned()))?;
-        let mut manager =
-            AuthorizationManager::new_with_oauth_http_client(parsed, Arc::new(OAuthHttp)).await?;
-        let found = manager.resolve_metadata().await?;
-        if !found.source.is_discovered() {
-            return Err(LoginError::Refused(
-                "the server publishes no authorization server, so that there is nothing to log in \
-                 to. If it needs a token, put it into its headers"
-                    .to_owned(),
-            ));
-        }
-        manager.set_metadata(found.metadata.clone());
-        let mut scopes = options.scopes;
-        if scopes.is_empty() {
-            scopes = manager.select_initial_scopes(&[]).await;
-        }
+        let Discovered {
+            mut manager,
+            metadata,
+            scopes,
+            ..
+        } = discover(url, &options).await?;
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let client = match options.client {
             None => {
@@ -113,20 +110,14 @@ impl Logins {
                     .register_client("Dormouse", redirect_uri, &scopes)
                     .await?
             }
-            Some((id, secret)) => {
-                let client = OAuthClientConfig::new(id, redirect_uri);
-                match secret {
-                    Some(secret) => client.with_client_secret(secret),
-                    None => client,
-                }
-            }
+            Some((id, secret)) => client_config(id, secret, redirect_uri),
         };
         manager.configure_client(client.clone())?;
         let address = manager.get_authorization_url(&scopes).await?;
         let login = StoredLogin {
             url: url.to_owned(),
             resource: resource_of(&address).unwrap_or_else(|| url.to_owned()),
-            metadata: found.metadata,
+            metadata,
             client_id: client.client_id,
             client_secret: client.client_secret,
             redirect_uri: client.redirect_uri,
@@ -141,6 +132,43 @@ impl Logins {
         })
     }
 
+    /// Begins a login on a machine without a browser, by a code that the user enters elsewhere
+    /// (RFC 8628). Registers this program as [`begin`](Self::begin) does.
+    ///
+    /// # Errors
+    /// [`LoginError`], also if the authorization server does not offer such logins.
+    pub async fn begin_on_device(
+        &self,
+        url: &str,
+        options: LoginOptions,
+    ) -> Result<DeviceLogin, LoginError> {
+        let Discovered {
+            mut manager,
+            metadata,
+            scopes,
+            http,
+        } = discover(url, &options).await?;
+        let (client_id, client_secret) = match options.client {
+            Some(client) => client,
+            None => device::register(&http, &metadata, &scopes).await?,
+        };
+        // The manager knows how requests name the server, and shows it only in this address.
+        manager.configure_client(client_config(client_id.clone(), None, url))?;
+        let address = manager.get_authorization_url(&[]).await.ok();
+        let resource = address.as_deref().and_then(resource_of);
+        let login = StoredLogin {
+            url: url.to_owned(),
+            resource: resource.unwrap_or_else(|| url.to_owned()),
+            metadata,
+            client_id,
+            client_secret,
+            redirect_uri: url.to_owned(),
+            credentials: None,
+        };
+        let file = LoginFile::of(&self.folder, url);
+        DeviceLogin::begin(http, login, file, scopes).await
+    }
+
     /// Forgets the login for this URL; false if there is none.
     ///
     /// # Errors
@@ -149,11 +177,16 @@ impl Logins {
         LoginFile::of(&self.folder, url).remove()
     }
 
-    /// The manager of the token for this URL; `None` if there is no login.
+    /// The manager of the token for this URL; `None` if there is no login. `ca_file` names further
+    /// authorities for the authorization server.
     ///
     /// # Errors
     /// A text for the user, without a token.
-    pub(crate) async fn manager(&self, url: &str) -> Result<Option<AuthorizationManager>, String> {
+    pub(crate) async fn manager(
+        &self,
+        url: &str,
+        ca_file: Option<&CaFile>,
+    ) -> Result<Option<AuthorizationManager>, String> {
         let file = LoginFile::of(&self.folder, url);
         let read = file.clone();
         let login = tokio::task::spawn_blocking(move || read.read()).await;
@@ -163,22 +196,70 @@ impl Logins {
         let Some(login) = login else {
             return Ok(None);
         };
-        let manager = manager_of(login, file).await;
+        let http = OAuthHttp::trusting(ca_file).map_err(|error| format!("{error}."))?;
+        let manager = manager_of(login, file, http).await;
         manager
             .map(Some)
             .map_err(|error| format!("its login cannot be used: {error}."))
     }
 }
 
+/// What a login begins with.
+struct Discovered {
+    manager: AuthorizationManager,
+    metadata: AuthorizationMetadata,
+    /// What access is asked for.
+    scopes: Vec<String>,
+    http: OAuthHttp,
+}
+
+/// Finds the authorization server of a server.
+async fn discover(url: &str, options: &LoginOptions) -> Result<Discovered, LoginError> {
+    let parsed = Url::parse(url)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
+        .filter(|url| !dormouse_http::is_unencrypted(url));
+    let parsed = parsed.ok_or_else(|| LoginError::Url(url.to_owned()))?;
+    let http = OAuthHttp::trusting(options.ca_file.as_ref())?;
+    let client = Arc::new(http.clone());
+    let mut manager = AuthorizationManager::new_with_oauth_http_client(parsed, client).await?;
+    let found = manager.resolve_metadata().await?;
+    if !found.source.is_discovered() {
+        return Err(LoginError::Refused(
+            "the server publishes no authorization server, so that there is nothing to log in \
+             to. If it needs a token, put it into its headers"
+                .to_owned(),
+        ));
+    }
+    manager.set_metadata(found.metadata.clone());
+    let mut scopes = options.scopes.clone();
+    if scopes.is_empty() {
+        scopes = manager.select_initial_scopes(&[]).await;
+    }
+    Ok(Discovered {
+        manager,
+        metadata: found.metadata,
+        scopes,
+        http,
+    })
+}
+
+fn client_config(id: String, secret: Option<String>, redirect_uri: &str) -> OAuthClientConfig {
+    let client = OAuthClientConfig::new(id, redirect_uri);
+    match secret {
+        Some(secret) => client.with_client_secret(secret),
+        None => client,
+    }
+}
+
 async fn manager_of(
     login: StoredLogin,
     file: LoginFile,
+    http: OAuthHttp,
 ) -> Result<AuthorizationManager, AuthError> {
-    let mut manager = AuthorizationManager::new_with_oauth_http_client(
-        login.resource.as_str(),
-        Arc::new(OAuthHttp),
-    )
-    .await?;
+    let mut manager =
+        AuthorizationManager::new_with_oauth_http_client(login.resource.as_str(), Arc::new(http))
+            .await?;
     manager.set_metadata(login.metadata);
     manager.set_credential_store(file);
     let mut client = OAuthClientConfig::new(login.client_id, login.redirect_uri);
@@ -244,9 +325,14 @@ fn resource_of(address: &str) -> Option<String> {
 fn refusal_of(redirected: &str) -> Option<String> {
     let error = query_value(redirected, "error")?;
     let description = query_value(redirected, "error_description");
+    Some(refusal(&error, description.as_deref()))
+}
+
+/// The text of an error of the authorization server.
+fn refusal(error: &str, description: Option<&str>) -> String {
     let why = description.map_or_else(String::new, |description| format!(": {description}"));
-    let why: String = why.chars().filter(|char| !char.is_control()).collect();
-    Some(format!("the authorization server refused ({error}){why}"))
+    let refusal = format!("the authorization server refused ({error}){why}");
+    refusal.chars().filter(|char| !char.is_control()).collect()
 }
 
 fn query_value(url: &str, key: &str) -> Option<String> {

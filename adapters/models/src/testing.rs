@@ -86,10 +86,7 @@ pub(crate) fn failed(id: &str, text: &str) -> Block {
 }
 
 pub(crate) fn kept(json: &str, format: &str) -> Raw {
-    Raw {
-        format: format.into(),
-        json: json.into(),
-    }
+    Raw::new(format, json)
 }
 
 pub(crate) fn media(fd: u32, answers: Option<&str>) -> Block {

@@ -22,8 +22,13 @@ struct OauthServer {
 
 impl OauthServer {
     fn begin() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(args: &[&str]) -> Self {
         let mut child = Command::new("python3")
             .arg(OAUTH_SERVER)
+            .args(args)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -64,6 +69,27 @@ impl OauthServer {
         let address = shown.lines().find(|line| line.starts_with("http")).unwrap();
         if let Some(pasted) = grant(address) {
             writeln!(child.stdin.as_mut().unwrap(), "{pasted}").unwrap();
+        }
+        output.read_to_string(&mut shown).unwrap();
+        let mut ended = child.wait_with_output().unwrap();
+        ended.stdout = shown.into_bytes();
+        ended
+    }
+
+    /// Logs in by a code, at the address that is printed with the code in it.
+    fn login_on_device(&self, args: &[&str], enter: impl FnOnce(&str)) -> Output {
+        let mut child = self
+            .command(&[&["login", "--device"], args].concat())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut shown = String::new();
+        while !shown.contains("?user_code=") && output.read_line(&mut shown).unwrap() > 0 {}
+        if let Some(address) = shown.lines().find(|line| line.contains("?user_code=")) {
+            enter(address);
         }
         output.read_to_string(&mut shown).unwrap();
         let mut ended = child.wait_with_output().unwrap();
@@ -202,6 +228,47 @@ fn a_refusal_and_a_code_of_another_login_leave_none_behind() {
         let ended = server.login(args, grant);
         let errors = String::from_utf8_lossy(&ended.stderr);
         assert!(errors.contains(expected), "{errors}");
+        assert_eq!(ended.status.code(), Some(1));
+        assert!(logins(server.folder.path()).is_empty());
+    }
+}
+
+#[test]
+fn a_code_that_is_entered_elsewhere_logs_in_too() {
+    let server = OauthServer::with(&["device"]);
+    let ended = server.login_on_device(&[], |address| {
+        assert!(get(address).contains("200"));
+    });
+    let shown = [&ended.stdout[..], &ended.stderr].concat();
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(
+        ended.status.success() && shown.contains("enter the code WDJB-0:"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("Logged in to") && !shown.contains("secret"),
+        "{shown}"
+    );
+    // The first token has expired.
+    assert_eq!(server.answers(&["whoami"]), ["token 2"]);
+}
+
+#[test]
+fn a_login_by_a_code_that_fails_leaves_none_behind() {
+    let cases = [
+        (
+            &["device"][..],
+            "--scope=refused",
+            "access_denied): not you",
+        ),
+        (&["device"], "--scope=late", "before the code expired"),
+        (&[], "--scope=tickets", "offers no login by a code"),
+    ];
+    for (offers, args, expected) in cases {
+        let server = OauthServer::with(offers);
+        let ended = server.login_on_device(&[args], |_| {});
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert!(errors.contains(expected), "{args}: {errors}");
         assert_eq!(ended.status.code(), Some(1));
         assert!(logins(server.folder.path()).is_empty());
     }

@@ -27,7 +27,8 @@ const PARSING_COST: usize = 256;
 impl Reader<'_> {
     /// The units of a kind, at least one, in the order of their first lines. `source` is the source
     /// of the descriptor (`file:src/main.rs`). One pass on first use, at about 3 MB/s for source
-    /// code; then O(1) until the content is evicted.
+    /// code; then O(1) until the content is evicted, except that the text of source code is read
+    /// again if `source` does not name its language.
     ///
     /// # Errors
     /// [`UnitError`] if there are none, or they cannot be recognised.
@@ -42,7 +43,7 @@ impl Reader<'_> {
         if unit == Unit::Section || is_parsed_code {
             self.check_size(unit)?;
         }
-        if let Some(cached) = derived_data.outlines.find_cached(unit) {
+        if let Some(cached) = derived_data.outlines.find_cached(unit, source) {
             return Ok(cached?);
         }
         let text = self.text()?;

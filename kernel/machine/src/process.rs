@@ -53,9 +53,11 @@ mod mcp_tools;
 mod offered_tool;
 mod pending_reads;
 mod pending_spawn;
+mod preload;
 mod process_list;
 mod program_cache;
 mod read;
+mod reply;
 mod result;
 mod resume;
 mod server_output;
@@ -72,6 +74,7 @@ pub use birth::{Birth, initial_image};
 pub use checkpoint_op::{
     CheckpointError, CheckpointImage, CheckpointInfo, CheckpointOp, CheckpointReply,
 };
+pub use children::PlacedExit;
 pub use compaction::CompactionDraft;
 pub use copy::{StartMode, image_of_branch, image_of_copy, with_start_mode};
 pub use decide::{Decision, decide, record_verdict};
@@ -88,12 +91,12 @@ pub use held::{Question, Verdict};
 pub use hibernation::BusyReason;
 pub use input::{ChildEvent, Completion, HostRequest, Input, Signal};
 pub use mcp_tools::{MissingMcpTool, ProcessTools, add_mcp_tools, tools_of_new_process};
-pub use pending_spawn::{
-    FetchError, Fetched, FetchedFile, MAX_PRELOAD_BYTES, PendingSpawn, Preloads, ShownPreload,
-    check_preload_size,
-};
+pub use pending_spawn::{FetchError, Fetched, PendingSpawn, Preloads};
+pub use preload::{FetchedFile, MAX_PRELOAD_BYTES, ShownPreload, check_preload_size};
 pub use process_list::MAX_SHOWN_PROCESSES;
 pub use read::{Read, ReadResult};
+pub use reply::PlacedReply;
+pub use spawn::NewChild;
 pub use state::{State, StateError};
 pub use toolbox::{HostContext, HostTool, Tools};
 pub use turn_end::{InputProgress, TurnEnd, TurnSearch};

@@ -35,6 +35,13 @@ struct Definitions {
 }
 
 impl Definitions {
+    fn units(&self, unit: Unit) -> Outline {
+        match unit {
+            Unit::Class => self.classes.clone(),
+            _ => self.functions.clone(),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         [&self.functions, &self.classes]
             .iter()
@@ -48,6 +55,14 @@ pub(super) fn names_language(file: &str) -> bool {
 }
 
 impl Code {
+    /// The cached units of a kind, if `source` names the language.
+    pub(super) fn find_cached(&self, unit: Unit, source: &str) -> Option<Outline> {
+        let language = Language::of_source(source)?;
+        let definitions = self.by_language[language as usize].get()?;
+        let units = definitions.as_ref().map(|found| found.units(unit));
+        Some(units.unwrap_or(Err(OutlineError::Tangled(unit))))
+    }
+
     /// The units of a kind. The language is determined by the source, else by the first line, else
     /// by the text, if the text has definitions in that language.
     pub(super) fn outline(&self, unit: Unit, text: &str, source: &str) -> Outline {
@@ -62,11 +77,7 @@ impl Code {
         if named_language.is_none() && definitions.is_empty() {
             return Err(OutlineError::UnknownLanguage(unit));
         }
-        if unit == Unit::Class {
-            definitions.classes.clone()
-        } else {
-            definitions.functions.clone()
-        }
+        definitions.units(unit)
     }
 
     /// Estimated memory use.

@@ -222,16 +222,20 @@ impl Outlines {
         bytes
     }
 
-    /// A cached outline. `None` for functions and classes, since their language is determined from
-    /// the text.
+    /// A cached outline. `None` also for functions and classes if `source` names no language, since
+    /// the language is then determined from the text. O(1).
     #[must_use]
-    pub fn find_cached(&self, unit: Unit) -> Option<Outline> {
+    pub fn find_cached(&self, unit: Unit, source: &str) -> Option<Outline> {
         let cached = self.cached.get()?;
-        match unit {
+        let outline = match unit {
             Unit::Paragraph => cached.paragraphs.get().cloned(),
             Unit::Section => cached.sections.get().cloned(),
-            Unit::Function | Unit::Class => None,
-        }
+            #[cfg(feature = "grammars")]
+            Unit::Function | Unit::Class => cached.code.find_cached(unit, source),
+            #[cfg(not(feature = "grammars"))]
+            Unit::Function | Unit::Class => Some(Err(no_grammars(unit, source))),
+        };
+        outline.map(|outline| outline.and_then(|units| non_empty(unit, units)))
     }
 
     /// The units of a kind in `text`, at least one, in the order of their first lines. `source` is

@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use dormouse_proto::program::{
-    Demo, Diagnostic, Diagnostics, Link, ModelEntry, ModelSection, Named, PreloadSection,
-    ProgramFile, PromptSection, Provider, ToolEntry, WithSpan, advice, shorten,
+    Demo, Diagnostic, Diagnostics, Link, ModelEntry, ModelSection, Named, PreloadFile,
+    PreloadSection, ProgramFile, PromptSection, Provider, ToolEntry, advice, shorten,
 };
 
 use dormouse_proto::server::ServerValue;
@@ -13,6 +12,7 @@ use dormouse_proto::server::ServerValue;
 use super::compile::{Compilation, KnownProviders};
 use super::kernel_tool::KnownTools;
 use super::library::{CheckedProgram, ModelChoice, ResolvedLink};
+use super::preload::{Preload, PreloadPart};
 use super::server_tools::OwnTools;
 use super::{ask, ca_file, command, descriptors, prices, result, server_tools, servers, tools};
 
@@ -148,13 +148,19 @@ fn read_system_prompt(section: &PromptSection, compilation: &mut Compilation<'_>
     }
 }
 
-fn read_preloads(
-    section: &PreloadSection,
-    compilation: &mut Compilation<'_>,
-) -> Vec<(String, Bytes)> {
-    let preload = |path: &WithSpan<String>| {
-        let (_, bytes) = compilation.read_named_file(path, section.relative_to)?;
-        Some((path.value.clone(), bytes))
+fn read_preloads(section: &PreloadSection, compilation: &mut Compilation<'_>) -> Vec<Preload> {
+    let preload = |file: &PreloadFile| {
+        let (_, bytes) = compilation.read_named_file(&file.path, section.relative_to)?;
+        let shown = match &file.lines {
+            Some(lines) => {
+                compilation.check_lines_of_file(lines, &file.path.value, &bytes);
+                PreloadPart::Lines(lines.value)
+            }
+            None if file.is_full() => PreloadPart::All,
+            None => PreloadPart::WithinLimits,
+        };
+        let path = file.path.value.clone();
+        Some(Preload { path, bytes, shown })
     };
     section.files.iter().filter_map(preload).collect()
 }

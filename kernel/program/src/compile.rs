@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dormouse_proto::file::FileError;
 use dormouse_proto::program::{
-    Diagnostic, Diagnostics, Parsed, RelativeTo, Severity, WithSpan, parse, too_large,
+    Diagnostic, Diagnostics, LineRange, Parsed, RelativeTo, Severity, WithSpan, parse, too_large,
 };
 
 use super::bundle::{Bundle, MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES};
@@ -283,6 +283,23 @@ impl Compilation<'_> {
             RelativeTo::WorkingDirectory => path::in_working_directory(&path.value),
         };
         self.read_named(path, name, Self::read_file)
+    }
+
+    /// Reports lines that begin after the end of a file. O(n).
+    pub(super) fn check_lines_of_file(
+        &mut self,
+        lines: &WithSpan<LineRange>,
+        path: &str,
+        bytes: &[u8],
+    ) {
+        let ends = memchr::memchr_iter(b'\n', bytes).count() as u64;
+        let total = ends + u64::from(!bytes.ends_with(b"\n"));
+        if lines.value.first > total {
+            let message = format!("{path} has no line {}", lines.value.first);
+            let error = Diagnostic::error(lines.span.clone(), message, "after the end");
+            let valid = format!("valid: lines from 1 to {total}");
+            self.diagnostics.push(error.help(valid));
+        }
     }
 
     /// The name and the text of a file that the program names, relative to the program file.

@@ -49,18 +49,19 @@ mod kernel_tool;
 mod library;
 mod parameters;
 mod path;
+mod preload;
 mod prices;
 mod requirement;
 mod result;
-mod value_schema;
 mod server_tools;
 mod servers;
 mod tools;
+mod value_schema;
 
 pub use dormouse_proto::program::{
     CacheTtl, ContextSection, Demo, EnvCommand, EnvVar, EnvironmentChoice, ForkRelease, Limits,
-    Named, ProgramBuilder, Provider, ServersFileError, SummaryMethod, UnsupportedServer, Variable,
-    parse_servers, schema,
+    LineRange, Named, ProgramBuilder, Provider, ServersFileError, SummaryMethod, UnsupportedServer,
+    Variable, parse_servers, schema,
 };
 
 pub use self::ask::{AskRule, AskedCall};
@@ -72,10 +73,11 @@ pub use self::finding::{Finding, ProgramErrors};
 pub use self::kernel_tool::KernelTool;
 pub use self::library::{ModelChoice, Program, Script};
 pub use self::path::relative_to_file as bundle_name;
+pub use self::preload::{Preload, PreloadPart};
 pub use self::prices::{MissingPrice, read_prices};
 pub use self::requirement::{FileUse, NeededBy, Requirement, Resource};
 pub use self::result::ResultChoice;
-pub use self::value_schema::{MAX_SCHEMA_BYTES, SchemaError, VALUE, ValueSchema, Violation};
 pub use self::servers::{EnabledServer, ServedTools};
 pub use self::tools::EnabledTool;
 pub use self::tools::is_tool_name;
+pub use self::value_schema::{MAX_SCHEMA_BYTES, SchemaError, VALUE, ValueSchema, Violation};

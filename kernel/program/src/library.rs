@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use dormouse_proto::budget::{Budget, Price};
 use dormouse_proto::command::Command;
 use dormouse_proto::descriptor::DescriptorSettings;
@@ -21,6 +20,7 @@ use serde_json::{Map, Value};
 use super::ask::{AskRule, AskedCall};
 use super::bundle::Bundle;
 use super::finding::{Source, named_source};
+use super::preload::Preload;
 use super::result::ResultChoice;
 use super::servers::EnabledServer;
 use super::tools::EnabledTool;
@@ -51,7 +51,7 @@ pub(super) struct CheckedProgram {
     pub(super) servers: Vec<EnabledServer>,
     /// `None` if the descriptor system is disabled.
     pub(super) descriptors: Option<DescriptorSection>,
-    pub(super) preloads: Vec<(String, Bytes)>,
+    pub(super) preloads: Vec<Preload>,
     pub(super) environment: EnvironmentChoice,
     pub(super) links: Vec<ResolvedLink>,
     pub(super) result: ResultChoice,
@@ -351,9 +351,9 @@ impl Program {
             .unwrap_or(&self.model().name)
     }
 
-    /// The preloaded files: the path as written, and the bytes.
+    /// The preloaded files, in the order written.
     #[must_use]
-    pub fn preloads(&self) -> &[(String, Bytes)] {
+    pub fn preloads(&self) -> &[Preload] {
         &self.checked_program().preloads
     }
 

@@ -4,7 +4,7 @@ use dormouse_proto::program::{Diagnostic, ResultSection, SchemaSource, Span, Too
 use serde_json::Value;
 
 use super::compile::Compilation;
-use super::value_schema::{ValueSchema, SchemaError};
+use super::value_schema::{SchemaError, ValueSchema};
 
 /// The name of the kernel's tool that submits a result.
 const SUBMIT_RESULT: &str = "submit_result";
@@ -45,8 +45,7 @@ fn compile(source: &SchemaSource, compilation: &mut Compilation<'_>) -> Option<V
     let parsed = match source {
         SchemaSource::Inline { schema, .. } => {
             let schema = Value::Object(schema.clone());
-            ValueSchema::parse(schema)
-                .map_err(|error| in_schema(source, "`result.schema`", &error))
+            ValueSchema::parse(schema).map_err(|error| in_schema(source, "`result.schema`", &error))
         }
         SchemaSource::File(path) => {
             let (name, text) = compilation.read_named_text(path)?;

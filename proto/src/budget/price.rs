@@ -155,11 +155,7 @@ mod tests {
         }
         let block = |name: &str| {
             let json = format!(r#"{{"type":"server_tool_use","name":"{name}","input":{{}}}}"#);
-            let format = "anthropic".into();
-            Block::Opaque(Raw {
-                format,
-                json: json.into(),
-            })
+            Block::Opaque(Raw::new("anthropic", json))
         };
         let reply = |usage| Reply {
             blocks: ["web_search", "web_fetch", "web_search"].map(block).into(),

@@ -26,6 +26,16 @@ pub struct Media {
     pub base64: String,
 }
 
+impl Media {
+    /// The number of its bytes. O(n).
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        let chars = self.base64.bytes();
+        let digits = chars.filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=');
+        digits.count() as u64 * 3 / 4
+    }
+}
+
 /// The fields of a result that hold text for a reader, in the order in which they are shown.
 const TEXT_FIELDS: [&str; 16] = [
     "title",

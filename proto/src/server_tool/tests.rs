@@ -1,10 +1,7 @@
 use super::*;
 
 fn opaque(format: &str, json: &Value) -> Block {
-    Block::Opaque(Raw {
-        format: format.into(),
-        json: json.to_string().into(),
-    })
+    Block::Opaque(Raw::new(format, json.to_string()))
 }
 
 /// The tool, its calls, its input, and text, media types and failure of what it returned.
@@ -193,10 +190,7 @@ fn parts_and_metadata_of_gemini_are_read() {
     check(format, grounded.clone(), &expected);
     let text = Block::Text {
         text: "so".into(),
-        raw: Some(Raw {
-            format: format.into(),
-            json: grounded.to_string().into(),
-        }),
+        raw: Some(Raw::new(format, grounded.to_string())),
     };
     let twice = [text.clone(), text];
     assert_eq!(

@@ -81,7 +81,9 @@ pub(super) async fn transport(
         name.eq_ignore_ascii_case(reqwest::header::AUTHORIZATION.as_str())
     };
     let login = match &settings.logins {
-        Some(logins) if !headers.iter().any(is_authorization) => logins.manager(url).await?,
+        Some(logins) if !headers.iter().any(is_authorization) => {
+            logins.manager(url, ca_file).await?
+        }
         _ => None,
     };
     Ok(match login {

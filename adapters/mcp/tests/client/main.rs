@@ -6,6 +6,7 @@
 mod features;
 mod http;
 mod kernel;
+mod login;
 mod stdio;
 mod support;
 #[path = "../../../../tests/tls.rs"]

@@ -100,10 +100,7 @@ pub(super) fn decode_block(json: &str) -> Result<Block, ModelError> {
 
 /// The block with these fields, whose JSON text is `json`. `args` are the arguments of a tool use.
 pub(super) fn block_of(fields: &Fields, json: &str, args: String) -> Result<Block, ModelError> {
-    let raw = Raw {
-        format: FORMAT.into(),
-        json: json.into(),
-    };
+    let raw = Raw::new(FORMAT, json);
     let kind = fields
         .text("type")
         .ok_or_else(|| malformed(format!("a block has no 'type': {}", beginning(json))))?;

@@ -163,10 +163,7 @@ pub(super) fn build_reply(
 
 /// Attaches the original message to the first block.
 fn attach_original(blocks: &mut Vec<Block>, json: &str) {
-    let original = Raw {
-        format: FORMAT.into(),
-        json: json.into(),
-    };
+    let original = Raw::new(FORMAT, json);
     match blocks.first_mut() {
         Some(Block::Text { raw, .. } | Block::ToolUse { raw, .. }) => *raw = Some(original),
         _ if is_empty_message(json) => {}

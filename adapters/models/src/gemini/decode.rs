@@ -195,10 +195,7 @@ struct Call {
 fn decode_part(json: &str, response_id: &str, index: usize) -> Result<Option<Block>, ModelError> {
     let fields: Fields =
         serde_json::from_str(json).map_err(|error| malformed_in("part", json, &error))?;
-    let raw = Raw {
-        format: FORMAT.into(),
-        json: json.into(),
-    };
+    let raw = Raw::new(FORMAT, json);
     let is_thought = fields
         .get("thought")
         .is_some_and(|thought| thought.get() == "true");

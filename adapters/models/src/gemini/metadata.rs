@@ -72,10 +72,7 @@ impl Metadata {
             }
         }
         if part.len() > before {
-            *raw = Raw {
-                format: FORMAT.into(),
-                json: part.to_json().into(),
-            };
+            *raw = Raw::new(FORMAT, part.to_json());
         }
     }
 

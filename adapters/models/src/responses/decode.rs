@@ -142,10 +142,7 @@ struct DecodedItem {
 fn decode_item(json: &str) -> Result<DecodedItem, ModelError> {
     let item: Item =
         serde_json::from_str(json).map_err(|error| malformed_in("item", json, &error))?;
-    let raw = Raw {
-        format: FORMAT.into(),
-        json: json.into(),
-    };
+    let raw = Raw::new(FORMAT, json);
     let required = |field: Option<String>, name: &str| {
         field.ok_or_else(|| {
             malformed(format!(
@@ -186,10 +183,7 @@ fn decode_item(json: &str) -> Result<DecodedItem, ModelError> {
             let raw = if is_object(&args) {
                 raw
             } else {
-                Raw {
-                    json: repaired_call(json)?.into(),
-                    ..raw
-                }
+                Raw::new(raw.format, repaired_call(json)?)
             };
             Block::ToolUse {
                 id: id.into(),

@@ -103,7 +103,7 @@ fn rename_call<C: Codec>(
         if let Some(raw) = raw
             && let Some(json) = codec.with_call_id(&raw.json, index, new)
         {
-            raw.json = json.into();
+            *raw = Raw::new(raw.format.clone(), json);
         }
     };
     if raw.is_some() {

@@ -132,10 +132,10 @@ mod tests {
             id: name.into(),
             name: name.into(),
             args: r#"{"text": "x", "case": null}"#.into(),
-            raw: Some(Raw {
-                format: "f".into(),
-                json: r#"{"arguments":"{\"text\": \"x\", \"case\": null}"}"#.into(),
-            }),
+            raw: Some(Raw::new(
+                "f",
+                r#"{"arguments":"{\"text\": \"x\", \"case\": null}"}"#,
+            )),
         };
         let spec = |name: &str| {
             ToolSpec {

@@ -231,3 +231,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+#[cfg(feature = "grammars")]
+fn code_is_parsed_once_for_each_language() {
+    use crate::ReadQuota;
+
+    let text = "fn a() {\n}\nstruct B {\n}\n".repeat(10_000);
+    let content = Content::new(text);
+    let units = |unit, quota: &ReadQuota| content.reader(quota).units(unit, "file:a.rs");
+    let small = ReadQuota::inline(1 << 10);
+    assert!(units(Unit::Function, &small).is_err() && small.is_used_up());
+    let parsed = units(Unit::Function, ReadQuota::unlimited()).unwrap();
+    // What was found needs no byte of the text, and classes are found with the functions.
+    let small = ReadQuota::inline(1 << 10);
+    assert!(std::sync::Arc::ptr_eq(
+        &parsed,
+        &units(Unit::Function, &small).unwrap()
+    ));
+    assert_eq!(units(Unit::Class, &small).unwrap().len(), 10_000);
+    assert!(!small.is_used_up());
+}

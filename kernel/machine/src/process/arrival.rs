@@ -7,13 +7,14 @@ use std::sync::Arc;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::mail::Sender;
 use dormouse_proto::message::Message;
-use dormouse_proto::user_input::UserInput;
+use dormouse_proto::process::Exit;
+use dormouse_proto::user_input::{InputPart, UserInput};
 use imbl::Vector;
 
 use super::auto_summary::NewSummary;
 use super::compaction::{CompactionDraft, CompactionRead};
 use super::goto::GotoRead;
-use super::{Envelope, PlacedEnvelope};
+use super::{Envelope, PlacedEnvelope, PlacedExit};
 use crate::table::NewDescriptor;
 use crate::table::placement::{Placement, Placer};
 use crate::tool::PendingSummary;
@@ -40,12 +41,24 @@ pub(super) enum Arrival {
         acked_below: u32,
         envelope: Envelope,
     },
+    /// The end of a background child.
+    EndedChild {
+        call: CallId,
+        child: Pid,
+        exit: Exit,
+    },
+    /// The message of a goto of the host.
+    Goto {
+        request_id: Arc<str>,
+        position: String,
+        message: String,
+    },
     /// A new descriptor that is to be summarized.
     Summary(NewSummary),
     /// A conversation that is to be compacted.
     Compaction(CompactionRead),
     /// Compacted messages to which a goto goes back.
-    Goto(GotoRead),
+    EarlierMessages(GotoRead),
 }
 
 /// An arrival whose bytes have been read.
@@ -78,6 +91,22 @@ pub enum PlacedArrival {
         /// The message.
         envelope: PlacedEnvelope,
     },
+    /// The end of a background child.
+    EndedChild {
+        /// The call that created the child.
+        call: CallId,
+        /// The child, and the placement of its last message.
+        ended: PlacedExit,
+    },
+    /// The message of a goto of the host.
+    Goto {
+        /// Id of the request; the answer carries it.
+        request_id: Arc<str>,
+        /// Message to go back to, such as `msg:3`.
+        position: String,
+        /// Placement of the message that follows.
+        message: Placement,
+    },
     /// A new descriptor that is to be summarized: the request to the model, if it needs a summary.
     Summary(Option<PendingSummary>),
     /// A conversation that is to be compacted.
@@ -88,7 +117,7 @@ pub enum PlacedArrival {
         draft: Option<Box<CompactionDraft>>,
     },
     /// Compacted messages to which a goto goes back.
-    Goto {
+    EarlierMessages {
         /// The goto.
         goto: GotoRead,
         /// The conversation before the compaction, or why it cannot be read.
@@ -131,12 +160,25 @@ impl Arrival {
                     envelope,
                 }
             }
+            Self::EndedChild { call, child, exit } => PlacedArrival::EndedChild {
+                call,
+                ended: PlacedExit::new((0, child), &exit, "spawn", placer),
+            },
+            Self::Goto {
+                request_id,
+                position,
+                message,
+            } => PlacedArrival::Goto {
+                request_id,
+                position,
+                message: placer.input(&InputPart::text(message)),
+            },
             Self::Summary(new_summary) => PlacedArrival::Summary(new_summary.read(placer)),
             Self::Compaction(read) => PlacedArrival::Compaction {
                 epoch: read.epoch,
                 draft: read.draft(placer).map(Box::new),
             },
-            Self::Goto(goto) => PlacedArrival::Goto {
+            Self::EarlierMessages(goto) => PlacedArrival::EarlierMessages {
                 messages: goto.read_messages(placer.quota),
                 goto,
             },

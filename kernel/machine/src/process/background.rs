@@ -8,20 +8,27 @@ use std::sync::Arc;
 
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::message::Message;
-use dormouse_proto::process::Exit;
 use dormouse_proto::record::ChildFact;
 use dormouse_proto::xml::Element;
 
+use super::PlacedExit;
 use super::decide::Draft;
 
 impl Draft {
-    /// Queues the end of a child in the mailbox of its parent.
-    pub(super) fn report_child_end(&mut self, call: CallId, child: Pid, exit: &Exit) {
-        let message = self.message_of_child(child, exit, "spawn");
-        self.queue_report(
-            call,
-            message.in_element(child_ended_element(child, exit.status.word())),
-        );
+    /// Queues the end of a child in the mailbox of its parent. An end that was reported while this
+    /// one was read is ignored.
+    pub(super) fn report_child_end(&mut self, call: CallId, ended: PlacedExit) {
+        let PlacedExit {
+            child,
+            status,
+            placement,
+            ..
+        } = ended;
+        if self.state.background.get(&call) == Some(&child) {
+            let element = child_ended_element(child, status.word());
+            let element = self.fill_element(element, placement);
+            self.queue_report(call, element);
+        }
     }
 
     /// Queues a report that the child does not exist: this process is a copy of the process that

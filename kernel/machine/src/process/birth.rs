@@ -3,20 +3,23 @@
 
 use std::sync::Arc;
 
+use dormouse_content::Content;
 use dormouse_proto::budget::{Budget, Ledger};
+use dormouse_proto::id::FdId;
 use dormouse_proto::mail::{Mail, Sender};
 use dormouse_proto::message::{Block, Message, Role};
 use dormouse_proto::model::Usage;
 use dormouse_proto::process::Priority;
-use dormouse_proto::record::{Control, Lifetime, OutputTotals, Phase, ResultProgress};
+use dormouse_proto::record::{Control, Entry, Lifetime, OutputTotals, Phase, ResultProgress};
 use dormouse_proto::tool::Access;
 use dormouse_proto::user_input::UserInput;
 use imbl::Vector;
 
 use super::environment::{GatheredEnvironment, add_environment};
+use super::preload::LimitedFile;
 use super::program_cache::ProgramCache;
 use super::toolbox::{HostContext, Toolbox};
-use super::{Image, Preloads, ShownPreload};
+use super::{Image, Preloads};
 use crate::budget::DEFAULT_PROCESSES;
 use crate::table::Table;
 use crate::table::placement::{Placement, Placer};
@@ -74,6 +77,16 @@ pub fn initial_image(
         table.insert(id.clone(), entry.clone());
     }
     let mut held_bytes = birth.preloads.new_bytes;
+    // The files of the program follow what a parent gives under ids of its own.
+    let program_preloads = cache.preloads(program).iter().map(|file| {
+        let descriptor = file.entry(now_ms).map(|entry| (table.next_id(), entry));
+        if let Some((id, entry)) = &descriptor {
+            held_bytes += entry.content.len_bytes();
+            table.insert(id.clone(), entry.clone());
+        }
+        (file, descriptor)
+    });
+    let program_preloads: Vec<_> = program_preloads.collect();
     let input = birth
         .input
         .filter(|user_input| !user_input.parts.is_empty());
@@ -101,7 +114,8 @@ pub fn initial_image(
         bundle: cache.bundle.clone(),
         program: program.key().into(),
         system: cache.system_prompt(birth.preloads, || {
-            system_prompt(program, host, &cache.toolbox, &birth)
+            let preloads = preload_elements(&program_preloads, birth.preloads);
+            system_prompt(program, host, &cache.toolbox, &preloads)
         }),
         tools: cache.toolbox.specs(),
         external: cache.toolbox.external_tools(),
@@ -153,10 +167,9 @@ fn system_prompt(
     program: &Program,
     host: &HostContext,
     toolbox: &Toolbox,
-    birth: &Birth<'_>,
+    preloads: &[String],
 ) -> String {
     let mut parts = vec![program.system().to_owned()];
-    let preloads = preload_elements(program, birth.preloads);
     if !preloads.is_empty() {
         parts.push(format!("<preload>\n{}\n</preload>", preloads.join("\n")));
     }
@@ -169,19 +182,21 @@ fn system_prompt(
     parts.join("\n\n")
 }
 
+/// A file of the program, and the descriptor of the process that holds it, if only a preview is
+/// shown.
+type ProgramPreload<'a> = (&'a LimitedFile, Option<(FdId, Entry<Content>)>);
+
 /// Each preload as an XML element: those of the program, then those of this process.
-fn preload_elements(program: &Program, own_preloads: &Preloads) -> Vec<String> {
-    let program_preloads = program
-        .preloads()
-        .iter()
-        .map(|(path, bytes)| ShownPreload::bytes(path, bytes.clone()));
-    let program_preloads = program_preloads.map(|preload| preload.xml().to_owned());
+fn preload_elements(
+    program_preloads: &[ProgramPreload<'_>],
+    own_preloads: &Preloads,
+) -> Vec<String> {
+    let program_preloads = program_preloads.iter().map(|(file, descriptor)| {
+        let shown = file.show(descriptor.as_ref());
+        shown.expect("a content in memory can be read")
+    });
     program_preloads
-        .chain(
-            own_preloads
-                .shown
-                .iter()
-                .map(|preload| preload.xml().to_owned()),
-        )
+        .chain(own_preloads.shown.iter().cloned())
+        .map(|preload| preload.xml().to_owned())
         .collect()
 }

@@ -17,10 +17,11 @@ use dormouse_proto::record::{
 use dormouse_proto::shown::ShownText;
 use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::xml::Element;
-use imbl::OrdMap;
 
+use super::arrival::Arrival;
 use super::decide::Draft;
 use super::evolve::{append_marker, tool_result_blocks};
+use super::read::ReadSubject;
 use super::{Child, Effect, Image, State};
 use crate::table::placement::{Placement, Placer};
 use crate::tool::{ProcessHandler, Refusal};
@@ -49,7 +50,7 @@ impl Draft {
         if let Err(refusal) = checked {
             return self.answer_in_full(call, refusal.into());
         }
-        if self.answer_if_all_ended(call) {
+        if self.read_if_all_ended(call) {
             return;
         }
         let pending_call = self.pending_call(call);
@@ -163,7 +164,8 @@ impl Draft {
         }
         self.return_share(call, index, exit.spent);
         if self.state.background.contains_key(&call) {
-            self.report_child_end(call, child, &exit);
+            let exit = exit.clone();
+            self.request_arrival_placement(Arrival::EndedChild { call, child, exit });
         }
         self.continue_with_returned_shares();
         let Some(pending_call) = self.state.unanswered_call(call) else {
@@ -172,21 +174,19 @@ impl Draft {
         if has_ended(pending_call, index) {
             return;
         }
-        let caller = self.caller();
         self.emit(ChildFact::Ended {
             call,
             index,
             child,
             exit,
         });
-        if self.answer_if_all_ended(call) {
-            self.continue_turn(caller);
-        }
+        self.read_if_all_ended(call);
     }
 
-    /// Answers the call if all of its children have ended. Returns whether it answered. Also called
-    /// after a restart, since a journal can end between the last end and the answer.
-    pub(super) fn answer_if_all_ended(&mut self, call: CallId) -> bool {
+    /// If all children of the call have ended, requests the placement of their last messages, which
+    /// are its answer. Returns whether all have ended. Also called after a restart, since a journal
+    /// can end between the last end and the answer.
+    pub(super) fn read_if_all_ended(&mut self, call: CallId) -> bool {
         let pending_call = self.pending_call(call);
         // The cheap check comes first: counting the expected children parses the arguments.
         if self.state.budget.has_shares(call)
@@ -194,12 +194,23 @@ impl Draft {
         {
             return false;
         }
-        let ended_children = pending_call.ended_children.clone();
-        match self.process_handler(call) {
-            Some(ProcessHandler::Fork { .. }) => self.answer_fork(call, &ended_children),
-            _ => self.answer_spawn(call, &ended_children),
+        let ended = pending_call.ended_children.clone();
+        let tool = match self.process_handler(call) {
+            Some(ProcessHandler::Fork { .. }) => "fork",
+            _ => "spawn",
+        };
+        if !self.state.pending_reads.is_reading(call) {
+            self.request_read(ReadSubject::EndedChildren { call, tool, ended });
         }
         true
+    }
+
+    /// Answers a call with the last messages of its children.
+    pub(super) fn answer_with_children(&mut self, call: CallId, ended: Vec<PlacedExit>) {
+        match self.process_handler(call) {
+            Some(ProcessHandler::Fork { .. }) => self.answer_fork(call, ended),
+            _ => self.answer_spawn(call, ended),
+        }
     }
 
     /// The number of children that a call creates. Its arguments have been checked.
@@ -212,29 +223,41 @@ impl Draft {
 
     /// Answers a fork with the last message of each child. The failure of a child is not a failure
     /// of the call.
-    fn answer_fork(&mut self, call: CallId, ended: &EndedChildren) {
+    fn answer_fork(&mut self, call: CallId, ended: Vec<PlacedExit>) {
         let mut produced = 0;
         let mut results = Element::new("fork_result").attribute("children", ended.len());
-        for (index, (child, exit)) in ended {
-            let message = self.message_of_child(*child, exit, "fork");
-            produced += message.produced_chars;
-            results = results.child(child_element(index + 1, *child, exit, &message));
+        for PlacedExit {
+            index,
+            child,
+            status,
+            placement,
+        } in ended
+        {
+            produced += placement.produced_chars();
+            let element = Element::new("child")
+                .attribute("index", index + 1)
+                .attribute("pid", child)
+                .attribute("status", status.word());
+            results = results.child(self.fill_element(element, placement));
         }
         self.answer_call(call, Answer::shown(results), produced);
     }
 
     /// Answers a spawn with the child's last message. The answer is an error if the child did not
     /// finish.
-    fn answer_spawn(&mut self, call: CallId, ended: &EndedChildren) {
-        let Some((_, (child, exit))) = ended.get_min() else {
+    fn answer_spawn(&mut self, call: CallId, ended: Vec<PlacedExit>) {
+        let Some(PlacedExit {
+            child,
+            status,
+            placement,
+            ..
+        }) = ended.into_iter().next()
+        else {
             return;
         };
-        let ChildMessage {
-            answer,
-            produced_chars,
-            ..
-        } = self.message_of_child(*child, exit, "spawn");
-        let answer = match exit.status {
+        let produced_chars = placement.produced_chars();
+        let answer = self.open_placement(placement);
+        let answer = match status {
             ExitStatus::Done => answer,
             status => Answer {
                 text: format!(
@@ -249,48 +272,34 @@ impl Draft {
         };
         self.answer_call(call, answer, produced_chars);
     }
-
-    /// Prepares the last message of a child for the context of its parent. A large message is
-    /// opened as a descriptor, which shares the text.
-    pub(super) fn message_of_child(&mut self, child: Pid, exit: &Exit, tool: &str) -> ChildMessage {
-        let placement = self.placer().exit(exit, &format!("{tool}:{child}"));
-        let produced_chars = placement.produced_chars();
-        let text = match &placement {
-            Placement::Context { text, .. } => Some(text.clone()),
-            Placement::Descriptor(_) => None,
-        };
-        ChildMessage {
-            answer: self.open_placement(placement),
-            produced_chars,
-            text,
-        }
-    }
-
-    /// A placer without a read quota, for text that is already in memory and no larger than a
-    /// reply.
-    pub(super) fn placer(&self) -> Placer<'_> {
-        Placer::unlimited(self.state.settings(), self.now_ms)
-    }
 }
 
-/// Ended children of a call, by index.
-type EndedChildren = OrdMap<u32, (Pid, Exit)>;
-
-/// The last message of a child, ready for the context of its parent.
-pub(super) struct ChildMessage {
-    answer: Answer,
-    produced_chars: u64,
-    /// The unescaped text; `None` if it became a descriptor, whose XML element is the answer.
-    text: Option<Arc<str>>,
+/// A child that has ended, with the placement of its last message.
+#[derive(Clone, Debug)]
+pub struct PlacedExit {
+    /// Index of the child within its call, from 0.
+    pub index: u32,
+    /// Pid of the child.
+    pub child: Pid,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Placement of its last message. A large one becomes a descriptor, which shares the text.
+    pub placement: Placement,
 }
 
-impl ChildMessage {
-    /// Puts the message into an element. Text is escaped; the element of a descriptor is inserted
-    /// unchanged (XML-1).
-    pub(super) fn in_element(&self, element: Element) -> Element {
-        match &self.text {
-            Some(text) => element.text(&**text),
-            None => element.rendered(&*self.answer.text),
+impl PlacedExit {
+    /// Places the last message of a child that `tool` made. O(n) in the message.
+    pub(super) fn new(
+        (index, child): (u32, Pid),
+        exit: &Exit,
+        tool: &str,
+        placer: &Placer<'_>,
+    ) -> Self {
+        Self {
+            index,
+            child,
+            status: exit.status,
+            placement: placer.exit(exit, &format!("{tool}:{child}")),
         }
     }
 }
@@ -298,14 +307,6 @@ impl ChildMessage {
 /// Whether child `index` of a call has ended, so that it is not started again.
 fn has_ended(pending_call: &PendingCall, index: u32) -> bool {
     pending_call.ended_children.contains_key(&index)
-}
-
-fn child_element(number: u32, child: Pid, exit: &Exit, message: &ChildMessage) -> Element {
-    let element = Element::new("child")
-        .attribute("index", number)
-        .attribute("pid", child)
-        .attribute("status", exit.status.word());
-    message.in_element(element)
 }
 
 /// The image that all children of a fork share: the image of the parent, ready to continue the

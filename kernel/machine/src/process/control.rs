@@ -102,6 +102,7 @@ impl Draft {
         self.emit(TurnFact::Interrupted {
             answer: answer.clone(),
         });
+        self.record_usage_of_abandoned_reply();
         self.schedule(Effect::Abandon { calls });
         for request_id in request_ids {
             self.schedule(Effect::AnswerHost {

@@ -43,8 +43,9 @@ pub struct Decision {
 /// Decides on `input` at `now_ms` (milliseconds since the epoch, UTC). Never fails: a mistake of
 /// the model becomes an answer to the model, and a stale completion changes nothing.
 ///
-/// Never reads the bytes of a content; it returns [`Read`]s instead. The cost depends on the size
-/// of the input, not on the size of the state.
+/// Never reads the bytes of a content, and makes no content of bytes; it returns [`Read`]s instead.
+/// The cost depends neither on the size of the state nor on the length of the texts in the input,
+/// except that the arguments of process tools are parsed, which have at most 1 MiB.
 pub fn decide(state: &State, input: Input, now_ms: u64) -> Decision {
     let mut draft = Draft::new(state, now_ms);
     let wake_before = state.next_wake_ms();
@@ -187,7 +188,7 @@ impl Draft {
             }
             HostRequest::Cancel => self.cancel_request(&request_id),
             HostRequest::Goto { position, message } => {
-                self.goto_for_host(request_id, &position, message)
+                self.request_goto(request_id, position, message)
             }
             HostRequest::Restore(restored) => self.restore_for_host(request_id, *restored),
         }
@@ -196,6 +197,7 @@ impl Draft {
     fn handle_completion(&mut self, call: CallId, result: Completion) {
         match result {
             Completion::Model(result) => self.handle_model_reply(call, result),
+            Completion::Reply(placed) => self.handle_placed_reply(call, *placed),
             Completion::Tool(output) => self.handle_tool_output(call, output),
             Completion::Read(found) => self.handle_read_result(call, found),
             Completion::FileWritten { pending, result } => {
@@ -208,7 +210,7 @@ impl Draft {
                 self.handle_temp_file(call, &pending, result)
             }
             Completion::Checkpoint(result) => self.handle_checkpoint_reply(call, result),
-            Completion::Fetched { pending, result } => self.handle_fetched(call, &pending, result),
+            Completion::Fetched { pending, result } => self.handle_fetched(call, pending, result),
             Completion::MessageSent(receipt) => {
                 self.complete_call(call, |draft| draft.answer_in_full(call, receipt))
             }
@@ -265,7 +267,9 @@ impl Draft {
                     | HostRequest::Goto { .. }
                     | HostRequest::Restore(_),
             }
-            | Input::Placed(PlacedArrival::Opened { request_id, .. }) => (request_id, None),
+            | Input::Placed(
+                PlacedArrival::Opened { request_id, .. } | PlacedArrival::Goto { request_id, .. },
+            ) => (request_id, None),
             _ => return,
         };
         let answer = receipt

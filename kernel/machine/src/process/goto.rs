@@ -25,6 +25,7 @@ use self::destination::{Destination, Messages, find_destination, last_user_messa
 use super::arrival::Arrival;
 use super::decide::Draft;
 use super::{Effect, Fact};
+use crate::table::placement::{Placement, Placer};
 use dormouse_content::{Content, ReadQuota};
 
 pub use self::destination::{GotoArguments, GotoError, check_goto_message};
@@ -39,8 +40,8 @@ struct GotoPlan {
     from: usize,
     /// Number of the last message that is kept.
     to: u32,
-    /// Text of the message that is appended.
-    message: String,
+    /// Placement of the message that is appended.
+    message: Placement,
     /// The conversation up to the last message that is kept, if that message was compacted.
     earlier: Option<EarlierConversation>,
 }
@@ -55,7 +56,9 @@ struct EarlierConversation {
 #[derive(Clone, Debug)]
 pub struct GotoRead {
     caller: GotoCaller,
-    arguments: GotoArguments,
+    position: String,
+    /// Placement of the message that is appended.
+    message: Placement,
     /// The messages among which the position is.
     compacted: CompactedMessages<Content>,
 }
@@ -93,7 +96,12 @@ impl Draft {
         parse_arguments: fn(&str) -> Result<GotoArguments, GotoError>,
     ) {
         match parse_arguments(&self.pending_call(call).args) {
-            Ok(arguments) => self.goto_for_call(call, arguments, None),
+            Ok(GotoArguments { position, message }) => {
+                let part = InputPart::text(message);
+                // The message has at most `MAX_ARGUMENT_BYTES`.
+                let message = Placer::unlimited(self.state.settings(), self.now_ms).input(&part);
+                self.goto_for_call(call, position, message, None);
+            }
             Err(error) => self.answer_in_full(call, error.answer()),
         }
     }
@@ -101,7 +109,8 @@ impl Draft {
     fn goto_for_call(
         &mut self,
         call: CallId,
-        arguments: GotoArguments,
+        position: String,
+        message: Placement,
         read: Option<ReadMessages>,
     ) {
         let by = self.caller();
@@ -112,7 +121,7 @@ impl Draft {
             Caller::Model => last_user_message_number(self.numbered_messages()),
             Caller::Host => self.state.last_message_number(),
         };
-        let plan = match self.plan_goto(GotoCaller::Call(call), from, arguments, read) {
+        let plan = match self.plan_goto(GotoCaller::Call(call), from, (position, message), read) {
             Ok(Some(plan)) => plan,
             Ok(None) => return,
             Err(error) => return self.answer_in_full(call, error.answer()),
@@ -125,14 +134,18 @@ impl Draft {
         self.call_model();
     }
 
-    /// Goes back at the request of the host, within a turn or between two turns.
-    pub(super) fn goto_for_host(&mut self, request_id: Arc<str>, position: &str, message: String) {
-        let arguments = GotoArguments {
-            position: position.to_owned(),
-            message,
-        };
-        match check_goto_message(&arguments.message) {
-            Ok(()) => self.goto_for_request(request_id, arguments, None),
+    /// Handles the request of the host to go back: checks it, and requests the placement of its
+    /// message.
+    pub(super) fn request_goto(&mut self, request_id: Arc<str>, position: String, message: String) {
+        let from = self.state.last_message_number();
+        let checked = check_goto_message(&message)
+            .and_then(|()| find_destination(self.numbered_messages(), from, &position));
+        match checked {
+            Ok(_) => self.request_arrival_placement(Arrival::Goto {
+                request_id,
+                position,
+                message,
+            }),
             Err(error) => self.schedule(Effect::AnswerHost {
                 request_id,
                 answer: error.answer(),
@@ -140,15 +153,18 @@ impl Draft {
         }
     }
 
-    fn goto_for_request(
+    /// Goes back at the request of the host, within a turn or between two turns. The conversation
+    /// may have changed since the request.
+    pub(super) fn goto_for_request(
         &mut self,
         request_id: Arc<str>,
-        arguments: GotoArguments,
+        position: String,
+        message: Placement,
         read: Option<ReadMessages>,
     ) {
         let from = self.state.last_message_number();
         let caller = GotoCaller::Request(request_id.clone());
-        let plan = match self.plan_goto(caller, from, arguments, read) {
+        let plan = match self.plan_goto(caller, from, (position, message), read) {
             Ok(Some(plan)) => plan,
             Ok(None) => return,
             Err(error) => {
@@ -179,12 +195,15 @@ impl Draft {
     ) {
         let GotoRead {
             caller,
-            arguments,
+            position,
+            message,
             compacted,
         } = goto;
         let read = Some((compacted, messages));
         match caller {
-            GotoCaller::Request(request_id) => self.goto_for_request(request_id, arguments, read),
+            GotoCaller::Request(request_id) => {
+                self.goto_for_request(request_id, position, message, read);
+            }
             GotoCaller::Call(call) => {
                 let mut calls = self.state.pending_calls().iter();
                 let is_open = calls
@@ -192,7 +211,7 @@ impl Draft {
                 // A stopped process executes the call again when it is continued.
                 if is_open && !self.state.is_stopped() {
                     let by = self.caller();
-                    self.goto_for_call(call, arguments, read);
+                    self.goto_for_call(call, position, message, read);
                     self.continue_turn(by);
                 }
             }
@@ -211,16 +230,16 @@ impl Draft {
         &mut self,
         caller: GotoCaller,
         from: usize,
-        arguments: GotoArguments,
+        (position, message): (String, Placement),
         read: Option<ReadMessages>,
     ) -> Result<Option<GotoPlan>, GotoError> {
         let messages = self.numbered_messages();
-        let number = match find_destination(messages, from, &arguments.position)? {
+        let number = match find_destination(messages, from, &position)? {
             Destination::Kept(to) => {
                 return Ok(Some(GotoPlan {
                     from,
                     to,
-                    message: arguments.message,
+                    message,
                     earlier: None,
                 }));
             }
@@ -238,9 +257,10 @@ impl Draft {
             .expect("a compacted message is in a segment")
             .clone();
         let Some((_, messages)) = read.filter(|(read, _)| *read == segment) else {
-            self.request_arrival_placement(Arrival::Goto(GotoRead {
+            self.request_arrival_placement(Arrival::EarlierMessages(GotoRead {
                 caller,
-                arguments,
+                position,
+                message,
                 compacted: segment,
             }));
             return Ok(None);
@@ -249,7 +269,7 @@ impl Draft {
         Ok(Some(GotoPlan {
             from,
             to,
-            message: arguments.message,
+            message,
             earlier: Some(earlier),
         }))
     }
@@ -261,12 +281,10 @@ impl Draft {
             message,
             earlier,
         } = plan;
-        let part = InputPart::text(message);
         let element = Element::new("goto")
             .attribute("from", format_position(from))
             .attribute("to", format_position(to));
-        let placement = self.placer().input(&part);
-        let element = self.fill_element(element, placement);
+        let element = self.fill_element(element, message);
         let message = Arc::new(Message {
             role: Role::User,
             blocks: vec![Block::text(element.to_xml())],

@@ -13,7 +13,7 @@ use dormouse_proto::user_input::UserInput;
 
 use super::{
     CheckpointError, CheckpointImage, CheckpointReply, Envelope, FetchError, Fetched, PendingSpawn,
-    PlacedArrival, ReadResult, Verdict,
+    PlacedArrival, PlacedReply, ReadResult, Verdict,
 };
 use crate::tool::{PendingSummary, PendingTempFile, PendingWrite};
 use dormouse_content::{CappedBytes, Content};
@@ -133,6 +133,9 @@ pub enum HostRequest {
 pub enum Completion {
     /// The model replied, or the call failed.
     Model(Result<Reply, ModelError>),
+    /// The model's reply has been read. Follows [`Completion::Model`] if something in the reply may
+    /// become a descriptor.
+    Reply(Box<PlacedReply>),
     /// Output of a tool that runs outside of the machine.
     Tool(ToolOutput),
     /// Result of a read for the call.

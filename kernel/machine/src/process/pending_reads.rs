@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use dormouse_proto::descriptor::FdError;
 use dormouse_proto::id::CallId;
+use dormouse_proto::model::Reply;
 use dormouse_proto::record::{Caller, DescriptorFact, PendingCall};
 use dormouse_proto::temp_file::TempId;
 use dormouse_proto::tool::{Answer, ExternalTool, ToolOutput};
@@ -87,6 +88,8 @@ pub(super) struct PendingReads {
     compaction: Option<RunningCompaction>,
     /// Outputs that become descriptors and wait for the output of an earlier call.
     waiting_outputs: Vec<(CallId, PlacedOutput)>,
+    /// The reply that is being read, and its call.
+    reply: Option<(CallId, Arc<Reply>)>,
     /// Calls from before a restart. They are repeated once the read of an earlier call has finished
     /// or the process is continued.
     calls_to_repeat: Vec<CallId>,
@@ -134,6 +137,15 @@ impl PendingReads {
         self.compaction = None;
         self.waiting_outputs.clear();
         self.calls_to_repeat.clear();
+    }
+
+    pub(super) fn set_reply(&mut self, call: CallId, reply: Arc<Reply>) {
+        self.reply = Some((call, reply));
+    }
+
+    /// Removes and returns the reply that is being read, and its call.
+    pub(super) fn take_reply(&mut self) -> Option<(CallId, Arc<Reply>)> {
+        self.reply.take()
     }
 
     pub(super) fn queue_repeat(&mut self, call: CallId) {
@@ -193,16 +205,14 @@ impl Draft {
     }
 
     /// Requests the placement of the output of a call.
-    pub(super) fn request_output_placement(
-        &mut self,
-        call: CallId,
-        output: ToolOutput,
-        source: String,
-    ) {
+    pub(super) fn request_output_placement(&mut self, call: CallId, output: ToolOutput) {
+        let PendingCall { tool, args, .. } = self.pending_call(call);
+        let (tool, args) = (tool.clone(), args.clone());
         self.request_read(ReadSubject::Output {
             call,
             output,
-            source,
+            tool,
+            args,
         });
     }
 
@@ -226,7 +236,7 @@ impl Draft {
         self.request_read(ReadSubject::Arrival(arrival));
     }
 
-    fn request_read(&mut self, subject: ReadSubject) {
+    pub(super) fn request_read(&mut self, subject: ReadSubject) {
         let read = Read {
             subject,
             settings: self.state.settings().copied(),
@@ -248,8 +258,16 @@ impl Draft {
             PlacedArrival::Compaction { epoch, draft } => {
                 self.handle_compaction_draft(epoch, draft);
             }
-            PlacedArrival::Goto { goto, messages } => self.handle_earlier_messages(goto, messages),
+            PlacedArrival::EarlierMessages { goto, messages } => {
+                self.handle_earlier_messages(goto, messages);
+            }
             PlacedArrival::Opened { request_id, new } => self.open_for_host(request_id, new),
+            PlacedArrival::EndedChild { call, ended } => self.report_child_end(call, ended),
+            PlacedArrival::Goto {
+                request_id,
+                position,
+                message,
+            } => self.goto_for_request(request_id, position, message, None),
             PlacedArrival::Message {
                 request_id,
                 from,
@@ -292,6 +310,8 @@ impl Draft {
                     .push((call, output));
                 self.answer_waiting_outputs();
             }
+            ReadResult::EndedChildren(ended) => self.answer_with_children(call, ended),
+            ReadResult::Birth(image) => self.start_child(call, image),
             ReadResult::TempFile(placement) => {
                 let produced_chars = placement.produced_chars();
                 let answer = self.open_placement(placement);

@@ -1,143 +1,17 @@
-//! Data of a spawn: the checked call, the files that the shell fetches for it, and the *preloads*
-//! of the child, which are contents that its system prompt shows from the start.
+//! Data of a spawn: the checked call, and the files that the shell fetches for it.
 
-use std::borrow::Cow;
-
-use bytes::Bytes;
-use bytestring::ByteString;
-use dormouse_proto::descriptor::DescriptorSettings;
-use dormouse_proto::descriptor::view::with_preview;
 use dormouse_proto::file::FileError;
 use dormouse_proto::id::FdId;
-use dormouse_proto::record::{Annotations, Entry};
+use dormouse_proto::record::Entry;
 use dormouse_proto::temp_file::{TempFileError, TempId};
-use dormouse_proto::xml::Element;
 
-use crate::table::{Table, build_preview, in_default_form};
+use super::preload::{
+    FetchedFile, LimitedFile, MAX_PRELOAD_BYTES, ShownPreload, check_preload_size,
+};
+use crate::table::Table;
 use crate::tool::Refusal;
-use dormouse_content::{Content, ReadQuota, Reader, Unreadable};
+use dormouse_content::{Content, Unreadable};
 use dormouse_program::{Program, ValueSchema};
-
-/// Maximum size of the preloads of one child, as its system prompt shows them.
-pub const MAX_PRELOAD_BYTES: u64 = 16 << 20;
-
-/// A preload as an element of the system prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShownPreload {
-    xml: String,
-    /// Length of the shown text.
-    bytes: u64,
-}
-
-impl ShownPreload {
-    /// A descriptor, in full. O(n).
-    ///
-    /// # Errors
-    /// [`Unreadable`] if the content cannot be read.
-    pub fn descriptor(
-        id: &FdId,
-        entry: &Entry<Content>,
-        quota: &ReadQuota,
-    ) -> Result<Self, Unreadable> {
-        let element =
-            descriptor_element(id, entry).attribute_if("summary", entry.notes.summary.as_ref());
-        Self::from_reader(element, &entry.content.reader(quota))
-    }
-
-    /// A descriptor that the child can read: in full within the limits for direct output
-    /// of its program, otherwise as a preview, like every content that is too large for a context.
-    ///
-    /// # Errors
-    /// [`Unreadable`] if the content cannot be read.
-    pub fn readable_descriptor(
-        id: &FdId,
-        entry: &Entry<Content>,
-        settings: &DescriptorSettings,
-        quota: &ReadQuota,
-    ) -> Result<Self, Unreadable> {
-        match exceeded_limit(&entry.content.reader(quota), settings)? {
-            Some(limit) => {
-                let element = descriptor_element(id, entry);
-                Self::preview(element, entry, settings, &limit, quota)
-            }
-            None => Self::descriptor(id, entry, quota),
-        }
-    }
-
-    /// Fills `element` with a preview of a descriptor that exceeds `limit`.
-    fn preview(
-        element: Element,
-        entry: &Entry<Content>,
-        settings: &DescriptorSettings,
-        limit: &str,
-        quota: &ReadQuota,
-    ) -> Result<Self, Unreadable> {
-        let view = in_default_form(Cow::Borrowed(entry), settings, quota)?;
-        let hint = settings.hintable_tools.hint_to_read();
-        let message = format!("Content exceeds {limit}.{hint}");
-        let preview = build_preview(&view, settings.preview)?;
-        let previewed = preview.to_previewed(entry.notes.summary.as_deref());
-        let xml = with_preview(element, view.extent()?, &message, previewed).to_xml();
-        Ok(Self {
-            bytes: xml.len() as u64,
-            xml,
-        })
-    }
-
-    /// Fills `element` with the content.
-    fn from_reader(element: Element, content: &Reader<'_>) -> Result<Self, Unreadable> {
-        let bytes = content.shown_bytes()? as u64;
-        // A preload over the limit is refused later by its size, so its text is not read.
-        let text = if bytes > MAX_PRELOAD_BYTES {
-            ByteString::new()
-        } else {
-            content.text()?
-        };
-        let encoding = content.encoding()?;
-        Ok(Self {
-            xml: element
-                .attribute_if("encoding", encoding.word())
-                .attribute_if("replaced_bytes", encoding.replaced_bytes())
-                .text(&*text)
-                .to_xml(),
-            bytes,
-        })
-    }
-
-    /// A file that is part of a program and therefore in memory. O(n).
-    #[must_use]
-    pub fn bytes(path: &str, bytes: Bytes) -> Self {
-        let content = Content::new(bytes);
-        Self::from_reader(file_element(path), &content.unlimited_reader())
-            .expect("a content in memory can be read")
-    }
-
-    /// The element as XML.
-    #[must_use]
-    pub fn xml(&self) -> &str {
-        &self.xml
-    }
-}
-
-/// In words, the limit for direct output that a content exceeds.
-fn exceeded_limit(
-    content: &Reader<'_>,
-    settings: &DescriptorSettings,
-) -> Result<Option<String>, Unreadable> {
-    let shown_bytes = content.shown_bytes()? as u64;
-    Ok(settings.exceeded_output_limit(content.total_chars()?, shown_bytes))
-}
-
-fn file_element(path: &str) -> Element {
-    Element::new("preload_file").attribute("path", path)
-}
-
-fn descriptor_element(id: &FdId, entry: &Entry<Content>) -> Element {
-    Element::new("preload_fd")
-        .attribute("fd", id)
-        .attribute_if("name", entry.notes.name.as_ref())
-        .attribute("source", &entry.source)
-}
 
 /// A checked call of `spawn`. The shell returns it with the fetched files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,52 +29,6 @@ pub struct PendingSpawn {
     pub temp_files: Vec<TempId>,
     /// Schema of the result that the child has to submit, in place of that of its program.
     pub result_schema: Option<ValueSchema>,
-}
-
-/// A file that was fetched for a spawn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FetchedFile {
-    /// A file of the user.
-    File {
-        /// Path as the model wrote it.
-        path: String,
-        /// Its bytes.
-        content: Content,
-    },
-    /// A temporary file of the tree.
-    TempFile {
-        /// Its id.
-        id: TempId,
-        /// Number of the version.
-        version: u64,
-        /// The bytes of this version.
-        content: Content,
-    },
-}
-
-impl FetchedFile {
-    fn content(&self) -> &Content {
-        match self {
-            Self::File { content, .. } | Self::TempFile { content, .. } => content,
-        }
-    }
-
-    fn element(&self) -> Element {
-        match self {
-            Self::File { path, .. } => file_element(path),
-            Self::TempFile { id, version, .. } => Element::new("preload_temp_file")
-                .attribute("temp_file_id", id)
-                .attribute("version", version),
-        }
-    }
-
-    /// Source of a descriptor that holds the file.
-    fn source(&self) -> String {
-        match self {
-            Self::File { path, .. } => format!("file:{path}"),
-            Self::TempFile { id, .. } => id.to_string(),
-        }
-    }
 }
 
 /// The fetched files, as the child gets them.
@@ -282,59 +110,29 @@ impl PendingSpawn {
         }
         let mut fetched = Fetched::default();
         for file in files {
-            let shown = self
-                .place_file(&file, &mut table, &mut fetched.descriptors, now_ms)
-                .map_err(FetchError::Unreadable)?;
-            fetched.shown.push(shown);
+            let file = LimitedFile::new(file, self.program.descriptors());
+            let file = file.map_err(FetchError::Unreadable)?;
+            let descriptor = file.entry(now_ms).map(|entry| (table.next_id(), entry));
+            let shown = file.show(descriptor.as_ref());
+            fetched.shown.push(shown.map_err(FetchError::Unreadable)?);
+            if let Some((id, entry)) = descriptor {
+                table.insert(id.clone(), entry.clone());
+                fetched.descriptors.push((id, entry));
+            }
         }
         Ok(fetched)
     }
 
-    fn place_file(
-        &self,
-        file: &FetchedFile,
-        table: &mut Table,
-        descriptors: &mut Vec<(FdId, Entry<Content>)>,
-        now_ms: u64,
-    ) -> Result<ShownPreload, Unreadable> {
-        let content = file.content();
-        let reader = content.unlimited_reader();
-        let limited = match self.program.descriptors() {
-            Some(settings) => exceeded_limit(&reader, settings)?.map(|limit| (settings, limit)),
-            None => None,
-        };
-        let Some((settings, limit)) = limited else {
-            return ShownPreload::from_reader(file.element(), &reader);
-        };
-        let entry = Entry {
-            content: content.clone(),
-            page_chars: settings.page_chars,
-            source: file.source().into(),
-            opened_ms: now_ms,
-            cut_bytes: 0,
-            notes: Annotations::default(),
-        };
-        let id = table.next_id();
-        let element = file.element().attribute("fd", &id);
-        let quota = ReadQuota::unlimited();
-        let preview = ShownPreload::preview(element, &entry, settings, &limit, quota)?;
-        table.insert(id.clone(), entry.clone());
-        descriptors.push((id, entry));
-        Ok(ShownPreload {
-            // A child holds no more than it could be shown.
-            bytes: content.len_bytes(),
-            ..preview
-        })
-    }
-
-    /// Combines the fetched files and the descriptors into the preloads of the child.
+    /// Combines the fetched files and the descriptors into the preloads of the child. O(preloads).
     ///
     /// # Errors
     /// A file was not fetched, or the preloads exceed the limit.
-    pub fn preloads(&self, fetched: Result<Fetched, FetchError>) -> Result<Preloads, Refusal> {
-        let fetched = fetched.map_err(|error| format!("Nothing was started: {error}"))?;
-        let descriptors = self.descriptors.iter().map(|(.., shown)| shown.clone());
-        let shown: Vec<_> = fetched.shown.into_iter().chain(descriptors).collect();
+    pub fn preloads(&self, fetched: &Result<Fetched, FetchError>) -> Result<Preloads, Refusal> {
+        let fetched = fetched
+            .as_ref()
+            .map_err(|error| format!("Nothing was started: {error}"))?;
+        let descriptors = self.descriptors.iter().map(|(.., shown)| shown);
+        let shown: Vec<_> = fetched.shown.iter().chain(descriptors).cloned().collect();
         check_preload_size(&shown)?;
         let descriptors = self
             .descriptors
@@ -343,27 +141,10 @@ impl PendingSpawn {
         let new_contents = fetched.descriptors.iter().map(|(_, entry)| &entry.content);
         Ok(Preloads {
             new_bytes: new_contents.map(Content::len_bytes).sum(),
-            descriptors: descriptors.chain(fetched.descriptors).collect(),
+            descriptors: descriptors
+                .chain(fetched.descriptors.iter().cloned())
+                .collect(),
             shown,
         })
     }
-}
-
-/// Checks the size of the preloads of one child.
-///
-/// # Errors
-/// The preloads exceed the limit.
-pub fn check_preload_size<'a>(
-    shown: impl IntoIterator<Item = &'a ShownPreload>,
-) -> Result<(), Refusal> {
-    let total: u64 = shown.into_iter().map(|shown| shown.bytes).sum();
-    if total <= MAX_PRELOAD_BYTES {
-        return Ok(());
-    }
-    Err(format!(
-        "Nothing was started: the preloads hold {total} bytes, and a process can be given \
-         {MAX_PRELOAD_BYTES} at its start, since they stand in its system prompt. Name parts, such \
-         as \"fd:1 lines 10-40\"."
-    )
-    .into())
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use dormouse_proto::tool::{ExternalTool, ToolSpec};
 
 use super::Preloads;
+use super::preload::{LimitedFile, files_of_program};
 use super::toolbox::{HostContext, Toolbox};
 use dormouse_content::Content;
 use dormouse_program::Program;
@@ -20,6 +21,8 @@ pub(crate) struct ProgramCache {
     stored_toolbox: OnceLock<Arc<Toolbox>>,
     /// The files of the program, as a content.
     pub(super) bundle: Content,
+    /// The files of `[preload]`.
+    preloads: OnceLock<Vec<LimitedFile>>,
     /// The system prompt of a process without preloads of its own.
     system: OnceLock<Arc<str>>,
 }
@@ -42,6 +45,7 @@ impl ProgramCache {
             toolbox: Arc::new(Toolbox::new(program, host)),
             stored_toolbox: OnceLock::new(),
             bundle: Content::new(program.bundle().to_bytes()),
+            preloads: OnceLock::new(),
             system: OnceLock::new(),
         }
     }
@@ -68,6 +72,11 @@ impl ProgramCache {
         } else {
             build_toolbox()
         }
+    }
+
+    /// The files of `[preload]`. O(bytes of the files) for the first process.
+    pub(super) fn preloads(&self, program: &Program) -> &[LimitedFile] {
+        self.preloads.get_or_init(|| files_of_program(program))
     }
 
     /// Returns the system prompt that `compose` builds. The prompt is cached for processes without

@@ -10,12 +10,18 @@
 use std::sync::Arc;
 
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
-use dormouse_proto::id::CallId;
+use dormouse_proto::id::{CallId, Pid};
+use dormouse_proto::model::Reply;
+use dormouse_proto::process::Exit;
 use dormouse_proto::temp_file::TempId;
 use dormouse_proto::tool::ToolOutput;
+use imbl::OrdMap;
 
 use super::arrival::Arrival;
-use super::{Completion, Input, PendingMessage, PendingSpawn};
+use super::children::PlacedExit;
+use super::spawn::{NewChild, SpawnBirth};
+use super::tools::source_of_output;
+use super::{Completion, Input, PendingMessage, PendingSpawn, PlacedReply};
 use crate::table::Table;
 use crate::table::placement::{PlacedOutput, Placement, Placer};
 use crate::tool::{Call, CheckMessage, CheckSpawn, ExpandHandles, Outcome, Refusal, Syscall};
@@ -41,12 +47,27 @@ pub(super) enum ReadSubject {
         table: Table,
         program: Program,
     },
+    /// A reply of the model, in which something may become a descriptor.
+    Reply {
+        call: CallId,
+        reply: Arc<Reply>,
+        marks_references: bool,
+    },
     /// The output of a tool that runs outside of the machine.
     Output {
         call: CallId,
         output: ToolOutput,
-        source: String,
+        tool: Arc<str>,
+        args: Arc<str>,
     },
+    /// The last messages of the children of a call, by index.
+    EndedChildren {
+        call: CallId,
+        tool: &'static str,
+        ended: OrdMap<u32, (Pid, Exit)>,
+    },
+    /// What the system prompt and the mailbox of a spawned child are made of.
+    Birth { call: CallId, birth: SpawnBirth },
     /// The content of a temporary file.
     TempFile {
         call: CallId,
@@ -84,6 +105,10 @@ pub enum ReadResult {
     Message(Result<PendingMessage, Refusal>),
     /// Placement of the output of a tool.
     Output(PlacedOutput),
+    /// Placement of the last messages of the children of a call.
+    EndedChildren(Vec<PlacedExit>),
+    /// A spawned child with its image.
+    Birth(Result<NewChild, Refusal>),
     /// Placement of the content of a temporary file.
     TempFile(Placement),
 }
@@ -96,7 +121,8 @@ impl ReadResult {
             Self::Arguments(result) => result.is_ok(),
             Self::Spawn(result) => result.is_ok(),
             Self::Message(result) => result.is_ok(),
-            Self::Output(_) | Self::TempFile(_) => false,
+            Self::Birth(result) => result.is_ok(),
+            Self::Output(_) | Self::EndedChildren(_) | Self::TempFile(_) => false,
         }
     }
 }
@@ -107,7 +133,10 @@ impl Read {
     pub fn call(&self) -> Option<CallId> {
         match &self.subject {
             ReadSubject::Call { call, .. }
+            | ReadSubject::Reply { call, .. }
             | ReadSubject::Output { call, .. }
+            | ReadSubject::EndedChildren { call, .. }
+            | ReadSubject::Birth { call, .. }
             | ReadSubject::TempFile { call, .. } => Some(*call),
             ReadSubject::Arrival(_) => None,
         }
@@ -123,6 +152,12 @@ impl Read {
                 ..
             }
         )
+    }
+
+    /// Whether the read is of a reply of the model.
+    #[must_use]
+    pub fn is_reply(&self) -> bool {
+        matches!(self.subject, ReadSubject::Reply { .. })
     }
 
     /// Performs the read. Returns `None` if the quota does not allow it; the read can then be
@@ -143,6 +178,8 @@ impl Read {
             call: *call,
             result: Completion::Read(result),
         };
+        // Arguments are parsed and their values copied, hence twice their length.
+        let charge_arguments = |args: &str| quota.charge(args.len().saturating_mul(2)).ok();
         let input = match subject {
             ReadSubject::Call {
                 call,
@@ -152,8 +189,7 @@ impl Read {
                 program,
             } => {
                 let settings = &settings.unwrap_or_default();
-                // Arguments are parsed and their values copied, hence twice their length.
-                quota.charge(args.len().saturating_mul(2)).ok()?;
+                charge_arguments(args)?;
                 completed(
                     call,
                     purpose.execute(
@@ -168,14 +204,38 @@ impl Read {
                     ),
                 )
             }
+            ReadSubject::Reply {
+                call,
+                reply,
+                marks_references,
+            } => Input::Completed {
+                call: *call,
+                result: Completion::Reply(Box::new(
+                    PlacedReply::new(reply, *marks_references, &placer).ok()?,
+                )),
+            },
             ReadSubject::Output {
                 call,
                 output,
-                source,
-            } => completed(
-                call,
-                ReadResult::Output(placer.output(output.clone(), source)),
-            ),
+                tool,
+                args,
+            } => {
+                charge_arguments(args)?;
+                let source = source_of_output(tool, args);
+                completed(
+                    call,
+                    ReadResult::Output(placer.output(output.clone(), &source)),
+                )
+            }
+            ReadSubject::EndedChildren { call, tool, ended } => {
+                let ended = ended.iter().map(|(index, (child, exit))| {
+                    PlacedExit::new((*index, *child), exit, tool, &placer)
+                });
+                completed(call, ReadResult::EndedChildren(ended.collect()))
+            }
+            ReadSubject::Birth { call, birth } => {
+                completed(call, ReadResult::Birth(birth.image(*now_ms, quota).ok()?))
+            }
             ReadSubject::TempFile {
                 call,
                 id,

@@ -23,7 +23,7 @@ use super::offered_tool::{Imitation, escape_schema};
 use super::toolbox::{HostContext, ResultTool, with_result_tool};
 use super::{Image, PendingSpawn, State};
 use crate::tool::Refusal;
-use dormouse_program::{Program, ValueSchema, VALUE, Violation};
+use dormouse_program::{Program, VALUE, ValueSchema, Violation};
 
 /// How much of the last refusal the message of a failed turn quotes, in characters.
 const QUOTED_CHARS: usize = 1_000;

@@ -3,19 +3,24 @@
 //!
 //! The conversation keeps the provider's blocks, and the provider has their contents. So nothing of
 //! them enters the context again: a large text, a file or an image is opened as a descriptor when
-//! the reply arrives, and a note in the next message names it. Opening costs a pass over the blocks
-//! of the reply, which are bounded by the size of a reply.
+//! the reply arrives, and a note in the next message names it. The contents are read in the read of
+//! the reply (`reply.rs`). A decision looks at [summaries](server_summaries) of the blocks, which
+//! that read or the loading of the process has computed.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dormouse_content::CappedBytes;
+use dormouse_content::{CappedBytes, Content, Unreadable};
+use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::descriptor::view::{self, Attached};
 use dormouse_proto::id::FdId;
 use dormouse_proto::message::{Block, Role};
-use dormouse_proto::server_tool::{self, count_calls, server_blocks};
+use dormouse_proto::record::Entry;
+use dormouse_proto::server_tool::{
+    Media, ServerBlockSummary, count_calls, server_blocks, server_summaries,
+};
 use dormouse_proto::tool::Attachment;
 use imbl::OrdMap;
 
@@ -32,64 +37,141 @@ const REPLY: &str = "reply";
 struct ServerOutput {
     /// The source of the descriptor, such as `server:web_fetch`.
     source: String,
-    content: OutputContent,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum OutputContent {
-    Text(String),
-    /// A file or an image, in base64.
-    Media(server_tool::Media),
-}
-
-impl ServerOutput {
     /// The name of a file, if it has one.
-    fn name(&self) -> Option<&str> {
-        match &self.content {
-            OutputContent::Text(_) => None,
-            OutputContent::Media(media) => media.name.as_deref(),
-        }
-    }
-
-    fn media_type(&self) -> &str {
-        match &self.content {
-            OutputContent::Text(_) => "text/plain",
-            OutputContent::Media(media) => &media.media_type,
-        }
-    }
-
+    name: Option<String>,
+    media_type: String,
     /// The number of bytes of the content.
-    fn len_bytes(&self) -> u64 {
-        match &self.content {
-            OutputContent::Text(text) => text.len() as u64,
-            OutputContent::Media(media) => {
-                let chars = media.base64.bytes();
-                let digits = chars.filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=');
-                digits.count() as u64 * 3 / 4
-            }
-        }
-    }
+    len_bytes: u64,
+    /// Index among the [`server_blocks`] of its block.
+    index: usize,
+    part: OutputPart,
+}
 
-    /// The bytes; none if they are not base64.
-    fn bytes(&self) -> Option<Bytes> {
-        match &self.content {
-            OutputContent::Text(text) => Some(Bytes::copy_from_slice(text.as_bytes())),
-            OutputContent::Media(media) => {
-                let digits = media
-                    .base64
-                    .bytes()
-                    .filter(|byte| !byte.is_ascii_whitespace());
-                let standard: Vec<u8> = digits
-                    .map(|byte| match byte {
-                        b'-' => b'+',
-                        b'_' => b'/',
-                        other => other,
-                    })
-                    .collect();
-                STANDARD.decode(standard).ok().map(Bytes::from)
-            }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutputPart {
+    Text,
+    /// A file or an image, by its index among the media of the output.
+    Media(usize),
+}
+
+/// Those outputs in a block that become descriptors. O(outputs) once the block is summarized.
+fn outputs_for_descriptors(
+    settings: Option<&DescriptorSettings>,
+    block: &Block,
+) -> Vec<ServerOutput> {
+    let exceeds_limit = |summary: &ServerBlockSummary| {
+        let (chars, bytes) = (summary.text_chars, summary.text_bytes);
+        settings.is_some_and(|settings| settings.exceeded_output_limit(chars, bytes).is_some())
+    };
+    let mut outputs = Vec::new();
+    for (index, summary) in server_summaries(block).iter().enumerate() {
+        let source = match &*summary.tool {
+            REPLY => REPLY.to_owned(),
+            tool => format!("server:{tool}"),
+        };
+        if exceeds_limit(summary) {
+            outputs.push(ServerOutput {
+                source: source.clone(),
+                name: None,
+                media_type: "text/plain".to_owned(),
+                len_bytes: summary.text_bytes,
+                index,
+                part: OutputPart::Text,
+            });
+        }
+        outputs.extend(
+            summary
+                .media
+                .iter()
+                .enumerate()
+                .map(|(at, media)| ServerOutput {
+                    source: source.clone(),
+                    name: media.name.clone(),
+                    media_type: media.media_type.clone(),
+                    len_bytes: media.bytes,
+                    index,
+                    part: OutputPart::Media(at),
+                }),
+        );
+    }
+    outputs
+}
+
+/// The outputs in a reply that become descriptors, as entries of the table. O(n) in the blocks that
+/// hold them; a block without any is only summarized.
+///
+/// # Errors
+/// [`Unreadable`] if the quota is used up.
+pub(super) fn place_server_outputs(
+    placer: &Placer<'_>,
+    blocks: &[Block],
+) -> Result<Vec<Entry<Content>>, Unreadable> {
+    let mut entries = Vec::new();
+    let mut outputs_left = MAX_ATTACHMENTS;
+    for block in blocks {
+        let mut outputs = outputs_for_descriptors(placer.settings, block);
+        outputs.truncate(outputs_left);
+        outputs_left -= outputs.len();
+        if outputs.is_empty() {
+            continue;
+        }
+        let contents: Vec<_> = server_blocks(block)
+            .into_iter()
+            .map(|found| found.output.unwrap_or_default())
+            .collect();
+        for output in outputs {
+            let content = &contents[output.index];
+            let entry = match output.part {
+                OutputPart::Text => Some(place_text(placer, &content.text, &output.source)?),
+                OutputPart::Media(at) => place_media(placer, &content.media[at], &output.source)?,
+            };
+            entries.extend(entry);
         }
     }
+    Ok(entries)
+}
+
+fn place_text(placer: &Placer<'_>, text: &str, source: &str) -> Result<Entry<Content>, Unreadable> {
+    let capped = CappedBytes {
+        bytes: Bytes::copy_from_slice(text.as_bytes()),
+        cut_bytes: 0,
+    };
+    placer.open_bytes(capped, source, "").map(|new| new.entry)
+}
+
+/// The entry of a file or an image; `None` if its text is not base64.
+fn place_media(
+    placer: &Placer<'_>,
+    media: &Media,
+    source: &str,
+) -> Result<Option<Entry<Content>>, Unreadable> {
+    let Some(bytes) = decode_base64(&media.base64) else {
+        return Ok(None);
+    };
+    let attachment = Attachment {
+        name: media.name.as_deref().map(Arc::from),
+        media_type: media.media_type.as_str().into(),
+        bytes,
+    };
+    placer
+        .attachment(&attachment, source)
+        .map(|new| Some(new.entry))
+}
+
+/// The bytes of a base64 text in either alphabet; `None` if it is not base64.
+fn decode_base64(text: &str) -> Option<Bytes> {
+    if let Ok(bytes) = STANDARD.decode(text) {
+        return Some(bytes.into());
+    }
+    let digits = text.bytes().filter(|byte| !byte.is_ascii_whitespace());
+    let standard: Vec<u8> = digits
+        .map(|byte| match byte {
+            b'-' => b'+',
+            b'_' => b'/',
+            other => other,
+        })
+        .collect();
+    STANDARD.decode(standard).ok().map(Bytes::from)
 }
 
 impl State {
@@ -117,33 +199,6 @@ impl State {
             .for_each(|message| self.add_server_tool_calls(&message.blocks));
     }
 
-    /// Those outputs in `blocks` that become descriptors.
-    fn outputs_for_descriptors(&self, blocks: &[Block]) -> Vec<ServerOutput> {
-        let settings = self.settings();
-        let exceeds_limit = |text: &str| {
-            let chars = text.chars().count() as u64;
-            let bytes = text.len() as u64;
-            settings.is_some_and(|settings| settings.exceeded_output_limit(chars, bytes).is_some())
-        };
-        let mut outputs = Vec::new();
-        for block in blocks.iter().flat_map(server_blocks) {
-            let Some(output) = block.output else { continue };
-            let source = match &*block.tool {
-                REPLY => REPLY.to_owned(),
-                tool => format!("server:{tool}"),
-            };
-            let texts = Some(output.text).filter(|text| exceeds_limit(text));
-            let texts = texts.into_iter().map(OutputContent::Text);
-            let media = output.media.into_iter().map(OutputContent::Media);
-            outputs.extend(texts.chain(media).map(|content| ServerOutput {
-                source: source.clone(),
-                content,
-            }));
-        }
-        outputs.truncate(MAX_ATTACHMENTS);
-        outputs
-    }
-
     /// The blocks of the last reply, which may consist of several messages of the model. `skip`
     /// messages follow the reply.
     fn blocks_of_reply(&self, skip: usize) -> impl Iterator<Item = &Block> {
@@ -160,10 +215,9 @@ impl State {
 
     /// What is to be said of the files that the last reply names and the process does not have.
     fn missing_files(&self, skip: usize) -> Vec<String> {
-        let found = self.blocks_of_reply(skip).flat_map(server_blocks);
-        let outputs = found.filter_map(|found| found.output);
-        let missing = outputs.flat_map(|output| output.missing);
-        missing.take(MAX_ATTACHMENTS).collect()
+        let found = self.blocks_of_reply(skip).flat_map(server_summaries);
+        let missing = found.flat_map(|found| &found.missing);
+        missing.take(MAX_ATTACHMENTS).cloned().collect()
     }
 
     /// The outputs in the last reply, each with its descriptor: the newest that has its source and
@@ -171,7 +225,7 @@ impl State {
     fn described_outputs(&self, skip: usize) -> Vec<(FdId, ServerOutput)> {
         let outputs: Vec<_> = self
             .blocks_of_reply(skip)
-            .flat_map(|block| self.outputs_for_descriptors(std::slice::from_ref(block)))
+            .flat_map(|block| outputs_for_descriptors(self.settings(), block))
             .collect();
         if outputs.is_empty() {
             return Vec::new();
@@ -179,11 +233,11 @@ impl State {
         let mut entries: Vec<_> = self.table.iter().collect();
         let mut described = Vec::new();
         for output in outputs.into_iter().rev() {
-            let source = attachment_source(&output.source, output.name());
+            let source = attachment_source(&output.source, output.name.as_deref());
             let at = entries.iter().rposition(|(id, entry)| {
                 matches!(id, FdId::Fd(_))
                     && *entry.source == *source
-                    && entry.content.len_bytes() + entry.cut_bytes == output.len_bytes()
+                    && entry.content.len_bytes() + entry.cut_bytes == output.len_bytes
             });
             if let Some(at) = at {
                 described.push((entries.remove(at).0.clone(), output));
@@ -197,14 +251,14 @@ impl State {
     /// names; empty if there are none.
     pub(super) fn describe_reply_media(&self) -> String {
         let outputs = self.described_outputs(0).into_iter();
-        let media = outputs.filter(|(_, output)| matches!(output.content, OutputContent::Media(_)));
+        let media = outputs.filter(|(_, output)| matches!(output.part, OutputPart::Media(_)));
         let lines = media.map(|(id, output)| {
-            let name = output.name().map(|name| format!("{name}, "));
+            let name = output.name.map(|name| format!("{name}, "));
             format!(
                 "[{id}: {}{}, {} bytes]",
                 name.unwrap_or_default(),
-                output.media_type(),
-                output.len_bytes()
+                output.media_type,
+                output.len_bytes
             )
         });
         let missing = self.missing_files(0).into_iter();
@@ -214,42 +268,6 @@ impl State {
 }
 
 impl Draft {
-    /// Opens what the provider's tools returned in a reply.
-    pub(super) fn open_server_outputs(&mut self, blocks: &[Block]) {
-        for output in self.state.outputs_for_descriptors(blocks) {
-            let Some(bytes) = output.bytes() else {
-                continue;
-            };
-            let placer = Placer::unlimited(self.state.settings(), self.now_ms);
-            let entry = match &output.content {
-                OutputContent::Text(_) => placer
-                    .open_bytes(
-                        CappedBytes {
-                            bytes,
-                            cut_bytes: 0,
-                        },
-                        &output.source,
-                        "",
-                    )
-                    .map(|new| new.entry),
-                OutputContent::Media(media) => {
-                    let attachment = Attachment {
-                        name: media.name.as_deref().map(Arc::from),
-                        media_type: media.media_type.as_str().into(),
-                        bytes,
-                    };
-                    let placed = placer.attachment(&attachment, &output.source);
-                    placed.map(|new| new.entry)
-                }
-            };
-            // Without a quota every content can be read.
-            if let Ok(entry) = entry {
-                let id = self.state.table.next_id();
-                self.open_under_id(id, entry);
-            }
-        }
-    }
-
     /// Tells the model which descriptors hold what the provider's tools returned, in the message
     /// that is about to be sent. If the last message is the model's own (a paused reply), the note
     /// is postponed.
@@ -266,9 +284,9 @@ impl Draft {
         let elements = outputs.iter().map(|(id, output)| {
             let attached = Attached {
                 source: &output.source,
-                name: output.name(),
-                media_type: output.media_type(),
-                bytes: output.len_bytes(),
+                name: output.name.as_deref(),
+                media_type: &output.media_type,
+                bytes: output.len_bytes,
                 kept_bytes: None,
             };
             view::attachment(id, attached).to_xml()

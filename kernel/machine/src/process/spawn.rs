@@ -1,28 +1,32 @@
 //! `spawn`: creates a child that runs a program. The steps are: check the call, reserve a share of
-//! the budget, fetch the files that the child preloads, create the child. A call from before a
+//! the budget, fetch the files that the child preloads, build its image, create the child. A call from before a
 //! restart first looks for its child, so that no second child is created.
 
+use std::sync::Arc;
+
+use dormouse_content::{ReadQuota, Unreadable};
+use dormouse_program::Program;
 use dormouse_proto::budget::Ledger;
 use dormouse_proto::id::{CallId, Pid};
 use dormouse_proto::model::Usage;
-use dormouse_proto::process::Origin;
+use dormouse_proto::process::{Origin, Priority};
 use dormouse_proto::record::{ChildFact, Lifetime, PendingCall};
-use dormouse_proto::tool::Answer;
+use dormouse_proto::tool::{Access, Answer};
 use dormouse_proto::user_input::{InputPart, USER_INPUT};
 use dormouse_proto::xml::Element;
 
 use super::birth::{Birth, initial_image};
 use super::decide::Draft;
-use super::read::ReadPurpose;
+use super::read::{ReadPurpose, ReadSubject};
 use super::result::{require_result, with_shown_result_schema};
-use super::{Child, Effect, FetchError, Fetched, Image, PendingSpawn, Preloads, Work};
+use super::{Child, Effect, FetchError, Fetched, HostContext, Image, PendingSpawn, Work};
 use crate::tool::{CheckSpawn, ProcessHandler, Refusal};
 
 impl Draft {
     pub(super) fn spawn(&mut self, call: CallId, check: CheckSpawn) {
         if !self.pending_call(call).started {
             self.start_spawn(call, check);
-        } else if !self.answer_if_all_ended(call) {
+        } else if !self.read_if_all_ended(call) {
             self.schedule(Effect::FindChild { call, index: 0 });
         }
     }
@@ -46,7 +50,7 @@ impl Draft {
         }
         self.record_intent(call);
         if pending.is_complete() {
-            self.start_child(call, &pending, Ok(Fetched::default()));
+            self.read_for_birth(call, pending, Ok(Fetched::default()));
         } else {
             self.schedule(Effect::StartWork {
                 call,
@@ -72,69 +76,54 @@ impl Draft {
     pub(super) fn handle_fetched(
         &mut self,
         call: CallId,
-        pending: &PendingSpawn,
+        pending: PendingSpawn,
         result: Result<Fetched, FetchError>,
     ) {
-        self.complete_call(call, |draft| draft.start_child(call, pending, result));
+        self.complete_call(call, |draft| draft.read_for_birth(call, pending, result));
     }
 
-    fn start_child(
+    /// Requests the image of the child, whose system prompt holds its preloads.
+    fn read_for_birth(
         &mut self,
         call: CallId,
-        pending: &PendingSpawn,
+        pending: PendingSpawn,
         fetched: Result<Fetched, FetchError>,
     ) {
-        match pending.preloads(fetched) {
-            Err(refusal) => self.refuse_spawn(call, refusal),
-            Ok(preloads) => {
-                let child = self.new_child(call, pending, &preloads);
-                // After a restart, this is reached only when the lookup found no child.
-                self.schedule(Effect::StartChildren {
-                    children: vec![child],
-                    may_exist: false,
-                });
-            }
-        }
-    }
-
-    fn new_child(
-        &self,
-        call: CallId,
-        PendingSpawn {
-            program,
-            query,
-            result_schema,
-            ..
-        }: &PendingSpawn,
-        preloads: &Preloads,
-    ) -> Child {
-        // The query is text of a model, which may quote others: it is rendered as untrusted input.
-        let input = InputPart::new(USER_INPUT, query.clone()).into();
-        let birth = Birth {
+        let birth = SpawnBirth {
+            pending,
+            fetched,
+            host: Arc::clone(&self.state.host),
             access: self.state.access,
             depth: self.state.depth + 1,
-            lifetime: Lifetime::Task,
             priority: self.state.priority,
-            preloads,
-            input: Some(&input),
         };
-        let mut image = initial_image(program, &self.state.host, birth, self.now_ms);
-        if let Some(schema) = result_schema {
-            require_result(&mut image, program, &self.state.host, schema);
-        }
+        self.request_read(ReadSubject::Birth { call, birth });
+    }
+
+    /// Starts the child with this image, or answers why there is none.
+    pub(super) fn start_child(&mut self, call: CallId, image: Result<NewChild, Refusal>) {
+        let NewChild { program, image } = match image {
+            Ok(child) => child,
+            Err(refusal) => return self.refuse_spawn(call, refusal),
+        };
         let ledger = self.state.budget.ledger_of_child(call, 0, self.now_ms);
         let image = Image {
             budget: Ledger {
                 held_bytes: image.budget.held_bytes,
                 ..ledger
             },
-            ..image
+            ..*image
         };
-        Child {
+        let child = Child {
             origin: Origin::Spawned { call },
-            program: program.clone(),
+            program,
             image,
-        }
+        };
+        // After a restart, this is reached only when the lookup found no child.
+        self.schedule(Effect::StartChildren {
+            children: vec![child],
+            may_exist: false,
+        });
     }
 
     /// Handles the start of a child. A call that does not wait for the child's end is answered with
@@ -190,5 +179,62 @@ impl Draft {
                 .attribute("pid", child)
                 .attribute_if("program", program),
         )
+    }
+}
+
+/// A spawned child that is about to be created.
+#[derive(Clone, Debug)]
+pub struct NewChild {
+    /// Program of the child.
+    pub program: Program,
+    /// Image of the child, with the budget of its program.
+    pub image: Box<Image>,
+}
+
+/// What the image of a spawned child is made of.
+#[derive(Clone, Debug)]
+pub(super) struct SpawnBirth {
+    pending: PendingSpawn,
+    fetched: Result<Fetched, FetchError>,
+    host: Arc<HostContext>,
+    access: Access,
+    depth: u32,
+    priority: Priority,
+}
+
+impl SpawnBirth {
+    /// Builds the image of the child, or says why it cannot be created. O(preloads + query).
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the quota is used up.
+    pub(super) fn image(
+        &self,
+        now_ms: u64,
+        quota: &ReadQuota,
+    ) -> Result<Result<NewChild, Refusal>, Unreadable> {
+        let PendingSpawn { program, query, .. } = &self.pending;
+        let program_bytes: usize = program.preloads().iter().map(|file| file.bytes.len()).sum();
+        quota.charge(query.len() + program.system().len() + program_bytes)?;
+        let preloads = match self.pending.preloads(&self.fetched) {
+            Ok(preloads) => preloads,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        quota.charge(preloads.shown.iter().map(|shown| shown.xml().len()).sum())?;
+        // The query is text of a model, which may quote others: it is rendered as untrusted input.
+        let input = InputPart::new(USER_INPUT, query.clone()).into();
+        let birth = Birth {
+            access: self.access,
+            depth: self.depth,
+            lifetime: Lifetime::Task,
+            priority: self.priority,
+            preloads: &preloads,
+            input: Some(&input),
+        };
+        let mut image = Box::new(initial_image(program, &self.host, birth, now_ms));
+        if let Some(schema) = &self.pending.result_schema {
+            require_result(&mut image, program, &self.host, schema);
+        }
+        let program = program.clone();
+        Ok(Ok(NewChild { program, image }))
     }
 }

@@ -25,6 +25,10 @@ use crate::tool::{
 };
 use dormouse_content::Content;
 
+/// The most bytes that the arguments of a process tool may have, since a decision parses them.
+/// [`ProcessHandler::SendMessage`] is excepted: its arguments are parsed in a read.
+pub(super) const MAX_ARGUMENT_BYTES: usize = 1 << 20;
+
 impl Draft {
     /// Starts or answers every open call of the turn in order, then continues the turn if no open
     /// call remains.
@@ -120,6 +124,16 @@ impl Draft {
     }
 
     fn execute_process_tool(&mut self, call: CallId, handler: ProcessHandler) {
+        let PendingCall { tool, args, .. } = self.pending_call(call);
+        let is_read = matches!(handler, ProcessHandler::SendMessage(_));
+        if args.len() > MAX_ARGUMENT_BYTES && !is_read {
+            let bytes = args.len();
+            let refusal = format!(
+                "Nothing was done: the arguments of '{tool}' have {bytes} bytes, and it takes at \
+                 most {MAX_ARGUMENT_BYTES}. Hand over large content as a descriptor."
+            );
+            return self.answer_in_full(call, Answer::failed(refusal));
+        }
         match handler {
             ProcessHandler::Fork { prompts, .. } => self.fork(call, prompts),
             ProcessHandler::Spawn { pending, .. } => self.spawn(call, pending),
@@ -245,14 +259,7 @@ impl Draft {
     }
 
     pub(super) fn handle_tool_output(&mut self, call: CallId, output: ToolOutput) {
-        self.complete_call(call, |draft| {
-            let PendingCall { tool, args, .. } = draft.pending_call(call);
-            let source = match source_code_file(args) {
-                Some(file) => format!("tool:{tool} {file}"),
-                None => format!("tool:{tool}"),
-            };
-            draft.request_output_placement(call, output, source);
-        });
+        self.complete_call(call, |draft| draft.request_output_placement(call, output));
     }
 
     /// Answers with tool output, in full or as the preview of a new descriptor. The attachments of
@@ -371,6 +378,14 @@ impl Draft {
             .iter()
             .find(|pending_call| pending_call.call == call);
         pending_call.expect("only calls of the current turn are looked up while it lasts")
+    }
+}
+
+/// The source of a descriptor with the output of a tool. O(length of the arguments).
+pub(super) fn source_of_output(tool: &str, args: &str) -> String {
+    match source_code_file(args) {
+        Some(file) => format!("tool:{tool} {file}"),
+        None => format!("tool:{tool}"),
     }
 }
 

@@ -1,20 +1,17 @@
-//! A turn: one model call after another, from the first message to the final reply. Tool calls of
-//! the replies are executed in between (`tools.rs`).
+//! A turn: one model call after another, from the first message to the final reply. `reply.rs`
+//! records the replies, and `tools.rs` executes their tool calls in between.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use dormouse_proto::id::{CallId, FdId};
-use dormouse_proto::message::{Role, text_of};
-use dormouse_proto::model::{ModelError, ModelErrorKind, Reply, StopReason};
+use dormouse_proto::id::CallId;
+use dormouse_proto::message::Role;
+use dormouse_proto::model::{ModelError, StopReason};
 use dormouse_proto::process::{Exit, ExitStatus};
-use dormouse_proto::record::{CallFact, Entry, Lifetime, Phase, TurnFact};
+use dormouse_proto::record::{CallFact, Lifetime, TurnFact};
 
 use super::compaction::CompactionCause;
 use super::decide::Draft;
 use super::{Effect, Fact, Report, Work};
-use crate::references::references;
-use dormouse_content::Content;
 
 impl Draft {
     pub(super) fn begin_turn(&mut self) {
@@ -82,27 +79,6 @@ impl Draft {
         });
     }
 
-    pub(super) fn handle_model_reply(&mut self, call: CallId, result: Result<Reply, ModelError>) {
-        let model = self.state.model().name.clone();
-        // While a refused conversation is compacted, the process still waits for the same call.
-        if self.state.phase != (Phase::Thinking { call }) || self.state.is_compacting() {
-            return self.record_late_usage(call, &model, &result);
-        }
-        match result {
-            Ok(mut reply) => {
-                reply.usage = self.state.usage_with_cost(&model, &reply);
-                self.record_reply(call, reply);
-            }
-            Err(error)
-                if error.kind == ModelErrorKind::ContextOverflow
-                    && self.state.program.context().enabled =>
-            {
-                self.request_compaction(CompactionCause::Refused(error));
-            }
-            Err(error) => self.handle_model_failure(&error, error.to_string()),
-        }
-    }
-
     /// Calls the next model of the program after a failure, or ends the turn with `message`.
     pub(super) fn handle_model_failure(&mut self, error: &ModelError, message: String) {
         match self.next_fallback_model(error) {
@@ -123,52 +99,6 @@ impl Draft {
         self.call_model_without_warning();
     }
 
-    fn record_reply(&mut self, call: CallId, reply: Reply) {
-        let Reply {
-            blocks,
-            stop,
-            usage,
-        } = reply;
-        let text = text_of(&blocks);
-        self.emit(CallFact::ModelReplied {
-            call,
-            blocks: blocks.clone(),
-            stop,
-            usage,
-        });
-        self.open_references(text);
-        self.open_server_outputs(&blocks);
-        match self.state.phase {
-            Phase::Ready {
-                stop_reason: Some(stop),
-            } => self.handle_stop_reason(stop),
-            _ => self.start_open_calls(),
-        }
-    }
-
-    /// Opens each part that the model marked in its reply as a descriptor, which shares the bytes
-    /// of the reply.
-    fn open_references(&mut self, reply: String) {
-        let Some(settings) = self
-            .state
-            .settings()
-            .filter(|_| self.state.program.references())
-            .copied()
-        else {
-            return;
-        };
-        let reply = Bytes::from(reply);
-        let text = std::str::from_utf8(&reply).expect("a reply is text");
-        for (id, range) in references(text) {
-            let content = Content::new(reply.slice(range));
-            content
-                .unlimited_reader()
-                .prepare_page_table(settings.page_chars);
-            let entry = Entry::new(content, settings.page_chars, "reply", self.now_ms);
-            self.open_under_id(FdId::Ref(id.to_owned()), entry);
-        }
-    }
-
     /// Continues after a reply without tools to run: the reply called no tool, or it was truncated,
     /// so that its tool calls were declined.
     pub(super) fn handle_stop_reason(&mut self, stop: StopReason) {
@@ -187,8 +117,11 @@ impl Draft {
                 if self.request_result() => {}
             StopReason::EndTurn | StopReason::StopSequence | StopReason::ToolUse => {
                 let media = self.state.describe_reply_media();
-                let parts = [text, media].into_iter().filter(|part| !part.is_empty());
-                let message = parts.collect::<Vec<_>>().join("\n\n");
+                let message = match (text.is_empty(), media.is_empty()) {
+                    (_, true) => text,
+                    (true, false) => media.into(),
+                    (false, false) => format!("{text}\n\n{media}").into(),
+                };
                 self.end_turn(ExitStatus::Done, message);
             }
             StopReason::MaxTokens => self.end_turn(ExitStatus::Truncated, text),
@@ -216,7 +149,7 @@ impl Draft {
     /// Ends the turn. A session then waits for input. A task ends with its turn, except that it
     /// begins another turn if messages are waiting, and waits for its background children if it has
     /// some. A task that failed ends at once, and its children end with it.
-    pub(super) fn end_turn(&mut self, status: ExitStatus, message: String) {
+    pub(super) fn end_turn(&mut self, status: ExitStatus, message: impl Into<Arc<str>>) {
         self.finish_turn(Exit::new(status, message));
     }
 
@@ -231,7 +164,10 @@ impl Draft {
                 self.end_process(exit)
             }
             Lifetime::Task | Lifetime::Session => {
-                let is_known = exit.is_result || *exit.message == *self.state.last_reply();
+                let last_reply = self.state.last_reply();
+                let is_known = exit.is_result
+                    || Arc::ptr_eq(&exit.message, &last_reply)
+                    || exit.message == last_reply;
                 let reason = (!is_known).then(|| exit.message.clone());
                 self.emit(TurnFact::Ended { status, reason });
                 self.schedule(Effect::Report(Report::Turn { outcome: exit }));

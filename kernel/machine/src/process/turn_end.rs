@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use dormouse_proto::id::FactNumber;
-use dormouse_proto::message::{Role, text_of};
+use dormouse_proto::message::{Block, Role, text_of};
 use dormouse_proto::process::{Exit, ExitStatus};
 use dormouse_proto::record::{CallFact, Caller, ContentRef, Fact, TurnFact};
 
@@ -124,11 +124,23 @@ impl TurnSearch {
 }
 
 impl State {
-    /// The text of the model's last reply; empty if there is none.
-    pub fn last_reply(&self) -> String {
+    /// The text of the model's last reply; empty if there is none. Shares the text of a reply with
+    /// one text block.
+    pub fn last_reply(&self) -> Arc<str> {
         let mut replies = self.messages.iter().rev();
         let last = replies.find(|message| message.role == Role::Assistant);
-        last.map(|message| message.text()).unwrap_or_default()
+        let mut texts = last
+            .iter()
+            .flat_map(|message| &message.blocks)
+            .filter_map(|block| match block {
+                Block::Text { text, .. } => Some(text),
+                _ => None,
+            });
+        match (texts.next(), texts.next(), last) {
+            (Some(text), None, _) => Arc::clone(text),
+            (Some(_), Some(_), Some(message)) => message.text().into(),
+            _ => Arc::default(),
+        }
     }
 }
 

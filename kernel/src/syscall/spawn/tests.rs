@@ -459,17 +459,17 @@ fn the_total_size_of_preloads_is_limited() {
         let path = "f".to_owned();
         pending.place(vec![FetchedFile::File { path, content }], 0)
     };
-    assert!(pending.preloads(file(half)).is_ok());
+    assert!(pending.preloads(&file(half)).is_ok());
     assert!(
         pending
-            .preloads(file(half + 1))
+            .preloads(&file(half + 1))
             .unwrap_err()
             .to_string()
             .contains("Nothing was started")
     );
     assert!(
         pending
-            .preloads(Err(FetchError::TooLarge { path: "f".into() }))
+            .preloads(&Err(FetchError::TooLarge { path: "f".into() }))
             .unwrap_err()
             .to_string()
             .contains("f is larger")

@@ -59,10 +59,7 @@ fn result(id: &str, is_error: bool) -> Block {
 }
 
 fn kept(json: &str, format: &str) -> Raw {
-    Raw {
-        format: format.into(),
-        json: json.into(),
-    }
+    Raw::new(format, json)
 }
 
 #[test]
