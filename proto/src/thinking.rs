@@ -74,10 +74,7 @@ mod tests {
     use crate::message::Role;
 
     fn raw(format: &str, json: &str) -> Raw {
-        Raw {
-            format: format.into(),
-            json: json.into(),
-        }
+        Raw::new(format, json)
     }
 
     fn is_bound_block(block: Block) -> bool {

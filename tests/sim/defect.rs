@@ -54,7 +54,7 @@ pub(crate) enum Defect {
 
 impl Defect {
     /// All, each with the invariant that must be reported.
-    pub(crate) const ALL: [(Self, &'static str); 22] = [
+    pub(crate) const ALL: [(Self, &'static str); 23] = [
         (Self::AppliesCompletionsTwice, "CALL-1"),
         (Self::StartsAToolAgain, "CALL-2"),
         (Self::ForgetsACommittedFact, "DUR-1"),

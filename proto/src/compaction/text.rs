@@ -77,10 +77,7 @@ mod tests {
 
     #[test]
     fn the_text_of_a_history_holds_every_block() {
-        let raw = |json: &str| Raw {
-            format: "anthropic".into(),
-            json: json.into(),
-        };
+        let raw = |json: &str| Raw::new("anthropic", json);
         let reply = Message {
             role: Role::Assistant,
             blocks: vec![

@@ -164,10 +164,7 @@ mod tests {
             raw: None,
         };
         let thinking = || {
-            Block::Opaque(Raw {
-                format: "anthropic".into(),
-                json: r#"{"type":"thinking"}"#.into(),
-            })
+            Block::Opaque(Raw::new("anthropic", r#"{"type":"thinking"}"#))
         };
         let result = || Block::ToolResult {
             id: "a".into(),
