@@ -19,8 +19,7 @@ pub struct Exit {
     pub message: Arc<str>,
     /// Model usage of the process and its subtree; `None` if unknown.
     pub spent: Option<Usage>,
-    /// How long the process ran, in milliseconds, if its wall time is limited; otherwise 0 or less
-    /// than that.
+    /// How long the process ran, in milliseconds; 0 if its wall time is not limited.
     #[serde(default)]
     pub ran_ms: u64,
     /// Whether `message` is the result that the process submitted: JSON text that its result schema

@@ -215,6 +215,7 @@ pub(crate) fn name(input: &Input) -> &'static str {
         Input::Summarized { .. } => "descriptor_summarized",
         Input::Completed { result, .. } => match result {
             Completion::Model(_) => "model_replied",
+            Completion::Reply(_) => "reply_read",
             Completion::Tool(_) => "tool_returned",
             Completion::Read(_) => "read",
             Completion::FileWritten { .. } => "file_written",

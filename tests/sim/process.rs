@@ -231,7 +231,7 @@ impl World {
         let known = self.tampered_state(&running.state, &input);
         let decision = decide(known.as_ref().unwrap_or(&running.state), input, now);
         // What is read within the handler is decided on in the same step; what is not comes back
-        // later. With a defect the state is made of facts, which do not say what is being read.
+        // later. A tampered state is made of facts, which do not say what is being read.
         let decision = match self.defect {
             Some(_) => decision.read_all(now),
             None => decision.read_inline(if self.random.percent(70) { u64::MAX } else { 0 }, now),
@@ -244,11 +244,13 @@ impl World {
         } = decision;
         let decided = facts.clone();
         let facts = self.tampered(&before, facts);
-        match facts == decided {
-            true => running.state = state,
-            false => facts
+        // Only `decide` knows which calls wait to be repeated: facts alone do not say it.
+        if facts == decided {
+            running.state = state;
+        } else {
+            facts
                 .iter()
-                .for_each(|fact| evolve(&mut running.state, fact)),
+                .for_each(|fact| evolve(&mut running.state, fact));
         }
         if is_completion && facts.is_empty() {
             self.tally.count("stale completions");

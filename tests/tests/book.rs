@@ -63,7 +63,7 @@ fn stubs(written: &ProgramFile) -> Vec<(String, String)> {
     for link in &written.linked {
         stubs.push((link.value.path.value.clone(), MODEL.to_owned()));
     }
-    let texts = written.preload.files.iter();
+    let texts = written.preload.files.iter().map(|file| &file.path);
     for name in texts.chain(&written.prompt.system_prompt_file) {
         stubs.push((name.value.clone(), "A text.".to_owned()));
     }

@@ -199,6 +199,7 @@ fn of_completion(result: &Completion, mut found: ReadResult<'_>) -> Giver {
         | Completion::Summarized { result: Err(_), .. }
         | Completion::TempFile { .. }
         | Completion::Fetched { .. }
+        | Completion::Reply(_)
         | Completion::Read(_)
         | Completion::FileWritten { .. }
         | Completion::Listed { .. }

@@ -181,8 +181,11 @@ impl Draft {
     /// Ends the process. The whole share of the budget that each running child was given counts as
     /// used, since its actual usage is not reported after the end of the parent.
     pub(super) fn end_process(&mut self, exit: Exit) {
+        let budget = &self.state.budget;
+        let is_limited = budget.limits().wall_time_ms.is_some();
+        let ran_ms = is_limited.then(|| budget.ran_ms(self.now_ms));
         let exit = Exit {
-            ran_ms: self.state.budget.ran_ms(self.now_ms),
+            ran_ms: ran_ms.unwrap_or(0),
             ..exit.with_usage(self.state.budget.spent_at_most())
         };
         self.emit(Fact::Exited { exit: exit.clone() });

@@ -163,9 +163,7 @@ mod tests {
             args: "{}".into(),
             raw: None,
         };
-        let thinking = || {
-            Block::Opaque(Raw::new("anthropic", r#"{"type":"thinking"}"#))
-        };
+        let thinking = || Block::Opaque(Raw::new("anthropic", r#"{"type":"thinking"}"#));
         let result = || Block::ToolResult {
             id: "a".into(),
             text: "found".into(),
