@@ -1,30 +1,78 @@
 //! The last part of every command that runs processes: waits until each root process has ended or
 //! can do nothing more by itself, then prints the results and chooses the exit code.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use dormouse::id::Pid;
 use dormouse::process::{Exit, ExitStatus};
+use dormouse::schedule::format_time;
 use dormouse::{Kernel, KernelError, Process, ProcessError, ProcessView};
 use serde_json::json;
 
+use crate::args::RunFlags;
 use crate::event_printer::EventPrinter;
 use crate::failure::{Failure, exit_code};
 use crate::process_table::{ProcessLine, process_lines, total_chars};
+use crate::sleepers::{Sleepers, earliest, wait_for_sleepers};
 use crate::stop_signals::StopSignals;
 use crate::terminal::{self, OutputFormat, print_stderr};
+
+/// How often a tree whose root waits for its children is looked at.
+const TREE_CHECK: Duration = Duration::from_millis(200);
 
 /// Why a root process runs no further.
 enum RootOutcome {
     Ended(Exit),
     /// It waits for further input.
     Idle,
+    /// It waits for its next alarm, or that of a process below it, due at this time: milliseconds
+    /// since the epoch, UTC.
+    Asleep(u64),
     /// It was stopped, and does not continue by itself.
     Stopped,
     /// It has not ended, but cannot run here. The text says why.
     Held(String),
+}
+
+/// Whether a run ends when nothing is left to do before the next alarm.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenAsleep {
+    /// It ends, with exit code 4: another run continues at that time.
+    End,
+    /// It waits.
+    Wait,
+}
+
+impl WhenAsleep {
+    /// Without a store nothing can be continued, so such a run waits.
+    pub(crate) fn from_flags(flags: &RunFlags, store: Option<&Path>) -> Self {
+        if flags.wait || store.is_none() {
+            Self::Wait
+        } else {
+            Self::End
+        }
+    }
+}
+
+/// The roots of a run.
+pub(crate) struct Roots {
+    /// Those that have something to do.
+    pub(crate) awake: Vec<Process>,
+    /// Those whose trees only wait for alarms, without handles: there may be a million.
+    pub(crate) asleep: Vec<Pid>,
+}
+
+impl From<Process> for Roots {
+    fn from(root: Process) -> Self {
+        Self {
+            awake: vec![root],
+            asleep: Vec::new(),
+        }
+    }
 }
 
 /// Prints events until every root has an outcome, then shuts the kernel down and prints the
@@ -34,21 +82,38 @@ enum RootOutcome {
 /// be synced.
 pub(crate) async fn run_to_end(
     kernel: Kernel,
-    roots: Vec<Process>,
+    roots: Roots,
+    when_asleep: WhenAsleep,
     events: EventPrinter,
     mut stop: StopSignals,
     store: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let format = events.format();
+    let Roots {
+        awake: roots,
+        asleep,
+    } = roots;
     let mut results = Vec::new();
     for root in &roots {
         let outcome = tokio::select! {
-            outcome = wait_for_outcome(root) => outcome?,
+            outcome = wait_for_outcome(&kernel, root, when_asleep) => outcome?,
             code = stop.next() => return shut_down_early(kernel, events, store, stop, code).await,
         };
         results.push((root.pid(), outcome));
     }
-    let pids: Vec<Pid> = roots.iter().map(Process::pid).collect();
+    let mut pids: Vec<Pid> = roots.iter().map(Process::pid).collect();
+    let slept = tokio::select! {
+        slept = wait_for_sleepers(&kernel, &asleep, when_asleep) => slept?,
+        code = stop.next() => return shut_down_early(kernel, events, store, stop, code).await,
+    };
+    pids.extend(slept.ended.iter().map(|(pid, _)| *pid));
+    let ended = slept.ended.into_iter();
+    results.extend(ended.map(|(pid, exit)| (pid, RootOutcome::Ended(exit))));
+    let went_to_sleep = results.iter().filter_map(|(_, outcome)| match outcome {
+        RootOutcome::Asleep(next_alarm_ms) => Some(*next_alarm_ms),
+        _ => None,
+    });
+    let sleepers = went_to_sleep.fold(slept.still_asleep, Sleepers::with);
     let lines = process_lines(&kernel, &pids).await?;
     let unreadable = kernel.unreadable();
     // The stream of events ends when the last handle of the kernel is dropped.
@@ -59,20 +124,29 @@ pub(crate) async fn run_to_end(
         OutputFormat::Json => print_json(&results, &lines)?,
         OutputFormat::Text => print_text(&results, &lines, store)?,
     }
+    sleepers.print(format, store)?;
     for content in &unreadable {
         print_stderr(&format!("unreadable: {content}"));
     }
     closed?;
     Ok(if unreadable.is_empty() {
-        code_of_results(&results)
+        code_of_results(&results, &sleepers)
     } else {
         ExitCode::from(3)
     })
 }
 
-async fn wait_for_outcome(root: &Process) -> Result<RootOutcome, Failure> {
+async fn wait_for_outcome(
+    kernel: &Kernel,
+    root: &Process,
+    when_asleep: WhenAsleep,
+) -> Result<RootOutcome, Failure> {
     // A stopped process counts as an outcome: nothing continues it while this command runs.
-    let idle_or_stopped = root.wait_for(|view: &ProcessView| view.is_idle() || view.stopped);
+    let idle_or_stopped = root.wait_for(|view: &ProcessView| {
+        let waits_for_alarm = when_asleep == WhenAsleep::Wait && !view.alarms.is_empty();
+        (view.is_idle() && !waits_for_alarm) || view.stopped
+    });
+    let tree_asleep = wait_until_tree_sleeps(kernel, root, when_asleep);
     tokio::select! {
         // The end comes first: a process that has ended is idle, too.
         biased;
@@ -83,18 +157,59 @@ async fn wait_for_outcome(root: &Process) -> Result<RootOutcome, Failure> {
             }
             Err(error) => Err(error.into()),
         },
-        view = idle_or_stopped => Ok(if view?.stopped {
-            RootOutcome::Stopped
-        } else {
-            RootOutcome::Idle
-        }),
+        view = idle_or_stopped => {
+            let view = view?;
+            Ok(match view.next_alarm_ms {
+                _ if view.stopped => RootOutcome::Stopped,
+                Some(next_alarm_ms) => RootOutcome::Asleep(next_alarm_ms),
+                None => RootOutcome::Idle,
+            })
+        },
+        next_alarm_ms = tree_asleep => Ok(RootOutcome::Asleep(next_alarm_ms?)),
+    }
+}
+
+/// Waits until a root rests and all of its background children only wait for alarms. Never ends in
+/// a run that waits for alarms. Returns when the next one is due.
+async fn wait_until_tree_sleeps(
+    kernel: &Kernel,
+    root: &Process,
+    when_asleep: WhenAsleep,
+) -> Result<u64, Failure> {
+    if when_asleep == WhenAsleep::Wait {
+        return std::future::pending().await;
+    }
+    loop {
+        root.wait_for(|view: &ProcessView| view.status() == "waiting")
+            .await?;
+        let processes = kernel.processes().await?;
+        let mut tree = BTreeSet::from([root.pid()]);
+        let mut next_alarm_ms = None;
+        let mut is_asleep = true;
+        // A parent has a lower pid than its children, so it comes first.
+        for info in processes.iter().filter(|info| info.row.exit.is_none()) {
+            let is_child = info.row.parent.is_some_and(|parent| tree.contains(&parent));
+            if is_child || info.row.pid == root.pid() {
+                tree.insert(info.row.pid);
+                is_asleep &= matches!(info.status, "asleep" | "waiting");
+                next_alarm_ms = earliest(next_alarm_ms, info.row.next_alarm_ms);
+            }
+        }
+        if let Some(next_alarm_ms) = next_alarm_ms.filter(|_| is_asleep) {
+            return Ok(next_alarm_ms);
+        }
+        tokio::time::sleep(TREE_CHECK).await;
     }
 }
 
 /// A held root makes the code 3. Otherwise the first root that ended without finishing its task
-/// determines the code.
-fn code_of_results(results: &[(Pid, RootOutcome)]) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
+/// determines the code; if there is none, sleeping roots make it 4.
+fn code_of_results(results: &[(Pid, RootOutcome)], sleepers: &Sleepers) -> ExitCode {
+    let mut code = if sleepers.count == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(4)
+    };
     let mut has_failed = false;
     for (_, outcome) in results {
         match outcome {
@@ -103,7 +218,10 @@ fn code_of_results(results: &[(Pid, RootOutcome)]) -> ExitCode {
                 code = exit_code(exit.status);
                 has_failed = true;
             }
-            RootOutcome::Ended(_) | RootOutcome::Idle | RootOutcome::Stopped => {}
+            RootOutcome::Ended(_)
+            | RootOutcome::Idle
+            | RootOutcome::Asleep(_)
+            | RootOutcome::Stopped => {}
         }
     }
     code
@@ -142,6 +260,7 @@ fn print_json(results: &[(Pid, RootOutcome)], lines: &[ProcessLine]) -> Result<(
         let (status, message) = match outcome {
             RootOutcome::Ended(exit) => (exit.status.word(), &*exit.message),
             RootOutcome::Idle => ("idle", "it waits for input"),
+            RootOutcome::Asleep(_) => ("asleep", "it waits for its next alarm"),
             RootOutcome::Stopped => ("stopped", "it is stopped"),
             RootOutcome::Held(reason) => ("held", reason.as_str()),
         };
@@ -181,6 +300,10 @@ fn print_text(
                 exit.message
             )),
             RootOutcome::Idle => print_stderr(&format!("process {pid} waits for input")),
+            RootOutcome::Asleep(next_alarm_ms) => print_stderr(&format!(
+                "process {pid} is asleep until {}",
+                format_time(*next_alarm_ms)
+            )),
             RootOutcome::Stopped => print_stderr(&format!("process {pid} is stopped")),
             RootOutcome::Held(reason) => {
                 let hint = match store {

@@ -12,7 +12,7 @@ use dormouse_proto::record::Phase;
 
 pub(crate) struct Replay {
     pub(crate) first: State,
-    now_ms: u64,
+    pub(crate) now_ms: u64,
     pub(crate) state: State,
     pub(crate) facts: Vec<Fact>,
     /// What the last input asked for.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, Vector};
 use serde::{Deserialize, Serialize};
 
+use crate::alarm::Alarm;
 use crate::budget::Ledger;
 use crate::id::{CallId, ContentHash, FdId, Pid};
 use crate::mail::{Mail, Receipts};
@@ -24,7 +25,9 @@ use crate::process::{Exit, Priority};
 use crate::tool::{Access, Answer, ExternalTool, ToolSpec};
 
 pub use self::annotations::{Annotation, Annotations, Section};
-pub use self::fact::{CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact};
+pub use self::fact::{
+    AlarmFact, CallFact, ChildFact, ControlFact, DescriptorFact, Fact, MailFact, TurnFact,
+};
 
 /// A reference to a content, which a record stores in place of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +193,12 @@ pub struct Image<C: Clone> {
     pub output_totals: OutputTotals,
     /// Number of restores.
     pub restores: u32,
+    /// Open alarms.
+    #[serde(default)]
+    pub alarms: Vec<Alarm>,
+    /// How many alarms were ever set.
+    #[serde(default)]
+    pub alarms_set: u32,
 }
 
 /// Counts of the characters that tools produced and of those that entered the context. Their
@@ -287,6 +296,8 @@ impl<C: Clone> Image<C> {
             budget: self.budget,
             output_totals: self.output_totals,
             restores: self.restores,
+            alarms: self.alarms,
+            alarms_set: self.alarms_set,
         })
     }
 }

@@ -4,7 +4,7 @@ use dormouse_content::Content;
 use dormouse_kernel::process::{Fact, Image, Input, State, evolve};
 use dormouse_proto::budget::Change;
 use dormouse_proto::id::{FdId, Pid};
-use dormouse_proto::record::{CallFact, DescriptorFact, Entry};
+use dormouse_proto::record::{AlarmFact, CallFact, DescriptorFact, Entry};
 use dormouse_proto::tool::Answer;
 
 use crate::defect::Defect;
@@ -51,6 +51,14 @@ impl World {
             }
             Some(Defect::ForgetsAReservation) => {
                 facts.retain(|fact| !matches!(fact, Fact::Budget(Change::Reserved { .. })));
+            }
+            Some(Defect::ForgetsThatAnAlarmFired) => {
+                for fact in &mut facts {
+                    if let Fact::Alarm(AlarmFact::Fired { id, next_ms, .. }) = fact {
+                        let alarm = before.alarms().find(|alarm| alarm.id == *id);
+                        *next_ms = alarm.map(|alarm| alarm.due_ms);
+                    }
+                }
             }
             Some(Defect::MixesUpTables) => facts.extend(self.foreign_descriptor(before, &facts)),
             _ => {}

@@ -18,7 +18,7 @@ const LEVELS: [Access; 3] = [Access::Read, Access::Write, Access::Admin];
 
 /// What each tool needs where a program says nothing else, and so what a process without it cannot
 /// do.
-const NEEDED: [(&str, Access); 26] = [
+const NEEDED: [(&str, Access); 28] = [
     ("read_fd", Access::Read),
     ("search_fd", Access::Read),
     ("diff_fd", Access::Read),
@@ -40,6 +40,8 @@ const NEEDED: [(&str, Access); 26] = [
     ("receive_messages", Access::Read),
     ("wait", Access::Read),
     ("list_processes", Access::Read),
+    ("wake_at", Access::Write),
+    ("cancel_alarm", Access::Write),
     ("create_temp_file", Access::Write),
     ("read_temp_file", Access::Read),
     ("write_temp_file", Access::Write),

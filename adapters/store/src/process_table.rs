@@ -34,7 +34,9 @@ use dormouse_records::secret::StoreKey;
 
 pub(crate) use digest::Digest;
 use entry::is_deleted_entry;
-pub(crate) use entry::{EndEntry, LastRecord, NumberedRecords, ProcessEntry, RetainedHistory};
+pub(crate) use entry::{
+    EndEntry, LastRecord, NextAlarmEntry, NumberedRecords, ProcessEntry, RetainedHistory,
+};
 use loader::TableLoader;
 
 /// A checkpoint in the table.

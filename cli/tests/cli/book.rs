@@ -35,11 +35,11 @@ fn trimmed(text: &[u8]) -> String {
         .to_owned()
 }
 
-/// Runs each block in order, and compares what it printed with the next block of output.
-#[test]
-fn getting_started_does_what_it_says() {
+/// Runs each block of a chapter in order, and compares what it printed with the next block of
+/// output. Returns how many blocks ran, and how many outputs were compared.
+fn run_chapter(page: &str) -> (usize, usize) {
     let folder = tempfile::tempdir().unwrap();
-    let blocks = blocks_of("docs/getting-started.md");
+    let blocks = blocks_of(page);
     for block in blocks.iter().filter(|block| block.tags[0] == "toml") {
         let name = block.file_name().expect("a file says its name");
         std::fs::write(folder.path().join(name), &block.text).unwrap();
@@ -56,7 +56,19 @@ fn getting_started_does_what_it_says() {
         }
         ran += 1;
     }
+    (ran, compared)
+}
+
+#[test]
+fn getting_started_does_what_it_says() {
+    let (ran, compared) = run_chapter("docs/getting-started.md");
     assert!(ran > 4 && compared > 4, "{ran} {compared}");
+}
+
+#[test]
+fn the_walk_with_alarms_does_what_it_says() {
+    let (ran, compared) = run_chapter("docs/alarms.md");
+    assert_eq!((ran, compared), (3, 2));
 }
 
 #[test]

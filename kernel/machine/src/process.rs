@@ -20,8 +20,10 @@
 //! * CALL-1: a completion is applied at most once.
 //! * CALL-2: a tool that is not idempotent never runs twice for one call.
 //! * MAIL-1: a message is delivered once.
+//! * ALARM-1: a time of an alarm is reported once.
 //! * TREE-1: the usage of a tree stays within the budget of its root.
 
+mod alarms;
 mod arrival;
 mod auto_summary;
 mod background;
@@ -61,6 +63,7 @@ mod turn;
 mod turn_end;
 mod waiting;
 
+pub use alarms::{AlarmRequest, next_alarm_ms};
 pub use arrival::PlacedArrival;
 pub use birth::{Birth, initial_image};
 pub use checkpoint_op::{

@@ -19,6 +19,7 @@ pub mod parameter;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use dormouse_proto::alarm::AlarmId;
 use dormouse_proto::descriptor::{DescriptorSettings, FdError};
 use dormouse_proto::id::CheckpointId;
 use dormouse_proto::record::Entry;
@@ -33,7 +34,8 @@ pub use self::parameter::Parameter;
 
 use self::parameter::OfferedParameters;
 use crate::process::{
-    CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn, WaitArguments,
+    AlarmRequest, CheckpointError, GotoArguments, GotoError, PendingMessage, PendingSpawn,
+    WaitArguments,
 };
 use crate::table::{Table, View, in_default_form};
 use dormouse_content::{Content, ReadQuota, Unreadable};
@@ -177,6 +179,10 @@ pub enum ProcessHandler {
     Wait(fn(&str) -> Result<WaitArguments, Refusal>),
     /// List the processes to which the caller can send messages.
     ListProcesses(fn(&str) -> Result<(), Refusal>),
+    /// Set an alarm.
+    WakeAt(fn(&str) -> Result<AlarmRequest, Refusal>),
+    /// Cancel an alarm.
+    CancelAlarm(fn(&str) -> Result<AlarmId, Refusal>),
 }
 
 /// Checks a call of `spawn` by a process of this program.

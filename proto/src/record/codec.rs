@@ -40,7 +40,18 @@ struct AddedFields {
 }
 
 /// All fields that versions added, oldest version first.
-const ADDED_FIELDS: &[AddedFields] = &[];
+const ADDED_FIELDS: &[AddedFields] = &[
+    AddedFields {
+        of: "Image",
+        since: 2,
+        fields_before: 26,
+    },
+    AddedFields {
+        of: "ProcessRow",
+        since: 2,
+        fields_before: 7,
+    },
+];
 
 /// The number of fields that a struct has in a payload of `version`; `fields` today.
 fn fields_in_version(added: &[AddedFields], version: u8, of: &str, fields: usize) -> usize {

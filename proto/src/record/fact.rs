@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Annotation, Caller, Entry, Image};
+use crate::alarm::{Alarm, AlarmId};
 use crate::budget::Change;
 use crate::id::{CallId, CheckpointId, FdId, Pid};
 use crate::mail::Sender;
@@ -66,6 +67,8 @@ pub enum Fact<C: Clone> {
         /// The note, as the model reads it.
         text: Arc<str>,
     },
+    /// Alarms.
+    Alarm(AlarmFact),
 }
 
 /// Changes of the mailbox.
@@ -242,6 +245,31 @@ pub enum ControlFact {
     Continued,
 }
 
+/// Alarms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AlarmFact {
+    /// An alarm was set.
+    Set {
+        /// The alarm.
+        alarm: Alarm,
+    },
+    /// An alarm was cancelled.
+    Cancelled {
+        /// Id of the alarm.
+        id: AlarmId,
+    },
+    /// An alarm fired, and its message was queued in the mailbox. This fact is its receipt: a time
+    /// for which it is in the journal is not reported again (ALARM-1).
+    Fired {
+        /// Id of the alarm.
+        id: AlarmId,
+        /// When it is due next: milliseconds since the epoch, UTC; `None` if it is over.
+        next_ms: Option<u64>,
+        /// The message; `None` if the time was missed and the policy of the alarm drops such times.
+        message: Option<Arc<Message>>,
+    },
+}
+
 impl<C: Clone> Fact<C> {
     /// The name in event streams and listings.
     #[must_use]
@@ -259,6 +287,7 @@ impl<C: Clone> Fact<C> {
             Self::Exited { .. } => "exited",
             Self::ToolsReplaced { .. } => "tools_replaced",
             Self::Noted { .. } => "noted",
+            Self::Alarm(fact) => fact.name(),
         }
     }
 
@@ -300,6 +329,7 @@ impl<C: Clone> Fact<C> {
             Self::Exited { exit } => Fact::Exited { exit },
             Self::ToolsReplaced { tools, external } => Fact::ToolsReplaced { tools, external },
             Self::Noted { text } => Fact::Noted { text },
+            Self::Alarm(fact) => Fact::Alarm(fact),
         })
     }
 }
@@ -322,7 +352,8 @@ groups!(
     Child(ChildFact),
     Descriptor(DescriptorFact<C>),
     Budget(Change),
-    Control(ControlFact)
+    Control(ControlFact),
+    Alarm(AlarmFact)
 );
 
 impl MailFact {
@@ -375,6 +406,16 @@ impl ControlFact {
             Self::Stopped => "stopped",
             Self::Frozen => "frozen",
             Self::Continued => "continued",
+        }
+    }
+}
+
+impl AlarmFact {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Set { .. } => "alarm_set",
+            Self::Cancelled { .. } => "alarm_cancelled",
+            Self::Fired { .. } => "alarm_fired",
         }
     }
 }

@@ -6,7 +6,7 @@ use dormouse_kernel::process::{ChildEvent, Completion, Fact, HostRequest, Image,
 use dormouse_proto::id::Pid;
 use dormouse_proto::message::{Block, Message};
 use dormouse_proto::record::{
-    CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact,
+    AlarmFact, CallFact, ChildFact, DescriptorFact, Entry, MailFact, Phase, TurnFact,
 };
 use dormouse_proto::temp_file::TempFileReply;
 
@@ -78,6 +78,10 @@ impl World {
             Fact::Mail(MailFact::Queued { message, .. } | MailFact::Received { message, .. })
             | Fact::Child(ChildFact::Reported { message, .. })
             | Fact::Turn(TurnFact::WentTo { message, .. })
+            | Fact::Alarm(AlarmFact::Fired {
+                message: Some(message),
+                ..
+            })
             | Fact::Restored { message, .. } => {
                 let mut found = Vec::new();
                 of_message(message, &mut |token| found.push(token));
@@ -142,7 +146,8 @@ fn of_input(input: &Input, mut found: ReadResult<'_>) -> Giver {
         | Input::Placed(_)
         | Input::Summarized { .. }
         | Input::Signal(_)
-        | Input::TimeUp { .. } => {}
+        | Input::TimeUp { .. }
+        | Input::AlarmDue => {}
     }
     Giver::Outside
 }
@@ -153,7 +158,10 @@ fn of_request(request: &HostRequest, mut found: ReadResult<'_>) {
         HostRequest::Call { args, .. } => tokens_in(args, &mut found),
         HostRequest::Goto { message, .. } => tokens_in(message, &mut found),
         // It has known what it once was.
-        HostRequest::Cancel | HostRequest::Restore(_) | HostRequest::ReplaceTools { .. } => {}
+        HostRequest::Cancel
+        | HostRequest::CancelAlarm(_)
+        | HostRequest::Restore(_)
+        | HostRequest::ReplaceTools { .. } => {}
     }
 }
 
@@ -198,6 +206,9 @@ fn of_completion(result: &Completion, mut found: ReadResult<'_>) -> Giver {
 
 pub(super) fn of_image(image: &Image, mut found: ReadResult<'_>) {
     tokens_in(&image.system, &mut found);
+    for alarm in &image.alarms {
+        tokens_in(&alarm.note, &mut found);
+    }
     let waiting = image.mailbox.iter().map(|mail| &mail.message);
     image
         .messages

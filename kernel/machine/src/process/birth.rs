@@ -131,6 +131,8 @@ pub fn initial_image(
         },
         output_totals: OutputTotals::default(),
         restores: 0,
+        alarms: Vec::new(),
+        alarms_set: 0,
     };
     if !program.environment().needs_gathering() {
         add_environment(

@@ -333,6 +333,9 @@ fn fork_image(state: &State) -> Image {
         budget: Ledger::default(),
         output_totals: OutputTotals::default(),
         restores: 0,
+        // The alarms of the parent wake the parent. Numbers continue, since the child's history
+        // names those of the parent.
+        alarms: Vec::new(),
         ..state.image()
     }
 }

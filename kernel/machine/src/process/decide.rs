@@ -128,6 +128,7 @@ impl Draft {
             Input::Child { call, event } => self.handle_child_event(call, event),
             Input::Signal(signal) => self.handle_signal(signal),
             Input::TimeUp { at_ms } => self.handle_deadline(at_ms),
+            Input::AlarmDue => self.fire_due_alarms(),
         }
     }
 
@@ -150,6 +151,7 @@ impl Draft {
                 self.replace_tools_for_host(request_id, tools, external)
             }
             HostRequest::Cancel => self.cancel_request(&request_id),
+            HostRequest::CancelAlarm(id) => self.cancel_alarm_for_host(request_id, id),
             HostRequest::Goto { position, message } => {
                 self.goto_for_host(request_id, &position, message)
             }
@@ -226,6 +228,7 @@ impl Draft {
                     HostRequest::Open { .. }
                     | HostRequest::Call { .. }
                     | HostRequest::Goto { .. }
+                    | HostRequest::CancelAlarm(_)
                     | HostRequest::Restore(_),
             }
             | Input::Placed(PlacedArrival::Opened { request_id, .. }) => (request_id, None),
@@ -244,7 +247,7 @@ impl Draft {
     pub(super) fn queue_input(&mut self, from: Sender, parts: Vec<Placement>) {
         let message = match from {
             Sender::Process(pid) => self.render_host_message(pid, parts),
-            Sender::Host => {
+            Sender::Host | Sender::Alarm(_) => {
                 let blocks = parts
                     .into_iter()
                     .map(|part| Block::text(self.open_placement(part).text))

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dormouse_proto::alarm::{Alarm, AlarmId};
 use dormouse_proto::budget::Amount;
 use dormouse_proto::descriptor::DescriptorSettings;
 use dormouse_proto::id::{CallId, FdId, Pid};
@@ -84,6 +85,9 @@ pub struct State {
     pub(super) output_totals: OutputTotals,
     /// Restores so far. Never rolled back, so that `limits.max_restores` holds.
     pub(super) restores: u32,
+    pub(super) alarms: OrdMap<AlarmId, Alarm>,
+    /// How many alarms were ever set. Never rolled back, so that no number is used twice.
+    pub(super) alarms_set: u32,
     /// Calls of the provider's tools in the conversation, by tool. Follows from `messages`, and is
     /// not stored.
     pub(super) server_tool_calls: OrdMap<Arc<str>, u32>,
@@ -182,6 +186,8 @@ impl State {
             budget: Account::new(image.budget, image.usage),
             output_totals: image.output_totals,
             restores: image.restores,
+            alarms: alarms_by_id(&image.alarms),
+            alarms_set: image.alarms_set,
             server_tool_calls: OrdMap::new(),
             pending_reads: PendingReads::default(),
         };
@@ -268,6 +274,8 @@ impl State {
             budget: self.budget.ledger(),
             output_totals: self.output_totals,
             restores: self.restores,
+            alarms: self.alarms.values().cloned().collect(),
+            alarms_set: self.alarms_set,
         }
     }
 
@@ -575,6 +583,7 @@ fn check_counts(image: &Image) -> Result<(), StateError> {
         image.depth,
         image.iterations,
         image.restores,
+        image.alarms_set,
     ];
     match counts.into_iter().find(|count| *count > MAX_COUNT) {
         Some(count) => Err(StateError::Count { count }),
@@ -596,6 +605,11 @@ fn check_model(program: &Program, index: u32) -> Result<(), StateError> {
 
 fn build_table(entries: OrdMap<FdId, Entry<Content>>, next_fd: u32) -> Result<Table, StateError> {
     Table::from_parts(entries, next_fd).map_err(|error| StateError::Table(error.to_string()))
+}
+
+pub(super) fn alarms_by_id(alarms: &[Alarm]) -> OrdMap<AlarmId, Alarm> {
+    let by_id = alarms.iter().map(|alarm| (alarm.id, alarm.clone()));
+    by_id.collect()
 }
 
 fn check_calls(image: &Image) -> Result<(), StateError> {

@@ -124,6 +124,8 @@ impl Draft {
             ProcessHandler::ReceiveMessages(timeout_ms) => self.receive_messages(call, timeout_ms),
             ProcessHandler::Wait(arguments) => self.wait(call, arguments),
             ProcessHandler::ListProcesses(check) => self.list_processes(call, check),
+            ProcessHandler::WakeAt(request) => self.set_alarm(call, request),
+            ProcessHandler::CancelAlarm(id) => self.cancel_alarm(call, id),
         }
     }
 
