@@ -17,6 +17,7 @@ use dormouse_proto::checkpoint::Scope;
 use dormouse_proto::export::{Facts, Head, Member, Record, Redaction};
 use dormouse_proto::id::{CallId, CommitNumber, FactNumber, FdId, Pid};
 use dormouse_proto::process::{Origin, Priority, ProcessRow};
+use dormouse_proto::record::codec::VERSION;
 use dormouse_proto::record::{ContentRef, Entry, Image, Lifetime};
 use dormouse_proto::temp_file::{TempFileChange, TempFileOrigin, TempFileRecord, TempId};
 use dormouse_proto::tool::Access;
@@ -87,8 +88,8 @@ fn head() -> Head {
         made_by,
         at_ms: 5,
         scope: Scope::Tree,
-        of: Pid(2),
-        last: Pid(9),
+        exported_pid: Pid(2),
+        last_pid: Pid(9),
         redaction,
     }
 }
@@ -376,7 +377,7 @@ fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
         (
             "another first process",
             with_head(Head {
-                of: Pid(5),
+                exported_pid: Pid(5),
                 ..head()
             }),
         ),
@@ -390,14 +391,14 @@ fn a_file_that_is_whole_and_contradicts_itself_is_refused() {
         (
             "a number beyond all",
             with_head(Head {
-                last: Pid(u64::MAX),
+                last_pid: Pid(u64::MAX),
                 ..head()
             }),
         ),
         (
             "a number beyond the last",
             with_head(Head {
-                last: Pid(4),
+                last_pid: Pid(4),
                 ..head()
             }),
         ),

@@ -278,7 +278,7 @@ fn encode(
         } => WriteOp::Checkpoint {
             id,
             label,
-            of: pid,
+            pid,
             root,
             scope,
             members,

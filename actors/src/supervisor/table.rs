@@ -12,7 +12,7 @@ use ractor::{ActorId, ActorRef, MessagingErr};
 use tokio::sync::{Semaphore, watch};
 
 use super::alarms::AlarmQueue;
-use super::entry::{Live, ProcessEntry, RunState, WaitOutcome, child_slot};
+use super::entry::{LiveState, ProcessEntry, RunState, WaitOutcome, child_slot};
 use super::hibernation::QuiescentQueue;
 use super::local_ids::LocalIds;
 use crate::error::{KernelError, NotFound, ProcessError};
@@ -45,7 +45,7 @@ pub(crate) struct ProcessTable {
 pub(super) struct HandleChannels {
     pub(super) wait_outcome: watch::Receiver<Option<WaitOutcome>>,
     pub(super) view: watch::Receiver<Option<ProcessView>>,
-    pub(super) inbox: Arc<Semaphore>,
+    pub(super) inbox_slots: Arc<Semaphore>,
 }
 
 /// A row of the table, as it is listed.
@@ -325,7 +325,7 @@ impl ProcessTable {
     }
 
     /// The live state of a process, if it runs or a handle exists.
-    pub(super) fn live_mut(&mut self, pid: Pid) -> Option<&mut Live> {
+    pub(super) fn live_mut(&mut self, pid: Pid) -> Option<&mut LiveState> {
         self.get_mut(pid)?.live_mut()
     }
 
@@ -553,7 +553,7 @@ impl ProcessTable {
         Ok(HandleChannels {
             wait_outcome: live.wait_outcome.subscribe(),
             view: live.view.subscribe(),
-            inbox: live.inbox.clone(),
+            inbox_slots: live.inbox_slots.clone(),
         })
     }
 

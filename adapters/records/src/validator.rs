@@ -171,7 +171,7 @@ impl CommitValidator<'_> {
             WriteOp::Checkpoint {
                 id,
                 label,
-                of,
+                pid,
                 root,
                 scope,
                 members,
@@ -180,7 +180,7 @@ impl CommitValidator<'_> {
                 self.checked.checkpoints.push(Checkpoint {
                     id: *id,
                     label: label.clone(),
-                    of: *of,
+                    pid: *pid,
                     root: *root,
                     scope: *scope,
                     members,

@@ -340,14 +340,14 @@ mod tests {
 
     fn entry(last: u64) -> ProcessEntry {
         let last_record = LastRecord {
-            since: last + 1,
+            first_commit: last + 1,
             at: Location {
                 segment: 7,
                 offset: last,
             },
         };
         let end = Some(EndEntry {
-            since: 3,
+            first_commit: 3,
             at: Location::START,
             exit: None,
             last: FactNumber(last),
@@ -374,6 +374,7 @@ mod tests {
             last,
             last_record,
             temp_files,
+            next_alarm: None,
         }
     }
 
@@ -422,7 +423,15 @@ mod tests {
             segment: 3,
             offset: 300,
         });
-        for entry in retained.into_iter().chain([deleted]) {
+        let asleep = [None, Some(0), Some(1_800_000_000_000)].map(|due_ms| ProcessEntry {
+            next_alarm: Some(NextAlarmEntry {
+                first_commit: 7,
+                at: Location::START,
+                due_ms,
+            }),
+            ..entry(9)
+        });
+        for entry in retained.into_iter().chain(asleep).chain([deleted]) {
             let bytes = entry.to_bytes().unwrap();
             assert_eq!(is_deleted_entry(&bytes), entry.is_deleted());
             assert_eq!(ProcessEntry::from_bytes(&bytes), Some(entry));

@@ -240,7 +240,7 @@ pub enum ControlFact {
     Stopped,
     /// A stopped process came back from its journal: calls in flight are lost and are resumed when
     /// it is continued.
-    Frozen,
+    StoppedWithoutCalls,
     /// The process was continued.
     Continued,
 }
@@ -404,7 +404,8 @@ impl ControlFact {
     fn name(&self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
-            Self::Frozen => "frozen",
+            // Listings have always had this name for it.
+            Self::StoppedWithoutCalls => "frozen",
             Self::Continued => "continued",
         }
     }

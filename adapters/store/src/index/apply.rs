@@ -52,7 +52,7 @@ impl Index {
                 // assigned when it is written.
                 let state = read.map_or(CheckpointState::Damaged, |read| {
                     CheckpointState::Retained(Checkpoint {
-                        commit: CommitNumber(header.since),
+                        commit: CommitNumber(header.first_commit),
                         ..read
                     })
                 });
@@ -64,9 +64,9 @@ impl Index {
                     .unwrap_or_default();
                 let losses = self
                     .processes
-                    .put_losses(header.since, AcknowledgedLosses { at, losses })
+                    .put_losses(header.first_commit, AcknowledgedLosses { at, losses })
                     .map_err(unencodable)?;
-                self.pending.put_losses(header.since, losses);
+                self.pending.put_losses(header.first_commit, losses);
                 Ok(())
             }
             RecordKind::CheckpointDropped => self.apply_checkpoint(
@@ -179,7 +179,7 @@ impl Index {
             }
             RecordKind::ProcessEnded => {
                 let end = EndEntry {
-                    since: header.since,
+                    first_commit: header.first_commit,
                     at,
                     exit: None,
                     last: first,
@@ -187,7 +187,7 @@ impl Index {
                 if entry
                     .end
                     .as_ref()
-                    .is_none_or(|known| known.since <= end.since)
+                    .is_none_or(|known| known.first_commit <= end.first_commit)
                 {
                     let exit = unless_damaged(payload().and_then(|bytes| decode_exit(&bytes)))?;
                     entry.end = Some(EndEntry { exit, ..end });
@@ -198,12 +198,12 @@ impl Index {
                 let is_newer = entry
                     .next_alarm
                     .as_ref()
-                    .is_none_or(|known| known.since <= header.since);
+                    .is_none_or(|known| known.first_commit <= header.first_commit);
                 if is_newer {
                     let read =
                         unless_damaged(payload().and_then(|bytes| decode_next_alarm(&bytes)))?;
                     entry.next_alarm = Some(NextAlarmEntry {
-                        since: header.since,
+                        first_commit: header.first_commit,
                         at,
                         due_ms: read.unwrap_or(ASK_PROCESS),
                     });

@@ -108,7 +108,7 @@ impl Draft {
         self.state.pending_reads.finish_summary();
         let model = self.state.summarizer().name;
         let result = result.map(|reply| Reply {
-            usage: self.state.with_cost(&model, reply.usage),
+            usage: self.state.usage_with_cost(&model, &reply),
             ..reply
         });
         let usage = result.as_ref().map(|reply| reply.usage).unwrap_or_default();
