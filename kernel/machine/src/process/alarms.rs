@@ -240,37 +240,26 @@ impl Draft {
 
     /// Reports the times of an alarm that have come, as its policy says.
     fn fire(&mut self, alarm: &Alarm) {
-        // What was checked when the alarm was set can be read again, unless a later version of this
-        // program has no such zone: then the alarm fires a last time.
-        let schedule = alarm
-            .repeat
-            .as_ref()
-            .and_then(|repeat| Schedule::parse(&repeat.cron, &repeat.zone).ok());
-        let schedule = schedule.as_ref();
-        let next_ms = schedule.and_then(|schedule| schedule.next_after(self.now_ms));
-        let last_ms = schedule
-            .and_then(|schedule| schedule.last_until(self.now_ms))
-            .map_or(alarm.due_ms, |last_ms| last_ms.max(alarm.due_ms));
-        let missed = schedule.map_or(0, |schedule| count_before(schedule, alarm.due_ms, last_ms));
-        let is_missed = self.now_ms.saturating_sub(last_ms) > ON_TIME_MS;
-        let times = match alarm.missed {
+        let due = DueTimes::of(alarm, self.now_ms);
+        let is_missed = self.now_ms.saturating_sub(due.last_ms) > ON_TIME_MS;
+        let reports = match alarm.missed {
             MissedPolicy::Skip if is_missed => {
                 return self.emit(AlarmFact::Fired {
                     id: alarm.id,
-                    next_ms,
+                    next_ms: due.next_ms,
                     message: None,
                 });
             }
-            MissedPolicy::Skip => vec![(last_ms, 0)],
-            MissedPolicy::Once => vec![(last_ms, missed)],
-            MissedPolicy::Each => times_to_report(schedule, alarm.due_ms, last_ms, missed),
+            MissedPolicy::Skip => vec![(due.last_ms, 0)],
+            MissedPolicy::Once => vec![(due.last_ms, due.missed)],
+            MissedPolicy::Each => due.latest_times(alarm.due_ms),
         };
-        for (index, (due_ms, missed)) in times.iter().enumerate() {
-            let following = times.get(index + 1).map(|(due_ms, _)| *due_ms);
-            let element = self.fired_element(alarm, *due_ms, *missed, next_ms);
+        for (index, (due_ms, missed)) in reports.iter().enumerate() {
+            let following = reports.get(index + 1).map(|(due_ms, _)| *due_ms);
+            let element = self.fired_element(alarm, *due_ms, *missed, due.next_ms);
             self.emit(AlarmFact::Fired {
                 id: alarm.id,
-                next_ms: following.or(next_ms),
+                next_ms: following.or(due.next_ms),
                 message: Some(Arc::new(Message::user(element.to_xml()))),
             });
         }
@@ -328,37 +317,60 @@ fn alarm_element(name: &'static str, alarm: &Alarm, due_ms: u64) -> Element {
     }
 }
 
-/// The number of times from `first_ms` up to and without `last_ms`, at most [`MAX_COUNTED`].
-fn count_before(schedule: &Schedule, first_ms: u64, last_ms: u64) -> usize {
-    let times = std::iter::successors(Some(first_ms), |at_ms| schedule.next_after(*at_ms));
-    times
-        .take_while(|at_ms| *at_ms < last_ms)
-        .take(MAX_COUNTED)
-        .count()
+/// The times of an alarm that have come, and the one after them.
+struct DueTimes {
+    schedule: Option<Schedule>,
+    /// The latest of them.
+    last_ms: u64,
+    /// How many came before it, at most [`MAX_COUNTED`].
+    missed: usize,
+    next_ms: Option<u64>,
 }
 
-/// The latest times from `first_ms` to `last_ms`, at most [`MAX_MESSAGES`], oldest first. The first
-/// carries the number of times before it.
-fn times_to_report(
-    schedule: Option<&Schedule>,
-    first_ms: u64,
-    last_ms: u64,
-    missed: usize,
-) -> Vec<(u64, usize)> {
-    let before = |at_ms: &u64| schedule?.last_until(at_ms.checked_sub(1)?);
-    let mut times: Vec<_> = std::iter::successors(Some(last_ms), before)
-        .take_while(|at_ms| *at_ms >= first_ms)
-        .take(MAX_MESSAGES)
-        .map(|at_ms| (at_ms, 0))
-        .collect();
-    times.reverse();
-    let reported_before_last = times.len().saturating_sub(1);
-    if let Some(first) = times.first_mut() {
-        first.1 = if missed == MAX_COUNTED {
-            missed
-        } else {
-            missed.saturating_sub(reported_before_last)
+impl DueTimes {
+    /// The times of an alarm that is due.
+    fn of(alarm: &Alarm, now_ms: u64) -> Self {
+        // What was checked when the alarm was set can be read again, unless a later version of this
+        // program has no such zone: then the alarm fires a last time.
+        let repeat = alarm.repeat.as_ref();
+        let schedule = repeat.and_then(|repeat| Schedule::parse(&repeat.cron, &repeat.zone).ok());
+        let Some(schedule) = schedule else {
+            return Self {
+                schedule: None,
+                last_ms: alarm.due_ms,
+                missed: 0,
+                next_ms: None,
+            };
         };
+        let last_ms = schedule.last_until(now_ms).unwrap_or(alarm.due_ms);
+        let last_ms = last_ms.max(alarm.due_ms);
+        let times = std::iter::successors(Some(alarm.due_ms), |at_ms| schedule.next_after(*at_ms));
+        let missed = times.take_while(|at_ms| *at_ms < last_ms);
+        Self {
+            last_ms,
+            missed: missed.take(MAX_COUNTED).count(),
+            next_ms: schedule.next_after(now_ms),
+            schedule: Some(schedule),
+        }
     }
-    times
+
+    /// The latest times since `first_ms`, at most [`MAX_MESSAGES`], oldest first. The first carries
+    /// the number of times before it.
+    fn latest_times(&self, first_ms: u64) -> Vec<(u64, usize)> {
+        let before = |at_ms: &u64| self.schedule.as_ref()?.last_until(at_ms.checked_sub(1)?);
+        let mut times: Vec<_> = std::iter::successors(Some(self.last_ms), before)
+            .take_while(|at_ms| *at_ms >= first_ms)
+            .take(MAX_MESSAGES)
+            .map(|at_ms| (at_ms, 0))
+            .collect();
+        times.reverse();
+        let reported_before_last = times.len().saturating_sub(1);
+        if let Some((_, missed)) = times.first_mut() {
+            *missed = match self.missed {
+                MAX_COUNTED => MAX_COUNTED,
+                counted => counted.saturating_sub(reported_before_last),
+            };
+        }
+        times
+    }
 }
