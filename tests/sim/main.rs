@@ -262,7 +262,7 @@ fn the_same_seed_is_the_same_run() {
 fn each_defect_is_found_and_named() {
     let mut wrong = Vec::new();
     for (defect, invariant) in Defect::ALL {
-        match run(5, MOST_STEPS_OF_A_DEFECT, Some(defect)) {
+        match run(9, MOST_STEPS_OF_A_DEFECT, Some(defect)) {
             Ok(_) => wrong.push(format!("{defect:?} was not found")),
             Err((seed, steps, Failure { violation, .. })) => {
                 report(&format!(
