@@ -109,6 +109,8 @@ pub(crate) async fn run_to_end(
     pids.extend(slept.ended.iter().map(|(pid, _)| *pid));
     let ended = slept.ended.into_iter();
     results.extend(ended.map(|(pid, exit)| (pid, RootOutcome::Ended(exit))));
+    let idle = slept.idle.into_iter();
+    results.extend(idle.map(|pid| (pid, RootOutcome::Idle)));
     let went_to_sleep = results.iter().filter_map(|(_, outcome)| match outcome {
         RootOutcome::Asleep(next_alarm_ms) => Some(*next_alarm_ms),
         _ => None,

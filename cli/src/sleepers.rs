@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dormouse::Kernel;
 use dormouse::id::Pid;
 use dormouse::process::Exit;
 use dormouse::schedule::{format_duration, format_time};
+use dormouse::{Kernel, ProcessInfo};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -30,6 +30,8 @@ pub(crate) struct Sleepers {
 /// What became of the sleeping roots of a run.
 pub(crate) struct Slept {
     pub(crate) ended: Vec<(Pid, Exit)>,
+    /// They have no alarm any more, and wait for input.
+    pub(crate) idle: Vec<Pid>,
     pub(crate) still_asleep: Sleepers,
 }
 
@@ -78,8 +80,8 @@ impl Sleepers {
     }
 }
 
-/// In a run that waits for alarms: waits until all of these roots have ended. Otherwise only looks
-/// when they are due.
+/// In a run that waits for alarms: waits until none of these roots has an alarm any more. Otherwise
+/// only looks when they are due.
 pub(crate) async fn wait_for_sleepers(
     kernel: &Kernel,
     roots: &[Pid],
@@ -88,6 +90,7 @@ pub(crate) async fn wait_for_sleepers(
     let roots: BTreeSet<Pid> = roots.iter().copied().collect();
     loop {
         let mut ended = Vec::new();
+        let mut idle = Vec::new();
         let mut still_asleep = Sleepers::default();
         let mut next_alarm_ms = None;
         if !roots.is_empty() {
@@ -96,8 +99,9 @@ pub(crate) async fn wait_for_sleepers(
                 if !roots.contains(&info.row.pid) {
                     continue;
                 }
-                match info.row.exit {
-                    Some(exit) => ended.push((info.row.pid, exit)),
+                match &info.row.exit {
+                    Some(exit) => ended.push((info.row.pid, exit.clone())),
+                    None if is_idle(&info) => idle.push(info.row.pid),
                     None => {
                         let next_alarm_ms = info.row.next_alarm_ms.unwrap_or_else(now_ms);
                         still_asleep = still_asleep.with(next_alarm_ms);
@@ -108,6 +112,7 @@ pub(crate) async fn wait_for_sleepers(
         if still_asleep.count == 0 || when_asleep == WhenAsleep::End {
             return Ok(Slept {
                 ended,
+                idle,
                 still_asleep,
             });
         }
@@ -115,6 +120,12 @@ pub(crate) async fn wait_for_sleepers(
         let pause = Duration::from_millis(left).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Whether nothing will happen for a process without an input.
+fn is_idle(info: &ProcessInfo) -> bool {
+    let is_resting = matches!(info.status, "idle" | "hibernated" | "stopped" | "held");
+    is_resting && info.row.next_alarm_ms.is_none()
 }
 
 /// The earlier of two times that may be absent.
