@@ -68,6 +68,8 @@ const KINDS: &[&str] = &[
     "input listed",
     "input timed_out",
     "input time_up",
+    "input alarm_due",
+    "input host_cancelled_alarm",
     "fact message_queued",
     "fact message_received",
     "fact mail_taken",
@@ -111,6 +113,9 @@ const KINDS: &[&str] = &[
     "fact stopped",
     "fact frozen",
     "fact continued",
+    "fact alarm_set",
+    "fact alarm_cancelled",
+    "fact alarm_fired",
     "crashes",
     "faults",
     "forks",
@@ -124,6 +129,7 @@ const KINDS: &[&str] = &[
     "processes that hibernated",
     "processes that stayed awake",
     "processes that woke",
+    "processes resumed asleep",
     "inputs that met a process on its way to sleep",
     "journals replayed and compared",
     "stale completions",
@@ -274,7 +280,7 @@ fn the_same_seed_is_the_same_run() {
 fn each_defect_is_found_and_named() {
     let mut wrong = Vec::new();
     for (defect, invariant) in Defect::ALL {
-        match run(4, MOST_STEPS_OF_A_DEFECT, Some(defect)) {
+        match run(9, MOST_STEPS_OF_A_DEFECT, Some(defect)) {
             Ok(_) => wrong.push(format!("{defect:?} was not found")),
             Err((seed, steps, Failure { violation, .. })) => {
                 report(&format!(

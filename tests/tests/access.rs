@@ -42,6 +42,8 @@ const NEEDED: [(&str, Access); 28] = [
     ("list_processes", Access::Read),
     ("ask_user", Access::Read),
     ("submit_result", Access::Read),
+    ("wake_at", Access::Write),
+    ("cancel_alarm", Access::Write),
     ("create_temp_file", Access::Write),
     ("read_temp_file", Access::Read),
     ("write_temp_file", Access::Write),

@@ -149,6 +149,8 @@ impl Draft {
             ProcessHandler::ListProcesses(check) => self.list_processes(call, check),
             ProcessHandler::AskUser(question) => self.ask_user(call, question),
             ProcessHandler::SubmitResult => self.submit_result(call),
+            ProcessHandler::WakeAt(request) => self.set_alarm(call, request),
+            ProcessHandler::CancelAlarm(id) => self.cancel_alarm(call, id),
         }
     }
 
